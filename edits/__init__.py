@@ -1,0 +1,1 @@
+"""Edits and the proposers that make them."""

@@ -1,0 +1,35 @@
+"""What the loop needs of a device, and a description of one that can be sent to another process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """Which device judges which task: enough to open it in a worker process.
+
+    `kind` is `gpu` or `model`; `architecture` names the GPU that is modelled (`H100`); `seed` decides inputs.
+    """
+
+    kind: str
+    task_folder: Path
+    architecture: str = "H100"
+    seed: int = 0
+
+
+class Device(Protocol):
+    """Where kernels of one task are judged. Not shared between threads."""
+
+    def evaluate(self, kernel: Kernel) -> Evaluation:
+        """Build, verify, time and count one kernel; raises only when the machine is broken."""
+        ...
+
+    def fingerprint(self) -> dict[str, str]:
+        """What a time from this device may be compared with: hardware, driver, compilers, versions."""
+        ...

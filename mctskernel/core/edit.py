@@ -1,0 +1,64 @@
+"""An edit: a proposed change of a kernel, and why it should help."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Category(enum.StrEnum):
+    """What kind of change an edit makes. `mctskernel.edits.catalogue` describes each."""
+
+    TUNING = "tuning"
+    LAUNCH = "launch configuration"
+    COMPILER_HINTS = "compiler hints"
+    UNROLLING = "unrolling"
+    COALESCING = "memory coalescing"
+    VECTORIZATION = "vectorized access"
+    COARSENING = "thread coarsening"
+    SHARED_TILING = "shared-memory tiling"
+    REGISTER_BLOCKING = "register blocking"
+    BANK_CONFLICTS = "bank conflicts"
+    WARP_PRIMITIVES = "warp primitives"
+    PARALLELISM = "parallelism"
+    ASYNC_COPY = "asynchronous copies"
+    TENSOR_CORES = "tensor cores"
+    PRECISION = "numerics"
+    ALGORITHM = "algorithm"
+    FUSION = "fusion"
+    REPAIR = "repair"
+
+
+@dataclass(frozen=True)
+class Block:
+    """One SEARCH/REPLACE pair. An empty `search` is not allowed."""
+
+    search: str
+    replace: str
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Blocks applied in order, each to the result of the one before."""
+
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class WholeSource:
+    """A complete new source text."""
+
+    source: str
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A proposed change. `prior`, positive and of any scale, is its promise among the edits of one reply."""
+
+    category: Category
+    title: str
+    change: Patch | WholeSource
+    rationale: str = ""
+    expected_effect: str = ""
+    prior: float = 1.0
+    proposer: str = ""

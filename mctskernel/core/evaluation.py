@@ -1,0 +1,165 @@
+"""An evaluation: an outcome with its evidence. Failure of a candidate is data, never an exception."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class Outcome(enum.StrEnum):
+    """How an evaluation ended."""
+
+    OK = "ok"
+    BUILD_ERROR = "build error"
+    LAUNCH_ERROR = "launch error"
+    WRONG_RESULT = "wrong result"
+    RACE = "race"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    REJECTED = "rejected"
+    DUPLICATE = "duplicate"
+
+
+REPAIRABLE = frozenset(
+    {Outcome.BUILD_ERROR, Outcome.LAUNCH_ERROR, Outcome.WRONG_RESULT, Outcome.RACE, Outcome.CRASH}
+)
+"""Outcomes that a further edit may mend."""
+
+
+class Source(enum.StrEnum):
+    """Where numbers come from; shown with every one of them."""
+
+    MEASURED = "measured"
+    MODELLED = "modelled"
+    RECORDED = "recorded"
+
+
+class Bottleneck(enum.StrEnum):
+    """What can bind a kernel's time."""
+
+    DRAM_BANDWIDTH = "DRAM bandwidth"
+    L2_BANDWIDTH = "L2 bandwidth"
+    L1_THROUGHPUT = "L1 throughput"
+    UNCOALESCED_ACCESS = "uncoalesced access"
+    GLOBAL_LATENCY = "global-memory latency"
+    SHARED_THROUGHPUT = "shared-memory throughput"
+    BANK_CONFLICTS = "shared-memory bank conflicts"
+    BARRIERS = "barriers"
+    INSTRUCTION_ISSUE = "instruction issue"
+    FP32_PIPE = "FP32 pipe"
+    INTEGER_PIPE = "integer pipe"
+    SPECIAL_FUNCTIONS = "special functions"
+    TENSOR_PIPE = "tensor pipe"
+    LOW_OCCUPANCY = "low occupancy"
+    TOO_FEW_BLOCKS = "too few blocks"
+    TAIL = "tail"
+    ATOMICS = "atomics"
+    SPILLS = "register spills"
+    DIVERGENCE = "divergence"
+    LAUNCH_OVERHEAD = "launch overhead"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Time of one run of the whole launch plan at one shape, in seconds: median and its interval.
+
+    `baseline_seconds` is the starting kernel's time measured interleaved with it, where the device does so.
+    """
+
+    shape: str
+    seconds: float
+    low: float
+    high: float
+    samples: tuple[float, ...] = ()
+    baseline_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the compiler's report says of one kernel, sizes in bytes."""
+
+    kernel: str
+    registers: int
+    shared_bytes: int
+    spill_store_bytes: int = 0
+    spill_load_bytes: int = 0
+    stack_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One verification: `error` is the largest error as a fraction of what the tolerance allows."""
+
+    shape: str
+    seed: int
+    passed: bool
+    error: float
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A bottleneck, the fraction of the kernel's time that it explains, and a plain sentence with numbers."""
+
+    bottleneck: Bottleneck
+    share: float
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What binds the kernel, the strongest cause first."""
+
+    causes: tuple[Cause, ...]
+
+    @property
+    def summary(self) -> str:
+        """The first cause's sentence."""
+        return self.causes[0].sentence if self.causes else ""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An outcome with its evidence.
+
+    `message` says in a sentence why the outcome isn't ok. `counters` carry Nsight Compute names and units
+    (times in seconds); `terms` are a model's parts of the time, in seconds; `flags` are guardrail remarks
+    that refuse nothing; `quarantine` is the reason why the time is not believed, empty if it is;
+    `stage_seconds` is what each stage cost.
+    """
+
+    outcome: Outcome
+    source: Source
+    message: str = ""
+    timings: tuple[Timing, ...] = ()
+    counters: dict[str, float] = field(default_factory=dict)
+    terms: dict[str, float] = field(default_factory=dict)
+    resources: tuple[Resources, ...] = ()
+    checks: tuple[Check, ...] = ()
+    diagnosis: Diagnosis | None = None
+    flags: tuple[str, ...] = ()
+    quarantine: str = ""
+    log: str = ""
+    stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the kernel was built, verified and timed."""
+        return self.outcome is Outcome.OK
+
+    @property
+    def cost_seconds(self) -> float:
+        """What the evaluation cost, all stages."""
+        return sum(self.stage_seconds.values())
+
+
+@dataclass(frozen=True)
+class Score:
+    """A reward with its separate terms, so that a run can be scored again without a GPU.
+
+    `speedup` is the geometric mean over the search shapes of baseline time over time; 0 where there is none.
+    """
+
+    reward: float
+    speedup: float
+    terms: dict[str, float] = field(default_factory=dict)

@@ -1,0 +1,75 @@
+"""A kernel: source text in a language, identified by the hash of its normalised text."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from mctskernel.core.expression import ExpressionError, evaluate_int
+
+
+class Language(enum.StrEnum):
+    """The languages that a kernel can be written in."""
+
+    CUDA = "cuda"
+    TRITON = "triton"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One version of a kernel, its launch plan included (in the leading comment or docstring)."""
+
+    source: str
+    language: Language = Language.CUDA
+
+    @cached_property
+    def identity(self) -> str:
+        """64 hexadecimal digits; equal for texts that differ only in comments, blank lines or spacing."""
+        normalised = f"{self.language}\n{_normalise(self.source, self.language)}"
+        return hashlib.sha256(normalised.encode()).hexdigest()
+
+    @cached_property
+    def macros(self) -> Mapping[str, int]:
+        """Object-like macros with whole-number values (`#define TILE 16`), in order of definition."""
+        return _macros(self.source) if self.language is Language.CUDA else {}
+
+
+# A string or character literal, a comment, or the leading plan comment is one token.
+_CUDA_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)$", re.MULTILINE)
+
+
+def leading_comment(source: str) -> tuple[int, int] | None:
+    """Start and end offsets of the text inside a CUDA source's first `/* ... */`, when it leads the file."""
+    match = re.match(r"\s*/\*(.*?)\*/", source, re.DOTALL)
+    return match.span(1) if match else None
+
+
+def _normalise(source: str, language: Language) -> str:
+    source = source.replace("\r\n", "\n")
+    if language is Language.CUDA:
+        span = leading_comment(source)
+        plan, body = (source[span[0] : span[1]], source[span[1] + 2 :]) if span else ("", source)
+        source = f"{plan}\n{_without_comments(body)}"
+    lines = (
+        " ".join(line.split()) if language is Language.CUDA else line.rstrip() for line in source.split("\n")
+    )
+    return "\n".join(line for line in lines if line)
+
+
+def _without_comments(source: str) -> str:
+    return _CUDA_TOKENS.sub(lambda token: " " if token[0].startswith("/") else token[0], source)
+
+
+def _macros(source: str) -> dict[str, int]:
+    values: dict[str, int] = {}
+    for match in _DEFINE.finditer(_without_comments(source)):
+        try:
+            values[match[1]] = evaluate_int(match[2].strip(), values)
+        except ExpressionError:
+            values.pop(match[1], None)
+    return values

@@ -1,0 +1,290 @@
+"""The launch plan: which kernels run, with which grid, block, shared memory, arguments and scratch buffers.
+
+It is TOML in the leading comment of a `.cu` file, so that an edit can change it and a reader can see it:
+
+    /*
+    [[launch]]
+    kernel = "softmax"
+    grid = ["rows"]
+    block = ["BLOCK"]
+    shared = "BLOCK * 4"          # bytes of dynamic shared memory, optional
+    args = ["x", "out", "rows", "cols"]
+
+    [[scratch]]                   # optional, named in args like a tensor
+    name = "partial"
+    dtype = "float32"
+    shape = ["rows"]
+    zero = true                   # filled with zeros before every run, on the candidate's time
+    */
+
+Numbers may be expressions over the task's dimensions and scalars and the source's macros.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mctskernel.core.expression import ExpressionError, Number, evaluate, evaluate_int
+from mctskernel.core.kernel import Kernel, Language, leading_comment
+
+MAX_THREADS = 1024
+MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_LAUNCHES = 64
+MAX_SCRATCH_BYTES = 8 << 30
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+}
+
+Extent = int | str
+
+
+class LaunchPlanError(ValueError):
+    """A plan that can't be launched: an outcome of its candidate. The message is a sentence."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch as written: extents and arguments are numbers or expressions."""
+
+    kernel: str
+    grid: tuple[Extent, ...]
+    block: tuple[Extent, ...]
+    args: tuple[Extent | float, ...]
+    shared: Extent = 0
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A buffer of the candidate's own, as written."""
+
+    name: str
+    dtype: str
+    shape: tuple[Extent, ...]
+    zero: bool = False
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """Launches in their order, and the scratch buffers that they share."""
+
+    launches: tuple[Launch, ...]
+    scratch: tuple[Scratch, ...] = ()
+
+
+@dataclass(frozen=True)
+class ResolvedLaunch:
+    """A launch at one shape. `arguments` holds buffer names (str) and scalar values (int, float)."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[str | Number, ...]
+
+    @property
+    def threads(self) -> int:
+        """Threads in a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+@dataclass(frozen=True)
+class ResolvedScratch:
+    """A scratch buffer at one shape."""
+
+    name: str
+    dtype: str
+    elements: int
+    zero: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.elements * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class ResolvedPlan:
+    """A plan at one shape."""
+
+    launches: tuple[ResolvedLaunch, ...]
+    scratch: tuple[ResolvedScratch, ...]
+
+
+def plan_of(kernel: Kernel) -> LaunchPlan:
+    """Parse the plan in a kernel's leading comment (CUDA) or docstring (Triton)."""
+    start, end = plan_span(kernel)
+    try:
+        document = tomllib.loads(kernel.source[start:end])
+    except tomllib.TOMLDecodeError as error:
+        raise LaunchPlanError(f"The launch plan is not valid TOML: {error}.") from error
+    _only(document, {"launch", "scratch"}, "The launch plan")
+    launches = tuple(_launch(entry) for entry in _tables(document, "launch"))
+    if not launches:
+        raise LaunchPlanError("The launch plan has no [[launch]] table.")
+    if len(launches) > MAX_LAUNCHES:
+        raise LaunchPlanError(f"The launch plan has {len(launches)} launches; the limit is {MAX_LAUNCHES}.")
+    return LaunchPlan(launches, tuple(_scratch(entry) for entry in _tables(document, "scratch")))
+
+
+def plan_span(kernel: Kernel) -> tuple[int, int]:
+    """Start and end offsets of the plan's TOML in the source."""
+    if kernel.language is Language.CUDA:
+        span = leading_comment(kernel.source)
+    else:
+        match = re.match(r'\s*[rR]?"""(.*?)"""', kernel.source, re.DOTALL)
+        span = match.span(1) if match else None
+    if span is None:
+        where = "a leading /* ... */ comment" if kernel.language is Language.CUDA else "a leading docstring"
+        raise LaunchPlanError(f"The kernel has no launch plan: TOML is expected in {where}.")
+    return span
+
+
+def resolve(plan: LaunchPlan, names: Mapping[str, Number], tensors: Collection[str]) -> ResolvedPlan:
+    """The plan at one shape: `names` are dimensions, scalars and macros, `tensors` the task's buffers."""
+    scratch = tuple(_resolve_scratch(entry, names) for entry in plan.scratch)
+    seen = set(tensors)
+    for entry in scratch:
+        if entry.name in seen or entry.name in names:
+            raise LaunchPlanError(f"The scratch buffer '{entry.name}' takes a name that is already in use.")
+        seen.add(entry.name)
+    return ResolvedPlan(tuple(_resolve_launch(launch, names, seen) for launch in plan.launches), scratch)
+
+
+def _tables(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    entries = document.get(key, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise LaunchPlanError(f"The launch plan's '{key}' must be written as [[{key}]] tables.")
+    return entries
+
+
+def _only(entry: Mapping[str, Any], known: set[str], what: str) -> None:
+    unknown = sorted(entry.keys() - known)
+    if unknown:
+        raise LaunchPlanError(
+            f"{what} has the unknown key '{unknown[0]}' (known: {', '.join(sorted(known))})."
+        )
+
+
+def _name(entry: Mapping[str, Any], key: str, what: str) -> str:
+    name = entry.get(key)
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name):
+        raise LaunchPlanError(f"{what} needs '{key}', an identifier; it is {name!r}.")
+    return name
+
+
+def _extents(entry: Mapping[str, Any], key: str, what: str, most: int) -> tuple[Extent, ...]:
+    values = entry.get(key)
+    if not isinstance(values, list):
+        values = [values]
+    if not 1 <= len(values) <= most or any(
+        isinstance(v, bool) or not isinstance(v, int | str) for v in values
+    ):
+        raise LaunchPlanError(f"{what}: '{key}' must be 1 to {most} numbers or expressions, not {values!r}.")
+    return tuple(values)
+
+
+def _launch(entry: Mapping[str, Any]) -> Launch:
+    kernel = _name(entry, "kernel", "A launch")
+    what = f"The launch of '{kernel}'"
+    _only(entry, {"kernel", "grid", "block", "shared", "args"}, what)
+    args = entry.get("args", [])
+    if not isinstance(args, list) or any(
+        isinstance(a, bool) or not isinstance(a, int | float | str) for a in args
+    ):
+        raise LaunchPlanError(f"{what}: 'args' must be a list of names, numbers or expressions.")
+    (shared,) = _extents({"shared": entry.get("shared", 0)}, "shared", what, 1)
+    return Launch(
+        kernel, _extents(entry, "grid", what, 3), _extents(entry, "block", what, 3), tuple(args), shared
+    )
+
+
+def _scratch(entry: Mapping[str, Any]) -> Scratch:
+    name = _name(entry, "name", "A scratch buffer")
+    what = f"The scratch buffer '{name}'"
+    _only(entry, {"name", "dtype", "shape", "zero"}, what)
+    dtype = entry.get("dtype", "float32")
+    if dtype not in DTYPE_BYTES:
+        raise LaunchPlanError(f"{what} has the unknown dtype {dtype!r} (known: {', '.join(DTYPE_BYTES)}).")
+    zero = entry.get("zero", False)
+    if not isinstance(zero, bool):
+        raise LaunchPlanError(f"{what}: 'zero' must be true or false.")
+    return Scratch(name, dtype, _extents(entry, "shape", what, 8), zero)
+
+
+def _whole(extent: Extent, names: Mapping[str, Number], what: str) -> int:
+    try:
+        return evaluate_int(extent, names)
+    except ExpressionError as error:
+        raise LaunchPlanError(f"{what}: {error}") from error
+
+
+def _three(
+    extents: tuple[Extent, ...], limits: tuple[int, int, int], names: Mapping[str, Number], what: str
+) -> tuple[int, int, int]:
+    values = [_whole(extent, names, what) for extent in extents] + [1] * (3 - len(extents))
+    for axis, value, limit in zip("xyz", values, limits, strict=True):
+        if not 1 <= value <= limit:
+            raise LaunchPlanError(f"{what} is {value} in {axis}; it must be from 1 to {limit}.")
+    return values[0], values[1], values[2]
+
+
+def _resolve_launch(launch: Launch, names: Mapping[str, Number], buffers: Collection[str]) -> ResolvedLaunch:
+    what = f"The launch of '{launch.kernel}'"
+    grid = _three(launch.grid, MAX_GRID, names, f"{what}: the grid")
+    block = _three(launch.block, MAX_BLOCK, names, f"{what}: the block")
+    threads = block[0] * block[1] * block[2]
+    if threads > MAX_THREADS:
+        raise LaunchPlanError(f"{what}: a block of {threads} threads is over the limit of {MAX_THREADS}.")
+    shared = _whole(launch.shared, names, f"{what}: shared memory")
+    if shared < 0:
+        raise LaunchPlanError(f"{what}: {shared} bytes of shared memory is negative.")
+    arguments = tuple(_argument(argument, names, buffers, what) for argument in launch.args)
+    return ResolvedLaunch(launch.kernel, grid, block, shared, arguments)
+
+
+def _argument(
+    argument: Extent | float, names: Mapping[str, Number], buffers: Collection[str], what: str
+) -> str | Number:
+    if isinstance(argument, str) and argument in buffers:
+        return argument
+    try:
+        return evaluate(argument, names)
+    except ExpressionError as error:
+        raise LaunchPlanError(
+            f"{what}: argument {error} Buffers: {', '.join(sorted(buffers)) or 'none'}."
+        ) from error
+
+
+def _resolve_scratch(scratch: Scratch, names: Mapping[str, Number]) -> ResolvedScratch:
+    what = f"The scratch buffer '{scratch.name}'"
+    elements = 1
+    for extent in scratch.shape:
+        value = _whole(extent, names, what)
+        if value < 1:
+            raise LaunchPlanError(f"{what} has an extent of {value}; it must be at least 1.")
+        elements *= value
+    resolved = ResolvedScratch(scratch.name, scratch.dtype, elements, scratch.zero)
+    if resolved.nbytes > MAX_SCRATCH_BYTES:
+        raise LaunchPlanError(f"{what} would take {resolved.nbytes} bytes; the limit is {MAX_SCRATCH_BYTES}.")
+    return resolved

@@ -1,0 +1,168 @@
+"""A task: what is computed, on which shapes, and how it is judged."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mctskernel.core.expression import Number, evaluate_int
+from mctskernel.core.kernel import Kernel
+
+Array = npt.NDArray[Any]
+Shape = Mapping[str, int]
+
+DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "uint32", "int64")
+DISTRIBUTIONS = ("normal", "uniform", "integers")
+
+
+class TaskError(ValueError):
+    """A task that can't be used; the message is a sentence that names the file and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output: extents are numbers or expressions over the dimensions."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    distribution: str = "normal"
+    low: float = 0.0
+    high: float = 1.0
+
+    def extents(self, shape: Shape) -> tuple[int, ...]:
+        """The extents at one shape."""
+        return tuple(evaluate_int(extent, shape) for extent in self.shape)
+
+    def nbytes(self, shape: Shape) -> int:
+        """Size in bytes at one shape."""
+        return int(np.prod(self.extents(shape), dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an output may be from the float64 reference.
+
+    An element passes when |out - ref| <= absolute + relative * (largest |ref| of its last-axis row); and the
+    largest error may be at most `ratio` times that of the reference run in the inputs' own precision, or
+    within the absolute part.
+    """
+
+    relative: float = 1e-5
+    absolute: float = 1e-6
+    ratio: float = 16.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is computed and how it is judged. Functions that take a shape want every dimension in it."""
+
+    name: str
+    summary: str
+    folder: Path
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    scalars: Mapping[str, Number]
+    search_shapes: tuple[Shape, ...]
+    verify_shapes: tuple[Shape, ...]
+    held_out_shapes: tuple[Shape, ...]
+    tolerance: Tolerance
+    starting_kernel: Kernel
+    flops: int | str | None = None
+    reference: Callable[..., object] = field(repr=False, default=lambda: None)
+    make_inputs: Callable[..., Mapping[str, Array]] | None = field(repr=False, default=None)
+
+    @property
+    def buffer_names(self) -> tuple[str, ...]:
+        """Inputs, then outputs."""
+        return tuple(tensor.name for tensor in (*self.inputs, *self.outputs))
+
+    def names(self, shape: Shape, kernel: Kernel) -> dict[str, Number]:
+        """What a launch plan's expressions may use: macros, scalars, dimensions (the last wins)."""
+        return {**kernel.macros, **self.scalars, **shape}
+
+    def compulsory_bytes(self, shape: Shape) -> int:
+        """Each input read once and each output written once."""
+        return sum(tensor.nbytes(shape) for tensor in (*self.inputs, *self.outputs))
+
+    def draw_inputs(self, shape: Shape, seed: int) -> dict[str, Array]:
+        """Fresh inputs, the same for the same seed and shape."""
+        rng = np.random.default_rng(seed)
+        if self.make_inputs is None:
+            return {tensor.name: _draw(tensor, tensor.extents(shape), rng) for tensor in self.inputs}
+        made = self._call(self.make_inputs, {"rng": rng, **shape, **self.scalars})
+        if not isinstance(made, Mapping):
+            raise TaskError(f"{self._where}: make_inputs must return a dictionary of arrays.")
+        return {t.name: self._checked(made.get(t.name), t, shape, "make_inputs") for t in self.inputs}
+
+    def expected(self, inputs: Mapping[str, Array], shape: Shape) -> dict[str, Array]:
+        """The reference's outputs for inputs of any precision; call it with float64 inputs for the truth."""
+        result = self._call(self.reference, {**inputs, **shape, **self.scalars})
+        arrays = result if isinstance(result, tuple) else (result,)
+        if len(arrays) != len(self.outputs):
+            raise TaskError(
+                f"{self._where}: reference returned {len(arrays)} array(s) for {len(self.outputs)} output(s)."
+            )
+        return {
+            tensor.name: _with_extents(array, tensor, shape, f"{self._where}: reference")
+            for tensor, array in zip(self.outputs, arrays, strict=True)
+        }
+
+    @property
+    def _where(self) -> str:
+        return str(self.folder / "reference.py")
+
+    def _checked(self, array: object, tensor: Tensor, shape: Shape, what: str) -> Array:
+        found = _with_extents(array, tensor, shape, f"{self._where}: {what}")
+        if found.dtype != np.dtype(tensor.dtype):
+            raise TaskError(
+                f"{self._where}: {what} made '{tensor.name}' as {found.dtype}, task.toml says {tensor.dtype}."
+            )
+        return np.ascontiguousarray(found)
+
+    def _call(self, function: Callable[..., object], available: Mapping[str, object]) -> object:
+        parameters = inspect.signature(function).parameters
+        unknown = [name for name in parameters if name not in available]
+        if unknown:
+            raise TaskError(
+                f"{self._where}: {function.__name__} has the parameter '{unknown[0]}'; "
+                f"it may use {', '.join(sorted(available))}."
+            )
+        try:
+            return function(**{name: available[name] for name in parameters})
+        except Exception as error:
+            raise TaskError(
+                f"{self._where}: {function.__name__} raised {type(error).__name__}: {error}"
+            ) from error
+
+
+def shape_label(shape: Shape) -> str:
+    """A shape as people write it: `rows=8192 cols=4096`."""
+    return " ".join(f"{name}={value}" for name, value in shape.items())
+
+
+def _draw(tensor: Tensor, extents: tuple[int, ...], rng: np.random.Generator) -> Array:
+    dtype = np.dtype(tensor.dtype)
+    if tensor.distribution == "integers":
+        return rng.integers(int(tensor.low), int(tensor.high), extents, endpoint=True).astype(dtype)
+    if tensor.distribution == "uniform":
+        return rng.uniform(tensor.low, tensor.high, extents).astype(dtype)
+    if dtype == np.float32:
+        return rng.standard_normal(extents, dtype=np.float32)
+    return rng.standard_normal(extents).astype(dtype)
+
+
+def _with_extents(array: object, tensor: Tensor, shape: Shape, what: str) -> Array:
+    found = np.asarray(array)
+    if found.shape != tensor.extents(shape):
+        raise TaskError(
+            f"{what} made '{tensor.name}' with the shape {found.shape}; "
+            f"at {shape_label(shape)} task.toml says {tensor.extents(shape)}."
+        )
+    return found

@@ -1,0 +1,165 @@
+"""A task folder, and how it is read.
+
+    my_task/
+        task.toml      names, shapes, tolerance
+        reference.py   reference(...) in numpy, precise when given float64 inputs
+        kernel.cu      the starting kernel, its launch plan in the leading comment
+
+`reference` is called with the inputs, dimensions and scalars that its parameters name, and returns one array
+or a tuple of arrays in the order of the outputs. `make_inputs(rng, ...)` beside it is optional: it returns a
+dictionary of arrays and replaces the distributions named in `task.toml`.
+"""
+
+from __future__ import annotations
+
+import runpy
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mctskernel.core.expression import ExpressionError, Number
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task import DISTRIBUTIONS, DTYPES, Shape, Task, TaskError, Tensor, Tolerance, shape_label
+
+
+def load_task(folder: Path) -> Task:
+    """Read a task folder. Runs `reference.py`, which is the user's own code. Raises TaskError."""
+    document = _document(folder / "task.toml")
+    where = folder / "task.toml"
+    known = {"name", "summary", "inputs", "outputs", "scalars", "shapes", "tolerance", "kernel", "flops"}
+    unknown = sorted(document.keys() - known)
+    if unknown:
+        raise TaskError(f"{where} has the unknown key '{unknown[0]}' (known: {', '.join(sorted(known))}).")
+    kernel_file = folder / _text(document, "kernel", where, "kernel.cu")
+    language = Language.TRITON if kernel_file.suffix == ".py" else Language.CUDA
+    code = _reference_module(folder / "reference.py")
+    shapes = document.get("shapes")
+    if not isinstance(shapes, dict):
+        raise TaskError(f"{where} needs a [shapes] table with 'search' and 'verify' lists.")
+    task = Task(
+        name=_text(document, "name", where, folder.resolve().name),
+        summary=_text(document, "summary", where, ""),
+        folder=folder,
+        inputs=_tensors(document, "inputs", where),
+        outputs=_tensors(document, "outputs", where),
+        scalars=_scalars(document, where),
+        search_shapes=_shapes(shapes, "search", where, required=1),
+        verify_shapes=_shapes(shapes, "verify", where, required=1),
+        held_out_shapes=_shapes(shapes, "held_out", where, required=0),
+        tolerance=_tolerance(document, where),
+        starting_kernel=Kernel(_read(kernel_file), language),
+        flops=document.get("flops"),
+        reference=code["reference"],
+        make_inputs=code.get("make_inputs"),
+    )
+    _check_extents(task, where)
+    return task
+
+
+def _check_extents(task: Task, where: Path) -> None:
+    for shape in (*task.search_shapes, *task.verify_shapes, *task.held_out_shapes):
+        for tensor in (*task.inputs, *task.outputs):
+            try:
+                extents = tensor.extents(shape)
+            except ExpressionError as error:
+                raise TaskError(f"{where}: shape of '{tensor.name}': {error}") from error
+            if any(extent < 1 for extent in extents):
+                raise TaskError(
+                    f"{where}: '{tensor.name}' has the shape {extents} at {shape_label(shape)}; "
+                    "every extent must be at least 1."
+                )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(_read(path))
+    except tomllib.TOMLDecodeError as error:
+        raise TaskError(f"{path} is not valid TOML: {error}.") from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise TaskError(f"{path} is missing.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path} can't be read: {error}.") from error
+
+
+def _reference_module(path: Path) -> dict[str, Any]:
+    _read(path)
+    try:
+        code = runpy.run_path(str(path), run_name="mctskernel_reference")
+    except Exception as error:
+        raise TaskError(f"{path} can't be loaded: {type(error).__name__}: {error}") from error
+    if not callable(code.get("reference")):
+        raise TaskError(f"{path} doesn't define a function called 'reference'.")
+    return code
+
+
+def _text(document: Mapping[str, Any], key: str, where: Path, default: str) -> str:
+    value = document.get(key, default)
+    if not isinstance(value, str):
+        raise TaskError(f"{where}: '{key}' must be text.")
+    return value
+
+
+def _tensors(document: Mapping[str, Any], key: str, where: Path) -> tuple[Tensor, ...]:
+    entries = document.get(key)
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise TaskError(f"{where} needs at least one [[{key}]] table.")
+    tensors = tuple(_tensor(entry, f"{where}: [[{key}]]") for entry in entries)
+    names = [tensor.name for tensor in tensors]
+    if len(set(names)) != len(names):
+        raise TaskError(f"{where}: two [[{key}]] tables have the same name.")
+    return tensors
+
+
+def _tensor(entry: Mapping[str, Any], what: str) -> Tensor:
+    unknown = sorted(entry.keys() - {"name", "dtype", "shape", "distribution", "low", "high"})
+    if unknown:
+        raise TaskError(f"{what} has the unknown key '{unknown[0]}'.")
+    name, dtype, shape = entry.get("name"), entry.get("dtype", "float32"), entry.get("shape")
+    if not isinstance(name, str) or not name.isidentifier():
+        raise TaskError(f"{what} needs a 'name' that is an identifier, not {name!r}.")
+    if dtype not in DTYPES:
+        raise TaskError(f"{what} '{name}': dtype {dtype!r} is not one of {', '.join(DTYPES)}.")
+    if not isinstance(shape, list) or not all(isinstance(extent, int | str) for extent in shape):
+        raise TaskError(f"{what} '{name}' needs a 'shape', a list of numbers or expressions.")
+    distribution = entry.get("distribution", "normal" if dtype.startswith("float") else "integers")
+    if distribution not in DISTRIBUTIONS:
+        raise TaskError(f"{what} '{name}': distribution must be one of {', '.join(DISTRIBUTIONS)}.")
+    low, high = entry.get("low", 0.0), entry.get("high", 1.0 if distribution != "integers" else 100.0)
+    return Tensor(name, dtype, tuple(shape), distribution, float(low), float(high))
+
+
+def _scalars(document: Mapping[str, Any], where: Path) -> dict[str, Number]:
+    scalars = document.get("scalars", {})
+    if not isinstance(scalars, dict) or not all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in scalars.values()
+    ):
+        raise TaskError(f"{where}: [scalars] must hold numbers.")
+    return scalars
+
+
+def _shapes(table: Mapping[str, Any], key: str, where: Path, *, required: int) -> tuple[Shape, ...]:
+    entries = table.get(key, [])
+    if not isinstance(entries, list) or len(entries) < required:
+        raise TaskError(f"{where}: [shapes] needs a list called '{key}' with at least one shape.")
+    for entry in entries:
+        if not isinstance(entry, dict) or not all(
+            isinstance(value, int) and not isinstance(value, bool) for value in entry.values()
+        ):
+            raise TaskError(f"{where}: each shape in '{key}' must map dimensions to whole numbers.")
+    return tuple(entries)
+
+
+def _tolerance(document: Mapping[str, Any], where: Path) -> Tolerance:
+    table = document.get("tolerance", {})
+    try:
+        return Tolerance(**table)
+    except TypeError as error:
+        raise TaskError(
+            f"{where}: [tolerance] may hold 'relative', 'absolute' and 'ratio', all numbers."
+        ) from error

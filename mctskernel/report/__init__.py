@@ -1,0 +1,1 @@
+"""One view of a run for the terminal and other hosts."""

@@ -1,0 +1,1 @@
+"""From source to evidence to reward: build, verify, time, count, model, diagnose, guard."""

@@ -1,0 +1,1 @@
+"""The search tree: nodes, selection, widening, backup, journal, trajectories, export."""
