@@ -1,0 +1,8 @@
+"""The transpose of a matrix."""
+
+import numpy as np
+import numpy.typing as npt
+
+
+def reference(x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    return x.T
