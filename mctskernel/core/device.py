@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.evaluation import Check, Evaluation
 from mctskernel.core.kernel import Kernel
 
 
@@ -23,11 +23,22 @@ class DeviceSpec:
     seed: int = 0
 
 
+class DeviceError(RuntimeError):
+    """A machine on which nothing can be judged; the message is a sentence that says what is missing."""
+
+
 class Device(Protocol):
     """Where kernels of one task are judged. Not shared between threads."""
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
         """Build, verify, time and count one kernel; raises only when the machine is broken."""
+        ...
+
+    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
+        """Verify once more, on the held-out shapes and with seeds that no evaluation has used.
+
+        The last gate before a kernel is named the best: it must pass every check, and there is at least one.
+        """
         ...
 
     def fingerprint(self) -> dict[str, str]:

@@ -1,0 +1,40 @@
+"""Who does the evaluations: several in flight, finished in any order."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mctskernel.core.evaluation import Check, Evaluation
+from mctskernel.core.kernel import Kernel
+
+
+class Executor(Protocol):
+    """Evaluates kernels in the background. What a kernel does to its evaluator costs one evaluation, no more."""
+
+    @property
+    def capacity(self) -> int:
+        """How many evaluations can be in flight without one waiting for another."""
+        ...
+
+    def submit(self, ticket: int, kernel: Kernel) -> None:
+        """Begin an evaluation. `ticket`, not in flight already, comes back with its result."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
+        """The evaluations that have finished since the last call, waiting for the first of them.
+
+        Empty when nothing is in flight, or when nothing finished in `timeout` seconds.
+        """
+        ...
+
+    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
+        """`Device.final_check`, on one of the devices; waits for it. A failed machine is a failed check."""
+        ...
+
+    def fingerprint(self) -> dict[str, str]:
+        """`Device.fingerprint` of the devices, which are alike."""
+        ...
+
+    def close(self) -> None:
+        """Stop at once, what is in flight included."""
+        ...
