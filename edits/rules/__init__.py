@@ -1,0 +1,8 @@
+"""The rule library: `ALL` is every rule, and a new one is registered by adding its module's `RULES` here."""
+
+from __future__ import annotations
+
+from mctskernel.edits.rule import Rule
+from mctskernel.edits.rules import tuning
+
+ALL: tuple[Rule, ...] = (*tuning.RULES,)

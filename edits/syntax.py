@@ -1,0 +1,471 @@
+"""CUDA C++ source as a syntax tree: functions, loops, declarations, accesses, and edits by byte spans.
+
+A thin layer over tree-sitter. Every span is in bytes of the UTF-8 text, as tree-sitter counts them. Nothing
+here runs the preprocessor: a macro's name is an identifier like any other, `macro_names` says which names are
+macros, and a function with conditional compilation inside it counts as not `clean`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import tree_sitter_cuda
+from tree_sitter import Language, Node, Parser
+
+_LANGUAGE = Language(tree_sitter_cuda.language())
+_CONDITIONALS = frozenset({"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif"})
+_DECLARATORS = frozenset(
+    {"pointer_declarator", "array_declarator", "init_declarator", "reference_declarator"}
+)
+_UNKNOWN = "?"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text and its syntax tree."""
+
+    text: str
+    root: Node
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """Function definitions, templates and those in `extern "C"` blocks included, in order."""
+        return tuple(_function(node) for node in walk(self.root, "function_definition"))
+
+    @cached_property
+    def kernels(self) -> tuple[Function, ...]:
+        """The `__global__` functions."""
+        return tuple(function for function in self.functions if function.is_kernel)
+
+    @cached_property
+    def macro_names(self) -> frozenset[str]:
+        """Names of all macros, object-like and function-like."""
+        return frozenset(text_of(_field(node, "name")) for node in _defines(self.root))
+
+    @cached_property
+    def macro_words(self) -> frozenset[str]:
+        """Identifiers that occur in macro bodies: code that the tree doesn't show may use them."""
+        words: set[str] = set()
+        for node in _defines(self.root):
+            value = node.child_by_field_name("value")
+            if value is not None:
+                words |= identifiers(parse(text_of(value)).root)
+        return frozenset(words)
+
+    def kernel(self, name: str) -> Function | None:
+        """The `__global__` function of that name, if it parses cleanly."""
+        return next((kernel for kernel in self.kernels if kernel.name == name and kernel.clean), None)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A function parameter. `type` is without qualifiers; `const` is the pointee's for a pointer."""
+
+    name: str
+    type: str
+    pointer: bool
+    const: bool
+    restrict: bool
+    node: Node
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function definition. `body` is its compound statement, braces included."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    is_kernel: bool
+    is_template: bool
+    launch_bounds: Node | None
+    body: Node
+    node: Node
+
+    @cached_property
+    def clean(self) -> bool:
+        """Whether it parsed without errors and holds no conditional compilation."""
+        return not self.node.has_error and not any(True for _ in walk(self.node, *_CONDITIONALS))
+
+    @cached_property
+    def declarations(self) -> tuple[Declaration, ...]:
+        """Every variable declared in the body, loop variables included, in order."""
+        found: list[Declaration] = []
+        for node in walk(self.body, "declaration"):
+            found += _declared(node)
+        return tuple(found)
+
+    @cached_property
+    def loops(self) -> tuple[Loop, ...]:
+        """The canonical loops of the body, outer before inner."""
+        return tuple(loop for node in walk(self.body, "for_statement") if (loop := as_loop(node)) is not None)
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """Array accesses `a[i]`, `a[i][j]` whose array is a plain name, in order."""
+        return accesses(self.body)
+
+    def parameter(self, name: str) -> Parameter | None:
+        """The parameter of that name."""
+        return next((parameter for parameter in self.parameters if parameter.name == name), None)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One declared variable; `extents` are the sizes of an array, None for `[]`; `node` the whole statement."""
+
+    name: str
+    type: str
+    pointer: bool
+    const: bool
+    shared: bool
+    extern: bool
+    extents: tuple[Node | None, ...]
+    value: Node | None
+    declarator: Node
+    node: Node
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`for (type variable = start; variable < bound; variable += step)` whose body leaves the variable alone.
+
+    `comparison` is one of < <= != (counting up; any other loop is not canonical); `step` is the step's text,
+    "1" for an increment; `pragma` is an unroll pragma right before it.
+    """
+
+    variable: str
+    type: str
+    start: Node
+    comparison: str
+    bound: Node
+    step: str
+    body: Node
+    pragma: Node | None
+    node: Node
+
+
+@dataclass(frozen=True)
+class Access:
+    """`array[index]...`: all its indices, and whether it is read and written (`+=` is both).
+
+    One whose address is taken (`&a[i]`, as atomics do) counts as both.
+    """
+
+    array: str
+    indices: tuple[Node, ...]
+    reads: bool
+    writes: bool
+    node: Node
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """New text for the bytes from `start` up to `end`; an insertion when they are equal."""
+
+    start: int
+    end: int
+    text: str
+
+
+@lru_cache(maxsize=256)
+def parse(text: str) -> Source:
+    """Parse a CUDA C++ text; never fails: look at `Function.clean` before trusting a function."""
+    return Source(text, Parser(_LANGUAGE).parse(text.encode()).root_node)
+
+
+def replace(source: Source, replacements: Iterable[Replacement]) -> str:
+    """The text with all replacements made at once. They must not overlap (ValueError)."""
+    data = source.text.encode()
+    pieces: list[bytes] = []
+    position = 0
+    for item in sorted(replacements, key=lambda item: (item.start, item.end)):
+        if item.start < position or item.end < item.start or item.end > len(data):
+            raise ValueError(f"The replacement of bytes {item.start} to {item.end} overlaps another.")
+        pieces += [data[position : item.start], item.text.encode()]
+        position = item.end
+    return b"".join([*pieces, data[position:]]).decode()
+
+
+def swap(node: Node, text: str) -> Replacement:
+    """Replace a node's text."""
+    return Replacement(node.start_byte, node.end_byte, text)
+
+
+def insert_before(node: Node, text: str) -> Replacement:
+    """Insert text right before a node."""
+    return Replacement(node.start_byte, node.start_byte, text)
+
+
+def insert_after(node: Node, text: str) -> Replacement:
+    """Insert text right after a node."""
+    return Replacement(node.end_byte, node.end_byte, text)
+
+
+def text_of(node: Node) -> str:
+    """A node's text."""
+    return (node.text or b"").decode()
+
+
+def walk(node: Node, *types: str) -> Iterator[Node]:
+    """The node and all below it, in the order of the text; only of the given types if there are any."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if not types or current.type in types:
+            yield current
+        stack.extend(reversed(current.children))
+
+
+def within(node: Node, outer: Node) -> bool:
+    """Whether a node lies inside another, or is it."""
+    return outer.start_byte <= node.start_byte and node.end_byte <= outer.end_byte
+
+
+def enclosing(node: Node, *types: str) -> Node | None:
+    """The nearest node of one of the types that has this one inside."""
+    parent = node.parent
+    while parent is not None and parent.type not in types:
+        parent = parent.parent
+    return parent
+
+
+def indentation(source: Source, node: Node) -> str:
+    """The blanks at the start of the line on which a node starts."""
+    line = source.text.encode()[: node.start_byte].rpartition(b"\n")[2].decode()
+    return line[: len(line) - len(line.lstrip())]
+
+
+def identifiers(node: Node) -> frozenset[str]:
+    """Plain names in a subtree; `threadIdx.x` and its kin count as one name."""
+    names: set[str] = set()
+    for found in walk(node, "identifier", "type_identifier", "field_expression"):
+        if found.type == "field_expression":
+            names.add("".join(text_of(found).split()))
+        else:
+            names.add(text_of(found))
+    return frozenset(names)
+
+
+def calls(node: Node, *names: str) -> tuple[Node, ...]:
+    """Call expressions in a subtree, of the named functions if there are any."""
+    return tuple(
+        call
+        for call in walk(node, "call_expression")
+        if not names or text_of(_field(call, "function")) in names
+    )
+
+
+def names_in_scope(source: Source, function: Function) -> frozenset[str]:
+    """Every name that a new variable in the function must not take."""
+    return identifiers(function.node) | source.macro_names | source.macro_words
+
+
+def fresh_name(source: Source, wanted: str) -> str:
+    """`wanted`, or with a number after it, so that it is no name of the file."""
+    taken = identifiers(source.root) | source.macro_names | source.macro_words
+    number = 2
+    name = wanted
+    while name in taken:
+        name, number = f"{wanted}{number}", number + 1
+    return name
+
+
+def assigned_names(node: Node) -> dict[str, int]:
+    """How often each plain name is assigned, incremented or has its address taken; initialisers don't count."""
+    counts: dict[str, int] = {}
+    for found in walk(node, "assignment_expression", "update_expression", "pointer_expression"):
+        if found.type == "pointer_expression" and text_of(_field(found, "operator")) != "&":
+            continue
+        target = strip_parentheses(
+            _field(found, "left" if found.type == "assignment_expression" else "argument")
+        )
+        if target.type == "field_expression":
+            target = _field(target, "argument")
+        if target.type == "identifier":
+            counts[text_of(target)] = counts.get(text_of(target), 0) + 1
+    return counts
+
+
+def strip_parentheses(node: Node) -> Node:
+    """The expression inside any parentheses."""
+    while node.type == "parenthesized_expression" and node.named_child_count == 1:
+        node = node.named_children[0]
+    return node
+
+
+def as_loop(node: Node) -> Loop | None:
+    """The canonical form of a `for_statement`, if it has it."""
+    initializer, condition = node.child_by_field_name("initializer"), node.child_by_field_name("condition")
+    update, body = node.child_by_field_name("update"), node.child_by_field_name("body")
+    if initializer is None or condition is None or update is None or body is None:
+        return None
+    declared = _declared(initializer) if initializer.type == "declaration" else ()
+    if len(declared) != 1 or declared[0].value is None or condition.type != "binary_expression":
+        return None
+    variable = declared[0]
+    comparison = text_of(_field(condition, "operator"))
+    if text_of(_field(condition, "left")) != variable.name or comparison not in {"<", "<=", "!="}:
+        return None
+    step = _step(update, variable.name)
+    if step is None or variable.name in assigned_names(body):
+        return None
+    bound = _field(condition, "right")
+    if identifiers(bound) & assigned_names(body).keys():
+        return None
+    return Loop(
+        variable=variable.name,
+        type=variable.type,
+        start=variable.value or node,
+        comparison=comparison,
+        bound=bound,
+        step=step,
+        body=body,
+        pragma=_pragma_before(node),
+        node=node,
+    )
+
+
+def accesses(node: Node) -> tuple[Access, ...]:
+    """Array accesses in a subtree whose array is a plain name, in order."""
+    found = []
+    for subscript in walk(node, "subscript_expression"):
+        parent = subscript.parent
+        if parent is not None and parent.type == "subscript_expression" and _argument(parent) == subscript:
+            continue
+        indices: list[Node] = []
+        base = subscript
+        while base.type == "subscript_expression":
+            arguments = _field(base, "indices").named_children
+            if len(arguments) != 1:
+                break
+            indices.insert(0, arguments[0])
+            base = _argument(base)
+        if base.type == "identifier":
+            reads, writes = _use(subscript)
+            found.append(Access(text_of(base), tuple(indices), reads, writes, subscript))
+    return tuple(found)
+
+
+def _use(node: Node) -> tuple[bool, bool]:
+    parent = node.parent
+    while parent is not None and parent.type in {"parenthesized_expression", "field_expression"}:
+        node, parent = parent, parent.parent
+    if parent is None:
+        return True, False
+    if parent.type == "assignment_expression" and parent.child_by_field_name("left") == node:
+        return text_of(_field(parent, "operator")) != "=", True
+    if parent.type == "update_expression":
+        return True, True
+    if parent.type == "pointer_expression" and text_of(_field(parent, "operator")) == "&":
+        return True, True
+    return True, False
+
+
+def _argument(subscript: Node) -> Node:
+    return strip_parentheses(_field(subscript, "argument"))
+
+
+def _field(node: Node, name: str) -> Node:
+    return node.child_by_field_name(name) or node
+
+
+def _defines(root: Node) -> Iterator[Node]:
+    return walk(root, "preproc_def", "preproc_function_def")
+
+
+def _function(node: Node) -> Function:
+    head = [child for child in node.children if child.type not in {"compound_statement"}]
+    declarator = next(walk(_field(node, "declarator"), "function_declarator"), node)
+    parameter_list = declarator.child_by_field_name("parameters")
+    return Function(
+        name=text_of(_field(declarator, "declarator")),
+        parameters=tuple(
+            _parameter(child)
+            for child in (parameter_list.named_children if parameter_list is not None else ())
+            if child.type == "parameter_declaration"
+        ),
+        is_kernel=any(child.type == "__global__" for child in head),
+        is_template=node.parent is not None and node.parent.type == "template_declaration",
+        launch_bounds=next((child for child in head if child.type == "launch_bounds"), None),
+        body=_field(node, "body"),
+        node=node,
+    )
+
+
+def _parameter(node: Node) -> Parameter:
+    pointers = [
+        child for child in walk(node, "pointer_declarator", "array_declarator", "reference_declarator")
+    ]
+    return Parameter(
+        name=_declared_name(node),
+        type=text_of(_field(node, "type")),
+        pointer=bool(pointers),
+        const=_has_qualifier(node, "const"),
+        restrict=any(_has_qualifier(pointer, "__restrict__", "__restrict") for pointer in pointers),
+        node=node,
+    )
+
+
+def _declared(node: Node) -> tuple[Declaration, ...]:
+    return tuple(_declaration(node, child) for child in node.children_by_field_name("declarator"))
+
+
+def _declaration(node: Node, declarator: Node) -> Declaration:
+    value = declarator.child_by_field_name("value") if declarator.type == "init_declarator" else None
+    inner = _field(declarator, "declarator") if declarator.type == "init_declarator" else declarator
+    extents: list[Node | None] = []
+    pointer = False
+    while inner.type in _DECLARATORS:
+        if inner.type == "array_declarator":
+            extents.insert(0, inner.child_by_field_name("size"))
+        pointer = pointer or inner.type != "array_declarator"
+        below = inner.child_by_field_name("declarator")
+        if below is None:
+            below = inner.named_children[-1] if inner.named_children else None
+        if below is None:
+            break
+        inner = below
+    return Declaration(
+        name=text_of(inner),
+        type=text_of(_field(node, "type")),
+        pointer=pointer,
+        const=_has_qualifier(node, "const", "constexpr"),
+        shared=_has_qualifier(node, "__shared__"),
+        extern=any(text_of(child) == "extern" for child in node.children),
+        extents=tuple(extents),
+        value=value,
+        declarator=declarator,
+        node=node,
+    )
+
+
+def _declared_name(node: Node) -> str:
+    declarator = node.child_by_field_name("declarator")
+    while declarator is not None and declarator.type in _DECLARATORS:
+        below = declarator.child_by_field_name("declarator")
+        declarator = below if below is not None else next(iter(reversed(declarator.named_children)), None)
+    return text_of(declarator) if declarator is not None else _UNKNOWN
+
+
+def _has_qualifier(node: Node, *texts: str) -> bool:
+    return any(text_of(child) in texts for child in node.children if child.type == "type_qualifier")
+
+
+def _step(update: Node, variable: str) -> str | None:
+    if update.type == "update_expression" and text_of(_field(update, "argument")) == variable:
+        return "1" if text_of(_field(update, "operator")) == "++" else None
+    if update.type == "assignment_expression" and text_of(_field(update, "left")) == variable:
+        step = text_of(_field(update, "right"))
+        operator = text_of(_field(update, "operator"))
+        return step if operator == "+=" and not step.startswith("-") else None
+    return None
+
+
+def _pragma_before(node: Node) -> Node | None:
+    before = node.prev_named_sibling
+    if before is None or before.type != "preproc_call":
+        return None
+    words = text_of(before).split()
+    return before if words[:2] == ["#pragma", "unroll"] else None
