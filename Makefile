@@ -1,0 +1,42 @@
+# `make search` and `make test` need python3 (3.11 to 3.13, with venv) and nothing else; both work in .venv.
+PYTHON ?= python3
+BUDGET ?= 200
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: search test lint types tests wheel clean
+
+search: $(VENV)/installed
+	$(BIN)/mctskernel search --budget $(BUDGET)
+
+# Everything that CI runs, what fails fastest first.
+test: lint types tests
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+
+types: $(VENV)/installed-test
+	$(BIN)/mypy
+
+tests: $(VENV)/installed-test
+	$(BIN)/pytest -n auto
+
+wheel: $(VENV)/installed-test
+	$(BIN)/python -m build
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# The stamps are renewed only when the requirements may have changed.
+$(VENV)/installed: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --editable .
+	touch $@
+
+$(VENV)/installed-test: setup.cfg pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --editable '.[test]'
+	touch $(VENV)/installed $@

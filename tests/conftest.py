@@ -1,0 +1,92 @@
+"""What every test may use."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TASK_TOML = """\
+name = "double"
+summary = "Twice the input."
+
+[[inputs]]
+name = "x"
+dtype = "float32"
+shape = ["n"]
+
+[[outputs]]
+name = "out"
+dtype = "float32"
+shape = ["n"]
+
+[shapes]
+search = [{ n = 4096 }]
+verify = [{ n = 1 }, { n = 130 }]
+held_out = [{ n = 77 }]
+"""
+
+REFERENCE = """\
+def reference(x):
+    return 2 * x
+"""
+
+KERNEL = """\
+/*
+[[launch]]
+kernel = "twice"
+grid = ["ceil_div(n, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "out", "n"]
+*/
+#define BLOCK 64
+
+extern "C" __global__ void twice(const float* x, float* out, int n) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n) {
+        out[i] = 2.0f * x[i];
+    }
+}
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where the driver finds none."""
+    reason = _why_no_gpu()
+    if reason:
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _why_no_gpu() -> str:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver (libcuda.so.1)"
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or count.value == 0:
+        return "the NVIDIA driver finds no GPU"
+    return ""
+
+
+WriteTask = Callable[..., Path]
+
+
+@pytest.fixture
+def write_task(tmp_path: Path) -> WriteTask:
+    """Writes the smallest task that works, with files replaced by the given texts, or left out when None."""
+
+    def write(
+        toml: str | None = TASK_TOML, reference: str | None = REFERENCE, kernel: str | None = KERNEL
+    ) -> Path:
+        folder = tmp_path / "task"
+        folder.mkdir(exist_ok=True)
+        for name, text in (("task.toml", toml), ("reference.py", reference), ("kernel.cu", kernel)):
+            if text is not None:
+                (folder / name).write_text(text)
+        return folder
+
+    return write
