@@ -67,7 +67,7 @@ class Comparison:
 
 
 def draw_cases(task: Task, shapes: Sequence[Shape], seed: int, draws: int = 1) -> tuple[Case, ...]:
-    """For each shape, `draws` cases of drawn values, small shapes first; the larger ones get special values too.
+    """For each shape `draws` cases of drawn values, small shapes first; special values for the larger ones.
 
     Special values are left out where the task makes its own inputs, and where rounding the inputs would
     change the result so much that nothing could be told.

@@ -1,0 +1,138 @@
+"""Guardrails on evaluations: times that are not believed, and remarks on what looks bad.
+
+`mctskernel.profiling.source_rules` has the rules that refuse a kernel before it is built.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mctskernel.core.evaluation import Evaluation, Resources, Timing
+from mctskernel.core.expression import evaluate
+from mctskernel.core.task import Shape, Task, shape_label
+
+NOISE = 0.02
+"""The fraction by which two medians of the same kernel may differ: differences below it mean nothing."""
+
+MAX_REGISTERS = 255
+BELIEVABLE = 0.95
+"""A time below this fraction of the floor is not believed. The rest covers the clock's resolution."""
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What a GPU can do at most: bytes per second, operations per second in its fastest pipe, L2 bytes."""
+
+    dram_bytes_per_second: float
+    flops_per_second: float
+    l2_bytes: int
+
+
+@dataclass(frozen=True)
+class Guardrail:
+    """A rule that remarks on an evaluation, given its parent's: one sentence for each thing it finds."""
+
+    name: str
+    remarks: Callable[[Evaluation, Evaluation | None], Sequence[str]]
+
+
+def flags(evaluation: Evaluation, parent: Evaluation | None = None) -> tuple[str, ...]:
+    """The remarks of every guardrail. They refuse nothing; rewards and people read them."""
+    return tuple(remark for rule in GUARDRAILS for remark in rule.remarks(evaluation, parent))
+
+
+def floor_seconds(task: Task, shape: Shape, peaks: Peaks) -> float:
+    """The least time that any kernel of the task can take at one shape, from the roofline.
+
+    Inputs come from DRAM, since L2 holds none of them when the clock starts; of the outputs, as much as L2
+    holds may still be on its way to DRAM when it stops. Williams, Waterman and Patterson, "Roofline", 2009.
+    """
+    read = sum(tensor.nbytes(shape) for tensor in task.inputs)
+    written = sum(tensor.nbytes(shape) for tensor in task.outputs)
+    traffic = read + max(0, written - peaks.l2_bytes)
+    flops = float(evaluate(task.flops, {**task.scalars, **shape})) if task.flops is not None else 0.0
+    return max(traffic / peaks.dram_bytes_per_second, flops / peaks.flops_per_second)
+
+
+def quarantine_reason(task: Task, timings: Sequence[Timing], peaks: Peaks) -> str:
+    """Why the timings, one for each search shape in their order, are not believed; empty when they are."""
+    for shape, timing in zip(task.search_shapes, timings, strict=True):
+        floor = floor_seconds(task, shape, peaks)
+        if not math.isfinite(timing.seconds) or timing.seconds <= 0:
+            return f"At {shape_label(shape)} the time is {timing.seconds} s, which is no time."
+        if timing.seconds < BELIEVABLE * floor:
+            return (
+                f"At {shape_label(shape)} the kernel took {timing.seconds * 1e6:.1f} us, but moving the data "
+                f"and doing the arithmetic takes at least {floor * 1e6:.1f} us: it can't have done the work."
+            )
+    return ""
+
+
+def slower_shapes(evaluation: Evaluation, parent: Evaluation | None) -> list[str]:
+    """Each shape at which the kernel is slower than its parent by more than the noise."""
+    before = {timing.shape: timing for timing in parent.timings} if parent is not None else {}
+    return [
+        f"Slower than its parent at {timing.shape}: {timing.seconds / before[timing.shape].seconds:.2f} "
+        f"times its time."
+        for timing in evaluation.timings
+        if timing.shape in before and is_slower(timing, before[timing.shape])
+    ]
+
+
+def is_slower(timing: Timing, reference: Timing) -> bool:
+    """Whether one timing is worse than another by more than the noise, intervals included."""
+    return timing.seconds > reference.seconds * (1 + NOISE) and timing.low > reference.high
+
+
+def spills(evaluation: Evaluation, _: Evaluation | None = None) -> list[str]:
+    """Each kernel that keeps registers in local memory."""
+    return [
+        f"'{found.kernel}' spills {found.spill_store_bytes} bytes of stores and {found.spill_load_bytes} "
+        f"bytes of loads to local memory."
+        for found in evaluation.resources
+        if found.spill_store_bytes or found.spill_load_bytes
+    ]
+
+
+def register_limit(evaluation: Evaluation, _: Evaluation | None = None) -> list[str]:
+    """Each kernel that uses every register a thread can have."""
+    return [
+        f"'{found.kernel}' uses {found.registers} registers a thread, the most there are."
+        for found in evaluation.resources
+        if found.registers >= MAX_REGISTERS
+    ]
+
+
+def register_cliff(evaluation: Evaluation, parent: Evaluation | None) -> list[str]:
+    """Each kernel whose registers passed a power of two that halves how many warps fit."""
+    before: dict[str, Resources] = (
+        {found.kernel: found for found in parent.resources} if parent is not None else {}
+    )
+    return [
+        f"'{found.kernel}' went from {before[found.kernel].registers} to {found.registers} registers a "
+        f"thread, past the cliff at {cliff}: half as many warps fit on a multiprocessor."
+        for found in evaluation.resources
+        for cliff in (32, 64, 128)
+        if found.kernel in before and before[found.kernel].registers <= cliff < found.registers
+    ]
+
+
+def local_arrays(evaluation: Evaluation, _: Evaluation | None = None) -> list[str]:
+    """Each kernel with a stack frame that isn't spills: an array that is indexed at run time."""
+    return [
+        f"'{found.kernel}' keeps {found.stack_bytes} bytes a thread in local memory, as an array indexed at "
+        f"run time does."
+        for found in evaluation.resources
+        if found.stack_bytes and not found.spill_store_bytes
+    ]
+
+
+GUARDRAILS = (
+    Guardrail("slower than the parent", slower_shapes),
+    Guardrail("register spills", spills),
+    Guardrail("register limit", register_limit),
+    Guardrail("register cliff", register_cliff),
+    Guardrail("local arrays", local_arrays),
+)

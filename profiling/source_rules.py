@@ -1,0 +1,223 @@
+"""Static guardrails: what a CUDA C++ candidate may not contain, checked before anything is built.
+
+A candidate is hostile text that the compiler reads on this machine. So it may include CUDA's own headers
+and nothing else, may not ask which files exist, and may not hide a directive from these rules: what C++ would
+read differently from the scanner below (raw strings, unbalanced quotes) is refused too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from mctskernel.core.kernel import Kernel, Language
+
+MAX_SOURCE_CHARACTERS = 200_000
+MAX_LINE_CHARACTERS = 5_000
+
+HEADERS = frozenset(
+    {
+        "cooperative_groups.h",
+        "cooperative_groups/reduce.h",
+        "cooperative_groups/scan.h",
+        "cooperative_groups/memcpy_async.h",
+        "cuda/barrier",
+        "cuda/pipeline",
+        "cuda_bf16.h",
+        "cuda_fp16.h",
+        "cuda_fp8.h",
+        "cuda_pipeline.h",
+        "cuda_pipeline_primitives.h",
+        "cuda_runtime.h",
+        "cuda/std/array",
+        "cuda/std/cmath",
+        "cuda/std/cstddef",
+        "cuda/std/cstdint",
+        "cuda/std/limits",
+        "cuda/std/type_traits",
+        "cuda/std/utility",
+        "float.h",
+        "limits.h",
+        "math.h",
+        "math_constants.h",
+        "mma.h",
+        "stdint.h",
+        "vector_types.h",
+    }
+)
+"""CUDA's own headers. Libraries (CUB, CUTLASS, Thrust) are not here: the kernel itself is asked for."""
+
+_DIRECTIVES = frozenset(
+    {
+        "define",
+        "elif",
+        "else",
+        "endif",
+        "error",
+        "if",
+        "ifdef",
+        "ifndef",
+        "include",
+        "pragma",
+        "undef",
+        "warning",
+    }
+)
+_PRAGMAS = re.compile(r"(?:unroll|nounroll|once|nv_\w+|GCC\s+ivdep)\b")
+_PTX_DIRECTIVES = re.compile(
+    r"\.(?:address_size|alias|entry|extern|file|func|include|loc|pragma|section|target|version|visible|weak)\b"
+)
+
+
+@dataclass(frozen=True)
+class SourceRule:
+    """A rule that refuses a source: `breach` gives a sentence, or nothing when the rule is kept."""
+
+    name: str
+    breach: Callable[[Kernel, Scan], str]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A CUDA source as the preprocessor sees it: lines spliced, comments gone, digraphs resolved.
+
+    `code` keeps string literals, `bare` has them emptied, `strings` is what they hold, joined; `text` still
+    has the comments.
+    """
+
+    text: str
+    code: str
+    bare: str
+    strings: str
+    remarks: tuple[str, ...]
+
+    @property
+    def directives(self) -> Iterator[tuple[str, str]]:
+        """Each preprocessor directive's name and what follows it."""
+        for match in re.finditer(r"^[ \t\f\v]*#[ \t\f\v]*(\w*)(.*)$", self.code, re.MULTILINE):
+            if match[1] or match[2].strip():
+                yield match[1], match[2].strip()
+
+
+def breach(kernel: Kernel) -> str:
+    """Why a kernel is rejected before it is built, as a sentence; empty when nothing is wrong with it."""
+    if kernel.language is not Language.CUDA:
+        return f"This device judges CUDA C++ kernels; this one is written in {kernel.language}."
+    too_large = _size(kernel.source)
+    if too_large:
+        return too_large
+    found = scan(kernel.source)
+    return next((sentence for rule in RULES if (sentence := rule.breach(kernel, found))), "")
+
+
+def scan(source: str) -> Scan:
+    """Translation phases 2 and 3 of C++, as far as the rules need them."""
+    text = re.sub(r"\\[ \t\f\v]*\r?\n", "", source.replace("\r\n", "\n"))
+    code: list[str] = []
+    bare: list[str] = []
+    strings: list[str] = []
+    remarks: list[str] = []
+    for token in _TOKENS.finditer(text):
+        kind, piece = token.lastgroup, token[0]
+        if kind == "raw":
+            remarks.append("a raw string literal")
+        elif kind == "stray":
+            remarks.append("an unbalanced quote or comment")
+        if kind == "comment":
+            piece = "\n" * piece.count("\n") or " "
+        elif kind == "digraph":
+            piece = "#"
+        elif kind == "string":
+            strings.append(piece[1:-1])
+        code.append(piece)
+        bare.append('""' if kind == "string" else piece)
+    return Scan(text, "".join(code), "".join(bare), "".join(strings), tuple(remarks))
+
+
+_TOKENS = re.compile(
+    r"""
+      (?P<comment> //[^\n]* | /\*.*?\*/ )
+    | (?P<raw>     \b(?:u8|[uUL])?R" )
+    | (?P<word>    [A-Za-z_$]\w* )
+    | (?P<number>  \.?[0-9](?: [eEpP][+-] | '[0-9A-Za-z] | [\w.] )* )
+    | (?P<header>  (?<=include)[ \t]*<[^>\n]*> )
+    | (?P<string>  "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' )
+    | (?P<stray>   ["'] | /\* )
+    | (?P<digraph> %: | \?\?= )
+    | (?P<other>   . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def _size(source: str) -> str:
+    if len(source) > MAX_SOURCE_CHARACTERS:
+        return f"The source has {len(source)} characters; the limit is {MAX_SOURCE_CHARACTERS}."
+    longest = max(map(len, source.splitlines()), default=0)
+    if longest > MAX_LINE_CHARACTERS:
+        return f"The source has a line of {longest} characters; the limit is {MAX_LINE_CHARACTERS}."
+    return ""
+
+
+def _readable(_: Kernel, found: Scan) -> str:
+    if "\0" in found.text:
+        return "The source holds a NUL character."
+    return f"The source has {found.remarks[0]}, which is not allowed here." if found.remarks else ""
+
+
+def _has_kernel(_: Kernel, found: Scan) -> str:
+    if re.search(r"\b__global__\b", found.bare):
+        return ""
+    return "The source has no __global__ function, so there is no kernel to launch."
+
+
+def _known_directives(_: Kernel, found: Scan) -> str:
+    for name, rest in found.directives:
+        if name not in _DIRECTIVES:
+            return f"The preprocessor directive #{name or rest} is not allowed in a candidate."
+        if name == "pragma" and not _PRAGMAS.match(rest):
+            return f"#pragma {rest} is not allowed in a candidate."
+    pragma = re.search(r"\b_Pragma\s*\(\s*(?!\"(?:unroll|nounroll|nv_))", found.code)
+    return "_Pragma is allowed for unroll and nv_ diagnostics alone." if pragma else ""
+
+
+def _allowed_headers(_: Kernel, found: Scan) -> str:
+    for name, rest in found.directives:
+        if name == "include":
+            header = re.fullmatch(r'<([^>]*)>|"([^"]*)"', rest)
+            wanted = (header[1] or header[2]) if header else None
+            if wanted not in HEADERS:
+                return f"#include {rest} is not among CUDA's own headers that a candidate may include."
+    # The same again on the text with its comments, for a directive that this scanner took for a comment.
+    for match in re.finditer(
+        r"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*(include\w*|embed|import|line)\b(.*)", found.text
+    ):
+        wanted = re.match(r'\s*[<"]([^>"]*)[>"]', match[2])
+        if match[1] != "include" or wanted is None or wanted[1] not in HEADERS:
+            return f"#{match[1]}{match[2]} is not allowed in a candidate, not even in a comment."
+    return ""
+
+
+def _no_questions_about_files(_: Kernel, found: Scan) -> str:
+    match = re.search(
+        r"\b__has_(?:include\w*|embed)\b|\b__has_\s*##|##\s*(?:_*include|_*embed)\b", found.code
+    )
+    return f"{match[0]} asks which files exist, which is not allowed in a candidate." if match else ""
+
+
+def _plain_assembly(_: Kernel, found: Scan) -> str:
+    directive = _PTX_DIRECTIVES.search(found.strings)
+    if directive and re.search(r"\b(?:asm|__asm__|__asm)\b", found.bare):
+        return f"Inline assembly may hold instructions, not the directive {directive[0]}."
+    return ""
+
+
+RULES = (
+    SourceRule("readable", _readable),
+    SourceRule("has a kernel", _has_kernel),
+    SourceRule("known directives", _known_directives),
+    SourceRule("allowed headers", _allowed_headers),
+    SourceRule("no questions about files", _no_questions_about_files),
+    SourceRule("plain assembly", _plain_assembly),
+)
