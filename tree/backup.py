@@ -1,0 +1,59 @@
+"""Backup: what a reward does to the statistics along the path that selection walked, and what a node is worth.
+
+Both the sum and the maximum of rewards are kept, so that a journal can be read again under the other value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from mctskernel.tree.node import NodeStatistics, Tree
+from mctskernel.tree.vector import Array
+
+
+def mean(statistics: NodeStatistics, nodes: Array) -> Array:
+    """The mean reward of the traversals of each node (each must have one)."""
+    return statistics.reward_sum.view[nodes] / statistics.visits.view[nodes]
+
+
+def maximum(statistics: NodeStatistics, nodes: Array) -> Array:
+    """The greatest reward of the traversals of each node."""
+    return statistics.reward_max.view[nodes]
+
+
+Value = Callable[[NodeStatistics, Array], Array]
+
+VALUES: Mapping[str, Value] = {"mean": mean, "max": maximum}
+
+
+def begin_traversal(tree: Tree, path: Sequence[int]) -> None:
+    """Counts a traversal in flight on every node and edge of a path."""
+    _add_in_flight(tree, path, 1)
+
+
+def end_traversal(tree: Tree, path: Sequence[int]) -> None:
+    """Takes a traversal in flight back."""
+    _add_in_flight(tree, path, -1)
+
+
+def back_up(tree: Tree, path: Sequence[int], reward: float) -> None:
+    """Counts a traversal with its reward on every node and edge of a path."""
+    nodes = np.asarray(path)
+    statistics = tree.node_statistics
+    statistics.visits.view[nodes] += 1
+    statistics.reward_sum.view[nodes] += reward
+    best = statistics.reward_max.view
+    best[nodes] = np.maximum(best[nodes], reward)
+    tree.edge_statistics.visits.view[_edges(tree, path)] += 1
+
+
+def _add_in_flight(tree: Tree, path: Sequence[int], change: int) -> None:
+    tree.node_statistics.in_flight.view[list(path)] += change
+    tree.edge_statistics.in_flight.view[_edges(tree, path)] += change
+
+
+def _edges(tree: Tree, path: Sequence[int]) -> list[int]:
+    return [tree.edge_between[step] for step in pairwise(path)]

@@ -1,0 +1,109 @@
+"""Blobs: large texts kept beside the journal and named in it by their SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Protocol
+
+import msgspec
+
+from mctskernel.core.edit import Block, Edit, Patch, WholeSource
+from mctskernel.core.kernel import Kernel
+from mctskernel.tree.events import EditRecord, KernelRecord
+
+
+class BlobStore(Protocol):
+    """Where texts are kept. A text must be safe before `put` returns, because an event may name it next."""
+
+    def put(self, text: str) -> str:
+        """Keeps a text and returns its name, `digest(text)`."""
+        ...
+
+    def get(self, name: str) -> str:
+        """The text of a name; raises KeyError for an unknown one."""
+        ...
+
+
+class MemoryBlobs:
+    """Blobs of a search that isn't kept."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def put(self, text: str) -> str:
+        """Keeps a text and returns its name."""
+        name = digest(text)
+        self._texts[name] = text
+        return name
+
+    def get(self, name: str) -> str:
+        """The text of a name."""
+        return self._texts[name]
+
+
+def digest(text: str) -> str:
+    """The name of a text: 64 hexadecimal digits."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def put_kernel(blobs: BlobStore, kernel: Kernel) -> KernelRecord:
+    """Keeps a kernel's source."""
+    return KernelRecord(kernel.identity, blobs.put(kernel.source), kernel.language)
+
+
+def get_kernel(blobs: BlobStore, record: KernelRecord) -> Kernel:
+    """The kernel of a record."""
+    return Kernel(blobs.get(record.source), record.language)
+
+
+def put_edit(blobs: BlobStore, edit: Edit) -> EditRecord:
+    """Keeps what an edit changes. A prior that isn't a positive number becomes the least promise."""
+    return EditRecord(
+        category=edit.category,
+        title=edit.title,
+        change=blobs.put(_encode_change(edit.change)),
+        rationale=edit.rationale,
+        expected_effect=edit.expected_effect,
+        prior=edit.prior if LEAST_PRIOR < edit.prior < float("inf") else LEAST_PRIOR,
+        proposer=edit.proposer,
+    )
+
+
+def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
+    """The edit of a record."""
+    return Edit(
+        category=record.category,
+        title=record.title,
+        change=_decode_change(blobs.get(record.change)),
+        rationale=record.rationale,
+        expected_effect=record.expected_effect,
+        prior=record.prior,
+        proposer=record.proposer,
+    )
+
+
+LEAST_PRIOR = 1e-6
+
+
+class _PatchText(msgspec.Struct, frozen=True, tag="patch", tag_field="change"):
+    blocks: tuple[Block, ...]
+
+
+class _WholeSourceText(msgspec.Struct, frozen=True, tag="whole source", tag_field="change"):
+    source: str
+
+
+def _encode_change(change: Patch | WholeSource) -> str:
+    match change:
+        case Patch():
+            text: _PatchText | _WholeSourceText = _PatchText(change.blocks)
+        case WholeSource():
+            text = _WholeSourceText(change.source)
+    return msgspec.json.encode(text).decode()
+
+
+def _decode_change(text: str) -> Patch | WholeSource:
+    decoded = msgspec.json.decode(text, type=_PatchText | _WholeSourceText)
+    if isinstance(decoded, _PatchText):
+        return Patch(decoded.blocks)
+    return WholeSource(decoded.source)

@@ -1,0 +1,142 @@
+"""What can happen to a tree. The journal holds these, and the tree is a fold over them."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import msgspec
+
+from mctskernel.core.edit import Category
+from mctskernel.core.evaluation import Evaluation, Score
+from mctskernel.core.kernel import Language
+from mctskernel.tree.policy import Policy
+
+
+class KernelRecord(msgspec.Struct, frozen=True):
+    """A kernel whose source is the blob `source`."""
+
+    identity: str
+    source: str
+    language: Language = Language.CUDA
+
+
+class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An edit whose change is the blob `change`."""
+
+    category: Category
+    title: str
+    change: str
+    rationale: str = ""
+    expected_effect: str = ""
+    prior: float = 1.0
+    proposer: str = ""
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True, kw_only=True):
+    """`at` is when it was recorded, in seconds since 1970."""
+
+    at: float = 0.0
+
+
+class Started(_Event, frozen=True, tag="started"):
+    """A search began; always the first event."""
+
+    policy: Policy
+    seed: int
+
+
+class Submitted(_Event, frozen=True, tag="submitted"):
+    """A kernel went to be evaluated as the new node `node`.
+
+    `path` holds the nodes from the root to the one whose edit number `edit` made the kernel; for the root it is
+    empty and `edit` is absent.
+    """
+
+    node: int
+    kernel: KernelRecord
+    path: tuple[int, ...] = ()
+    edit: int | None = None
+
+
+class Evaluated(_Event, frozen=True, tag="evaluated"):
+    """The evaluation of `node` finished. Its log is the blob `log` (empty: no log)."""
+
+    node: int
+    evaluation: Evaluation
+    score: Score
+    log: str = ""
+
+
+class Asked(_Event, frozen=True, tag="asked"):
+    """A proposer works on the last node of `path`."""
+
+    path: tuple[int, ...]
+
+
+class Proposed(_Event, frozen=True, tag="proposed"):
+    """A proposer replied with edits of `node`, at a cost in US dollars."""
+
+    node: int
+    edits: tuple[EditRecord, ...]
+    dollars: float = 0.0
+    remarks: tuple[str, ...] = ()
+
+
+class Duplicated(_Event, frozen=True, tag="duplicated"):
+    """Edit number `edit` of `node` makes the kernel that the node `of` already is."""
+
+    node: int
+    edit: int
+    of: int
+
+
+class Refused(_Event, frozen=True, tag="refused"):
+    """Edit number `edit` of `node` made no kernel, for instance because its patch doesn't fit."""
+
+    node: int
+    edit: int
+    reason: str
+
+
+class Resumed(_Event, frozen=True, tag="resumed"):
+    """Another process took over: replies that were awaited won't come, evaluations in flight start again."""
+
+
+Event = Started | Submitted | Evaluated | Asked | Proposed | Duplicated | Refused | Resumed
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def encode(event: Event) -> bytes:
+    """One line of JSON, without its end, that `decode` reads.
+
+    Compilers, candidates and models write things that JSON can't hold: unpaired surrogates become question marks,
+    infinities and NaN the largest double of their sign.
+    """
+    try:
+        line = _ENCODER.encode(event)
+        decode(line)
+    except (UnicodeEncodeError, msgspec.ValidationError):
+        line = _ENCODER.encode(_storable(msgspec.to_builtins(event)))
+        decode(line)
+    return line
+
+
+def decode(line: bytes) -> Event:
+    """The event of one line; raises `msgspec.DecodeError` (or its `ValidationError`) for anything else."""
+    return _DECODER.decode(line)
+
+
+def _storable(value: object) -> object:
+    match value:
+        case dict():
+            return {_storable(key): _storable(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_storable(item) for item in value]
+        case str():
+            return value.encode(errors="replace").decode()
+        case float() if not math.isfinite(value):
+            return math.copysign(sys.float_info.max, value)
+    return value

@@ -1,0 +1,30 @@
+"""Expansion: which untried edit of a node comes next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from mctskernel.tree.node import Node
+
+
+def by_prior(node: Node, rng: np.random.Generator) -> int:  # noqa: ARG001
+    """The edit with the greatest prior, the older one of equals."""
+    return max(node.untried, key=lambda edit: (node.edits[edit].prior, -edit))
+
+
+def by_arrival(node: Node, rng: np.random.Generator) -> int:  # noqa: ARG001
+    """The oldest edit."""
+    return min(node.untried)
+
+
+def sampled(node: Node, rng: np.random.Generator) -> int:
+    """An edit drawn with its prior as weight."""
+    weights = np.array([node.edits[edit].prior for edit in node.untried])
+    return node.untried[int(rng.choice(len(weights), p=weights / weights.sum()))]
+
+
+Order = Callable[[Node, np.random.Generator], int]
+
+ORDERS: Mapping[str, Order] = {"prior": by_prior, "arrival": by_arrival, "sampled": sampled}

@@ -1,0 +1,133 @@
+"""The tree: nodes and edges with their facts, and beside them the statistics that selection reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mctskernel.core.evaluation import Evaluation, Outcome, Score
+from mctskernel.tree.events import EditRecord, KernelRecord
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.vector import Vector
+
+
+@dataclass
+class Node:
+    """A kernel of the search. `id` counts from 0 in order of creation.
+
+    `path` holds the nodes through which selection came, the parent last; together with `edit`, an index into the
+    parent's `edits`, it never changes. `evaluation` and `score` are None while the evaluation is in flight.
+    """
+
+    id: int
+    kernel: KernelRecord
+    path: tuple[int, ...]
+    edit: int | None
+    depth: int
+    failures_in_a_row: int = 0
+    evaluation: Evaluation | None = None
+    score: Score | None = None
+    log: str = ""
+    edits: list[EditRecord] = field(default_factory=list)
+    fates: list[Fate] = field(default_factory=list)
+    untried: list[int] = field(default_factory=list)
+    edges: Vector = field(default_factory=lambda: Vector("int64"))
+    children: int = 0
+    fruitless_replies: int = 0
+    ready: bool = False
+
+    @property
+    def parent(self) -> int | None:
+        """The node whose edit made this one; None for the root."""
+        return self.path[-1] if self.path else None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the evaluation ended; None while it is in flight."""
+        return self.evaluation.outcome if self.evaluation else None
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of an edit: the node that it made, the known node that it makes again, or why it made none."""
+
+    node: int | None = None
+    duplicate: bool = False
+    reason: str = ""
+
+
+UNTRIED = Fate()
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An edit that leads from a node to another; to one that was known before it if `transposition`."""
+
+    parent: int
+    child: int
+    edit: int
+    transposition: bool = False
+
+
+@dataclass
+class NodeStatistics:
+    """Per node, by id: traversals (its own evaluation counts as one), the sum and the maximum of their rewards,
+    traversals in flight, and how many nodes of its subtree are ready to be expanded."""
+
+    visits: Vector = field(default_factory=lambda: Vector("int64"))
+    reward_sum: Vector = field(default_factory=lambda: Vector("float64"))
+    reward_max: Vector = field(default_factory=lambda: Vector("float64"))
+    in_flight: Vector = field(default_factory=lambda: Vector("int64"))
+    ready: Vector = field(default_factory=lambda: Vector("int64"))
+
+
+@dataclass
+class EdgeStatistics:
+    """Per edge, by number: where it leads, its edit's prior, traversals, and traversals in flight."""
+
+    child: Vector = field(default_factory=lambda: Vector("int64"))
+    prior: Vector = field(default_factory=lambda: Vector("float64"))
+    visits: Vector = field(default_factory=lambda: Vector("int64"))
+    in_flight: Vector = field(default_factory=lambda: Vector("int64"))
+
+
+@dataclass
+class Tree:
+    """Everything that is known of a search. Changed by `mctskernel.tree.fold.apply` alone.
+
+    `pending` are the nodes in flight, `awaiting` the paths to nodes whose proposer works, by node.
+    `low` and `high` are the least and the greatest reward.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    seed: int = 0
+    events: int = 0
+    nodes: list[Node] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    node_statistics: NodeStatistics = field(default_factory=NodeStatistics)
+    edge_statistics: EdgeStatistics = field(default_factory=EdgeStatistics)
+    by_identity: dict[str, int] = field(default_factory=dict)
+    edge_between: dict[tuple[int, int], int] = field(default_factory=dict)
+    pending: dict[int, None] = field(default_factory=dict)
+    awaiting: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    evaluations: int = 0
+    evaluation_seconds: float = 0.0
+    dollars: float = 0.0
+    low: float = float("inf")
+    high: float = float("-inf")
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left to try, nor in flight."""
+        return bool(self.nodes) and not (self.node_statistics.ready[0] or self.pending or self.awaiting)
+
+    def children_of(self, node: int) -> list[int]:
+        """The nodes that edits of a node made, without those that they made again, in order of creation."""
+        edges = (self.edges[edge] for edge in self.nodes[node].edges.view)
+        return [edge.child for edge in edges if not edge.transposition]
+
+    def lineage(self, node: int) -> list[int]:
+        """The nodes from the root to a node, each made by an edit of the one before."""
+        ids = [node]
+        while (parent := self.nodes[ids[-1]].parent) is not None:
+            ids.append(parent)
+        return ids[::-1]

@@ -1,0 +1,44 @@
+"""What a search is configured with: one name or number for every choice that an ablation may change."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PolicyError(ValueError):
+    """A choice that doesn't exist or a number outside its range; the message is a sentence."""
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the tree grows. The names are keys of the registries beside each policy function.
+
+    `selection` scores children (`mctskernel.tree.selection.SELECTIONS`), with weight `exploration` on what is
+    little visited. `value` says what a child is worth (`backup.VALUES`), `normalisation` brings worths to one scale
+    (`normalisation.NORMALISATIONS`), and `virtual_loss` is how many lost visits an evaluation in flight counts for.
+    `widening` admits children as visits grow (`widening.WIDENINGS`, with its factor and exponent); `order` picks the
+    next edit of a node (`expansion.ORDERS`). A failed kernel may be mended by up to `repair_depth` edits in a row.
+    A node is exhausted after `patience` replies in a row without a new kernel.
+    """
+
+    selection: str = "puct"
+    exploration: float = 1.4
+    value: str = "max"
+    normalisation: str = "min-max"
+    virtual_loss: float = 1.0
+    widening: str = "progressive"
+    widening_factor: float = 2.0
+    widening_exponent: float = 0.5
+    order: str = "prior"
+    repair_depth: int = 1
+    patience: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("exploration", "virtual_loss", "widening_exponent"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise PolicyError(f"{name} is {getattr(self, name)}; it must be 0 or more.")
+        if not 0 < self.widening_factor < float("inf"):
+            raise PolicyError(f"widening_factor is {self.widening_factor}; it must be above 0.")
+        if self.repair_depth < 0:
+            raise PolicyError(f"repair_depth is {self.repair_depth}; it must be 0 or more.")
+        if self.patience < 1:
+            raise PolicyError(f"patience is {self.patience}; it must be 1 or more.")

@@ -1,0 +1,177 @@
+"""Ask and tell: what to do next, and what came of it. Every answer is journalled before it changes the tree."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mctskernel.core.edit import Edit
+from mctskernel.core.evaluation import Evaluation, Score
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import Proposals
+from mctskernel.tree.blobs import BlobStore, get_edit, get_kernel, put_edit, put_kernel
+from mctskernel.tree.choices import check_names
+from mctskernel.tree.events import (
+    Asked,
+    Duplicated,
+    Evaluated,
+    Event,
+    Proposed,
+    Refused,
+    Resumed,
+    Started,
+    Submitted,
+)
+from mctskernel.tree.expansion import ORDERS
+from mctskernel.tree.fold import apply
+from mctskernel.tree.journal import EventLog
+from mctskernel.tree.node import Tree
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.selection import select
+
+
+@dataclass(frozen=True)
+class Propose:
+    """Ask a proposer for edits of the last node of `path`, then tell `proposed` (before that `asked`, when the search
+    goes on meanwhile)."""
+
+    path: tuple[int, ...]
+
+    @property
+    def node(self) -> int:
+        """The node that needs edits."""
+        return self.path[-1]
+
+
+@dataclass(frozen=True)
+class Try:
+    """Apply the edit to the kernel of the last node of `path`, then tell `submit` or `refuse`."""
+
+    path: tuple[int, ...]
+    number: int
+    edit: Edit
+
+    @property
+    def node(self) -> int:
+        """The node whose kernel is edited."""
+        return self.path[-1]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing can be done before an evaluation or a reply in flight comes back."""
+
+
+@dataclass(frozen=True)
+class Exhausted:
+    """Nothing is left to try, and nothing in flight."""
+
+
+class TreeSearch:
+    """A tree with its journal and blobs.
+
+    A new search: `start`, then tell the root's evaluation. A resumed one: give the tree of its journal, call
+    `resume`, and evaluate the nodes that it returns. Then ask and tell until the budget is spent.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        journal: EventLog,
+        blobs: BlobStore,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.tree = tree
+        self._journal = journal
+        self._blobs = blobs
+        self._clock = clock
+
+    def start(self, kernel: Kernel, policy: Policy, seed: int) -> int:
+        """Begins a search at a kernel. Returns its node, 0, which is to be evaluated."""
+        check_names(policy)
+        self._record(Started(policy=policy, seed=seed, at=self._clock()))
+        record = put_kernel(self._blobs, kernel)
+        self._record(Submitted(node=0, kernel=record, at=self._clock()))
+        return 0
+
+    def resume(self) -> tuple[int, ...]:
+        """Goes on after another process. Returns the nodes whose evaluation it didn't finish."""
+        check_names(self.tree.policy)
+        self._record(Resumed(at=self._clock()))
+        return tuple(self.tree.pending)
+
+    def ask(self) -> Propose | Try | Wait | Exhausted:
+        """What to do next. Changes nothing: asked twice, it says the same."""
+        selection = select(self.tree, self.tree.policy)
+        if selection is None:
+            return Wait() if self.tree.pending or self.tree.awaiting else Exhausted()
+        node = self.tree.nodes[selection.node]
+        if not node.untried:
+            return Propose(selection.path)
+        number = ORDERS[self.tree.policy.order](node, self._rng())
+        return Try(selection.path, number, get_edit(self._blobs, node.edits[number]))
+
+    def asked(self, request: Propose) -> None:
+        """Tells that a proposer works on a node, which is passed over until `proposed`."""
+        self._record(Asked(path=request.path, at=self._clock()))
+
+    def proposed(self, request: Propose, proposals: Proposals) -> None:
+        """Tells a proposer's reply. Edits that the node was offered before are dropped."""
+        edits = tuple(put_edit(self._blobs, edit) for edit in proposals.edits)
+        self._record(
+            Proposed(
+                node=request.node,
+                edits=edits,
+                dollars=proposals.dollars,
+                remarks=proposals.remarks,
+                at=self._clock(),
+            )
+        )
+
+    def submit(self, attempt: Try, kernel: Kernel) -> int | None:
+        """Tells the kernel that an edit made. Returns the new node, to be evaluated; None if the kernel is known."""
+        at = self._clock()
+        known = self.tree.by_identity.get(kernel.identity)
+        if known is not None:
+            self._record(Duplicated(node=attempt.node, edit=attempt.number, of=known, at=at))
+            return None
+        record, node = put_kernel(self._blobs, kernel), len(self.tree.nodes)
+        self._record(Submitted(node=node, kernel=record, path=attempt.path, edit=attempt.number, at=at))
+        return node
+
+    def refuse(self, attempt: Try, reason: str) -> None:
+        """Tells that an edit made no kernel, and why, in a sentence."""
+        self._record(Refused(node=attempt.node, edit=attempt.number, reason=reason, at=self._clock()))
+
+    def evaluated(self, node: int, evaluation: Evaluation, score: Score) -> None:
+        """Tells a node's evaluation. The reward must be finite."""
+        log = self._blobs.put(evaluation.log) if evaluation.log else ""
+        self._record(
+            Evaluated(
+                node=node,
+                evaluation=replace(evaluation, log=""),
+                score=score,
+                log=log,
+                at=self._clock(),
+            )
+        )
+
+    def kernel(self, node: int) -> Kernel:
+        """The kernel of a node."""
+        return get_kernel(self._blobs, self.tree.nodes[node].kernel)
+
+    def proposal_seed(self, node: int) -> int:
+        """A seed for a proposer's next reply about a node: the same in a search that is repeated or resumed."""
+        text = f"{self.tree.seed} {node} {len(self.tree.nodes[node].edits)}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+    def _record(self, event: Event) -> None:
+        apply(self.tree, self._journal.append(event))
+
+    def _rng(self) -> np.random.Generator:
+        # Stateless, so that a resumed search draws what the whole one would have drawn.
+        return np.random.default_rng((self.tree.seed, self.tree.events))

@@ -1,0 +1,117 @@
+"""Selection: the walk from the root to the node to expand, and the scores that choose among children."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mctskernel.tree.backup import VALUES
+from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.normalisation import NORMALISATIONS
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.vector import Array
+from mctskernel.tree.widening import WIDENINGS
+
+
+@dataclass(frozen=True)
+class Children:
+    """What a score may look at, an element for each child that competes.
+
+    `value` is normalised; `visits` are traversals of the edge, at least 1; `prior` sums to 1. Those in flight count
+    as visits that lost, in `value`, `visits` and `parent_visits` alike.
+    """
+
+    value: Array
+    visits: Array
+    prior: Array
+    parent_visits: float
+
+
+def uct(children: Children, policy: Policy) -> Array:
+    """value + c * sqrt(ln N / n). Source: Kocsis and Szepesvari, "Bandit based Monte-Carlo planning", 2006."""
+    return children.value + policy.exploration * np.sqrt(math.log(children.parent_visits) / children.visits)
+
+
+def puct(children: Children, policy: Policy) -> Array:
+    """value + c * prior * sqrt(N) / (1 + n). Source: Silver et al., "Mastering the game of Go", 2017."""
+    bonus = policy.exploration * math.sqrt(children.parent_visits)
+    return children.value + bonus * children.prior / (1 + children.visits)
+
+
+def greedy(children: Children, policy: Policy) -> Array:  # noqa: ARG001
+    """The value alone."""
+    return children.value
+
+
+SelectionScore = Callable[[Children, Policy], Array]
+
+SELECTIONS: Mapping[str, SelectionScore] = {"uct": uct, "puct": puct, "greedy": greedy}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The nodes from the root to the one to expand, which is the last."""
+
+    path: tuple[int, ...]
+
+    @property
+    def node(self) -> int:
+        """The node to expand."""
+        return self.path[-1]
+
+
+def select(tree: Tree, policy: Policy) -> Selection | None:
+    """Walks to the node to expand; None if no node can be expanded now. Changes nothing.
+
+    A node is expanded while it has fewer children than widening allows, or when there is no child to go to. Children
+    without a ready node below are passed over, and no node is entered twice. Ties go to the older edge.
+    """
+    if not tree.nodes or not tree.node_statistics.ready[0]:
+        return None
+    limit = WIDENINGS[policy.widening]
+    path, entered = [0], {0}
+    while path:
+        node = tree.nodes[path[-1]]
+        visits = tree.node_statistics.visits[node.id] + tree.node_statistics.in_flight[node.id]
+        if node.ready and node.children < limit(visits, policy):
+            return Selection(tuple(path))
+        child = _best_child(tree, node, entered, policy)
+        if child is not None:
+            path.append(child)
+            entered.add(child)
+        elif node.ready:
+            return Selection(tuple(path))
+        else:
+            # A transposition led to where every way on is on the path already.
+            path.pop()
+    return None
+
+
+def _best_child(tree: Tree, node: Node, entered: set[int], policy: Policy) -> int | None:
+    edges = node.edges.view
+    children = tree.edge_statistics.child.view[edges]
+    open_ways = tree.node_statistics.ready.view[children] > 0
+    edges, children = edges[open_ways], children[open_ways]
+    if len(children) > 1:
+        scores = SELECTIONS[policy.selection](_compare(tree, node, edges, children, policy), policy)
+        children = children[np.argsort(-scores, kind="stable")]
+    return next((int(child) for child in children if int(child) not in entered), None)
+
+
+def _compare(tree: Tree, node: Node, edges: Array, children: Array, policy: Policy) -> Children:
+    statistics = tree.node_statistics
+    lost = policy.virtual_loss * tree.edge_statistics.in_flight.view[edges]
+    visits = np.maximum(tree.edge_statistics.visits.view[edges], 1)
+    value = NORMALISATIONS[policy.normalisation](
+        VALUES[policy.value](statistics, children), tree.low, tree.high
+    )
+    prior = tree.edge_statistics.prior.view[edges]
+    return Children(
+        value=value * visits / (visits + lost),
+        visits=visits + lost,
+        prior=prior / prior.sum(),
+        parent_visits=statistics.visits[node.id] + policy.virtual_loss * statistics.in_flight[node.id],
+    )

@@ -1,0 +1,47 @@
+"""A growing numpy vector, so that what selection reads of a tree is contiguous and never copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Vector:
+    """Numbers of one dtype. `append` is amortised constant time; `view` is a window on them, valid until the next append."""
+
+    __slots__ = ("_length", "_storage")
+
+    def __init__(self, dtype: npt.DTypeLike, capacity: int = 8) -> None:
+        self._storage: Array = np.zeros(capacity, dtype)
+        self._length = 0
+
+    def append(self, value: float) -> None:
+        """Adds a number at the end."""
+        if self._length == len(self._storage):
+            self._storage = np.concatenate([self._storage, np.zeros_like(self._storage)])
+        self._storage[self._length] = value
+        self._length += 1
+
+    @property
+    def view(self) -> Array:
+        """The numbers; assigning to it changes them."""
+        return self._storage[: self._length]
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        return self.view[index].item()
+
+    def __setitem__(self, index: int, value: float) -> None:
+        self.view[index] = value
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other vector holds the same bits."""
+        return isinstance(other, Vector) and self.view.tobytes() == other.view.tobytes()
+
+    __hash__ = None  # type: ignore[assignment]
