@@ -1,0 +1,160 @@
+"""Which thread works on which element: global thread indices, guards, and bounds in the launch plan's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from mctskernel.core.expression import ExpressionError, evaluate_int
+from mctskernel.core.launch_plan import Launch
+from mctskernel.edits.affine import Polynomial
+from mctskernel.edits.syntax import Function, Source, identifiers, strip_parentheses, text_of
+
+AXES = ("x", "y", "z")
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A kernel body that works only inside bounds: `if (i < n) {...}` or `if (i >= n) return; ...`.
+
+    `bounds` maps each guarded variable to the bound's node; `prologue` are the declarations before.
+    """
+
+    prologue: tuple[Node, ...]
+    bounds: Mapping[str, Node]
+    statements: tuple[Node, ...]
+    guard: Node
+
+
+def guarded(function: Function) -> Guarded | None:
+    """The body as declarations, one guard and the statements under it, if it has that form."""
+    children = code(function.body)
+    for position, node in enumerate(children):
+        if node.type == "declaration":
+            continue
+        if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
+            return None
+        condition, consequence = _condition(node), node.child_by_field_name("consequence")
+        if condition is None or consequence is None:
+            return None
+        rest = children[position + 1 :]
+        if rest:
+            if not _returns(consequence):
+                return None
+            bounds, statements = upper_bounds(condition, leaving=True), tuple(rest)
+        else:
+            bounds, statements = upper_bounds(condition), tuple(code(consequence))
+        if not bounds:
+            return None
+        return Guarded(tuple(children[:position]), bounds, statements, node)
+    return None
+
+
+def upper_bounds(condition: Node, *, leaving: bool = False) -> dict[str, Node]:
+    """`i < n && j < m` as {i: n, j: m}; with `leaving`, `i >= n || j >= m`. Empty if it is anything else."""
+    condition = strip_parentheses(condition)
+    if condition.type != "binary_expression":
+        return {}
+    left, operator, right = _operands(condition)
+    if operator == ("||" if leaving else "&&"):
+        first, second = upper_bounds(left, leaving=leaving), upper_bounds(right, leaving=leaving)
+        return {**first, **second} if first and second and not first.keys() & second.keys() else {}
+    below, above = (">=", "<=") if leaving else ("<", ">")
+    if operator == above:
+        left, right = right, left
+    elif operator != below:
+        return {}
+    left = strip_parentheses(left)
+    return {text_of(left): right} if left.type == "identifier" else {}
+
+
+def global_index_axis(index: Polynomial, launch: Launch, macros: Mapping[str, int]) -> str | None:
+    """The axis a for which an index is blockIdx.a * (block's extent along a) + threadIdx.a, if there is one."""
+    for axis, extent in zip(AXES, (*launch.block, 1, 1), strict=False):
+        thread = index.coefficient(f"threadIdx.{axis}")
+        block = index.coefficient(f"blockIdx.{axis}")
+        if thread is None or thread.constant != 1 or block is None or not block.terms:
+            continue
+        if index.without(f"threadIdx.{axis}").without(f"blockIdx.{axis}").terms:
+            continue
+        if _is_block_extent(block, axis, extent, macros):
+            return axis
+    return None
+
+
+def plan_expression(bound: Node, function: Function, launch: Launch, source: Source) -> str | None:
+    """An expression over a kernel's parameters in the words of the launch plan; None if it uses anything else."""
+    names = identifiers(bound)
+    arguments = {p.name: a for p, a in zip(function.parameters, launch.args, strict=False)}
+    replacements = {}
+    for name in names:
+        if name in arguments:
+            replacements[name] = str(arguments[name])
+        elif name not in source.macro_names:
+            return None
+    if any(child.type in {"call_expression", "subscript_expression"} for child in _descendants(bound)):
+        return None
+    if text_of(bound).strip() in replacements:
+        return replacements[text_of(bound).strip()]
+    return replace_names(text_of(bound), replacements).replace("/", "//")
+
+
+def replace_names(text: str, replacements: Mapping[str, str]) -> str:
+    """Replace whole identifiers all at once; what isn't a plain name or element is wrapped in parentheses."""
+    import re
+
+    def replacement(match: re.Match[str]) -> str:
+        new = replacements[match[0]]
+        return new if re.fullmatch(r"\w+(\[[^\[\]]*\])*", new) else f"({new})"
+
+    if not replacements:
+        return text
+    names = "|".join(map(re.escape, replacements))
+    return re.sub(rf"(?<![\w.])(?:{names})\b", replacement, text)
+
+
+def code(node: Node) -> list[Node]:
+    """The statements of a compound statement without comments, or the statement itself."""
+    if node.type != "compound_statement":
+        return [node]
+    return [child for child in node.named_children if child.type != "comment"]
+
+
+def _is_block_extent(extent: Polynomial, axis: str, planned: int | str, macros: Mapping[str, int]) -> bool:
+    if str(extent) == f"blockDim.{axis}":
+        return True
+    value = extent.at(macros).constant
+    try:
+        return value is not None and value == evaluate_int(planned, macros)
+    except ExpressionError:
+        return False
+
+
+def _condition(statement: Node) -> Node | None:
+    clause = statement.child_by_field_name("condition")
+    if clause is None:
+        return None
+    return clause.child_by_field_name("value") or (
+        clause.named_children[0] if clause.named_children else None
+    )
+
+
+def _returns(node: Node) -> bool:
+    statements = code(node)
+    return len(statements) == 1 and text_of(statements[0]).replace(" ", "") == "return;"
+
+
+def _operands(node: Node) -> tuple[Node, str, Node]:
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    operator = node.child_by_field_name("operator")
+    if left is None or right is None or operator is None:
+        return node, "", node
+    return left, text_of(operator), right
+
+
+def _descendants(node: Node) -> list[Node]:
+    from mctskernel.edits.syntax import walk
+
+    return list(walk(node))

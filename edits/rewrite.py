@@ -1,0 +1,185 @@
+"""A kernel's text rewritten as a whole: its body, its launch, its macros."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tree_sitter import Node
+
+from mctskernel.core.kernel import Kernel, leading_comment
+from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan
+from mctskernel.edits.plan_text import with_plan
+from mctskernel.edits.rule import Context
+from mctskernel.edits.syntax import (
+    Function,
+    Replacement,
+    Source,
+    identifiers,
+    parse,
+    replace,
+    swap,
+    text_of,
+    walk,
+)
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """What becomes of one kernel; None leaves a part as it is.
+
+    `body` are the lines between the braces, `about` a sentence that replaces the comment above the kernel,
+    `defines` new macros by name, `functions` device functions to put before the kernel, `plan` the new plan.
+    """
+
+    function: Function
+    body: Sequence[str] | None = None
+    plan: LaunchPlan | None = None
+    about: str | None = None
+    defines: Mapping[str, int | str] = field(default_factory=dict)
+    functions: Sequence[str] = ()
+    more: Sequence[Replacement] = ()
+
+
+def apply(context: Context, rewrite: Rewrite) -> str:
+    """The new text. Macros that the rewrite leaves without a use go, and so do launch bounds if the plan changes."""
+    function, source = rewrite.function, context.source
+    changes = list(rewrite.more)
+    if rewrite.body is not None:
+        lines = [f"    {line}" if line else line for line in rewrite.body]
+        changes.append(swap(function.body, "\n".join(["{", *lines, "}"])))
+    if rewrite.plan is not None and function.launch_bounds is not None:
+        bounds = function.launch_bounds
+        changes.append(Replacement(bounds.start_byte, _skip_blanks(source, bounds.end_byte), ""))
+    if rewrite.functions or rewrite.about is not None:
+        changes.append(_heading(source, function, rewrite))
+    if rewrite.defines:
+        changes.append(_defines(source, rewrite.defines))
+    kernel = Kernel(replace(source, changes))
+    if rewrite.plan is not None:
+        kernel = with_plan(kernel, rewrite.plan)
+    return without_dead_macros(source, kernel.source)
+
+
+def only_launches(context: Context) -> tuple[tuple[Launch, Function], ...]:
+    """The launches whose function no other launch uses, so that both can change together."""
+    names = [launch.kernel for launch in context.plan.launches]
+    return tuple((launch, f) for launch, f in context.launched if names.count(launch.kernel) == 1)
+
+
+def with_launch(
+    plan: LaunchPlan, launch: Launch, grid: Sequence[Extent], block: Sequence[Extent]
+) -> LaunchPlan:
+    """The plan with another grid and block for one of its launches."""
+    changed = dataclasses.replace(launch, grid=tuple(grid), block=tuple(block))
+    return dataclasses.replace(
+        plan, launches=tuple(changed if entry is launch else entry for entry in plan.launches)
+    )
+
+
+def fresh_names(taken: Iterable[str], *wanted: str) -> tuple[str, ...]:
+    """The wanted names, each with a number after it if it is taken."""
+    used = set(taken)
+    found = []
+    for name in wanted:
+        candidate, number = name, 2
+        while candidate in used:
+            candidate, number = f"{name}{number}", number + 1
+        used.add(candidate)
+        found.append(candidate)
+    return tuple(found)
+
+
+def without_dead_macros(before: Source, text: str) -> str:
+    """Drop the definitions of object-like macros that `before` used and the new text doesn't."""
+    while True:
+        source = parse(text)
+        dead = [
+            node
+            for node in walk(source.root, "preproc_def")
+            if _uses(text, _macro(node)) == 1 and _uses(before.text, _macro(node)) != 1
+        ]
+        if not dead:
+            return text
+        text = replace(source, [Replacement(node.start_byte, node.end_byte, "") for node in dead[:1]])
+
+
+def dedented(source: Source, nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The lines of consecutive statements, moved to the left margin."""
+    found = list(nodes)
+    if not found:
+        return ()
+    data = source.text.encode()
+    start = data.rfind(b"\n", 0, found[0].start_byte) + 1
+    lines = data[start : found[-1].end_byte].decode().expandtabs(4).splitlines()
+    head = data[start : found[0].start_byte].decode().expandtabs(4)
+    if head.strip():
+        lines[0] = lines[0][len(head) :]
+        margin = min((_margin(line) for line in lines[1:] if line.strip()), default=0)
+        return (lines[0], *(line[margin:] for line in lines[1:]))
+    margin = min(_margin(line) for line in lines if line.strip())
+    return tuple(line[margin:].rstrip() for line in lines)
+
+
+def indented(lines: Iterable[str], levels: int = 1) -> list[str]:
+    """Lines moved to the right by so many levels of four blanks."""
+    return [f"{'    ' * levels}{line}" if line else line for line in lines]
+
+
+def _heading(source: Source, function: Function, rewrite: Rewrite) -> Replacement:
+    anchor = function.node
+    while anchor.parent is not None and anchor.parent.type == "linkage_specification":
+        anchor = anchor.parent
+    start = anchor
+    before = anchor.prev_sibling
+    lead = leading_comment(source.text)
+    while (
+        rewrite.about is not None
+        and before is not None
+        and before.type == "comment"
+        and before.end_point[0] + 1 == start.start_point[0]
+        and (lead is None or before.start_byte > lead[1])
+    ):
+        start, before = before, before.prev_sibling
+    text = "".join(f"{function_text.strip()}\n\n" for function_text in rewrite.functions)
+    if rewrite.about is not None:
+        text += f"// {rewrite.about}\n"
+    return Replacement(start.start_byte, anchor.start_byte, text)
+
+
+def _defines(source: Source, defines: Mapping[str, int | str]) -> Replacement:
+    text = "".join(f"#define {name} {value}\n" for name, value in defines.items())
+    kernels = source.functions[0].node.start_byte if source.functions else 0
+    existing = [n for n in source.root.children if n.type == "preproc_def" and n.end_byte <= kernels]
+    if existing:
+        return Replacement(existing[-1].end_byte, existing[-1].end_byte, text)
+    lead = leading_comment(source.text)
+    position = len(source.text[: lead[1] + 2].encode()) if lead is not None else 0
+    return Replacement(position, position, f"\n{text}".rstrip("\n"))
+
+
+def _macro(node: Node) -> str:
+    name = node.child_by_field_name("name")
+    return text_of(name) if name is not None else ""
+
+
+def _uses(text: str, name: str) -> int:
+    return len(re.findall(rf"\b{re.escape(name)}\b", re.sub(r"//[^\n]*", "", text)))
+
+
+def _skip_blanks(source: Source, position: int) -> int:
+    data = source.text.encode()
+    while data[position : position + 1] == b" ":
+        position += 1
+    return position
+
+
+def _margin(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def names_used(lines: Iterable[str]) -> frozenset[str]:
+    """The plain names in some lines of code."""
+    return identifiers(parse("\n".join(lines)).root)
