@@ -1,0 +1,198 @@
+"""Whether a task folder can be searched: the files, the reference, the launch plan, the starting kernel.
+
+Each problem is one sentence that names the file and the place. What a later step needs and an earlier one
+found broken is left out, so that one mistake gives one sentence.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mctskernel.core.kernel import Language
+from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
+from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
+from mctskernel.core.task_file import load_task
+from mctskernel.edits.syntax import Function, Parameter, parse
+
+MAX_REFERENCE_BYTES = 16 << 20
+"""Shapes with more inputs and outputs than this aren't given to the reference: numpy would take too long."""
+
+_C_TYPES: Mapping[str, str] = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "__half": "float16",
+    "char": "int8",
+    "signed char": "int8",
+    "int8_t": "int8",
+    "unsigned char": "uint8",
+    "uint8_t": "uint8",
+    "short": "int16",
+    "int16_t": "int16",
+    "int": "int32",
+    "int32_t": "int32",
+    "unsigned": "uint32",
+    "unsigned int": "uint32",
+    "uint32_t": "uint32",
+    "long long": "int64",
+    "int64_t": "int64",
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found. `checked` says what was looked at and held, `problems` what must be mended."""
+
+    checked: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing must be mended."""
+        return not self.problems
+
+
+def check_task(folder: Path) -> Report:
+    """Look at everything that can be looked at without running the starting kernel. Runs `reference.py`."""
+    try:
+        task = load_task(folder)
+    except TaskError as error:
+        return Report((), (str(error),))
+    checked, problems = [f"{folder / 'task.toml'} and its files can be read."], []
+    small = tuple(shape for shape in _shapes(task) if task.compulsory_bytes(shape) <= MAX_REFERENCE_BYTES)
+    found = list(_reference_problems(task, small))
+    problems += found
+    if not found:
+        checked.append(f"The reference is precise, pure and finite at {len(small)} of {_count(task)} shapes.")
+    found = list(_kernel_problems(task, _kernel_file(folder)))
+    problems += found
+    if not found:
+        checked.append(f"The launch plan resolves at {_count(task)} shapes and fits the kernel's parameters.")
+    return Report(tuple(checked), tuple(problems))
+
+
+def _shapes(task: Task) -> tuple[Shape, ...]:
+    return (*task.search_shapes, *task.verify_shapes, *task.held_out_shapes)
+
+
+def _count(task: Task) -> int:
+    return len(_shapes(task))
+
+
+def _kernel_file(folder: Path) -> Path:
+    return folder / tomllib.loads((folder / "task.toml").read_text("utf-8")).get("kernel", "kernel.cu")
+
+
+def _reference_problems(task: Task, shapes: tuple[Shape, ...]) -> Iterator[str]:
+    """The first shape's problems: the others would mostly repeat them."""
+    for shape in shapes:
+        try:
+            problems = list(_reference_problems_at(task, shape))
+        except TaskError as error:
+            problems = [str(error)]
+        if problems:
+            yield from problems
+            return
+
+
+def _reference_problems_at(task: Task, shape: Shape) -> Iterator[str]:
+    where = f"{task.folder / 'reference.py'}: at {shape_label(shape)}"
+    inputs = task.draw_inputs(shape, seed=0)
+    again = task.draw_inputs(shape, seed=0)
+    for name, array in inputs.items():
+        if not np.array_equal(array, again[name], equal_nan=True):
+            yield f"{where}, make_inputs made '{name}' differently for the same seed; draw from rng only."
+    wide = {
+        name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in inputs.items()
+    }
+    with np.errstate(all="ignore"):
+        truth = task.expected(wide, shape)
+        plain = task.expected(inputs, shape)
+    for name, array in inputs.items():
+        if not np.array_equal(array, again[name], equal_nan=True):
+            yield f"{where}, reference changed its input '{name}' in place."
+    for tensor in task.outputs:
+        yield from _output_problems(tensor, truth[tensor.name], plain[tensor.name], where)
+
+
+def _output_problems(tensor: Tensor, truth: Array, plain: Array, where: str) -> Iterator[str]:
+    dtype = np.dtype(tensor.dtype)
+    if dtype.kind != "f":
+        if plain.dtype.kind not in "iub":
+            yield f"{where}, reference gave '{tensor.name}' as {plain.dtype}, task.toml says {tensor.dtype}."
+        return
+    if truth.dtype != np.float64:
+        yield (
+            f"{where}, reference gave '{tensor.name}' as {truth.dtype} for float64 inputs; "
+            "it must keep their precision, since it is the truth."
+        )
+    if plain.dtype != dtype:
+        yield (
+            f"{where}, reference gave '{tensor.name}' as {plain.dtype} for inputs in their own precision; "
+            f"task.toml says {tensor.dtype}."
+        )
+    if not np.isfinite(truth).all():
+        yield f"{where}, reference gave '{tensor.name}' with NaN or infinity for the inputs that were drawn."
+    elif not truth.any():
+        yield f"{where}, '{tensor.name}' is zero everywhere, so a kernel that computes nothing would pass."
+
+
+def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
+    try:
+        plan = plan_of(task.starting_kernel)
+        launches = [
+            resolve(plan, task.names(shape, task.starting_kernel), task.buffer_names).launches
+            for shape in _shapes(task)
+        ]
+    except LaunchPlanError as error:
+        yield f"{file}: {error}"
+        return
+    given = {argument for launch in launches[0] for argument in launch.arguments}
+    for tensor in task.outputs:
+        if tensor.name not in given:
+            yield f"{file}: no launch is given the output '{tensor.name}'."
+    if task.starting_kernel.language is Language.CUDA:
+        yield from _parameter_problems(task, plan, launches[0], file)
+
+
+def _parameter_problems(
+    task: Task, plan: LaunchPlan, launches: tuple[ResolvedLaunch, ...], file: Path
+) -> Iterator[str]:
+    dtypes = {tensor.name: tensor.dtype for tensor in (*task.inputs, *task.outputs)}
+    dtypes |= {scratch.name: scratch.dtype for scratch in plan.scratch}
+    functions = {function.name: function for function in parse(task.starting_kernel.source).kernels}
+    for launch, resolved in zip(plan.launches, launches, strict=True):
+        function = functions.get(launch.kernel)
+        if function is None:
+            known = ", ".join(functions) or "none"
+            yield f"{file}: the plan launches '{launch.kernel}', but the __global__ functions are: {known}."
+            continue
+        where = f"{file}, line {function.node.start_point.row + 1}: '{function.name}'"
+        if len(function.parameters) != len(launch.args):
+            yield f"{where} has {len(function.parameters)} parameter(s), the plan gives {len(launch.args)}."
+            continue
+        for written, argument, parameter in zip(
+            launch.args, resolved.arguments, function.parameters, strict=True
+        ):
+            dtype = dtypes.get(argument) if isinstance(argument, str) else None
+            problem = _mismatch(str(written), dtype, parameter, function)
+            if problem:
+                yield f"{where}, parameter '{parameter.name}': {problem}"
+
+
+def _mismatch(written: str, dtype: str | None, parameter: Parameter, function: Function) -> str:
+    if dtype is not None and not parameter.pointer:
+        return f"the plan gives the buffer '{written}', but it is no pointer."
+    if dtype is None and parameter.pointer:
+        return f"the plan gives the number '{written}', but it is a pointer."
+    if written != parameter.name and function.parameter(written) is not None:
+        return f"the plan gives '{written}', which is the name of another parameter; is the order right?"
+    expected = _C_TYPES.get(parameter.type)
+    if dtype is not None and expected is not None and expected != dtype:
+        return f"it points to {parameter.type}, but '{written}' is {dtype}."
+    return ""
