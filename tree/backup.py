@@ -1,6 +1,6 @@
-"""Backup: what a reward does to the statistics along the path that selection walked, and what a node is worth.
+"""Backup: what a reward does to the statistics along the path that was walked, and what a node is worth.
 
-Both the sum and the maximum of rewards are kept, so that a journal can be read again under the other value.
+Both the sum and the maximum of rewards are kept, so a finished journal can be read under either value.
 """
 
 from __future__ import annotations

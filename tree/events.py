@@ -49,8 +49,8 @@ class Started(_Event, frozen=True, tag="started"):
 class Submitted(_Event, frozen=True, tag="submitted"):
     """A kernel went to be evaluated as the new node `node`.
 
-    `path` holds the nodes from the root to the one whose edit number `edit` made the kernel; for the root it is
-    empty and `edit` is absent.
+    `path` holds the nodes from the root to the one whose edit number `edit` made the kernel; it is empty for
+    the root, which has no edit.
     """
 
     node: int
@@ -112,7 +112,7 @@ _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 def encode(event: Event) -> bytes:
     """One line of JSON, without its end, that `decode` reads.
 
-    Compilers, candidates and models write things that JSON can't hold: unpaired surrogates become question marks,
+    Compilers, candidates and models write what JSON can't hold: unpaired surrogates become question marks,
     infinities and NaN the largest double of their sign.
     """
     try:

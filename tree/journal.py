@@ -1,7 +1,7 @@
 """The journal: events in a file, one JSON object a line, each on disk before the search goes on.
 
-The first line names the schema and its version. A last line without its end was being written when the process died:
-it is dropped with a warning. Everything else that can't be read is an error with the file and the line.
+The first line names the schema and its version. A last line without its end was being written when the process
+died: it is dropped with a warning. Everything else that can't be read is an error with the file and the line.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCHEMA_VERSION = 1
 
 
 class JournalError(Exception):
-    """A journal that can't be read or written; the message is a sentence with the file and, where known, the line."""
+    """A journal that can't be read or written; the message is a sentence with the file and the line."""
 
 
 class JournalWarning(UserWarning):
@@ -184,7 +184,8 @@ def _check_header(path: Path, line: bytes) -> None:
         )
     if header.version != SCHEMA_VERSION:
         raise JournalError(
-            f"{path}, line 1: schema version {header.version} is unknown; this program reads {SCHEMA_VERSION}."
+            f"{path}, line 1: schema version {header.version} is unknown; "
+            f"this program reads version {SCHEMA_VERSION}."
         )
 
 

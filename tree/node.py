@@ -14,8 +14,10 @@ from mctskernel.tree.vector import Vector
 class Node:
     """A kernel of the search. `id` counts from 0 in order of creation.
 
-    `path` holds the nodes through which selection came, the parent last; together with `edit`, an index into the
-    parent's `edits`, it never changes. `evaluation` and `score` are None while the evaluation is in flight.
+    `path` holds the nodes through which selection came, the parent last; `edit` is an index into the parent's
+    `edits`. `evaluation` and `score` are None while the evaluation is in flight. `untried` are the edits that
+    wait, `fates` what became of every edit; `edges` are numbers of outgoing edges in the tree's list. `ready`
+    says whether an edit can be tried, or more asked for, at once.
     """
 
     id: int
@@ -48,7 +50,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of an edit: the node that it made, the known node that it makes again, or why it made none."""
+    """What became of an edit: the node that it made or, as a duplicate, makes again; or why it made none."""
 
     node: int | None = None
     duplicate: bool = False
@@ -70,8 +72,11 @@ class Edge:
 
 @dataclass
 class NodeStatistics:
-    """Per node, by id: traversals (its own evaluation counts as one), the sum and the maximum of their rewards,
-    traversals in flight, and how many nodes of its subtree are ready to be expanded."""
+    """What selection reads of nodes, by id.
+
+    Traversals (the node's own evaluation is one), the sum and the maximum of their rewards, traversals in flight,
+    and how many nodes of the subtree, itself included, are ready.
+    """
 
     visits: Vector = field(default_factory=lambda: Vector("int64"))
     reward_sum: Vector = field(default_factory=lambda: Vector("float64"))
@@ -82,7 +87,7 @@ class NodeStatistics:
 
 @dataclass
 class EdgeStatistics:
-    """Per edge, by number: where it leads, its edit's prior, traversals, and traversals in flight."""
+    """What selection reads of edges, by number: target, prior of the edit, traversals, those in flight."""
 
     child: Vector = field(default_factory=lambda: Vector("int64"))
     prior: Vector = field(default_factory=lambda: Vector("float64"))

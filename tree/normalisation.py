@@ -12,7 +12,8 @@ from mctskernel.tree.vector import Array
 def min_max(values: Array, low: float, high: float) -> Array:
     """0 for the least reward of the whole tree, 1 for the greatest; 0.5 while they are equal.
 
-    Source: Schrittwieser et al., "Mastering Atari, Go, chess and shogi by planning with a learned model", 2020, (5).
+    Source: Schrittwieser et al., "Mastering Atari, Go, chess and shogi by planning with a learned model",
+    2020, equation 5 (there over the values of nodes).
     """
     if high <= low:
         return np.full(len(values), 0.5)

@@ -1,4 +1,4 @@
-"""Ask and tell: what to do next, and what came of it. Every answer is journalled before it changes the tree."""
+"""Ask and tell: what to do next, and what came of it; journalled before it changes the tree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import Proposals
+from mctskernel.core.proposer import ProposalRequest, Proposals
+from mctskernel.core.task import Task
 from mctskernel.tree.blobs import BlobStore, get_edit, get_kernel, put_edit, put_kernel
 from mctskernel.tree.choices import check_names
 from mctskernel.tree.events import (
@@ -32,12 +33,15 @@ from mctskernel.tree.journal import EventLog
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.selection import select
+from mctskernel.tree.trajectory import edit_attempts, lineage_attempts
 
 
 @dataclass(frozen=True)
 class Propose:
-    """Ask a proposer for edits of the last node of `path`, then tell `proposed` (before that `asked`, when the search
-    goes on meanwhile)."""
+    """Ask a proposer for edits of the last node of `path`, then tell `proposed`.
+
+    If the search goes on meanwhile, tell `asked` first.
+    """
 
     path: tuple[int, ...]
 
@@ -133,7 +137,7 @@ class TreeSearch:
         )
 
     def submit(self, attempt: Try, kernel: Kernel) -> int | None:
-        """Tells the kernel that an edit made. Returns the new node, to be evaluated; None if the kernel is known."""
+        """Tells the kernel that an edit made. Returns its node, to be evaluated; None if the kernel is known."""
         at = self._clock()
         known = self.tree.by_identity.get(kernel.identity)
         if known is not None:
@@ -164,8 +168,29 @@ class TreeSearch:
         """The kernel of a node."""
         return get_kernel(self._blobs, self.tree.nodes[node].kernel)
 
+    def evaluation(self, node: int) -> Evaluation | None:
+        """The evaluation of a node with its log; None while it is in flight."""
+        found = self.tree.nodes[node]
+        if found.evaluation is None or not found.log:
+            return found.evaluation
+        return replace(found.evaluation, log=self._blobs.get(found.log))
+
+    def proposal_request(self, request: Propose, task: Task) -> ProposalRequest:
+        """What a proposer is to be asked about a node."""
+        evaluation = self.evaluation(request.node)
+        if evaluation is None:
+            raise ValueError(f"Node {request.node} isn't evaluated yet.")
+        return ProposalRequest(
+            task=task,
+            kernel=self.kernel(request.node),
+            evaluation=evaluation,
+            lineage=lineage_attempts(self.tree, request.node),
+            siblings=edit_attempts(self.tree, request.node),
+            seed=self.proposal_seed(request.node),
+        )
+
     def proposal_seed(self, node: int) -> int:
-        """A seed for a proposer's next reply about a node: the same in a search that is repeated or resumed."""
+        """A seed for a proposer's next reply about a node, the same when the search is repeated or resumed."""
         text = f"{self.tree.seed} {node} {len(self.tree.nodes[node].edits)}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 

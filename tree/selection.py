@@ -20,8 +20,8 @@ from mctskernel.tree.widening import WIDENINGS
 class Children:
     """What a score may look at, an element for each child that competes.
 
-    `value` is normalised; `visits` are traversals of the edge, at least 1; `prior` sums to 1. Those in flight count
-    as visits that lost, in `value`, `visits` and `parent_visits` alike.
+    `value` is normalised; `visits` are traversals of the edge, at least 1; `prior` sums to 1. Traversals in
+    flight count as lost visits (virtual loss) in all but the prior.
     """
 
     value: Array
@@ -31,12 +31,19 @@ class Children:
 
 
 def uct(children: Children, policy: Policy) -> Array:
-    """value + c * sqrt(ln N / n). Source: Kocsis and Szepesvari, "Bandit based Monte-Carlo planning", 2006."""
-    return children.value + policy.exploration * np.sqrt(math.log(children.parent_visits) / children.visits)
+    """value + c * sqrt(ln N / n).
+
+    Source: Kocsis and Szepesvári, "Bandit based Monte-Carlo planning", 2006, with c free.
+    """
+    bonus = np.sqrt(math.log(children.parent_visits) / children.visits)
+    return children.value + policy.exploration * bonus
 
 
 def puct(children: Children, policy: Policy) -> Array:
-    """value + c * prior * sqrt(N) / (1 + n). Source: Silver et al., "Mastering the game of Go", 2017."""
+    """value + c * prior * sqrt(N) / (1 + n).
+
+    Source: Silver et al., "Mastering the game of Go without human knowledge", 2017.
+    """
     bonus = policy.exploration * math.sqrt(children.parent_visits)
     return children.value + bonus * children.prior / (1 + children.visits)
 
@@ -66,8 +73,8 @@ class Selection:
 def select(tree: Tree, policy: Policy) -> Selection | None:
     """Walks to the node to expand; None if no node can be expanded now. Changes nothing.
 
-    A node is expanded while it has fewer children than widening allows, or when there is no child to go to. Children
-    without a ready node below are passed over, and no node is entered twice. Ties go to the older edge.
+    A node is expanded while it has fewer children than widening allows, or when there is no child to go to.
+    Children without a ready node below are passed over, no node is entered twice, ties go to the older edge.
     """
     if not tree.nodes or not tree.node_statistics.ready[0]:
         return None
@@ -105,12 +112,12 @@ def _compare(tree: Tree, node: Node, edges: Array, children: Array, policy: Poli
     statistics = tree.node_statistics
     lost = policy.virtual_loss * tree.edge_statistics.in_flight.view[edges]
     visits = np.maximum(tree.edge_statistics.visits.view[edges], 1)
-    value = NORMALISATIONS[policy.normalisation](
-        VALUES[policy.value](statistics, children), tree.low, tree.high
-    )
+    normalise = NORMALISATIONS[policy.normalisation]
+    value = normalise(VALUES[policy.value](statistics, children), tree.low, tree.high)
+    loss = normalise(np.array([tree.low]), tree.low, tree.high)
     prior = tree.edge_statistics.prior.view[edges]
     return Children(
-        value=value * visits / (visits + lost),
+        value=(value * visits + loss * lost) / (visits + lost),
         visits=visits + lost,
         prior=prior / prior.sum(),
         parent_visits=statistics.visits[node.id] + policy.virtual_loss * statistics.in_flight[node.id],

@@ -11,7 +11,7 @@ Array = npt.NDArray[Any]
 
 
 class Vector:
-    """Numbers of one dtype. `append` is amortised constant time; `view` is a window on them, valid until the next append."""
+    """Numbers of one dtype; `append` takes constant time, amortised, and ends the life of earlier views."""
 
     __slots__ = ("_length", "_storage")
 

@@ -13,7 +13,7 @@ def progressive(visits: int, policy: Policy) -> float:
 
     Source: Couetoux et al., "Continuous upper confidence trees", 2011.
     """
-    return math.ceil(policy.widening_factor * visits**policy.widening_exponent)
+    return math.ceil(policy.widening_factor * math.pow(visits, policy.widening_exponent))
 
 
 def fixed(visits: int, policy: Policy) -> float:  # noqa: ARG001

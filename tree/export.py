@@ -1,0 +1,205 @@
+"""Export: a tree as JSON, CSV, GraphML and a networkx graph. `docs/export.md` describes the schema."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Any
+
+import msgspec
+import networkx as nx
+import numpy as np
+
+from mctskernel.core.evaluation import Outcome, Source
+from mctskernel.tree.backup import VALUES
+from mctskernel.tree.events import EditRecord
+from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.trajectory import run_seconds
+
+SCHEMA = "mctskernel.tree"
+SCHEMA_VERSION = 1
+
+
+class ExportedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node. What an evaluation tells is None while it is in flight.
+
+    `kernel` is its identity; `source_blob` and `log_blob` name texts in the run's `blobs` (empty: no log);
+    `numbers` says where the figures come from; `seconds` is the time of one run, the geometric mean over shapes.
+    """
+
+    id: int
+    parent: int | None
+    edit: EditRecord | None
+    depth: int
+    kernel: str
+    source_blob: str
+    log_blob: str
+    outcome: Outcome | None
+    message: str
+    numbers: Source | None
+    seconds: float | None
+    speedup: float | None
+    reward: float | None
+    terms: dict[str, float]
+    visits: int
+    value: float | None
+    bottleneck: str
+    flags: tuple[str, ...]
+    quarantine: str
+    evaluation_seconds: float
+
+
+class ExportedTransposition(msgspec.Struct, frozen=True):
+    """An edit of the node `parent` that makes the kernel of the node `node`, known before it."""
+
+    parent: int
+    node: int
+    edit: EditRecord
+
+
+class ExportedTree(msgspec.Struct, frozen=True, kw_only=True):
+    """A tree; nodes in order of creation, so that a parent comes before its children."""
+
+    schema: str = SCHEMA
+    schema_version: int = SCHEMA_VERSION
+    seed: int
+    policy: Policy
+    nodes: tuple[ExportedNode, ...]
+    transpositions: tuple[ExportedTransposition, ...]
+
+
+def export(tree: Tree) -> ExportedTree:
+    """The tree as plain data."""
+    return ExportedTree(
+        seed=tree.seed,
+        policy=tree.policy,
+        nodes=tuple(_export_node(tree, node) for node in tree.nodes),
+        transpositions=tuple(
+            ExportedTransposition(edge.parent, edge.child, tree.nodes[edge.parent].edits[edge.edit])
+            for edge in tree.edges
+            if edge.transposition
+        ),
+    )
+
+
+def to_json(tree: Tree) -> str:
+    """JSON text, indented, that `from_json` reads."""
+    return msgspec.json.format(msgspec.json.encode(export(tree))).decode()
+
+
+def from_json(text: str | bytes) -> ExportedTree:
+    """The tree of a JSON text; raises `msgspec.DecodeError` for anything else."""
+    return msgspec.json.decode(text, type=ExportedTree)
+
+
+def to_csv(tree: Tree) -> str:
+    """A header and a line for each node; terms in columns `term.<name>`, nothing where nothing is known."""
+    rows = [_flat(node) for node in export(tree).nodes]
+    terms = sorted({column for row in rows for column in row if column.startswith("term.")})
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*_FLAT_COLUMNS, *terms], restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def to_networkx(tree: Tree) -> nx.DiGraph[int]:
+    """A directed graph of node ids. Nodes carry the columns of the CSV, without those that have no value;
+    edges the edit's title, category and prior, and whether they are transpositions."""
+    exported = export(tree)
+    graph: nx.DiGraph[int] = nx.DiGraph(schema_version=SCHEMA_VERSION, seed=tree.seed)
+    for node in exported.nodes:
+        graph.add_node(node.id, **{name: value for name, value in _flat(node).items() if value is not None})
+        if node.parent is not None and node.edit is not None:
+            graph.add_edge(node.parent, node.id, **_edge(node.edit), transposition=False)
+    for again in exported.transpositions:
+        graph.add_edge(again.parent, again.node, **_edge(again.edit), transposition=True)
+    return graph
+
+
+def to_graphml(tree: Tree) -> str:
+    """GraphML text of the networkx graph. Characters that XML can't hold become U+FFFD."""
+    graph = to_networkx(tree)
+    attributes = [data for _, data in graph.nodes(data=True)] + [data for *_, data in graph.edges(data=True)]
+    for data in attributes:
+        data.update({name: _XML_ILLEGAL.sub("\ufffd", text) for name, text in data.items() if _is_text(text)})
+    return "\n".join(nx.generate_graphml(graph))
+
+
+_FLAT_COLUMNS = (
+    "id",
+    "parent",
+    "edit",
+    "category",
+    "proposer",
+    "depth",
+    "kernel",
+    "outcome",
+    "message",
+    "numbers",
+    "seconds",
+    "speedup",
+    "reward",
+    "visits",
+    "value",
+    "bottleneck",
+    "flags",
+    "quarantine",
+    "evaluation_seconds",
+)
+
+_XML_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _export_node(tree: Tree, node: Node) -> ExportedNode:
+    parent = None if node.parent is None else tree.nodes[node.parent]
+    evaluation, score = node.evaluation, node.score
+    visits = tree.node_statistics.visits[node.id]
+    value = VALUES[tree.policy.value](tree.node_statistics, np.array([node.id])) if visits else None
+    causes = evaluation.diagnosis.causes if evaluation and evaluation.diagnosis else ()
+    return ExportedNode(
+        id=node.id,
+        parent=node.parent,
+        edit=parent.edits[node.edit] if parent and node.edit is not None else None,
+        depth=node.depth,
+        kernel=node.kernel.identity,
+        source_blob=node.kernel.source,
+        log_blob=node.log,
+        outcome=node.outcome,
+        message=evaluation.message if evaluation else "",
+        numbers=evaluation.source if evaluation else None,
+        seconds=run_seconds(evaluation) if evaluation else None,
+        speedup=score.speedup if score else None,
+        reward=score.reward if score else None,
+        terms=score.terms if score else {},
+        visits=visits,
+        value=None if value is None else float(value[0]),
+        bottleneck=str(causes[0].bottleneck) if causes else "",
+        flags=evaluation.flags if evaluation else (),
+        quarantine=evaluation.quarantine if evaluation else "",
+        evaluation_seconds=float(evaluation.cost_seconds) if evaluation else 0.0,
+    )
+
+
+def _flat(node: ExportedNode) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(node)
+    flat = {name: fields[name] for name in _FLAT_COLUMNS if name in fields}
+    flat |= {
+        "edit": node.edit.title if node.edit else None,
+        "category": str(node.edit.category) if node.edit else None,
+        "proposer": node.edit.proposer if node.edit else None,
+        "outcome": str(node.outcome) if node.outcome else None,
+        "numbers": str(node.numbers) if node.numbers else None,
+        "flags": "; ".join(node.flags),
+    }
+    return flat | {f"term.{name}": value for name, value in node.terms.items()}
+
+
+def _edge(edit: EditRecord) -> dict[str, str | float]:
+    return {"edit": edit.title, "category": str(edit.category), "prior": edit.prior}
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
