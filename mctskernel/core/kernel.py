@@ -40,6 +40,7 @@ class Kernel:
 
 # A string or character literal, a comment, or the leading plan comment is one token.
 _CUDA_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_NAME = re.compile(r"\b[A-Za-z_]\w*")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)$", re.MULTILINE)
 
 
@@ -54,7 +55,7 @@ def _normalise(source: str, language: Language) -> str:
     if language is Language.CUDA:
         span = leading_comment(source)
         plan, body = (source[span[0] : span[1]], source[span[1] + 2 :]) if span else ("", source)
-        source = f"{plan}\n{_without_comments(body)}"
+        source = f"{plan}\n{_with_literals_kept(_without_comments(body))}"
     lines = (
         " ".join(line.split()) if language is Language.CUDA else line.rstrip() for line in source.split("\n")
     )
@@ -65,11 +66,21 @@ def _without_comments(source: str) -> str:
     return _CUDA_TOKENS.sub(lambda token: " " if token[0].startswith("/") else token[0], source)
 
 
+def _with_literals_kept(source: str) -> str:
+    """Spaces in string literals become characters that no source holds, so that spacing rules spare them."""
+    return _CUDA_TOKENS.sub(lambda token: token[0].replace(" ", "\0").replace("\t", "\1"), source)
+
+
 def _macros(source: str) -> dict[str, int]:
     values: dict[str, int] = {}
+    texts: dict[str, str] = {}
     for match in _DEFINE.finditer(_without_comments(source)):
+        name, text = match[1], match[2].strip()
+        # Text and not values replace names, as in C: with `#define A 1 + 1`, `A * 3` is 1 + 1 * 3.
+        text = _NAME.sub(lambda word: texts.get(word[0], word[0]), text)
         try:
-            values[match[1]] = evaluate_int(match[2].strip(), values)
+            values[name], texts[name] = evaluate_int(text, {}), text
         except ExpressionError:
-            values.pop(match[1], None)
+            values.pop(name, None)
+            texts.pop(name, None)
     return values

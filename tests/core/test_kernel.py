@@ -1,0 +1,122 @@
+"""A kernel's identity ignores what the compiler ignores, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel.core.kernel import Kernel, Language, leading_comment
+
+PLAN = '/*\n[[launch]]\nkernel = "k"\ngrid = [1]\nblock = [1]\n*/\n'
+BODY = """#define BLOCK 256
+__global__ void k(float* x) {
+    x[threadIdx.x] = 1.0f / 2.0f;
+}
+"""
+
+
+def same(a: str, b: str) -> bool:
+    return Kernel(a).identity == Kernel(b).identity
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        BODY.replace("\n", "\r\n"),
+        BODY.replace("    ", "\t"),
+        BODY.replace("{", "{ // say why\n"),
+        BODY.replace("x[", "/* many\nlines */ x["),
+        "\n\n" + BODY.replace("\n", "\n\n") + "\n",
+        BODY.replace("1.0f / 2.0f", "1.0f   /   2.0f"),
+        BODY.replace("= 1.0f", '= /* "quoted" \'text */ 1.0f'),
+    ],
+)
+def test_comments_and_spacing_do_not_count(other: str) -> None:
+    assert same(PLAN + BODY, PLAN + other)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("int a = 1;", "int a = 2;"),
+        ('f("a // b");', 'f("a // c");'),
+        ('f("/* a */");', 'f("/* b */");'),
+        ('f("a  b");', 'f("a b");'),
+        ('f("a\\"// b");', 'f("a\\"// c");'),
+        ("char c = '\"'; int a; // \"", "char c = '\"'; int b; // \""),
+        ("#define A 1\nint x;", "#define A 1 int x;"),
+        ("int a; /* */ int b;", "int a; int c;"),
+        ("x = a / b;", "x = a * b;"),
+    ],
+)
+def test_code_counts(a: str, b: str) -> None:
+    assert not same(PLAN + a, PLAN + b)
+
+
+def test_the_plan_counts_although_it_is_a_comment() -> None:
+    assert not same(PLAN + BODY, PLAN.replace("grid = [1]", "grid = [2]") + BODY)
+    assert not same(PLAN + BODY, BODY)
+
+
+def test_the_language_counts() -> None:
+    assert Kernel(BODY).identity != Kernel(BODY, Language.TRITON).identity
+
+
+def test_indentation_counts_in_python() -> None:
+    a, b = "if x:\n    y()\nz()\n", "if x:\n    y()\n    z()\n"
+    assert Kernel(a, Language.TRITON).identity != Kernel(b, Language.TRITON).identity
+
+
+@given(st.text(alphabet="ab /*\"\\\n'", max_size=40))
+def test_an_identity_exists_for_every_text_and_knows_appended_code(text: str) -> None:
+    assert len(Kernel(text).identity) == 64
+    assert Kernel(text).identity == Kernel(text).identity
+    assert not same(PLAN + "int start;\n" + text, PLAN + "int begin;\n" + text)
+
+
+def test_macros_are_whole_numbers_in_order() -> None:
+    source = PLAN + (
+        "#define TILE 16 // comment\n"
+        "  #  define HEX 0x20\n"
+        "#define PARENTHESISED (TILE * 2)\n"
+        "#define RATE 0.5f\n"
+        "#define CALL(x) (x + 1)\n"
+        "#define NOTHING\n"
+        "// #define COMMENTED 3\n"
+        "/*\n#define HIDDEN 4\n*/\n"
+        "#define UNKNOWN (OTHER + 1)\n"
+        "#define LAST 5 /* five */\n"
+    )
+    assert list(Kernel(source).macros.items()) == [
+        ("TILE", 16),
+        ("HEX", 32),
+        ("PARENTHESISED", 32),
+        ("LAST", 5),
+    ]
+
+
+def test_macros_replace_text_as_in_c() -> None:
+    macros = Kernel("#define A 1 + 1\n#define B A * 3\n#define C (A) * 3\n").macros
+    assert macros == {"A": 2, "B": 4, "C": 6}
+
+
+def test_a_macro_that_stops_being_a_number_is_forgotten() -> None:
+    assert Kernel("#define A 4\n#define A x\n#define B A\n").macros == {}
+
+
+def test_a_macro_that_doubles_itself_ends() -> None:
+    lines = ["#define A0 1"] + [f"#define A{i} A{i - 1} + A{i - 1}" for i in range(1, 60)]
+    assert len(Kernel("\n".join(lines)).macros) < 12
+
+
+def test_triton_sources_have_no_macros() -> None:
+    assert Kernel("#define A 4\n", Language.TRITON).macros == {}
+
+
+def test_the_leading_comment_leads() -> None:
+    span = leading_comment(PLAN + BODY)
+    assert span is not None
+    assert (PLAN + BODY)[slice(*span)].startswith("\n[[launch]]")
+    assert leading_comment(BODY + PLAN) is None
+    assert leading_comment("/* never closed") is None
