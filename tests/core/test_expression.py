@@ -1,0 +1,203 @@
+"""Expressions come from candidates: they compute what Python would, or refuse with a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import time
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel.core.expression import (
+    MAX_MAGNITUDE,
+    ExpressionError,
+    Number,
+    evaluate,
+    evaluate_int,
+    names_in,
+)
+
+NAMES: dict[str, Number] = {"rows": 8192, "cols": 4096, "BLOCK": 256, "half": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("ceil_div(rows + 1, BLOCK)", 33),
+        ("rows * cols // BLOCK", 131072),
+        ("rows / BLOCK", 32),
+        ("half * 3", 1.5),
+        ("-BLOCK", -256),
+        ("min(rows, cols) + max(1, 2) + abs(-3)", 4101),
+        ("next_pow2(cols + 1)", 8192),
+        ("next_pow2(0)", 1),
+        ("1 << 10 >> 2", 256),
+        ("cols if cols < rows else rows", 4096),
+        ("(rows == 8192) + (rows != 8192)", 1),
+        ("  BLOCK % 100 ", 56),
+        (7, 7),
+        (0.25, 0.25),
+    ],
+)
+def test_arithmetic(text: str | Number, value: Number) -> None:
+    assert evaluate(text, NAMES) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2 ** 99",
+        "9" * 499,
+        "1e999",
+        "rows * rows * rows * rows * rows * rows",
+        "1 << 63",
+        "1 << -1",
+        "1 >> 99",
+        "next_pow2(9223372036854775807)",
+        "'a' * 99",
+        "'a'",
+        "b'a'",
+        "1j",
+        "True",
+        "None",
+        "...",
+        "[1, 2]",
+        "(1, 2)",
+        "{1: 2}",
+        "f'{rows}'",
+        "[x for x in (1, 2)]",
+        "(lambda: 1)()",
+        "(x := 3)",
+        "rows.__class__",
+        "().__class__.__bases__[0].__subclasses__()",
+        "__import__('os').system('true')",
+        "open('x')",
+        "min",
+        "min(1)",
+        "min(1, 2, 3)",
+        "min(*rows)",
+        "abs(x=1)",
+        "max(1, key=abs)",
+        "rows and cols",
+        "not rows",
+        "rows & cols",
+        "~rows",
+        "1 < 2 < 3",
+        "1; 2",
+        "rows = 3",
+        "import os",
+        "yield",
+        "await rows",
+        "",
+        "   ",
+        "\0",
+        "(" * 250 + "1" + ")" * 250,
+        "-" * 499 + "1" + "*",
+        "1 / 0",
+        "1 // 0",
+        "1 % 0",
+        "ceil_div(1, 0)",
+        "3 / 2",
+        "unknown + 1",
+        "\ud800",
+    ],
+)
+def test_anything_else_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(ExpressionError, match=r"\.$"):
+        evaluate(text, NAMES)
+
+
+@pytest.mark.parametrize("text", ["1+" * 500_000 + "1", "(" * 1_000_000, "-" * 1_000_000])
+def test_a_long_text_is_refused_at_once(text: str) -> None:
+    began = time.perf_counter()
+    with pytest.raises(ExpressionError, match="over the limit"):
+        evaluate(text, NAMES)
+    assert names_in(text) == frozenset()
+    assert time.perf_counter() - began < 0.1
+
+
+@pytest.mark.parametrize(
+    "text", ["-" * 99 + "1", "(" * 99 + "1" + ")" * 99, "+".join(["1"] * 250), "1if 1else 2", "0x10+0b1+0o7"]
+)
+def test_odd_but_harmless_texts_are_numbers_without_a_warning(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert isinstance(evaluate(text, NAMES), int)
+
+
+@pytest.mark.parametrize("value", [1 << 63, -(1 << 63), 10**400])
+def test_a_number_over_64_bits_is_refused_too(value: int) -> None:
+    with pytest.raises(ExpressionError, match="64 bits"):
+        evaluate(value, {})
+
+
+@pytest.mark.parametrize("value", [True, None, [1]])
+def test_what_is_no_number_is_refused(value: object) -> None:
+    with pytest.raises(ExpressionError, match="neither a number nor an expression"):
+        evaluate(value, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["half", "0.5", float("inf"), float("nan")])
+def test_a_fraction_is_no_whole_number(text: str | float) -> None:
+    with pytest.raises(ExpressionError, match="whole number"):
+        evaluate_int(text, NAMES)
+
+
+def test_an_unknown_name_is_quoted_with_the_known_ones() -> None:
+    with pytest.raises(ExpressionError, match=r"'colz \+ 1' uses the unknown name 'colz' \(known: a, b\)"):
+        evaluate("colz + 1", {"b": 1, "a": 2})
+
+
+def test_names_are_told_from_functions() -> None:
+    assert names_in("min(rows, ceil_div(cols, BLOCK)) + 1") == {"rows", "cols", "BLOCK"}
+    assert names_in("rows +") == frozenset()
+    assert names_in(12) == frozenset()
+
+
+_OPERATORS = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "<": lambda a, b: int(a < b),
+    ">=": lambda a, b: int(a >= b),
+    "==": lambda a, b: int(a == b),
+}
+_LEAVES = st.sampled_from(sorted(NAMES.keys() - {"half"})).map(
+    lambda name: (name, NAMES[name])
+) | st.integers(0, 9999).map(lambda value: (str(value), value))
+
+
+def _combine(
+    parts: st.SearchStrategy[tuple[str, Number | None]],
+) -> st.SearchStrategy[tuple[str, Number | None]]:
+    def join(
+        left: tuple[str, Number | None], sign: str, right: tuple[str, Number | None]
+    ) -> tuple[str, Number | None]:
+        text = f"({left[0]} {sign} {right[0]})"
+        if left[1] is None or right[1] is None or (sign in ("//", "%") and right[1] == 0):
+            return text, None
+        value = _OPERATORS[sign](left[1], right[1])
+        return text, value if abs(value) < MAX_MAGNITUDE else None
+
+    return st.builds(join, parts, st.sampled_from(sorted(_OPERATORS)), parts)
+
+
+@given(st.recursive(_LEAVES, _combine, max_leaves=20))
+def test_agrees_with_python_on_integers(case: tuple[str, Number | None]) -> None:
+    text, value = case
+    if value is None:
+        with pytest.raises(ExpressionError):
+            evaluate(text, NAMES)
+    else:
+        assert evaluate(text, NAMES) == value
+
+
+@given(st.text(max_size=60) | st.text(alphabet="rows()+-*/%<>=0123456789., ifelse'\"[]{}:\\", max_size=60))
+def test_any_text_is_a_number_or_an_expression_error(text: str) -> None:
+    with contextlib.suppress(ExpressionError):
+        assert isinstance(evaluate(text, NAMES), int | float)
