@@ -168,6 +168,11 @@ def resolve(plan: LaunchPlan, names: Mapping[str, Number], tensors: Collection[s
         if entry.name in seen or entry.name in names:
             raise LaunchPlanError(f"The scratch buffer '{entry.name}' takes a name that is already in use.")
         seen.add(entry.name)
+    total = sum(entry.nbytes for entry in scratch)
+    if total > MAX_SCRATCH_BYTES:
+        raise LaunchPlanError(
+            f"The scratch buffers would take {total} bytes together; the limit is {MAX_SCRATCH_BYTES}."
+        )
     return ResolvedPlan(tuple(_resolve_launch(launch, names, seen) for launch in plan.launches), scratch)
 
 
@@ -284,7 +289,4 @@ def _resolve_scratch(scratch: Scratch, names: Mapping[str, Number]) -> ResolvedS
         if value < 1:
             raise LaunchPlanError(f"{what} has an extent of {value}; it must be at least 1.")
         elements *= value
-    resolved = ResolvedScratch(scratch.name, scratch.dtype, elements, scratch.zero)
-    if resolved.nbytes > MAX_SCRATCH_BYTES:
-        raise LaunchPlanError(f"{what} would take {resolved.nbytes} bytes; the limit is {MAX_SCRATCH_BYTES}.")
-    return resolved
+    return ResolvedScratch(scratch.name, scratch.dtype, elements, scratch.zero)
