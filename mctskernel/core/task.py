@@ -128,15 +128,20 @@ class Task:
 
     def _call(self, function: Callable[..., object], available: Mapping[str, object]) -> object:
         parameters = inspect.signature(function).parameters
-        unknown = [name for name in parameters if name not in available]
+        given = {name: available[name] for name in parameters if name in available}
+        unknown = [
+            name
+            for name, parameter in parameters.items()
+            if name not in available and parameter.default is parameter.empty
+        ]
         if unknown:
             raise TaskError(
                 f"{self._where}: {function.__name__} has the parameter '{unknown[0]}'; "
                 f"it may use {', '.join(sorted(available))}."
             )
         try:
-            return function(**{name: available[name] for name in parameters})
-        except Exception as error:
+            return function(**given)
+        except (Exception, SystemExit) as error:
             raise TaskError(
                 f"{self._where}: {function.__name__} raised {type(error).__name__}: {error}"
             ) from error
@@ -159,7 +164,12 @@ def _draw(tensor: Tensor, extents: tuple[int, ...], rng: np.random.Generator) ->
 
 
 def _with_extents(array: object, tensor: Tensor, shape: Shape, what: str) -> Array:
-    found = np.asarray(array)
+    try:
+        found = np.asarray(array)
+    except ValueError as error:
+        raise TaskError(f"{what} made '{tensor.name}', which is no array: {error}") from error
+    if found.dtype.kind not in "biuf":
+        raise TaskError(f"{what} made '{tensor.name}' of {type(array).__name__}, not of numbers.")
     if found.shape != tensor.extents(shape):
         raise TaskError(
             f"{what} made '{tensor.name}' with the shape {found.shape}; "

@@ -12,13 +12,17 @@ dictionary of arrays and replaces the distributions named in `task.toml`.
 
 from __future__ import annotations
 
+import math
+import re
 import runpy
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from mctskernel.core.expression import ExpressionError, Number
+import numpy as np
+
+from mctskernel.core.expression import ExpressionError, Number, evaluate
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import DISTRIBUTIONS, DTYPES, Shape, Task, TaskError, Tensor, Tolerance, shape_label
 
@@ -34,11 +38,14 @@ def load_task(folder: Path) -> Task:
     kernel_file = folder / _text(document, "kernel", where, "kernel.cu")
     language = Language.TRITON if kernel_file.suffix == ".py" else Language.CUDA
     code = _reference_module(folder / "reference.py")
+    name = _text(document, "name", where, folder.resolve().name)
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise TaskError(f"{where}: the name {name!r} may hold letters, digits, '_', '-' and '.' only.")
     shapes = document.get("shapes")
     if not isinstance(shapes, dict):
         raise TaskError(f"{where} needs a [shapes] table with 'search' and 'verify' lists.")
     task = Task(
-        name=_text(document, "name", where, folder.resolve().name),
+        name=name,
         summary=_text(document, "summary", where, ""),
         folder=folder,
         inputs=_tensors(document, "inputs", where),
@@ -53,8 +60,24 @@ def load_task(folder: Path) -> Task:
         reference=code["reference"],
         make_inputs=code.get("make_inputs"),
     )
+    _check_names(task, where)
     _check_extents(task, where)
     return task
+
+
+def _check_names(task: Task, where: Path) -> None:
+    dimensions = {name for shape in task.search_shapes for name in shape}
+    known: dict[str, str] = {}
+    for kind, names in (
+        ("an input", [tensor.name for tensor in task.inputs]),
+        ("an output", [tensor.name for tensor in task.outputs]),
+        ("a scalar", list(task.scalars)),
+        ("a dimension", sorted(dimensions)),
+    ):
+        for name in names:
+            if name in known:
+                raise TaskError(f"{where}: '{name}' is {known[name]} and {kind}; names must differ.")
+            known[name] = kind
 
 
 def _check_extents(task: Task, where: Path) -> None:
@@ -69,6 +92,11 @@ def _check_extents(task: Task, where: Path) -> None:
                     f"{where}: '{tensor.name}' has the shape {extents} at {shape_label(shape)}; "
                     "every extent must be at least 1."
                 )
+        try:
+            if task.flops is not None:
+                evaluate(task.flops, {**task.scalars, **shape})
+        except ExpressionError as error:
+            raise TaskError(f"{where}: flops: {error}") from error
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -91,7 +119,7 @@ def _reference_module(path: Path) -> dict[str, Any]:
     _read(path)
     try:
         code = runpy.run_path(str(path), run_name="mctskernel_reference")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TaskError(f"{path} can't be loaded: {type(error).__name__}: {error}") from error
     if not callable(code.get("reference")):
         raise TaskError(f"{path} doesn't define a function called 'reference'.")
@@ -131,14 +159,18 @@ def _tensor(entry: Mapping[str, Any], what: str) -> Tensor:
     if distribution not in DISTRIBUTIONS:
         raise TaskError(f"{what} '{name}': distribution must be one of {', '.join(DISTRIBUTIONS)}.")
     low, high = entry.get("low", 0.0), entry.get("high", 1.0 if distribution != "integers" else 100.0)
+    if not (_is_number(low) and _is_number(high) and math.isfinite(high - low) and low <= high):
+        raise TaskError(f"{what} '{name}': 'low' and 'high' must be numbers, low first.")
+    if not dtype.startswith("float"):
+        limits = np.iinfo(dtype)
+        if low < limits.min or high > limits.max:
+            raise TaskError(f"{what} '{name}': {low} to {high} doesn't fit {dtype}.")
     return Tensor(name, dtype, tuple(shape), distribution, float(low), float(high))
 
 
 def _scalars(document: Mapping[str, Any], where: Path) -> dict[str, Number]:
     scalars = document.get("scalars", {})
-    if not isinstance(scalars, dict) or not all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in scalars.values()
-    ):
+    if not isinstance(scalars, dict) or not all(_is_number(value) for value in scalars.values()):
         raise TaskError(f"{where}: [scalars] must hold numbers.")
     return scalars
 
@@ -157,9 +189,16 @@ def _shapes(table: Mapping[str, Any], key: str, where: Path, *, required: int) -
 
 def _tolerance(document: Mapping[str, Any], where: Path) -> Tolerance:
     table = document.get("tolerance", {})
-    try:
-        return Tolerance(**table)
-    except TypeError as error:
+    if (
+        not isinstance(table, dict)
+        or not table.keys() <= {"relative", "absolute", "ratio"}
+        or not all(_is_number(value) and value >= 0 for value in table.values())
+    ):
         raise TaskError(
-            f"{where}: [tolerance] may hold 'relative', 'absolute' and 'ratio', all numbers."
-        ) from error
+            f"{where}: [tolerance] may hold 'relative', 'absolute' and 'ratio', all numbers of at least 0."
+        )
+    return Tolerance(**table)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
