@@ -9,7 +9,7 @@ from mctskernel.core.kernel import Kernel
 
 
 class Executor(Protocol):
-    """Evaluates kernels in the background. What a kernel does to its evaluator costs one evaluation, no more."""
+    """Evaluates kernels in the background. Whatever a kernel does to its evaluator costs one evaluation."""
 
     @property
     def capacity(self) -> int:
