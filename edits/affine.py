@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
-from mctskernel.edits.syntax import Function, as_loop, assigned_names, identifiers, text_of, walk
+from mctskernel.edits.syntax import (
+    Function,
+    as_loop,
+    assigned_names,
+    identifiers,
+    text_of,
+    walk,
+    whole_number,
+)
 
 MAX_TERMS = 64
 
@@ -124,7 +132,7 @@ def _expand(node: Node, known: Mapping[str, Node], depth: int) -> Polynomial:
     inner = node.child_by_field_name("value" if node.type == "cast_expression" else "argument")
     match node.type:
         case "number_literal":
-            value = _whole(text_of(node))
+            value = whole_number(text_of(node))
             return _opaque(node, known) if value is None else Polynomial({(): value} if value else {})
         case "identifier" if text_of(node) in known:
             return _expand(known[text_of(node)], known, depth + 1)
@@ -194,14 +202,6 @@ def _dependencies(node: Node, known: Mapping[str, Node], depth: int) -> frozense
             names |= _dependencies(known[name], known, depth + 1)
         names.add(name)
     return frozenset(names)
-
-
-def _whole(text: str) -> int | None:
-    digits = text.rstrip("uUlL")
-    try:
-        return int(digits, 0)
-    except ValueError:
-        return None
 
 
 def _quoted(atom: Atom) -> str:

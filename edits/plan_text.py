@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tomlkit
@@ -27,8 +28,8 @@ def with_plan(kernel: Kernel, plan: LaunchPlan) -> Kernel:
 def _rewrite(
     document: tomlkit.TOMLDocument,
     key: str,
-    before: tuple[Launch, ...] | tuple[Scratch, ...],
-    after: tuple[Launch, ...] | tuple[Scratch, ...],
+    before: Sequence[Launch | Scratch],
+    after: Sequence[Launch | Scratch],
 ) -> None:
     if before == after:
         return

@@ -45,6 +45,13 @@ class Source:
         return frozenset(text_of(_field(node, "name")) for node in _defines(self.root))
 
     @cached_property
+    def integer_macros(self) -> tuple[Macro, ...]:
+        """Object-like macros defined once, outside any condition, as a whole-number literal."""
+        names = [text_of(_field(node, "name")) for node in _defines(self.root)]
+        found = (_integer_macro(node) for node in walk(self.root, "preproc_def"))
+        return tuple(macro for macro in found if macro is not None and names.count(macro.name) == 1)
+
+    @cached_property
     def macro_words(self) -> frozenset[str]:
         """Identifiers that occur in macro bodies: code that the tree doesn't show may use them."""
         words: set[str] = set()
@@ -57,6 +64,17 @@ class Source:
     def kernel(self, name: str) -> Function | None:
         """The `__global__` function of that name, if it parses cleanly."""
         return next((kernel for kernel in self.kernels if kernel.name == name and kernel.clean), None)
+
+
+@dataclass(frozen=True)
+class Macro:
+    """`#define name value` with a whole-number literal; `start` and `end` are the literal's bytes."""
+
+    name: str
+    value: int
+    start: int
+    end: int
+    node: Node
 
 
 @dataclass(frozen=True)
@@ -86,7 +104,9 @@ class Function:
     @cached_property
     def clean(self) -> bool:
         """Whether it parsed without errors and holds no conditional compilation."""
-        return not self.node.has_error and not any(True for _ in walk(self.node, *_CONDITIONALS))
+        if self.node.has_error or enclosing(self.node, *_CONDITIONALS) is not None:
+            return False
+        return not any(True for _ in walk(self.node, *_CONDITIONALS))
 
     @cached_property
     def declarations(self) -> tuple[Declaration, ...]:
@@ -113,7 +133,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Declaration:
-    """One declared variable; `extents` are the sizes of an array, None for `[]`; `node` the whole statement."""
+    """One declared variable; `extents` are an array's sizes, None for `[]`; `node` is the statement."""
 
     name: str
     type: str
@@ -203,6 +223,16 @@ def insert_after(node: Node, text: str) -> Replacement:
     return Replacement(node.end_byte, node.end_byte, text)
 
 
+def define(source: Source, name: str, value: int) -> Replacement:
+    """A new `#define`, after the last one at the top of the file or before the first code."""
+    text = f"#define {name} {value}\n"
+    defines = [node for node in source.root.children if node.type == "preproc_def"]
+    if defines:
+        return insert_after(defines[-1], text)
+    first = next(node for node in source.root.children if node.type != "comment")
+    return insert_before(first, text + "\n")
+
+
 def text_of(node: Node) -> str:
     """A node's text."""
     return (node.text or b"").decode()
@@ -273,7 +303,7 @@ def fresh_name(source: Source, wanted: str) -> str:
 
 
 def assigned_names(node: Node) -> dict[str, int]:
-    """How often each plain name is assigned, incremented or has its address taken; initialisers don't count."""
+    """How often each plain name is assigned, incremented or has its address taken; not initialised."""
     counts: dict[str, int] = {}
     for found in walk(node, "assignment_expression", "update_expression", "pointer_expression"):
         if found.type == "pointer_expression" and text_of(_field(found, "operator")) != "&":
@@ -286,6 +316,15 @@ def assigned_names(node: Node) -> dict[str, int]:
         if target.type == "identifier":
             counts[text_of(target)] = counts.get(text_of(target), 0) + 1
     return counts
+
+
+def whole_number(literal: str) -> int | None:
+    """The value of an integer literal without digit separators."""
+    digits = literal.rstrip("uUlL")
+    try:
+        return int(digits, 0)
+    except ValueError:
+        return None
 
 
 def strip_parentheses(node: Node) -> Node:
@@ -322,9 +361,18 @@ def as_loop(node: Node) -> Loop | None:
         bound=bound,
         step=step,
         body=body,
-        pragma=_pragma_before(node),
+        pragma=unroll_pragma(node),
         node=node,
     )
+
+
+def unroll_pragma(node: Node) -> Node | None:
+    """The `#pragma unroll` right before a loop."""
+    before = node.prev_named_sibling
+    if before is None or before.type != "preproc_call":
+        return None
+    words = text_of(before).split()
+    return before if words[:2] == ["#pragma", "unroll"] else None
 
 
 def accesses(node: Node) -> tuple[Access, ...]:
@@ -375,6 +423,18 @@ def _defines(root: Node) -> Iterator[Node]:
     return walk(root, "preproc_def", "preproc_function_def")
 
 
+def _integer_macro(node: Node) -> Macro | None:
+    value = node.child_by_field_name("value")
+    if value is None or enclosing(node, *_CONDITIONALS) is not None:
+        return None
+    literal = text_of(value).partition("//")[0].strip()
+    number = whole_number(literal)
+    if number is None:
+        return None
+    start = value.start_byte
+    return Macro(text_of(_field(node, "name")), number, start, start + len(literal.encode()), node)
+
+
 def _function(node: Node) -> Function:
     head = [child for child in node.children if child.type not in {"compound_statement"}]
     declarator = next(walk(_field(node, "declarator"), "function_declarator"), node)
@@ -395,9 +455,7 @@ def _function(node: Node) -> Function:
 
 
 def _parameter(node: Node) -> Parameter:
-    pointers = [
-        child for child in walk(node, "pointer_declarator", "array_declarator", "reference_declarator")
-    ]
+    pointers = list(walk(node, "pointer_declarator", "array_declarator", "reference_declarator"))
     return Parameter(
         name=_declared_name(node),
         type=text_of(_field(node, "type")),
@@ -461,11 +519,3 @@ def _step(update: Node, variable: str) -> str | None:
         operator = text_of(_field(update, "operator"))
         return step if operator == "+=" and not step.startswith("-") else None
     return None
-
-
-def _pragma_before(node: Node) -> Node | None:
-    before = node.prev_named_sibling
-    if before is None or before.type != "preproc_call":
-        return None
-    words = text_of(before).split()
-    return before if words[:2] == ["#pragma", "unroll"] else None

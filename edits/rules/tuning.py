@@ -1,5 +1,362 @@
-"""Other values for the macros that choose tile sizes, block sizes, unroll factors and items per thread."""
+"""Other values for the macros that choose block sizes, tile sizes, items per thread and unroll factors.
+
+A macro may be a fact of the problem (a stencil's radius) as well as a choice. It counts as a choice only
+where the code shows that any value will do: the launch plan makes blocks of it, divides the grid by it or makes
+the grid of it, or it is an unroll factor, or a loop steps by it over data that a block loads together.
+"""
 
 from __future__ import annotations
 
-RULES = ()
+import ast
+from collections.abc import Callable, Iterator
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.evaluation import Bottleneck
+from mctskernel.core.expression import names_in
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.launch_plan import MAX_THREADS, Extent, LaunchPlanError
+from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.rule import Context, Rule, edit, resolve_at
+from mctskernel.edits.syntax import (
+    Function,
+    Macro,
+    Replacement,
+    identifiers,
+    replace,
+    text_of,
+    unroll_pragma,
+    walk,
+    whole_number,
+)
+
+WARP = 32
+LARGEST_ITEMS = 32
+LARGEST_TILE = 256
+LARGEST_GRID = 1 << 16
+
+
+def smaller_blocks(context: Context) -> Iterator[Edit]:
+    """Fewer threads in a block."""
+    for macro in _block_macros(context):
+        for factor, prior in ((2, 1.0), (4, 0.7), (8, 0.4)):
+            if macro.value % factor == 0:
+                yield from _set(
+                    context,
+                    {macro: macro.value // factor},
+                    rationale="Smaller blocks are more blocks to spread over the multiprocessors, "
+                    "and their barriers wait for fewer warps.",
+                    expected_effect="More blocks, shorter tail, cheaper barriers.",
+                    prior=prior,
+                )
+
+
+def larger_blocks(context: Context) -> Iterator[Edit]:
+    """More threads in a block."""
+    for macro in _block_macros(context):
+        for factor, prior in ((2, 1.0), (4, 0.7)):
+            yield from _set(
+                context,
+                {macro: macro.value * factor},
+                rationale="Larger blocks keep more warps resident and share more among them.",
+                expected_effect="More warps to hide latency, more reuse within a block.",
+                prior=prior,
+            )
+
+
+def reshaped_blocks(context: Context) -> Iterator[Edit]:
+    """As many threads in another shape."""
+    by_name = {macro.name: macro for macro in _block_macros(context)}
+    shapes = {tuple(map(str, launch.block[:2])) for launch in context.plan.launches if len(launch.block) > 1}
+    for x_name, y_name in sorted(shapes):
+        x, y = by_name.get(x_name), by_name.get(y_name)
+        if x is None or y is None or x is y:
+            continue
+        for longer, shorter, factor in ((x, y, 2), (x, y, 4), (x, y, 8), (y, x, 2), (y, x, 4)):
+            if shorter.value % factor:
+                continue
+            values = {longer: longer.value * factor, shorter: shorter.value // factor}
+            yield from _set(
+                context,
+                values,
+                rationale=f"A warp then covers {min(WARP, values[x])} neighbours in x instead of "
+                f"{min(WARP, x.value)}, with as many threads in a block.",
+                expected_effect="Another number of sectors a request, the same parallelism.",
+                prior=1.0 / factor**0.5,
+            )
+
+
+def items_and_tiles(context: Context) -> Iterator[Edit]:
+    """Larger or smaller tiles, more or fewer elements a thread."""
+    macros = [macro for macro in context.source.integer_macros if _is_tile(context, macro.name)]
+    for macro in macros:
+        yield from _neighbours(
+            context, macro, LARGEST_TILE, "Tiles trade reuse for parallelism and registers."
+        )
+    for index, first in enumerate(macros):
+        for second in macros[index + 1 :]:
+            for up in (True, False):
+                if up or (first.value % 2 == 0 and second.value % 2 == 0):
+                    yield from _together(context, first, second, 2.0 if up else 0.5)
+
+
+def grid_size(context: Context) -> Iterator[Edit]:
+    """More or fewer blocks, where threads stride over what a fixed grid leaves."""
+    for macro in context.source.integer_macros:
+        if _in_grid(context, macro.name, _is_extent) and not _in_blocks(context, macro.name):
+            yield from _neighbours(
+                context, macro, LARGEST_GRID, "A grid that fills the device once starts no block late."
+            )
+
+
+def unroll_factor(context: Context) -> Iterator[Edit]:
+    """Another factor where a macro is the argument of `#pragma unroll` and nothing else."""
+    for macro in context.source.integer_macros:
+        if _is_unroll_factor(context, macro.name):
+            yield from _neighbours(
+                context, macro, LARGEST_ITEMS, "Unrolled iterations have independent loads in flight."
+            )
+
+
+def _neighbours(context: Context, macro: Macro, largest: int, why: str) -> Iterator[Edit]:
+    for factor, prior in ((2.0, 1.0), (0.5, 1.0), (4.0, 0.5), (0.25, 0.5)):
+        value = macro.value * factor
+        if value.is_integer() and value <= largest:
+            yield from _set(
+                context,
+                {macro: int(value)},
+                rationale=why,
+                expected_effect="Another balance of parallelism, reuse and registers.",
+                prior=prior,
+            )
+
+
+def _together(context: Context, first: Macro, second: Macro, factor: float) -> Iterator[Edit]:
+    """Two sizes scaled at once, where that leaves every block as it is."""
+    values = {macro: int(macro.value * factor) for macro in (first, second)}
+    if max(values.values()) > LARGEST_TILE or _threads(context, values) != _threads(context, {}):
+        return
+    yield from _set(
+        context,
+        values,
+        rationale="Each thread gets another share of a larger or smaller tile, with as many threads.",
+        expected_effect="Another number of operations for each value loaded.",
+        prior=0.8,
+    )
+
+
+def _set(
+    context: Context, values: dict[Macro, int], *, rationale: str, expected_effect: str, prior: float
+) -> Iterator[Edit]:
+    """The edit, unless it makes blocks that aren't whole warps of ones that are, or too large ones."""
+    before, after = _threads(context, {}), _threads(context, values)
+    if after is None or before is None or min(values.values()) < 1:
+        return
+    if any(
+        new > MAX_THREADS or (new % WARP and not old % WARP) for old, new in zip(before, after, strict=True)
+    ):
+        return
+    title = ", ".join(f"{macro.name} {macro.value} -> {value}" for macro, value in values.items())
+    yield edit(
+        Category.TUNING,
+        title,
+        _with_values(context, values),
+        rationale=rationale,
+        expected_effect=expected_effect,
+        prior=prior,
+    )
+
+
+def _with_values(context: Context, values: dict[Macro, int]) -> str:
+    return replace(
+        context.source, [Replacement(macro.start, macro.end, str(value)) for macro, value in values.items()]
+    )
+
+
+def _threads(context: Context, values: dict[Macro, int]) -> tuple[int, ...] | None:
+    """Threads in a block of each launch with other values for some macros; None if that can't be launched."""
+    kernel = Kernel(_with_values(context, values))
+    try:
+        resolved = resolve_at(context.task, kernel, context.plan, context.shapes[0])
+    except LaunchPlanError:
+        return None
+    return tuple(launch.threads for launch in resolved.launches)
+
+
+def _block_macros(context: Context) -> list[Macro]:
+    """Macros that are an axis of a block, and on whose value nothing depends silently."""
+    axes = {str(extent) for launch in context.plan.launches for extent in launch.block}
+    return [
+        macro
+        for macro in context.source.integer_macros
+        if macro.name in axes
+        and not _repeated_as_literal(context, macro)
+        and not any(
+            _ties_axes(function, macro.name)
+            for launch, function in context.launched
+            if len(set(launch.block)) > 1 and macro.name in launch.block
+        )
+    ]
+
+
+def _ties_axes(function: Function, name: str) -> bool:
+    """Whether shared tiles may tie the axes of a block to each other.
+
+    They don't where the name only strides loops, which cover what they must at any stride.
+    """
+    if not any(declaration.shared for declaration in function.declarations):
+        return False
+    uses = sum(text_of(node) == name for node in walk(function.node, "identifier"))
+    strides = sum(loop.step == name for loop in function.loops)
+    measured = any(text_of(node).startswith("blockDim") for node in walk(function.body, "field_expression"))
+    return uses != strides or measured
+
+
+def _repeated_as_literal(context: Context, macro: Macro) -> bool:
+    """Whether an array is as large as the block, or as its number of warps, without naming the macro."""
+    suspects = {macro.value, macro.value // WARP} - {0, 1, WARP}
+    return any(
+        whole_number(text_of(extent)) in suspects
+        for function in context.source.functions
+        for declaration in function.declarations
+        for extent in declaration.extents
+        if extent is not None
+    )
+
+
+def _is_tile(context: Context, name: str) -> bool:
+    """A size that blocks are computed from, that the grid is divided by, or that loops over tiles step by."""
+    axes = {str(extent) for launch in context.plan.launches for extent in launch.block}
+    if name in axes:
+        return False
+    if _in_blocks(context, name) or _in_grid(context, name, _is_divisor):
+        return True
+    return any(_is_depth(function, name) for function in context.source.kernels if function.clean)
+
+
+def _in_blocks(context: Context, name: str) -> bool:
+    return any(
+        name in _names_behind(context, extent) for launch in context.plan.launches for extent in launch.block
+    )
+
+
+def _names_behind(context: Context, extent: Extent) -> frozenset[str]:
+    """The names in an extent, those in the macros that it uses included."""
+    names, behind = names_in(extent), set[str]()
+    bodies = {
+        text_of(name): text_of(value)
+        for node in walk(context.source.root, "preproc_def")
+        if (name := node.child_by_field_name("name")) and (value := node.child_by_field_name("value"))
+    }
+    while names:
+        behind |= names
+        used = frozenset[str]().union(*(names_in(bodies[name].strip()) for name in names if name in bodies))
+        names = used - behind
+    return frozenset(behind)
+
+
+def _in_grid(context: Context, name: str, role: Callable[[ast.expr, str], bool]) -> bool:
+    return any(
+        role(ast.parse(str(extent).strip(), mode="eval").body, name)
+        for launch in context.plan.launches
+        for extent in launch.grid
+    )
+
+
+def _is_divisor(extent: ast.expr, name: str) -> bool:
+    """Whether a grid extent is divided by an expression with the name, and uses it nowhere else."""
+    divisors: list[ast.expr] = []
+    for node in ast.walk(extent):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ceil_div":
+            divisors += node.args[1:]
+    inside = sum(_uses(divisor, name) for divisor in divisors)
+    return inside > 0 and inside == _uses(extent, name)
+
+
+def _is_extent(extent: ast.expr, name: str) -> bool:
+    """Whether a grid extent is the name, or the smaller of it and something else."""
+    if isinstance(extent, ast.Call) and isinstance(extent.func, ast.Name) and extent.func.id == "min":
+        return any(isinstance(argument, ast.Name) and argument.id == name for argument in extent.args)
+    return isinstance(extent, ast.Name) and extent.id == name
+
+
+def _uses(tree: ast.AST, name: str) -> int:
+    return sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
+
+
+def _is_unroll_factor(context: Context, name: str) -> bool:
+    factors = [
+        text_of(pragma).split()[2:]
+        for loop in walk(context.source.root, "for_statement")
+        if (pragma := unroll_pragma(loop)) is not None
+    ]
+    used = any(name in identifiers(function.node) for function in context.source.functions)
+    return [name] in factors and not used and name not in context.source.macro_words
+
+
+def _is_depth(function: Function, name: str) -> bool:
+    """Whether a loop steps by the name and the block's threads load what lies between in a strided loop."""
+    known = definitions(function)
+    steps = any(loop.step == name for loop in function.loops)
+    return steps and any(
+        name in identifiers(loop.bound) and "threadIdx.x" in polynomial(loop.start, known).names
+        for loop in function.loops
+    )
+
+
+RULES = (
+    Rule(
+        "smaller-blocks",
+        Category.TUNING,
+        frozenset({Bottleneck.TOO_FEW_BLOCKS, Bottleneck.TAIL, Bottleneck.BARRIERS}),
+        smaller_blocks,
+        prior=0.5,
+    ),
+    Rule(
+        "larger-blocks",
+        Category.TUNING,
+        frozenset({Bottleneck.LOW_OCCUPANCY, Bottleneck.ATOMICS, Bottleneck.L2_BANDWIDTH}),
+        larger_blocks,
+        prior=0.5,
+    ),
+    Rule(
+        "reshaped-blocks",
+        Category.TUNING,
+        frozenset({Bottleneck.UNCOALESCED_ACCESS, Bottleneck.L1_THROUGHPUT}),
+        reshaped_blocks,
+        prior=0.5,
+    ),
+    Rule(
+        "items-and-tiles",
+        Category.TUNING,
+        frozenset(
+            {
+                Bottleneck.GLOBAL_LATENCY,
+                Bottleneck.SHARED_THROUGHPUT,
+                Bottleneck.L1_THROUGHPUT,
+                Bottleneck.L2_BANDWIDTH,
+                Bottleneck.INSTRUCTION_ISSUE,
+                Bottleneck.FP32_PIPE,
+                Bottleneck.LOW_OCCUPANCY,
+                Bottleneck.BARRIERS,
+                Bottleneck.SPILLS,
+                Bottleneck.TAIL,
+            }
+        ),
+        items_and_tiles,
+        prior=0.6,
+    ),
+    Rule(
+        "grid-size",
+        Category.TUNING,
+        frozenset({Bottleneck.TOO_FEW_BLOCKS, Bottleneck.TAIL, Bottleneck.LOW_OCCUPANCY}),
+        grid_size,
+        prior=0.4,
+    ),
+    Rule(
+        "unroll-factor",
+        Category.TUNING,
+        frozenset({Bottleneck.GLOBAL_LATENCY, Bottleneck.INSTRUCTION_ISSUE}),
+        unroll_factor,
+        prior=0.4,
+    ),
+)
