@@ -11,7 +11,7 @@ from mctskernel.tree.node import Node
 
 def by_prior(node: Node, rng: np.random.Generator) -> int:  # noqa: ARG001
     """The edit with the greatest prior, the older one of equals."""
-    return max(node.untried, key=lambda edit: (node.edits[edit].prior, -edit))
+    return node.untried[0]
 
 
 def by_arrival(node: Node, rng: np.random.Generator) -> int:  # noqa: ARG001

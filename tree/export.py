@@ -26,7 +26,7 @@ class ExportedNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node. What an evaluation tells is None while it is in flight.
 
     `kernel` is its identity; `source_blob` and `log_blob` name texts in the run's `blobs` (empty: no log);
-    `numbers` says where the figures come from; `seconds` is the time of one run, the geometric mean over shapes.
+    `numbers` says where figures come from; `seconds` is the time of one run, the geometric mean over shapes.
     """
 
     id: int

@@ -1,7 +1,7 @@
 """The journal: events in a file, one JSON object a line, each on disk before the search goes on.
 
-The first line names the schema and its version. A last line without its end was being written when the process
-died: it is dropped with a warning. Everything else that can't be read is an error with the file and the line.
+The first line names the schema and its version. A last line without its end was being written when the
+process died: it is dropped with a warning. Whatever else can't be read is an error with file and line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Protocol, Self
 import msgspec
 
 from mctskernel.tree.events import Event, decode, encode
-from mctskernel.tree.fold import TreeError, apply
+from mctskernel.tree.fold import apply
+from mctskernel.tree.legality import TreeError
 from mctskernel.tree.node import Tree
 
 if sys.platform != "win32":

@@ -15,9 +15,9 @@ class Node:
     """A kernel of the search. `id` counts from 0 in order of creation.
 
     `path` holds the nodes through which selection came, the parent last; `edit` is an index into the parent's
-    `edits`. `evaluation` and `score` are None while the evaluation is in flight. `untried` are the edits that
-    wait, `fates` what became of every edit; `edges` are numbers of outgoing edges in the tree's list. `ready`
-    says whether an edit can be tried, or more asked for, at once.
+    `edits`. `evaluation` and `score` are None while the evaluation is in flight. `fates` says what became of
+    each of `edits`, `untried` are those that wait, by descending prior; `edges` are numbers of outgoing edges in
+    the tree's list. `ready` says whether an edit can be tried, or more asked for, at once.
     """
 
     id: int
@@ -74,8 +74,8 @@ class Edge:
 class NodeStatistics:
     """What selection reads of nodes, by id.
 
-    Traversals (the node's own evaluation is one), the sum and the maximum of their rewards, traversals in flight,
-    and how many nodes of the subtree, itself included, are ready.
+    Traversals (the node's own evaluation is one), the sum and the maximum of their rewards, traversals in
+    flight, and how many nodes of the subtree, itself included, are ready.
     """
 
     visits: Vector = field(default_factory=lambda: Vector("int64"))

@@ -30,6 +30,7 @@ from mctskernel.tree.events import (
 from mctskernel.tree.expansion import ORDERS
 from mctskernel.tree.fold import apply
 from mctskernel.tree.journal import EventLog
+from mctskernel.tree.legality import check
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.selection import select
@@ -137,7 +138,7 @@ class TreeSearch:
         )
 
     def submit(self, attempt: Try, kernel: Kernel) -> int | None:
-        """Tells the kernel that an edit made. Returns its node, to be evaluated; None if the kernel is known."""
+        """Tells the kernel that an edit made. Returns its node, to be evaluated; None if it is known."""
         at = self._clock()
         known = self.tree.by_identity.get(kernel.identity)
         if known is not None:
@@ -190,11 +191,12 @@ class TreeSearch:
         )
 
     def proposal_seed(self, node: int) -> int:
-        """A seed for a proposer's next reply about a node, the same when the search is repeated or resumed."""
+        """A seed for a proposer's next reply about a node, the same in a search repeated or resumed."""
         text = f"{self.tree.seed} {node} {len(self.tree.nodes[node].edits)}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
 
     def _record(self, event: Event) -> None:
+        check(self.tree, event)
         apply(self.tree, self._journal.append(event))
 
     def _rng(self) -> np.random.Generator:

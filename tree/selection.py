@@ -35,7 +35,7 @@ def uct(children: Children, policy: Policy) -> Array:
 
     Source: Kocsis and Szepesvári, "Bandit based Monte-Carlo planning", 2006, with c free.
     """
-    bonus = np.sqrt(math.log(children.parent_visits) / children.visits)
+    bonus: Array = np.sqrt(math.log(children.parent_visits) / children.visits)
     return children.value + policy.exploration * bonus
 
 
@@ -44,8 +44,8 @@ def puct(children: Children, policy: Policy) -> Array:
 
     Source: Silver et al., "Mastering the game of Go without human knowledge", 2017.
     """
-    bonus = policy.exploration * math.sqrt(children.parent_visits)
-    return children.value + bonus * children.prior / (1 + children.visits)
+    bonus: Array = children.prior * math.sqrt(children.parent_visits) / (1 + children.visits)
+    return children.value + policy.exploration * bonus
 
 
 def greedy(children: Children, policy: Policy) -> Array:  # noqa: ARG001
@@ -102,10 +102,15 @@ def _best_child(tree: Tree, node: Node, entered: set[int], policy: Policy) -> in
     children = tree.edge_statistics.child.view[edges]
     open_ways = tree.node_statistics.ready.view[children] > 0
     edges, children = edges[open_ways], children[open_ways]
-    if len(children) > 1:
-        scores = SELECTIONS[policy.selection](_compare(tree, node, edges, children, policy), policy)
-        children = children[np.argsort(-scores, kind="stable")]
-    return next((int(child) for child in children if int(child) not in entered), None)
+    if not len(children):
+        return None
+    scores = SELECTIONS[policy.selection](_compare(tree, node, edges, children, policy), policy)
+    for _ in children:
+        best = int(np.argmax(scores))
+        if (child := int(children[best])) not in entered:
+            return child
+        scores[best] = -np.inf
+    return None
 
 
 def _compare(tree: Tree, node: Node, edges: Array, children: Array, policy: Policy) -> Children:

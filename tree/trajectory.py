@@ -11,6 +11,9 @@ from mctskernel.core.proposer import Attempt
 from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Node, Tree
 
+STARTING_KERNEL = "starting kernel"
+"""The title of the root, which no edit made."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -35,7 +38,7 @@ class Step:
     @property
     def attempt(self) -> Attempt:
         """The step as a proposer is told of it."""
-        title, category = (self.edit.title, str(self.edit.category)) if self.edit else ("starting kernel", "")
+        title, category = (self.edit.title, str(self.edit.category)) if self.edit else (STARTING_KERNEL, "")
         return Attempt(title, category, self.outcome, self.gain, self.message)
 
 
@@ -61,6 +64,13 @@ def edit_attempts(tree: Tree, node: int) -> tuple[Attempt, ...]:
     """The edits of a node that were tried, in the order of their proposal; without those in flight."""
     found = (_edit_attempt(tree, tree.nodes[node], number) for number in range(len(tree.nodes[node].edits)))
     return tuple(attempt for attempt in found if attempt)
+
+
+def edit_title(tree: Tree, node: Node) -> str:
+    """The title of the edit that made a node; `starting kernel` for the root."""
+    if node.parent is None or node.edit is None:
+        return STARTING_KERNEL
+    return tree.nodes[node.parent].edits[node.edit].title
 
 
 def run_seconds(evaluation: Evaluation) -> float | None:

@@ -1,0 +1,97 @@
+"""Legality: which events can follow a tree, so that nothing is journalled that can't be replayed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from mctskernel.tree.events import (
+    Asked,
+    Duplicated,
+    Evaluated,
+    Event,
+    Proposed,
+    Refused,
+    Resumed,
+    Started,
+    Submitted,
+)
+from mctskernel.tree.node import Tree
+
+
+class TreeError(ValueError):
+    """An event that can't follow the ones before it; the message is a sentence."""
+
+
+def check(tree: Tree, event: Event) -> None:
+    """Raises TreeError if an event can't follow; the tree is unchanged."""
+    complaint = _complaint(tree, event)
+    if complaint:
+        raise TreeError(f"A '{type(event).__struct_config__.tag}' event can't follow here: {complaint}.")
+
+
+def _complaint(tree: Tree, event: Event) -> str | None:
+    match event:
+        case Started():
+            return "a search starts once" if tree.events else None
+        case Submitted():
+            return _about_submission(tree, event)
+        case Evaluated():
+            return None if event.node in tree.pending else f"node {event.node} isn't in flight"
+        case Asked():
+            return _about_asking(tree, event)
+        case Proposed():
+            return _about_evaluated_node(tree, event.node)
+        case Duplicated():
+            return _about_untried(tree, event.node, event.edit) or _about_node(tree, event.of)
+        case Refused():
+            return _about_untried(tree, event.node, event.edit)
+        case Resumed():
+            return None if tree.nodes else "there is nothing to resume"
+
+
+def _about_submission(tree: Tree, event: Submitted) -> str | None:
+    if not tree.events:
+        return "the search hasn't started"
+    if event.node != len(tree.nodes):
+        return f"the next node is {len(tree.nodes)}, not {event.node}"
+    if event.kernel.identity in tree.by_identity:
+        return f"its kernel is node {tree.by_identity[event.kernel.identity]} already"
+    if event.edit is None:
+        return None if event.node == 0 and not event.path else "only the root has no edit"
+    return _about_path(tree, event.path) or _about_untried(tree, event.path[-1], event.edit)
+
+
+def _about_asking(tree: Tree, event: Asked) -> str | None:
+    complaint = _about_path(tree, event.path) or _about_evaluated_node(tree, event.path[-1])
+    if complaint is None and event.path[-1] in tree.awaiting:
+        return f"node {event.path[-1]} awaits a reply already"
+    return complaint
+
+
+def _about_path(tree: Tree, path: tuple[int, ...]) -> str | None:
+    if not tree.nodes or path[:1] != (0,):
+        return "a path begins at the root"
+    if len(set(path)) != len(path):
+        return "a path visits no node twice"
+    for step in pairwise(path):
+        if step not in tree.edge_between:
+            return f"no edge leads from node {step[0]} to node {step[1]}"
+    return None
+
+
+def _about_untried(tree: Tree, node: int, edit: int) -> str | None:
+    complaint = _about_node(tree, node)
+    if complaint is None and edit not in tree.nodes[node].untried:
+        return f"edit {edit} of node {node} isn't waiting to be tried"
+    return complaint
+
+
+def _about_evaluated_node(tree: Tree, node: int) -> str | None:
+    complaint = _about_node(tree, node)
+    if complaint is None and tree.nodes[node].evaluation is None:
+        return f"node {node} isn't evaluated"
+    return complaint
+
+
+def _about_node(tree: Tree, node: int) -> str | None:
+    return None if 0 <= node < len(tree.nodes) else f"there is no node {node}"
