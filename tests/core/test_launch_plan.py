@@ -1,0 +1,150 @@
+"""A plan either resolves or is refused with a sentence: it comes from candidates."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.launch_plan import (
+    MAX_BLOCK,
+    MAX_THREADS,
+    Launch,
+    LaunchPlan,
+    LaunchPlanError,
+    ResolvedPlan,
+    plan_of,
+    resolve,
+)
+
+NAMES = {"rows": 1000, "cols": 300, "BLOCK": 256, "eps": 1e-5}
+BUFFERS = ("x", "out")
+LAUNCH = """\
+[[launch]]
+kernel = "k"
+grid = ["ceil_div(rows, BLOCK)", 2]
+block = "BLOCK"
+args = ["x", "out", "rows", "eps", 0.5]
+"""
+
+
+def resolved(toml: str) -> ResolvedPlan:
+    return resolve(plan_of(Kernel(f"/*\n{toml}*/\n")), NAMES, BUFFERS)
+
+
+def test_a_plan_resolves_at_a_shape() -> None:
+    plan = resolved(
+        LAUNCH.replace("args", 'shared = "BLOCK * 4"\nargs')
+        + '[[launch]]\nkernel = "m"\ngrid = 1\nblock = [8, 4, 2]\nargs = ["part"]\n'
+        + '[[scratch]]\nname = "part"\ndtype = "float16"\nshape = ["rows", 3]\nzero = true\n'
+    )
+    first, second = plan.launches
+    assert (first.kernel, first.grid, first.block, first.shared_bytes) == ("k", (4, 2, 1), (256, 1, 1), 1024)
+    assert first.arguments == ("x", "out", 1000, 1e-5, 0.5)
+    assert (first.threads, first.blocks, second.threads, second.arguments) == (256, 8, 64, ("part",))
+    (scratch,) = plan.scratch
+    assert (scratch.elements, scratch.nbytes, scratch.zero) == (3000, 6000, True)
+
+
+def test_a_triton_plan_is_in_the_docstring() -> None:
+    assert plan_of(Kernel(f'"""\n{LAUNCH}"""\nimport triton\n', Language.TRITON)).launches[0].kernel == "k"
+    with pytest.raises(LaunchPlanError, match="leading docstring"):
+        plan_of(Kernel("import triton\n", Language.TRITON))
+
+
+SCRATCH = '[[scratch]]\nname = "s"\nshape = [1]\n'
+
+
+@pytest.mark.parametrize(
+    ("toml", "sentence"),
+    [
+        ("", r"has no \[\[launch\]\]"),
+        ("launch = 3\n", r"must be written as \[\[launch\]\] tables"),
+        ("launch = [1]\n", r"must be written as \[\[launch\]\] tables"),
+        ("[[launch]\n", "not valid TOML"),
+        ("x = 1\nx = 2\n", "not valid TOML"),
+        (LAUNCH + "surprise = 1\n", "unknown key 'surprise'"),
+        ("surprise = 1\n" + LAUNCH, "unknown key 'surprise'"),
+        (LAUNCH.replace('"k"', '"k<int>"'), "needs 'kernel', an identifier"),
+        (LAUNCH.replace('"k"', "3"), "needs 'kernel', an identifier"),
+        (LAUNCH.replace("rows, BLOCK", "rowz, BLOCK"), "'k': the grid: .* unknown name 'rowz'"),
+        (LAUNCH.replace("2]", "-2]"), "the grid is -2 in y; it must be from 1 to 65535"),
+        (LAUNCH.replace("2]", "0]"), "the grid is 0 in y"),
+        (LAUNCH.replace("2]", "65536]"), "the grid is 65536 in y"),
+        (LAUNCH.replace("2]", "1, 1, 1]"), "1 to 3 numbers or expressions"),
+        (LAUNCH.replace("2]", "true]"), "1 to 3 numbers or expressions"),
+        (LAUNCH.replace("2]", "1.5]"), "1 to 3 numbers or expressions"),
+        (LAUNCH.replace("2]", '"rows / 3"]'), "1000 / 3 is not a whole number"),
+        (LAUNCH.replace("2]", '"eps"]'), "not a whole number"),
+        (LAUNCH.replace('"BLOCK"\n', '"BLOCK * 8"\n'), "the block is 2048 in x; it must be from 1 to 1024"),
+        (LAUNCH.replace('"BLOCK"\n', "[256, 8]\n"), "block of 2048 threads is over the limit of 1024"),
+        (LAUNCH.replace('"BLOCK"\n', "[1, 1, 65]\n"), "the block is 65 in z"),
+        (LAUNCH.replace('"BLOCK"\n', "[]\n"), "'block' must be 1 to 3"),
+        (LAUNCH.replace('block = "BLOCK"\n', ""), r"'block' must be 1 to 3 .* not \[None\]"),
+        (LAUNCH + "shared = -4\n", "-4 bytes of shared memory is negative"),
+        (LAUNCH + f"shared = {10**30}\n", "exceeds 64 bits"),
+        (LAUNCH + "shared = [1, 2]\n", "'shared' must be 1 to 1"),
+        (LAUNCH.replace('"out"', '"y"'), "argument 'y' uses the unknown name 'y' .* Buffers: out, x"),
+        (LAUNCH.replace('"out"', "[1]"), "must be a list of names, numbers or expressions"),
+        (LAUNCH.replace('"out"', "1979-05-27"), "must be a list of names, numbers or expressions"),
+        (LAUNCH.replace('"out"', "true"), "must be a list of names, numbers or expressions"),
+        (LAUNCH.replace('"out"', '"__import__(1)"'), "something other than integer arithmetic"),
+        (LAUNCH * 65, "has 65 launches; the limit is 64"),
+        (LAUNCH + SCRATCH + "size = 1\n", "unknown key 'size'"),
+        (LAUNCH + SCRATCH.replace('"s"', '"s!"'), "needs 'name', an identifier"),
+        (LAUNCH + SCRATCH + 'dtype = "complex64"\n', "unknown dtype 'complex64'"),
+        (LAUNCH + SCRATCH + "zero = 1\n", "'zero' must be true or false"),
+        (LAUNCH + SCRATCH.replace('"s"', '"x"'), "'x' takes a name that is already in use"),
+        (LAUNCH + SCRATCH.replace('"s"', '"rows"'), "'rows' takes a name that is already in use"),
+        (LAUNCH + SCRATCH + SCRATCH, "'s' takes a name that is already in use"),
+        (LAUNCH + SCRATCH.replace("[1]", "[0]"), "has an extent of 0"),
+        (LAUNCH + SCRATCH.replace("[1]", '["1 << 40"]'), "would take 4398046511104 bytes"),
+        (
+            LAUNCH
+            + SCRATCH.replace("[1]", '["1 << 30"]')
+            + SCRATCH.replace('"s"', '"t"').replace("[1]", '["(1 << 30) + 1"]'),
+            "would take 8589934596 bytes together",
+        ),
+    ],
+)
+def test_a_bad_plan_is_a_sentence(toml: str, sentence: str) -> None:
+    with pytest.raises(LaunchPlanError, match=sentence) as caught:
+        resolved(toml)
+    assert str(caught.value).endswith(".")
+
+
+def test_a_source_without_a_plan_says_where_it_belongs() -> None:
+    with pytest.raises(LaunchPlanError, match=r"leading /\* \.\.\. \*/ comment"):
+        plan_of(Kernel("__global__ void k() {}\n"))
+
+
+EXTENT = st.integers(-3, 3000) | st.sampled_from(["rows", "BLOCK", "cols * 2", "missing", "eps", ""])
+
+
+@given(
+    grid=st.lists(EXTENT, min_size=1, max_size=3).map(tuple),
+    block=st.lists(EXTENT, min_size=1, max_size=3).map(tuple),
+    shared=EXTENT,
+)
+def test_what_resolves_is_within_the_limits(
+    grid: tuple[int | str, ...], block: tuple[int | str, ...], shared: int | str
+) -> None:
+    plan = LaunchPlan((Launch("k", grid, block, ("x", "rows"), shared),))
+    try:
+        (launch,) = resolve(plan, NAMES, BUFFERS).launches
+    except LaunchPlanError as error:
+        assert str(error).startswith("The launch of 'k'")
+        return
+    assert all(1 <= extent <= most for extent, most in zip(launch.block, MAX_BLOCK, strict=True))
+    assert 1 <= launch.threads <= MAX_THREADS
+    assert launch.blocks >= 1
+    assert launch.shared_bytes >= 0
+
+
+@given(st.text(max_size=80) | st.text(alphabet='[]launchkeridbo="\n0123456789', max_size=80))
+def test_any_text_is_a_plan_or_a_launch_plan_error(text: str) -> None:
+    with contextlib.suppress(LaunchPlanError):
+        resolved(text.replace("*/", "") + "\n")
