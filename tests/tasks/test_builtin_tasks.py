@@ -1,0 +1,93 @@
+"""The built-in tasks are sound, and small enough to be verified without a GPU."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mctskernel.check_task import check_task
+from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.tasks import DEFAULT_TASK, builtin_tasks, find_task
+
+NAMES = ("layernorm", "matmul", "softmax", "stencil", "sum", "transpose")
+
+
+def test_the_six_are_there() -> None:
+    assert tuple(builtin_tasks()) == NAMES
+    assert DEFAULT_TASK in NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_wrong_with_it(name: str) -> None:
+    assert check_task(find_task(name)).problems == ()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_called_as_its_folder_and_says_what_it_is(name: str) -> None:
+    task = load_task(find_task(name))
+    assert task.name == name
+    assert task.summary.endswith(".")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verification_is_small_awkward_and_apart_from_the_held_out_shapes(name: str) -> None:
+    task = load_task(find_task(name))
+    for shapes in (task.verify_shapes, task.held_out_shapes):
+        assert sum(_elements(task, shape) for shape in shapes) <= 60_000
+        extents = [extent for shape in shapes for extent in shape.values()]
+        assert any(extent % 4 for extent in extents if extent > 4)
+        assert any(extent % 32 == 0 for extent in extents)
+    assert not [shape for shape in task.verify_shapes if shape in task.held_out_shapes]
+
+
+def _elements(task: Task, shape: dict[str, int]) -> int:
+    return sum(math.prod(tensor.extents(shape)) for tensor in (*task.inputs, *task.outputs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_tolerance_lets_the_plain_reference_pass_and_refuses_half_precision(name: str) -> None:
+    task = load_task(find_task(name))
+    tolerance = task.tolerance
+    for shape in (*task.verify_shapes, *task.held_out_shapes):
+        inputs = task.draw_inputs(shape, 3)
+        truth = _outputs(task, {key: array.astype(np.float64) for key, array in inputs.items()}, shape)
+        plain = _outputs(task, inputs, shape)
+        rough = _outputs(
+            task, {key: array.astype(np.float16).astype(np.float64) for key, array in inputs.items()}, shape
+        )
+        allowed = tolerance.absolute + tolerance.relative * np.abs(truth).max(axis=-1, keepdims=True)
+        assert (np.abs(plain - truth) <= allowed).all()
+        if truth.size > 300:
+            assert (np.abs(rough - truth) > allowed).any()
+
+
+def _outputs(task: Task, inputs: dict[str, np.ndarray], shape: dict[str, int]) -> np.ndarray:
+    return task.expected(inputs, shape)["c" if task.name == "matmul" else "out"].astype(np.float64)
+
+
+def test_a_task_is_found_by_name_folder_or_file(tmp_path: Path) -> None:
+    assert find_task("softmax") == builtin_tasks()["softmax"]
+    (tmp_path / "task.toml").touch()
+    assert find_task(tmp_path) == tmp_path
+    assert find_task(str(tmp_path / "task.toml")) == tmp_path
+
+
+def test_a_folder_does_not_hide_a_builtin_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sum").mkdir()
+    Path("sum/task.toml").touch()
+    assert find_task("sum") == builtin_tasks()["sum"]
+    assert find_task("./sum") == Path("sum")
+
+
+def test_an_unknown_task_gets_a_suggestion(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match=r"no task 'sofmax': .* Did you mean 'softmax'\?"):
+        find_task("sofmax")
+    with pytest.raises(TaskError, match=r"\(layernorm, matmul, softmax, stencil, sum, transpose\)\.$"):
+        find_task("/nowhere/at/all")
+    with pytest.raises(TaskError, match=r"is not a task: it has no task\.toml"):
+        find_task(tmp_path)
