@@ -1,0 +1,150 @@
+"""A new task runs as it is; every mistake in one is a sentence that names the file and the place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mctskernel.check_task import check_task
+from mctskernel.core.task import TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.new_task import create_task
+from tests.conftest import KERNEL, REFERENCE, TASK_TOML, WriteTask
+
+
+def test_the_template_is_a_sound_task(tmp_path: Path) -> None:
+    create_task(tmp_path / "a" / "b")
+    report = check_task(tmp_path / "a" / "b")
+    assert report.ok, report.problems
+    assert load_task(tmp_path / "a" / "b").name == "row_sum"
+
+
+def test_a_new_task_may_go_into_a_folder_that_holds_other_things(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("mine")
+    create_task(tmp_path)
+    assert check_task(tmp_path).ok
+
+
+@pytest.mark.parametrize("name", ["task.toml", "reference.py", "kernel.cu"])
+def test_a_new_task_overwrites_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(TaskError, match=rf"{name} exists; a new task overwrites nothing"):
+        create_task(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_new_task_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TaskError, match=r"file/task can't be written: Not a directory\."):
+        create_task(tmp_path / "file" / "task")
+
+
+def test_a_sound_task_has_no_problems(write_task: WriteTask) -> None:
+    report = check_task(write_task())
+    assert report.ok
+    assert len(report.checked) == 3
+
+
+def test_a_file_that_is_missing_is_the_only_problem(write_task: WriteTask) -> None:
+    report = check_task(write_task(kernel=None))
+    assert report.checked == ()
+    assert len(report.problems) == 1
+    assert "kernel.cu is missing" in report.problems[0]
+
+
+def only_problem(folder: Path) -> str:
+    problems = check_task(folder).problems
+    assert len(problems) == 1, problems
+    return problems[0]
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("def reference(x):\n    return 1 / 0\n", "reference raised ZeroDivisionError"),
+        ("def reference(x):\n    return x[1:]\n", "with the shape (0,); at n=4096"),
+        (
+            "import numpy as np\ndef reference(x):\n    return x.astype(np.float32)\n",
+            "gave 'out' as float32 for float64 inputs",
+        ),
+        (
+            "import numpy as np\ndef reference(x):\n    return x.astype(np.float64)\n",
+            "gave 'out' as float64 for inputs in their own precision",
+        ),
+        (
+            "import numpy as np\ndef reference(x):\n    return x * np.float32(np.nan)\n",
+            "with NaN or infinity",
+        ),
+        ("def reference(x):\n    return 0 * x\n", "'out' is zero everywhere"),
+        ("def reference(x):\n    x *= 2\n    return x.copy()\n", "changed its input 'x' in place"),
+        (
+            "import numpy as np\nr = np.random.default_rng()\n"
+            "def make_inputs(n):\n    return {'x': r.random(n, np.float32)}\n" + REFERENCE,
+            "make_inputs made 'x' differently for the same seed",
+        ),
+    ],
+)
+def test_a_problem_of_the_reference(write_task: WriteTask, code: str, sentence: str) -> None:
+    problem = only_problem(write_task(reference=code))
+    assert sentence in problem
+    assert "reference.py: " in problem
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("/*", "//", "no launch plan"),
+        ("ceil_div(n", "ceil_div(m", "unknown name 'm'"),
+        ('"ceil_div(n, BLOCK)"', '"n // 100"', "the grid is 0 in x"),
+        ("#define BLOCK 64", "#define BLOCK 4096", "the block is 4096 in x"),
+        (
+            'kernel = "twice"',
+            'kernel = "thrice"',
+            "launches 'thrice', but the __global__ functions are: twice.",
+        ),
+        (', "n"]', "]", "line 10: 'twice' has 3 parameter(s), the plan gives 2"),
+        (
+            '"x", "out", "n"',
+            '"out", "x", "n"',
+            "parameter 'x': the plan gives 'out', which is the name of ano",
+        ),
+        (
+            '"x", "out", "n"',
+            '"n", "out", "x"',
+            "parameter 'x': the plan gives the number 'n', but it is a po",
+        ),
+        (
+            '"out", "n"',
+            '"out", "out"',
+            "parameter 'n': the plan gives the buffer 'out', but it is no pointer",
+        ),
+        ("const float*", "const double*", "parameter 'x': it points to double, but 'x' is float32"),
+        ('"x", "out", "n"', '"x", "x", "n"', "no launch is given the output 'out'"),
+    ],
+)
+def test_a_problem_of_the_kernel(write_task: WriteTask, old: str, new: str, sentence: str) -> None:
+    assert old in KERNEL
+    folder = write_task(kernel=KERNEL.replace(old, new, 1))
+    problems = check_task(folder).problems
+    assert sentence in problems[0]
+    assert all(problem.startswith(str(folder / "kernel.cu")) for problem in problems)
+
+
+def test_a_small_shape_may_be_zero_by_right(write_task: WriteTask) -> None:
+    assert check_task(write_task(reference="def reference(x):\n    return x - x.mean()\n")).ok
+
+
+def test_the_kernel_file_is_called_as_in_the_task(write_task: WriteTask) -> None:
+    folder = write_task('kernel = "other.cu"\n' + TASK_TOML)
+    (folder / "other.cu").write_text("int nothing;")
+    assert only_problem(folder).startswith(str(folder / "other.cu"))
+
+
+def test_problems_of_the_reference_and_of_the_kernel_come_together(write_task: WriteTask) -> None:
+    folder = write_task(reference="def reference(x):\n    return 0 * x\n", kernel="int nothing;")
+    assert [problem.split(":")[0].rsplit("/")[-1] for problem in check_task(folder).problems] == [
+        "reference.py",
+        "kernel.cu",
+    ]
