@@ -85,7 +85,8 @@ def _count(task: Task) -> int:
 
 
 def _kernel_file(folder: Path) -> Path:
-    return folder / tomllib.loads((folder / "task.toml").read_text("utf-8")).get("kernel", "kernel.cu")
+    document = tomllib.loads((folder / "task.toml").read_text("utf-8"))
+    return folder / str(document.get("kernel", "kernel.cu"))
 
 
 def _reference_problems(task: Task, shapes: tuple[Shape, ...]) -> Iterator[str]:

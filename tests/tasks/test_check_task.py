@@ -64,7 +64,7 @@ def only_problem(folder: Path) -> str:
     ("code", "sentence"),
     [
         ("def reference(x):\n    return 1 / 0\n", "reference raised ZeroDivisionError"),
-        ("def reference(x):\n    return x[1:]\n", "with the shape (0,); at n=4096"),
+        ("def reference(x):\n    return x[1:]\n", "with the shape (4095,); at n=4096"),
         (
             "import numpy as np\ndef reference(x):\n    return x.astype(np.float32)\n",
             "gave 'out' as float32 for float64 inputs",
