@@ -1,1 +1,42 @@
 """The command line: one module per command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import rich_click as click
+
+from mctskernel import __version__
+from mctskernel.cli.errors import EXIT_CODES, CommandGroup
+
+
+class _Commands(CommandGroup):
+    commands_by_name: ClassVar[Mapping[str, str]] = {
+        "search": "mctskernel.cli.search",
+        "resume": "mctskernel.cli.resume",
+        "show": "mctskernel.cli.show",
+        "best": "mctskernel.cli.best",
+        "export": "mctskernel.cli.export",
+        "tasks": "mctskernel.cli.tasks",
+        "new-task": "mctskernel.cli.new_task",
+        "check": "mctskernel.cli.check",
+        "doctor": "mctskernel.cli.doctor",
+    }
+
+
+@click.group(
+    cls=_Commands,
+    epilog="Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES) + ".",
+)
+@click.version_option(__version__, prog_name="mctskernel")
+def main() -> None:
+    """Make a GPU kernel faster, and know why.
+
+    A Monte Carlo tree search over edits of the kernel: every version is compiled, verified, timed and
+    diagnosed, and the tree is written down. Start with:
+
+        mctskernel search --budget 200
+
+        mctskernel show runs/LATEST
+    """

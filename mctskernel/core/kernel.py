@@ -18,6 +18,11 @@ class Language(enum.StrEnum):
     CUDA = "cuda"
     TRITON = "triton"
 
+    @property
+    def suffix(self) -> str:
+        """The suffix of a file in this language."""
+        return ".cu" if self is Language.CUDA else ".py"
+
 
 @dataclass(frozen=True)
 class Kernel:

@@ -1,0 +1,75 @@
+"""The answer of a run: the fastest kernel that passed every guard and the last gate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from mctskernel.core.evaluation import Check
+from mctskernel.core.executor import Executor
+from mctskernel.profiling.reward import fastest_first, is_eligible
+from mctskernel.run import RunError, RunFolder, write_text
+from mctskernel.tree.node import Node
+from mctskernel.tree.search import TreeSearch
+
+FINALISTS = 10
+"""How many of the fastest kernels may fail the last gate before the baseline is the answer."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The fastest kernel that passed every guard and the last gate, with those that didn't pass it.
+
+    `node` is 0, the baseline, when no faster kernel passed; None when not even the baseline did.
+    """
+
+    node: int | None
+    speedup: float
+    checks: tuple[Check, ...] = ()
+    refused: tuple[tuple[int, str], ...] = ()
+
+
+def choose(search: TreeSearch, executor: Executor) -> Answer:
+    """Choose by time alone among nodes that passed every guardrail, and let the last gate decide."""
+    tree = search.tree
+    root = tree.nodes[0].evaluation
+    if root is None:
+        return Answer(None, 0.0)
+    evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
+    order = fastest_first(evaluated, root)
+    faster = order[: order.index(0)] if 0 in order else order
+    refused: list[tuple[int, str]] = []
+    for node in (*faster[:FINALISTS], 0):
+        checks = executor.final_check(search.kernel(node))
+        failed = next((check for check in checks if not check.passed), None)
+        if failed is None:
+            return Answer(node, believed_speedup(tree.nodes[node]), checks, tuple(refused))
+        refused.append((node, f"{failed.shape}: {failed.message}"))
+    return Answer(None, 0.0, (), tuple(refused))
+
+
+def believed_speedup(node: Node) -> float:
+    """A node's speed-up over the baseline; 0 for one that may not be the answer."""
+    if node.evaluation is None or node.score is None or not is_eligible(node.evaluation):
+        return 0.0
+    return node.score.speedup
+
+
+def write_answer(folder: RunFolder, search: TreeSearch, answer: Answer) -> None:
+    """Write best/answer.json and the kernel that it names. Raises RunError."""
+    write_text(folder.best / "answer.json", msgspec.json.encode(answer).decode() + "\n")
+    if answer.node is not None:
+        kernel = search.kernel(answer.node)
+        write_text(folder.best / f"kernel{kernel.language.suffix}", kernel.source)
+
+
+def read_answer(folder: RunFolder) -> Answer | None:
+    """The answer of a run; None while its search hasn't stopped yet. Raises RunError."""
+    path = folder.best / "answer.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Answer)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise RunError(f"{path} can't be read: {error}.") from error

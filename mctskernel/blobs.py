@@ -1,0 +1,57 @@
+"""Texts of a run by their SHA-256: sources, patches, compiler logs, prompts, replies."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class BlobError(RuntimeError):
+    """A blob that is missing or damaged; the message names the file."""
+
+
+@dataclass(frozen=True)
+class BlobStore:
+    """A folder of texts, each in a file named by its digest, written once and never changed."""
+
+    folder: Path
+
+    def put(self, text: str) -> str:
+        """Store a text and return its digest: on disk when this returns. Raises OSError when it can't be."""
+        data = text.encode(errors="replace")
+        digest = hashlib.sha256(data).hexdigest()
+        path = self._path(digest)
+        if path.exists():
+            return digest
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return digest
+
+    def get(self, digest: str) -> str:
+        """The text of a digest. Raises BlobError when it is missing or no longer matches."""
+        if not _DIGEST.fullmatch(digest):
+            raise BlobError(f"{digest!r} is not a SHA-256 digest.")
+        path = self._path(digest)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise BlobError(f"The blob {path} can't be read: {error.strerror}.") from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise BlobError(f"The blob {path} is damaged: its content doesn't match its name.")
+        return data.decode()
+
+    def _path(self, digest: str) -> Path:
+        return self.folder / digest[:2] / digest

@@ -1,0 +1,28 @@
+"""`mctskernel check TASK`: what is wrong with a task."""
+
+from __future__ import annotations
+
+import sys
+
+import rich_click as click
+
+from mctskernel.check_task import check_task
+from mctskernel.cli.errors import BAD_TASK
+from mctskernel.tasks import find_task
+
+
+@click.command()
+@click.argument("task")
+def check(task: str) -> None:
+    """Run the reference and the starting kernel of TASK, and say what is wrong.
+
+    TASK is a folder or the name of a built-in task. Exits with 3 when there is a problem.
+    """
+    report = check_task(find_task(task))
+    for line in report.checked:
+        click.echo(f"ok       {line}")
+    for problem in report.problems:
+        click.echo(f"problem  {problem}")
+    if not report.ok:
+        sys.exit(BAD_TASK)
+    click.echo(f"Next: mctskernel search {task}")

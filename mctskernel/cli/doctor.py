@@ -1,0 +1,35 @@
+"""`mctskernel doctor`: what this machine can and can't do."""
+
+from __future__ import annotations
+
+import sys
+
+import rich_click as click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mctskernel.cli.errors import BAD_MACHINE
+from mctskernel.doctor import Missing, Present, examine
+
+
+@click.command()
+def doctor() -> None:
+    """Say what this machine can and can't do, and how to get what is missing.
+
+    Exits with 5 when something that every search needs is missing.
+    """
+    findings = examine()
+    table = Table(box=None, pad_edge=False)
+    for heading in ("", "capability", "seen", "to get it"):
+        table.add_column(heading, overflow="fold")
+    for finding in findings:
+        match finding:
+            case Present(capability, detail):
+                table.add_row(Text("yes", "green"), capability, Text(detail))
+            case Missing(capability, detail, remedy, required):
+                mark = Text("no", "red" if required else "yellow")
+                table.add_row(mark, capability, Text(detail), remedy)
+    Console().print(table)
+    if any(isinstance(finding, Missing) and finding.required for finding in findings):
+        sys.exit(BAD_MACHINE)

@@ -1,0 +1,77 @@
+"""Exit codes, and sentences instead of tracebacks for what a user can mend."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, ClassVar
+
+import rich_click as click
+
+from mctskernel.blobs import BlobError
+from mctskernel.core.device import DeviceError
+from mctskernel.core.task import TaskError
+from mctskernel.run import RunError
+from mctskernel.tree.journal import JournalError
+from mctskernel.tree.policy import PolicyError
+
+SUCCESS = 0
+USAGE = 2
+BAD_TASK = 3
+BAD_RUN = 4
+BAD_MACHINE = 5
+INTERRUPTED = 130
+
+EXIT_CODES: tuple[tuple[int, str], ...] = (
+    (SUCCESS, "success"),
+    (USAGE, "wrong usage"),
+    (BAD_TASK, "the task can't be used"),
+    (BAD_RUN, "the run folder can't be read or written"),
+    (BAD_MACHINE, "this machine lacks something that is needed"),
+    (INTERRUPTED, "interrupted by Ctrl-C, after writing everything down"),
+)
+
+_CODES: tuple[tuple[type[Exception], int], ...] = (
+    (PolicyError, USAGE),
+    (TaskError, BAD_TASK),
+    (RunError, BAD_RUN),
+    (JournalError, BAD_RUN),
+    (BlobError, BAD_RUN),
+    (DeviceError, BAD_MACHINE),
+)
+
+
+class CommandGroup(click.RichGroup):
+    """Commands that are imported when they are used; the project's errors become a sentence and an exit code.
+
+    Importing on use keeps `show` and `export` working where the compilers aren't installed.
+    """
+
+    commands_by_name: ClassVar[Mapping[str, str]]
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        """The names, in the order of the help page."""
+        return list(self.commands_by_name)
+
+    def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command by its name."""
+        module = self.commands_by_name.get(cmd_name)
+        if module is None:
+            return None
+        command = getattr(import_module(module), cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)  # noqa: S101 - our own table of commands
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The reader of our output went away (`| head`). Python would complain once more when it flushes.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(SUCCESS)
+        except tuple(kind for kind, _ in _CODES) as error:
+            click.echo(f"mctskernel: {error}", err=True)
+            sys.exit(next(code for kind, code in _CODES if isinstance(error, kind)))

@@ -1,0 +1,59 @@
+"""What `search` and `resume` share: progress, Ctrl-C, and the story at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import rich_click as click
+from rich.console import Console
+
+from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
+from mctskernel.report.live import following
+from mctskernel.report.terminal import print_summary
+from mctskernel.report.view import View
+from mctskernel.runner import Conclusion
+from mctskernel.search import Ending, Follower
+
+
+def default_workers() -> int:
+    """One for each core that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def follow_search() -> Iterator[tuple[Follower, Callable[[], bool]]]:
+    """A follower that shows progress, and whether Ctrl-C was pressed; pressed twice, it ends the process."""
+    pressed: list[int] = []
+
+    def press(number: int, _frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.signal(number, signal.default_int_handler)
+
+    before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with following(Console()) as follow:
+            yield follow, lambda: bool(pressed)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def conclude(conclusion: Conclusion) -> None:
+    """Print how the search ended; exits with 130 after Ctrl-C and 3 when nothing could be searched."""
+    path = conclusion.folder.path
+    if conclusion.ending is Ending.NO_BASELINE:
+        click.echo(f"mctskernel: {conclusion.problem}", err=True)
+        sys.exit(BAD_TASK)
+    click.echo(f"Stopped: {conclusion.ending}.")
+    print_summary(Console(), View(conclusion.folder, conclusion.tree, conclusion.answer))
+    click.echo(f"The path with its evidence: mctskernel show {path}")
+    click.echo(f"The kernel:                 mctskernel best {path}")
+    if conclusion.ending is Ending.INTERRUPTED:
+        click.echo(f"To go on:                   mctskernel resume {path}")
+        sys.exit(INTERRUPTED)
+    click.echo(f"To search further:          mctskernel resume {path} --budget N")

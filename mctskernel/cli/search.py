@@ -1,0 +1,126 @@
+"""`mctskernel search [TASK]`: a new run."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import rich_click as click
+
+from mctskernel.cli.following import conclude, default_workers, follow_search
+from mctskernel.core.task_file import load_task
+from mctskernel.profiling.architecture import known_architectures
+from mctskernel.profiling.devices import default_device
+from mctskernel.run import Budget, Configuration
+from mctskernel.runner import PROPOSERS, begin
+from mctskernel.tasks import DEFAULT_TASK, find_task
+from mctskernel.tree.backup import VALUES
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.selection import SELECTIONS
+
+DEFAULTS = Policy()
+
+
+@click.command()
+@click.argument("task", default=DEFAULT_TASK)
+@click.option(
+    "--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Evaluations, at the most."
+)
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds, at the most.")
+@click.option("--dollars", type=click.FloatRange(min=0, min_open=True), help="Money for models, at the most.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Inputs and random choices."
+)
+@click.option(
+    "--proposer",
+    type=click.Choice(list(PROPOSERS)),
+    default="rules",
+    show_default=True,
+    help="Who proposes edits.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "gpu", "model"]),
+    default="auto",
+    show_default=True,
+    help="Where kernels are judged: on a GPU, or by a model of one; auto takes a GPU if there is one.",
+)
+@click.option(
+    "--architecture",
+    type=click.Choice(list(known_architectures())),
+    default="H100",
+    show_default=True,
+    help="The GPU that --device model stands for.",
+)
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="Evaluations in flight. [default: one for each CPU core]"
+)
+@click.option(
+    "--selection",
+    type=click.Choice(list(SELECTIONS)),
+    default=DEFAULTS.selection,
+    show_default=True,
+    help="How a child is chosen.",
+)
+@click.option(
+    "--backup",
+    type=click.Choice(list(VALUES)),
+    default=DEFAULTS.value,
+    show_default=True,
+    help="What a node is worth: the mean or the best of what was found below it.",
+)
+@click.option(
+    "--exploration",
+    type=float,
+    default=DEFAULTS.exploration,
+    show_default=True,
+    help="Weight of the little visited.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/TASK-DATE-TIME]"
+)
+def search(
+    task: str,
+    budget: int,
+    seconds: float | None,
+    dollars: float | None,
+    seed: int,
+    proposer: str,
+    device: str,
+    architecture: str,
+    workers: int | None,
+    selection: str,
+    backup: str,
+    exploration: float,
+    out: Path | None,
+) -> None:
+    """Search for a faster version of TASK's kernel.
+
+    TASK is a folder with task.toml, reference.py and a kernel (`mctskernel new-task DIR` makes one), or the
+    name of a built-in task (`mctskernel tasks` lists them). Every version is compiled, verified against the
+    reference, timed and diagnosed. The tree is written down as it grows, so Ctrl-C or a crash loses nothing:
+    `mctskernel resume RUN` goes on. With --workers 1 the same seed gives the same tree.
+
+        mctskernel search softmax --budget 100
+
+        mctskernel search my_task/ --device gpu --seconds 600 --out runs/first
+    """
+    folder = find_task(task)
+    name = load_task(folder).name
+    configuration = Configuration(
+        task=name,
+        device=default_device() if device == "auto" else device,
+        architecture=architecture,
+        proposer=proposer,
+        seed=seed,
+        workers=workers or default_workers(),
+        budget=Budget(evaluations=budget, seconds=seconds, dollars=dollars),
+        policy=Policy(selection=selection, value=backup, exploration=exploration),
+    )
+    path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    click.echo(
+        f"Searching {name} on {configuration.device} with {configuration.workers} worker(s) into {path}"
+    )
+    with follow_search() as (follow, stop_requested):
+        conclusion = begin(path, folder, configuration, follow, stop_requested)
+    conclude(conclusion)

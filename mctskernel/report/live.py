@@ -1,0 +1,79 @@
+"""A search while it runs: a progress bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
+
+from mctskernel.search import Snapshot
+
+PLAIN_INTERVAL = 10.0
+"""Seconds between plain lines that report no improvement."""
+
+
+@contextmanager
+def following(console: Console) -> Iterator[Callable[[Snapshot], None]]:
+    """A function to call with every snapshot of the search, until the block ends."""
+    if not console.is_terminal:
+        yield _PlainLines(console)
+        return
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"), console=console
+    )
+    row = bar.add_task("searching", total=None, counts="")
+    details = Text()
+    with Live(Group(bar, details), console=console, refresh_per_second=8) as live:
+
+        def follow(snapshot: Snapshot) -> None:
+            bar.update(row, completed=snapshot.spent_fraction * 1000, total=1000, counts=_counts(snapshot))
+            if snapshot.improved_by:
+                live.console.print(Text(_improvement(snapshot)))
+            details.plain = f"{_outcomes(snapshot)}\n{_pace(snapshot)}"
+
+        yield follow
+
+
+class _PlainLines:
+    """One line for every improvement, and one now and then in between."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._next_line = 0.0
+
+    def __call__(self, snapshot: Snapshot) -> None:
+        if snapshot.improved_by:
+            self._print(_improvement(snapshot))
+        if snapshot.elapsed_seconds >= self._next_line:
+            self._next_line = snapshot.elapsed_seconds + PLAIN_INTERVAL
+            self._print(f"{_counts(snapshot)}; {_outcomes(snapshot)}; {_pace(snapshot)}")
+
+    def _print(self, line: str) -> None:
+        self._console.print(Text(line), soft_wrap=True)
+
+
+def _counts(snapshot: Snapshot) -> str:
+    of = f"/{snapshot.budget.evaluations}" if snapshot.budget.evaluations else ""
+    return f"{snapshot.evaluations}{of} evaluations, best {snapshot.best_speedup:.2f}x ({snapshot.source})"
+
+
+def _improvement(snapshot: Snapshot) -> str:
+    return (
+        f"{snapshot.evaluations:5d}  {snapshot.best_speedup:6.2f}x {snapshot.source}  "
+        f"node {snapshot.best_node}: {snapshot.improved_by}"
+    )
+
+
+def _outcomes(snapshot: Snapshot) -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in snapshot.outcomes.items()) or "no outcome yet"
+
+
+def _pace(snapshot: Snapshot) -> str:
+    left = snapshot.seconds_left
+    remaining = f", about {left:.0f} s left" if left is not None else ""
+    rate = snapshot.evaluations / snapshot.elapsed_seconds if snapshot.elapsed_seconds > 0 else 0.0
+    return f"{rate:.2f} evaluations/s, {snapshot.elapsed_seconds:.0f} s spent{remaining}"

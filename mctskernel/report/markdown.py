@@ -1,0 +1,55 @@
+"""A run's best path as a Markdown page."""
+
+from __future__ import annotations
+
+from mctskernel.report.view import View, time_text, timing_text
+from mctskernel.tree.trajectory import STARTING_KERNEL, Step
+
+
+def trajectory_markdown(view: View) -> str:
+    """The path from the starting kernel to the answer, each edit with its evidence."""
+    configuration = view.manifest.configuration
+    best = view.evaluation(view.best.id)
+    head = [
+        f"# {configuration.task}: {view.steps[-1].speedup:.2f}x over the starting kernel, {best.source}",
+        "",
+        f"- Device: {configuration.device}, {configuration.architecture}",
+        f"- Evaluations: {view.tree.evaluations}, seed {configuration.seed}",
+        *(f"- Time: {timing_text(timing)}, {best.source}" for timing in best.timings),
+        f"- Last gate: {_gate(view)}",
+        "",
+    ]
+    return "\n".join([*head, *(line for step in view.steps for line in _step(view, step))])
+
+
+def _gate(view: View) -> str:
+    if view.answer is None:
+        return "not run yet"
+    passed = sum(check.passed for check in view.answer.checks)
+    refused = "".join(f"; node {node} was refused: {reason}" for node, reason in view.answer.refused)
+    return f"{passed} checks passed on held-out shapes and seeds{refused}"
+
+
+def _step(view: View, step: Step) -> list[str]:
+    title = step.edit.title if step.edit else STARTING_KERNEL
+    lines = [f"## Node {step.node}: {title}", ""]
+    if step.seconds is not None:
+        gain = f", {step.gain:.2f}x over its parent" if step.edit else ""
+        lines += [f"{time_text(step.seconds)}{gain}, {step.speedup:.2f}x over the start.", ""]
+    if step.edit and step.edit.rationale:
+        lines += [f"Why: {step.edit.rationale}", ""]
+    if step.after:
+        lines += ["What binds it now:", "", *(f"- {cause.sentence}" for cause in step.after.causes), ""]
+    diff = view.diff(step.node)
+    return [*lines, *_fenced(diff, "diff"), ""] if diff else lines
+
+
+def _fenced(text: str, language: str) -> list[str]:
+    """A code block whose fence is longer than any run of backticks inside, so that no text can end it."""
+    longest = max((len(run) for run in _backtick_runs(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}{language}", text.rstrip("\n"), fence]
+
+
+def _backtick_runs(text: str) -> list[str]:
+    return [run for run in "".join(c if c == "`" else " " for c in text).split() if run]

@@ -1,0 +1,94 @@
+"""One view of a run, for every host: terminal, Markdown, HTML, Jupyter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from mctskernel.answer import Answer, believed_speedup, read_answer
+from mctskernel.core.evaluation import Evaluation, Timing
+from mctskernel.edits.patch import unified_diff
+from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_manifest
+from mctskernel.tree.journal import read_tree
+from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.trajectory import Step, trajectory
+
+
+@dataclass(frozen=True)
+class View:
+    """A run: its folder, its tree and, once its search has stopped, its answer."""
+
+    folder: RunFolder
+    tree: Tree
+    answer: Answer | None
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The content of run.json."""
+        return read_manifest(self.folder)
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many evaluations ended in each outcome, the most frequent first."""
+        found = (node.outcome for node in self.tree.nodes)
+        return dict(Counter(str(outcome) for outcome in found if outcome is not None).most_common())
+
+    @property
+    def best(self) -> Node:
+        """The answer's node, or the fastest so far while there is none."""
+        if self.answer is not None and self.answer.node is not None:
+            return self.tree.nodes[self.answer.node]
+        if not self.tree.nodes:
+            raise RunError(f"{self.folder.path} holds no evaluation yet.")
+        return max(self.tree.nodes, key=believed_speedup)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The path from the starting kernel to the best one."""
+        return trajectory(self.tree, self.best.id).steps
+
+    def node(self, number: int) -> Node:
+        """A node by its number. Raises RunError for one that doesn't exist."""
+        if not 0 <= number < len(self.tree.nodes):
+            raise RunError(
+                f"{self.folder.path} has the nodes 0 to {len(self.tree.nodes) - 1}, no node {number}."
+            )
+        return self.tree.nodes[number]
+
+    def source(self, number: int) -> str:
+        """The source text of a node's kernel."""
+        return self.folder.blobs.get(self.node(number).kernel.source)
+
+    def diff(self, number: int) -> str:
+        """What a node's edit changed in its parent, as a unified diff; empty for the root."""
+        parent = self.node(number).parent
+        return "" if parent is None else unified_diff(self.source(parent), self.source(number))
+
+    def evaluation(self, number: int) -> Evaluation:
+        """A node's evaluation. Raises RunError while it is in flight."""
+        evaluation = self.node(number).evaluation
+        if evaluation is None:
+            raise RunError(f"Node {number} of {self.folder.path} has not been evaluated yet.")
+        return evaluation
+
+
+def load_view(path: Path) -> View:
+    """The view of a run folder. Raises RunError and JournalError."""
+    folder = open_run(path)
+    return View(folder, read_tree(folder.journal), read_answer(folder))
+
+
+def time_text(seconds: float) -> str:
+    """Seconds as people read them, four digits."""
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"
+
+
+def timing_text(timing: Timing) -> str:
+    """A timing with its interval, when it has one."""
+    spread = f" [{time_text(timing.low)} to {time_text(timing.high)}]" if timing.high > timing.low else ""
+    return f"{time_text(timing.seconds)}{spread} at {timing.shape}"

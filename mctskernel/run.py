@@ -1,0 +1,196 @@
+"""A run on disk: created, opened for reading, resumed.
+
+run.json        schema version, task, configuration, fingerprint
+journal.jsonl   append-only events; the tree is a fold over them
+blobs/          sources, compiler logs and other texts by SHA-256
+task/           the task folder as it was when the run began
+best/           the fastest kernel that passed every guard, and its trajectory
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from mctskernel import __version__
+from mctskernel.blobs import BlobStore
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.task import Task
+from mctskernel.core.task_file import load_task
+from mctskernel.tree.policy import Policy
+
+SCHEMA_VERSION = 1
+TASK_FILE_LIMIT = 16 << 20
+"""Bytes above which a file of the task folder stays behind: no dataset is copied into every run."""
+
+
+class RunError(RuntimeError):
+    """A run folder that can't be created, read or continued; the message names the file."""
+
+
+class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a search stops, whichever comes first; None is no limit."""
+
+    evaluations: int | None = None
+    seconds: float | None = None
+    dollars: float | None = None
+
+
+class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a user chose, and enough to go on with it."""
+
+    task: str
+    device: str
+    architecture: str
+    proposer: str
+    seed: int
+    workers: int
+    budget: Budget
+    policy: Policy
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The content of run.json."""
+
+    schema_version: int
+    created: str
+    version: str
+    configuration: Configuration
+    fingerprint: dict[str, str]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the parts of a run are."""
+
+    path: Path
+
+    @property
+    def manifest(self) -> Path:
+        """run.json."""
+        return self.path / "run.json"
+
+    @property
+    def journal(self) -> Path:
+        """journal.jsonl."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def blobs(self) -> BlobStore:
+        """The texts by digest."""
+        return BlobStore(self.path / "blobs")
+
+    @property
+    def task(self) -> Path:
+        """The copy of the task folder."""
+        return self.path / "task"
+
+    @property
+    def best(self) -> Path:
+        """The folder of the answer."""
+        return self.path / "best"
+
+    def device_spec(self, configuration: Configuration) -> DeviceSpec:
+        """How a worker opens this run's device."""
+        return DeviceSpec(
+            configuration.device, self.task, architecture=configuration.architecture, seed=configuration.seed
+        )
+
+    def load_task(self) -> Task:
+        """The task as it was when the run began. Raises TaskError."""
+        return load_task(self.task)
+
+
+def prepare_run(path: Path, task: Task) -> RunFolder:
+    """Make the folder of a new run with a copy of its task. Raises RunError if it holds anything already."""
+    with _sentences(path):
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise RunError(
+                f"{path} already holds something: choose another --out, or continue a run with "
+                f"`mctskernel resume {path}`."
+            )
+        folder = RunFolder(path)
+        _copy_task(task.folder, folder.task)
+    return folder
+
+
+def write_manifest(folder: RunFolder, configuration: Configuration, fingerprint: dict[str, str]) -> None:
+    """Write run.json; from then on the folder is a run. Raises RunError."""
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    manifest = Manifest(SCHEMA_VERSION, created, __version__, configuration, fingerprint)
+    write_text(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n")
+
+
+def discard_run(folder: RunFolder) -> None:
+    """Remove a prepared folder that never became a run, so that its name can be used again."""
+    if not folder.manifest.exists():
+        shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def open_run(path: Path) -> RunFolder:
+    """A run folder for reading. Raises RunError when it isn't one."""
+    folder = RunFolder(path)
+    if not folder.manifest.is_file():
+        raise RunError(f"{path} is not a run: it has no run.json.")
+    read_manifest(folder)
+    return folder
+
+
+def read_manifest(folder: RunFolder) -> Manifest:
+    """run.json; refuses one from a newer version with a sentence."""
+    with _sentences(folder.manifest):
+        data = folder.manifest.read_bytes()
+    try:
+        version = msgspec.json.decode(data, type=_Versioned).schema_version
+        if version > SCHEMA_VERSION:
+            raise RunError(
+                f"{folder.manifest} has schema version {version}; this mctskernel {__version__} reads up to "
+                f"{SCHEMA_VERSION}. Install a newer mctskernel."
+            )
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise RunError(f"{folder.manifest} is not a run's: {error}.") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file of the run so that it is never seen half-written. Raises RunError."""
+    with _sentences(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_atomically(path, text.encode("utf-8", "replace"))
+
+
+class _Versioned(msgspec.Struct):
+    schema_version: int
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def _copy_task(source: Path, target: Path) -> None:
+    target.mkdir()
+    for file in sorted(source.iterdir()):
+        if file.is_file() and file.stat().st_size <= TASK_FILE_LIMIT:
+            shutil.copyfile(file, target / file.name)
+
+
+@contextmanager
+def _sentences(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(f"{error.filename or path} can't be used: {reason}.") from error

@@ -1,0 +1,131 @@
+"""Begin and resume runs: opens what a search works with, searches, and writes the answer down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from mctskernel.answer import Answer, choose, write_answer
+from mctskernel.core.proposer import Proposer
+from mctskernel.core.task_file import load_task
+from mctskernel.edits.proposer import RuleProposer
+from mctskernel.executors.local import LocalExecutor
+from mctskernel.report.markdown import trajectory_markdown
+from mctskernel.report.view import View
+from mctskernel.run import (
+    Budget,
+    Configuration,
+    RunError,
+    RunFolder,
+    discard_run,
+    open_run,
+    prepare_run,
+    read_manifest,
+    write_manifest,
+    write_text,
+)
+from mctskernel.search import Ending, Follower, Search, root_failure, spent_seconds
+from mctskernel.tree.journal import Journal, read_events, read_tree
+from mctskernel.tree.node import Tree
+from mctskernel.tree.search import TreeSearch
+
+PROPOSERS: dict[str, Callable[[], Proposer]] = {"rules": RuleProposer}
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """How a run stands when its search has stopped. `problem` says why nothing could be searched."""
+
+    folder: RunFolder
+    tree: Tree
+    ending: Ending
+    answer: Answer
+    problem: str = ""
+
+
+def begin(
+    path: Path,
+    task_folder: Path,
+    configuration: Configuration,
+    follow: Follower,
+    stop_requested: Callable[[], bool],
+) -> Conclusion:
+    """Make a new run and search. Raises TaskError, RunError, JournalError and DeviceError."""
+    task = load_task(task_folder)
+    folder = prepare_run(path, task)
+    try:
+        with LocalExecutor(folder.device_spec(configuration), workers=configuration.workers) as executor:
+            write_manifest(folder, configuration, executor.fingerprint())
+            return _conduct(folder, configuration, executor, follow, stop_requested)
+    finally:
+        discard_run(folder)
+
+
+def resume(
+    path: Path,
+    budget: Budget | None,
+    workers: int | None,
+    follow: Follower,
+    stop_requested: Callable[[], bool],
+) -> Conclusion:
+    """Go on with a run, with another budget if one is given. Raises what `begin` raises, and RunError on a
+    machine whose times can't be compared with the run's."""
+    folder = open_run(path)
+    manifest = read_manifest(folder)
+    configuration = msgspec.structs.replace(
+        manifest.configuration,
+        budget=budget or manifest.configuration.budget,
+        workers=workers or manifest.configuration.workers,
+    )
+    with LocalExecutor(folder.device_spec(configuration), workers=configuration.workers) as executor:
+        _refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
+        return _conduct(folder, configuration, executor, follow, stop_requested)
+
+
+def _conduct(
+    folder: RunFolder,
+    configuration: Configuration,
+    executor: LocalExecutor,
+    follow: Follower,
+    stop_requested: Callable[[], bool],
+) -> Conclusion:
+    task = folder.load_task()
+    with Journal(folder.journal) as journal:
+        tree_search = TreeSearch(read_tree(folder.journal), journal, folder.blobs)
+        spent = spent_seconds(read_events(folder.journal))
+        if tree_search.tree.nodes:
+            unfinished = tree_search.resume()
+        else:
+            unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
+        search = Search(
+            tree_search=tree_search,
+            task=task,
+            proposer=PROPOSERS[configuration.proposer](),
+            executor=executor,
+            budget=configuration.budget,
+            follow=follow,
+            stop_requested=stop_requested,
+            spent_seconds=spent,
+        )
+        ending = search.run(unfinished)
+        if ending is Ending.NO_BASELINE:
+            return Conclusion(
+                folder, tree_search.tree, ending, Answer(None, 0.0), root_failure(tree_search.tree)
+            )
+        answer = choose(tree_search, executor)
+        write_answer(folder, tree_search, answer)
+        write_text(folder.best / "trajectory.md", trajectory_markdown(View(folder, tree_search.tree, answer)))
+        return Conclusion(folder, tree_search.tree, ending, answer)
+
+
+def _refuse_other_device(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:
+    changed = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
+    if changed:
+        name = changed[0]
+        raise RunError(
+            f"{folder.path} was searched with {name} = {then.get(name, 'nothing')}; here it is "
+            f"{now.get(name, 'nothing')}. Times of the two can't be compared: begin a new run."
+        )

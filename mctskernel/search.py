@@ -1,0 +1,232 @@
+"""The loop: ask, propose, evaluate, score, tell, record; until the budget is spent."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from mctskernel.answer import believed_speedup
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.executor import Executor
+from mctskernel.core.proposer import ProposalRequest, Proposer
+from mctskernel.core.task import Task
+from mctskernel.edits.patch import PatchError, apply
+from mctskernel.profiling.guardrails import flags
+from mctskernel.profiling.reward import is_eligible, score
+from mctskernel.run import Budget
+from mctskernel.tree.events import Event, Resumed
+from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.search import Exhausted, Propose, TreeSearch, Try, Wait
+from mctskernel.tree.trajectory import edit_attempts, edit_title, lineage_attempts
+
+POLL_SECONDS = 0.1
+"""How long to wait for a finished evaluation before looking at the clock and at Ctrl-C again."""
+
+GRACE_SECONDS = 3.0
+"""How long evaluations in flight may still finish once the search has been told to stop."""
+
+
+class Ending(enum.StrEnum):
+    """Why a search stopped."""
+
+    BUDGET = "the budget is spent"
+    EXHAUSTED = "nothing is left to try"
+    INTERRUPTED = "interrupted"
+    NO_BASELINE = "the starting kernel has no valid time"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a search after an evaluation; `improved_by` names the edit when it is a new best."""
+
+    budget: Budget
+    evaluations: int
+    outcomes: dict[str, int]
+    best_node: int
+    best_speedup: float
+    source: Source
+    elapsed_seconds: float
+    dollars: float
+    improved_by: str = ""
+
+    @property
+    def spent_fraction(self) -> float:
+        """How much of the budget is spent, from 0 to 1, by whichever limit is nearest."""
+        pairs = (
+            (self.evaluations, self.budget.evaluations),
+            (self.elapsed_seconds, self.budget.seconds),
+            (self.dollars, self.budget.dollars),
+        )
+        return min(1.0, max((spent / limit for spent, limit in pairs if limit), default=0.0))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the budget is spent at the present pace; None before anything is known."""
+        if not 0 < self.spent_fraction <= 1:
+            return None
+        return self.elapsed_seconds * (1 / self.spent_fraction - 1)
+
+
+Follower = Callable[[Snapshot], None]
+
+
+@dataclass
+class Search:
+    """What a search works with. `spent_seconds` is what earlier processes spent on the same run."""
+
+    tree_search: TreeSearch
+    task: Task
+    proposer: Proposer
+    executor: Executor
+    budget: Budget
+    follow: Follower
+    stop_requested: Callable[[], bool] = lambda: False
+    spent_seconds: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+    _in_flight: set[int] = field(default_factory=set)
+    _outcomes: Counter[str] = field(default_factory=Counter)
+    _best: int = 0
+
+    def run(self, unfinished: Iterable[int]) -> Ending:
+        """Evaluate the unfinished nodes, then search until the budget is spent. Resumable at any moment."""
+        self._recall()
+        for node in unfinished:
+            self._submit(node)
+        while True:
+            ending = self._ending()
+            if ending is None:
+                self._fill()
+            if not self._in_flight:
+                return ending or self._ending() or Ending.EXHAUSTED
+            if ending is Ending.INTERRUPTED:
+                self._drain()
+                return ending
+            self._collect(POLL_SECONDS)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Seconds spent on the run, earlier processes included."""
+        return self.spent_seconds + time.monotonic() - self._began
+
+    @property
+    def _tree(self) -> Tree:
+        return self.tree_search.tree
+
+    def _recall(self) -> None:
+        for node in self._tree.nodes:
+            if node.evaluation is not None:
+                self._outcomes[node.evaluation.outcome] += 1
+                if believed_speedup(node) > believed_speedup(self._tree.nodes[self._best]):
+                    self._best = node.id
+
+    def _ending(self) -> Ending | None:
+        root = self._tree.nodes[0]
+        if self.stop_requested():
+            return Ending.INTERRUPTED
+        if root.evaluation is not None and not is_eligible(root.evaluation):
+            return Ending.NO_BASELINE
+        limits = (
+            (self._tree.evaluations + len(self._in_flight), self.budget.evaluations),
+            (self.elapsed_seconds, self.budget.seconds),
+            (self._tree.dollars, self.budget.dollars),
+        )
+        if any(limit is not None and spent >= limit for spent, limit in limits):
+            return Ending.BUDGET
+        return Ending.EXHAUSTED if self._tree.exhausted else None
+
+    def _fill(self) -> None:
+        while len(self._in_flight) < self.executor.capacity and self._ending() is None:
+            match self.tree_search.ask():
+                case Propose() as request:
+                    reply = self.proposer.propose(self._proposal_request(request.node))
+                    self.tree_search.proposed(request, reply)
+                case Try() as attempt:
+                    self._try(attempt)
+                case Wait() | Exhausted():
+                    return
+
+    def _try(self, attempt: Try) -> None:
+        try:
+            kernel = apply(self.tree_search.kernel(attempt.node), attempt.edit)
+        except PatchError as error:
+            self.tree_search.refuse(attempt, str(error))
+            return
+        node = self.tree_search.submit(attempt, kernel)
+        if node is not None:
+            self._submit(node)
+
+    def _submit(self, node: int) -> None:
+        self._in_flight.add(node)
+        self.executor.submit(node, self.tree_search.kernel(node))
+
+    def _proposal_request(self, node_id: int) -> ProposalRequest:
+        evaluation = self._tree.nodes[node_id].evaluation
+        assert evaluation is not None  # noqa: S101 - selection never asks about a node in flight
+        return ProposalRequest(
+            task=self.task,
+            kernel=self.tree_search.kernel(node_id),
+            evaluation=evaluation,
+            lineage=lineage_attempts(self._tree, node_id),
+            siblings=edit_attempts(self._tree, node_id),
+            seed=self.tree_search.proposal_seed(node_id),
+        )
+
+    def _collect(self, timeout: float) -> None:
+        for node, evaluation in self.executor.wait(timeout):
+            self._tell(node, evaluation)
+
+    def _drain(self) -> None:
+        deadline = time.monotonic() + GRACE_SECONDS
+        while self._in_flight and (left := deadline - time.monotonic()) > 0:
+            self._collect(left)
+
+    def _tell(self, node_id: int, evaluation: Evaluation) -> None:
+        node = self._tree.nodes[node_id]
+        parent = self._tree.nodes[node.parent].evaluation if node.parent is not None else None
+        root = self._tree.nodes[0].evaluation or evaluation
+        if evaluation.ok:
+            evaluation = replace(evaluation, flags=(*evaluation.flags, *flags(evaluation, parent)))
+        self.tree_search.evaluated(node_id, evaluation, score(evaluation, parent, root))
+        self._in_flight.discard(node_id)
+        self._outcomes[evaluation.outcome] += 1
+        self.follow(self._snapshot(node))
+
+    def _snapshot(self, node: Node) -> Snapshot:
+        improved = node.id > 0 and believed_speedup(node) > believed_speedup(self._tree.nodes[self._best])
+        if improved:
+            self._best = node.id
+        best = self._tree.nodes[self._best]
+        return Snapshot(
+            budget=self.budget,
+            evaluations=self._tree.evaluations,
+            outcomes=dict(self._outcomes.most_common()),
+            best_node=best.id,
+            best_speedup=believed_speedup(best),
+            source=node.evaluation.source if node.evaluation else Source.MEASURED,
+            elapsed_seconds=self.elapsed_seconds,
+            dollars=self._tree.dollars,
+            improved_by=edit_title(self._tree, node) if improved else "",
+        )
+
+
+def spent_seconds(events: Iterable[Event]) -> float:
+    """Seconds that the processes of a run have spent on it, pauses between them left out."""
+    total, began, last = 0.0, 0.0, 0.0
+    for event in events:
+        if began == 0.0 or isinstance(event, Resumed):
+            total, began = total + last - began, event.at
+        last = event.at
+    return total + last - began
+
+
+def root_failure(tree: Tree) -> str:
+    """Why the starting kernel can't be searched from, in a sentence."""
+    evaluation = tree.nodes[0].evaluation
+    if evaluation is None:
+        return "The starting kernel was not evaluated."
+    reason = evaluation.message or evaluation.quarantine or "it has no time"
+    kind = evaluation.outcome if evaluation.outcome is not Outcome.OK else "quarantined"
+    return f"The starting kernel can't be searched from ({kind}): {reason}"
