@@ -3,8 +3,8 @@
     ok             clip(log(baseline / time), -1, 7) + relief - penalties
     not ok         a fixed number by outcome, below every ok one
 
-The time is the main term. Relief and penalties together are worth half of what a gain of `guardrails.NOISE` in
-time is, so they order kernels that are equally fast and never outrank a real gain.
+The time is the main term. Relief and penalties together are worth half of what a gain of `guardrails.NOISE`
+in time is, so they order kernels that are equally fast and never outrank a real gain.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from mctskernel.core.evaluation import Check, Evaluation
+from mctskernel.core.evaluation import Check, Evaluation, Source
 from mctskernel.core.kernel import Kernel
 
 
@@ -22,16 +22,32 @@ class DeviceSpec:
     architecture: str = "H100"
     seed: int = 0
 
+    @property
+    def source(self) -> Source:
+        """What kind of numbers the device gives."""
+        return Source.MODELLED if self.kind == "model" else Source.MEASURED
+
 
 class DeviceError(RuntimeError):
     """A machine on which nothing can be judged; the message is a sentence that says what is missing."""
+
+
+class DeviceLostError(RuntimeError):
+    """A kernel broke its device for whatever comes next in this process; `evaluation` is that kernel's."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        super().__init__(evaluation.message)
+        self.evaluation = evaluation
 
 
 class Device(Protocol):
     """Where kernels of one task are judged. Not shared between threads."""
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
-        """Build, verify, time and count one kernel; raises only when the machine is broken."""
+        """Build, verify, time and count one kernel.
+
+        Raises DeviceLostError when the kernel broke the device, DeviceError when the machine is broken.
+        """
         ...
 
     def final_check(self, kernel: Kernel) -> tuple[Check, ...]:

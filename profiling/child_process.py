@@ -1,0 +1,124 @@
+"""Starting and ending a worker's process: its folder, its environment, the pipe that ties it to us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from mctskernel.profiling.worker_protocol import Channel
+
+MAX_STDERR_BYTES = 20_000
+HANG_UP_SECONDS = 1.0
+"""How long a process that closed its socket may take to end by itself."""
+
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+_KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "NVRTC_")
+
+
+@dataclass(frozen=True)
+class ChildProcess:
+    """A running worker process, the leader of a session of its own, with a folder of its own.
+
+    The process ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death.
+    """
+
+    process: subprocess.Popen[bytes]
+    channel: Channel
+    lifeline: int
+    scratch: Path
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self.process.pid
+
+    def kill(self) -> None:
+        """End the process and everything that it started, at once, and remove its folder."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.channel.close()
+        os.close(self.lifeline)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def ending(self) -> str:
+        """How a process that has closed its socket ended: `exited with status 3`."""
+        # Not reaped yet, so that its process group keeps its number until all of it is killed.
+        peek = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        end = time.monotonic() + HANG_UP_SECONDS
+        while (status := os.waitid(os.P_PID, self.process.pid, peek)) is None:
+            if time.monotonic() > end:
+                return "hung up"
+            time.sleep(0.005)
+        if status.si_code == os.CLD_EXITED:
+            return f"exited with status {status.si_status}"
+        return f"was killed by {_signal_name(status.si_status)}"
+
+    def last_words(self) -> str:
+        """The end of what it wrote to its standard error."""
+        try:
+            with (self.scratch / "stderr").open("rb") as stream:
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(max(0, size - MAX_STDERR_BYTES))
+                return stream.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+
+def start() -> ChildProcess:
+    """Start a worker process, which waits for its first request."""
+    scratch = Path(tempfile.mkdtemp(prefix="mctskernel-worker-"))
+    ours, theirs = socket.socketpair()
+    watched, lifeline = os.pipe()
+    command = [sys.executable, "-P", "-m", "mctskernel.profiling.worker_process"]
+    try:
+        with (scratch / "stderr").open("wb") as stderr:
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [*command, str(theirs.fileno()), str(watched)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=(theirs.fileno(), watched),
+                start_new_session=True,
+                cwd=scratch,
+                env=worker_environment(scratch),
+            )
+    finally:
+        theirs.close()
+        os.close(watched)
+    return ChildProcess(process, Channel(ours), lifeline, scratch)
+
+
+def worker_environment(scratch: Path) -> dict[str, str]:
+    """The variables that a worker gets: what it needs to find its libraries and the GPU, and no secrets."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT_VARIABLES or (name.startswith(_KEPT_PREFIXES) and "KEY" not in name)
+    }
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path),
+        "PYTHONHASHSEED": "0",
+        "TMPDIR": str(scratch),
+        # One core each: several workers share the machine, and results must not depend on how many.
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,26 @@
+"""Opening a device from its description."""
+
+from __future__ import annotations
+
+from mctskernel.core.device import Device, DeviceError, DeviceSpec
+from mctskernel.core.task_file import load_task
+
+KINDS = ("gpu", "model")
+
+
+def open_device(spec: DeviceSpec) -> Device:
+    """The device that `spec` describes, ready to judge kernels of its task.
+
+    Raises TaskError for a task that can't be used and DeviceError for a machine that can't run the device.
+    """
+    task = load_task(spec.task_folder)
+    # Imported here: the one needs a driver, the other a compiler, and neither needs the other's.
+    if spec.kind == "model":
+        from mctskernel.profiling.model_device import ModelDevice  # noqa: PLC0415
+
+        return ModelDevice(task, spec.architecture, spec.seed)
+    if spec.kind == "gpu":
+        from mctskernel.profiling.gpu_device import GpuDevice  # noqa: PLC0415
+
+        return GpuDevice(task, spec.seed)
+    raise DeviceError(f"There is no device called '{spec.kind}'; there are {', '.join(KINDS)}.")

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.executor import Executor
+from mctskernel.core.kernel import Kernel
+from mctskernel.executors.local import LocalExecutor
+from mctskernel.profiling.workers import Limits
+
+SPEC = DeviceSpec("model", Path(), seed=5)
+LIMITS = Limits(seconds=20.0, memory_bytes=1 << 30, opening_seconds=30.0)
+
+
+def drain(executor: Executor, count: int) -> dict[int, Evaluation]:
+    results: dict[int, Evaluation] = {}
+    while len(results) < count:
+        finished = executor.wait(60)
+        assert finished
+        results.update(finished)
+    return results
+
+
+def test_every_ticket_comes_back_once_and_results_do_not_depend_on_the_workers(fakes: ModuleType) -> None:
+    sources = ["ok a", "abort", "sleep 0.05", "ok b", "raise c", "exit 2", "ok d"]
+    seen = []
+    for workers in (1, 3):
+        with LocalExecutor(SPEC, workers=workers, limits=LIMITS, opener=fakes.Fake) as executor:
+            assert executor.capacity == workers
+            for ticket, source in enumerate(sources):
+                executor.submit(ticket, Kernel(source))
+            results = drain(executor, len(sources))
+            assert executor.wait(0.01) == []
+        seen.append([(results[i].outcome, results[i].message) for i in range(len(sources))])
+    assert seen[0] == seen[1]
+    assert seen[0][1] == (Outcome.CRASH, "The process that judged the kernel was killed by SIGABRT.")
+
+
+def test_a_slow_kernel_does_not_hold_up_the_others(fakes: ModuleType) -> None:
+    with LocalExecutor(SPEC, workers=2, limits=LIMITS, opener=fakes.Fake) as executor:
+        executor.submit(1, Kernel("sleep 15"))
+        for ticket in range(2, 6):
+            executor.submit(ticket, Kernel("ok"))
+        began = time.monotonic()
+        assert set(drain(executor, 4)) == {2, 3, 4, 5}
+        assert time.monotonic() - began < 12
+
+
+def test_a_timeout_costs_its_own_ticket_alone(fakes: ModuleType) -> None:
+    with LocalExecutor(SPEC, limits=Limits(seconds=0.3), opener=fakes.Fake) as executor:
+        executor.submit(1, Kernel("spin"))
+        executor.submit(2, Kernel("ok"))
+        results = drain(executor, 2)
+    assert results[1].outcome is Outcome.TIMEOUT
+    assert results[2].ok
+
+
+def test_waiting_gives_up_after_its_timeout(fakes: ModuleType) -> None:
+    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
+        assert executor.wait() == []
+        executor.submit(1, Kernel("sleep 10"))
+        began = time.monotonic()
+        assert executor.wait(0.2) == []
+        assert time.monotonic() - began < 2
+
+
+def test_the_final_check_waits_for_its_turn_and_loses_nothing(fakes: ModuleType) -> None:
+    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
+        executor.submit(1, Kernel("sleep 0.2"))
+        executor.submit(2, Kernel("ok"))
+        assert all(check.passed for check in executor.final_check(Kernel("ok")))
+        assert executor.fingerprint() == {"seed": "5"}
+        assert set(drain(executor, 2)) == {1, 2}
+
+
+def test_a_ticket_in_flight_is_refused(fakes: ModuleType) -> None:
+    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
+        executor.submit(1, Kernel("sleep 1"))
+        executor.submit(2, Kernel("ok"))
+        for ticket in (1, 2):
+            with pytest.raises(ValueError, match="in flight"):
+                executor.submit(ticket, Kernel("ok"))
+
+
+def test_no_workers_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        LocalExecutor(SPEC, workers=0)
+
+
+def test_a_device_that_does_not_open_raises(fakes: ModuleType) -> None:
+    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.unopenable) as executor:
+        executor.submit(1, Kernel("ok"))
+        with pytest.raises(DeviceError, match="no model here"):
+            executor.wait(30)

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.kernel import Kernel
+from mctskernel.profiling.worker_protocol import MAX_MESSAGE_BYTES
+from mctskernel.profiling.workers import Limits, Worker
+
+SPEC = DeviceSpec("model", Path())
+LIMITS = Limits(seconds=20.0, memory_bytes=1 << 30, opening_seconds=30.0)
+
+MakeWorker = Callable[..., Worker]
+
+
+@pytest.fixture
+def make_worker(fakes: ModuleType) -> Iterator[MakeWorker]:
+    made: list[Worker] = []
+
+    def make(limits: Limits = LIMITS, opener: str = "Fake") -> Worker:
+        made.append(Worker(SPEC, limits=limits, opener=getattr(fakes, opener)))
+        return made[-1]
+
+    yield make
+    for worker in made:
+        worker.close()
+
+
+def judge(worker: Worker, source: str) -> Evaluation:
+    worker.submit(Kernel(source))
+    result = worker.wait(60)
+    assert isinstance(result, Evaluation)
+    return result
+
+
+def test_an_evaluation_comes_back_as_it_was_made(make_worker: MakeWorker) -> None:
+    worker = make_worker()
+    evaluation = judge(worker, "ok rows=3")
+    assert evaluation.outcome is Outcome.OK
+    assert evaluation.timings[0].shape == "rows=3"
+    assert judge(worker, "report judged").message == "2"
+
+
+def test_a_hanging_kernel_is_a_timeout_and_the_next_one_is_judged(make_worker: MakeWorker) -> None:
+    worker = make_worker(Limits(seconds=0.5))
+    before = worker.pid
+    began = time.monotonic()
+    evaluation = judge(worker, "spin")
+    assert evaluation.outcome is Outcome.TIMEOUT
+    assert "0.5 s" in evaluation.message
+    assert judge(worker, "ok").ok
+    assert worker.pid != before
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("abort", "SIGABRT"),
+        ("exit 5", "status 5"),
+        ("raise here", "KeyError"),
+        ("hog 2000000000", "1024 MiB"),
+        ("lose", "illegal address"),
+    ],
+)
+def test_a_crash_is_an_outcome_and_the_next_one_is_judged(
+    make_worker: MakeWorker, source: str, sentence: str
+) -> None:
+    worker = make_worker()
+    before = worker.pid
+    evaluation = judge(worker, source)
+    assert evaluation.outcome is Outcome.CRASH
+    assert sentence in evaluation.message
+    assert judge(worker, "ok").ok
+    assert worker.pid != before
+
+
+def test_what_a_dead_worker_said_is_in_the_log(make_worker: MakeWorker) -> None:
+    assert "the last words" in judge(make_worker(), "exit 1").log
+
+
+def test_numbers_are_labelled_with_the_kind_of_device(make_worker: MakeWorker) -> None:
+    worker = make_worker()
+    assert judge(worker, "abort").source is Source.MODELLED
+    assert judge(worker, "raise").source is Source.MODELLED
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "00ff" * 40,
+        "0800000000000000" + "c1" * 8,
+        (MAX_MESSAGE_BYTES + 1).to_bytes(8, "little").hex(),
+        # A well-formed reply to another question.
+        (b"\x13\x00\x00\x00\x00\x00\x00\x00" + b"\x82\xa4type\xa7Checked\xa6checks\x90").hex(),
+    ],
+)
+def test_a_forged_reply_is_a_crash(make_worker: MakeWorker, forged: str) -> None:
+    worker = make_worker()
+    assert judge(worker, f"forge {forged}").outcome is Outcome.CRASH
+    assert judge(worker, "ok").ok
+
+
+def test_an_oversized_reply_is_a_crash(make_worker: MakeWorker) -> None:
+    worker = make_worker()
+    assert judge(worker, f"flood {MAX_MESSAGE_BYTES + 1}").outcome is Outcome.CRASH
+
+
+def test_a_worker_gets_no_secrets_and_a_folder_of_its_own(
+    make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setenv("CUDA_KEY", "secret")
+    worker = make_worker()
+    names = judge(worker, "report environment").message.split()
+    assert "OPENAI_API_KEY" not in names
+    assert "CUDA_KEY" not in names
+    assert "PATH" in names
+    folder = Path(judge(worker, "report folder").message)
+    assert folder != Path.cwd()
+    worker.close()
+    assert not folder.exists()
+
+
+def test_a_device_that_does_not_open_says_why(make_worker: MakeWorker) -> None:
+    with pytest.raises(DeviceError, match="no model here"):
+        make_worker(opener="unopenable").wait(30)
+
+
+def test_a_worker_that_never_starts_is_not_tried_for_ever(make_worker: MakeWorker) -> None:
+    worker = make_worker(opener="dying")
+    worker.submit(Kernel("ok"))
+    with pytest.raises(DeviceError, match="status 3"):
+        worker.wait(60)
+
+
+def test_a_device_that_takes_too_long_to_open_is_given_up(make_worker: MakeWorker) -> None:
+    with pytest.raises(DeviceError, match="to open its device"):
+        make_worker(Limits(opening_seconds=1.0), opener="stuck").wait(30)
+
+
+def test_a_broken_machine_raises(make_worker: MakeWorker) -> None:
+    worker = make_worker()
+    worker.submit(Kernel("break"))
+    with pytest.raises(DeviceError, match="fell off the bus"):
+        worker.wait(30)
+
+
+def test_the_final_check_and_the_fingerprint(make_worker: MakeWorker) -> None:
+    worker = make_worker()
+    worker.submit_final_check(Kernel("ok"))
+    checks = worker.wait(30)
+    assert isinstance(checks, tuple)
+    assert checks[0].passed
+    worker.submit_fingerprint()
+    assert worker.wait(30) == {"seed": "0"}
+    worker.submit_final_check(Kernel("abort"))
+    checks = worker.wait(30)
+    assert isinstance(checks, tuple)
+    assert not checks[0].passed
+
+
+PARENT = """
+import importlib, sys, time
+from pathlib import Path
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.kernel import Kernel
+from mctskernel.profiling.workers import Worker
+fakes = importlib.import_module("fake_devices")
+worker = Worker(DeviceSpec("model", Path()), opener=fakes.Fake)
+worker.submit(Kernel("ok"))
+worker.wait()
+worker.submit(Kernel(sys.argv[1]))
+print(worker.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("doing", ["sleep 60", "spin", "ok"])
+def test_a_worker_dies_with_its_parent(fakes: ModuleType, doing: str) -> None:
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, doing],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert parent.stdout is not None
+    with parent.stdout:
+        pid = int(parent.stdout.readline())
+    time.sleep(0.3)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    end = time.monotonic() + 5
+    while _is_running(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not _is_running(pid)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
