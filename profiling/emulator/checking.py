@@ -1,0 +1,289 @@
+"""The memory of an execution that checks everything: bounds, alignment, initialisation, races, pending copies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mctskernel.profiling.emulator.arithmetic import V
+from mctskernel.profiling.emulator.atomics import apply_atomic
+from mctskernel.profiling.emulator.codegen import Access
+from mctskernel.profiling.emulator.control_flow import Block
+from mctskernel.profiling.emulator.findings import Finding, Findings, Kind
+from mctskernel.profiling.emulator.lanes import Batch, Lanes
+from mctskernel.profiling.emulator.launch import Launch
+from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory
+from mctskernel.profiling.emulator.races import RaceDetector
+from mctskernel.profiling.emulator.resolve import Part, Resolver
+
+_VERBS = {"load": "reads", "store": "writes", "atomic": "updates", "reduction": "updates", "copy": "copies"}
+
+
+class CheckedMemory:
+    """The memory port of `execute`."""
+
+    def __init__(self, launch: Launch, memory: GlobalMemory, findings: Findings) -> None:
+        self.addresses = launch.addresses
+        self.parameter = launch.parameter
+        self.memory = memory
+        self.findings = findings
+        self.resolver = Resolver(memory, launch.shared, launch.local, self._complain)
+        self.races = RaceDetector(findings)
+        self.pending: list[PendingCopy] = []
+
+    def start(self, batch: Batch) -> None:
+        self.batch = batch
+        self.resolver.start(batch)
+        self.races.start(batch, self.resolver.shared)
+        self.pending = []
+        self.groups = np.zeros(batch.slots, np.int64)
+
+    def executed(self, block: Block, lanes: Lanes) -> None:
+        """Counting is not this memory's business."""
+
+    def load(self, access: Access, g: Lanes, address: V, mask: V | None) -> V | np.ndarray:
+        """Values of the lanes' addresses: (lanes,) or, for vectors, (count, lanes); zero where inactive."""
+        if mask is not None and mask.ndim == 0:
+            if not mask:
+                zero = np.zeros(access.count, access.element)
+                return zero[0] if access.count == 1 else zero
+            mask = None
+        parts = self.resolver.parts(access, g, address, mask)
+        for part in parts:
+            self._check_initialised(access, g, part)
+            self.races.log("strong" if access.strong else "read", access, g, part)
+        if len(parts) == 1 and parts[0].where is None:
+            return _values(access, parts[0])
+        result = np.zeros((access.count, g.n), access.element)
+        for part in parts:
+            values = _values(access, part)
+            result[:, part.where if part.where is not None else slice(None)] = values
+        return result[0] if access.count == 1 else result
+
+    def store(self, access: Access, g: Lanes, address: V, mask: V | None, values: tuple[V, ...]) -> None:
+        if mask is not None and mask.ndim == 0:
+            if not mask:
+                return
+            mask = None
+        size = access.bytes
+        for part in self.resolver.parts(access, g, address, mask):
+            unit = _units(access, g, part, values)
+            part.storage.view(size)[part.index] = unit
+            if part.storage.valid is not None:
+                part.storage.valid_view(size)[part.index] = _ALL_SET[size]
+            self.races.log("strong" if access.strong else "write", access, g, part, unit)
+
+    def atomic(
+        self, access: Access, g: Lanes, address: V, mask: V | None, operation: str, b: V, c: V | None
+    ) -> V:
+        """Apply lane by lane in ascending order; returns the old values (zero where inactive)."""
+        if mask is not None and mask.ndim == 0:
+            if not mask:
+                return np.dtype(access.element).type(0)
+            mask = None
+        old = np.zeros(g.n, access.element)
+        for part in self.resolver.parts(access, g, address, mask):
+            self._check_initialised(access, g, part)
+            where = slice(None) if part.where is None else part.where
+            values = [None if v is None else np.broadcast_to(v, g.n)[where] for v in (b, c)]
+            target = part.storage.view(access.bytes).view(access.element)
+            index = np.broadcast_to(np.asarray(part.index), len(old[where]))
+            old[where] = apply_atomic(target, index, operation, values[0], values[1])
+            self.races.log("atomic", access, g, part)
+            self.races.released(g, part)
+        return old
+
+    def fence(self, g: Lanes) -> None:
+        self.races.fence(g)
+
+    def warp_barrier(self, g: Lanes, mask: V) -> None:
+        self.races.warp_barrier(g)
+
+    def barrier(self, lanes: Lanes | None) -> None:
+        self.races.barrier(lanes)
+        for copy in self.pending:
+            self.races.log("async", copy.write, copy.lanes, copy.part)
+
+    def finish_batch(self) -> None:
+        self.races.barrier(None)
+
+    def copy(
+        self, read: Access, write: Access, g: Lanes, source: V, target: V, mask: V | None, size: V | None
+    ) -> None:
+        """`cp.async`: the source is read now, the destination changes when the lanes wait."""
+        values = self._copied(read, g, source, mask, size)
+        if mask is not None and mask.ndim == 0:
+            if not mask:
+                return
+            mask = None
+        for part in self.resolver.parts(write, g, target, mask):
+            unit = _units(write, g, part, tuple(values))
+            self.pending.append(PendingCopy(write, g, part, unit, self.groups[g.slots]))
+            self.races.log("async", write, g, part)
+
+    def _copied(self, read: Access, g: Lanes, source: V, mask: V | None, size: V | None) -> list[V]:
+        if size is None or (size.ndim == 0 and int(size) == read.bytes):
+            values = self.load(read, g, source, mask)
+            return [values] if read.count == 1 else list(values)
+        wanted = np.broadcast_to(size, g.n)
+        active = np.ones(g.n, bool) if mask is None else np.broadcast_to(mask, g.n)
+        values = self.load(read, g, source, active & (wanted == read.bytes))
+        found = [np.broadcast_to(v, g.n).copy() for v in ([values] if read.count == 1 else values)]
+        for lane in np.flatnonzero(active & (wanted > 0) & (wanted < read.bytes)):
+            for i in range(int(wanted[lane]) // 4):
+                only = np.zeros(g.n, bool)
+                only[lane] = True
+                one = Access(-1, read.opcode, "copy", "global", "u4", 1, read.offset + 4 * i, read.line, read.block)
+                found[i][lane] = self.load(one, g, source, only)[lane]
+        return found
+
+    def commit(self, g: Lanes) -> None:
+        self.groups[g.slots] += 1
+
+    def wait(self, g: Lanes, keep: int) -> None:
+        """Complete the lanes' copies, all but the `keep` latest committed groups."""
+        limit = self.groups - keep if keep else np.full_like(self.groups, np.iinfo(np.int64).max)
+        rest: list[PendingCopy] = []
+        done: list[PendingCopy] = []
+        mine = g.positions >= 0 if g.n != self.batch.full.n else None
+        for copy in self.pending:
+            slots = copy.slots
+            ready = copy.group < limit[slots]
+            if mine is not None:
+                ready &= mine[slots]
+            if ready.all():
+                done.append(copy)
+            elif ready.any():
+                done.append(copy.part_of(ready))
+                rest.append(copy.part_of(~ready))
+            else:
+                rest.append(copy)
+        self.pending = rest
+        self.races.completed(done)
+        for copy in done:
+            size = copy.write.bytes
+            copy.part.storage.view(size)[copy.part.index] = copy.unit
+            assert copy.part.storage.valid is not None  # noqa: S101
+            copy.part.storage.valid_view(size)[copy.part.index] = _ALL_SET[size]
+
+    def absent_source(self, g: Lanes, absent: np.ndarray, origin: np.ndarray, mask: V, line: int) -> None:
+        """A shuffle reads a lane that doesn't take part; harmless where the lane isn't named in the mask."""
+        named = (np.broadcast_to(mask, g.n) >> origin.astype(np.uint32)) & np.uint32(1) != 0
+        absent = absent & named
+        if not absent.any():
+            return
+        position = int(np.argmax(absent))
+        thread, block = self._who(g, position)
+        message = (
+            f"line {line}: a shuffle of thread {thread} of block {block} reads lane {int(origin[position])}, "
+            "which is named in the mask but doesn't execute the shuffle"
+        )
+        self.findings.add(Finding("divergent_warp", message, line or None, thread=thread, block=block))
+
+    def _check_initialised(self, access: Access, g: Lanes, part: Part) -> None:
+        if part.checked or part.storage.valid is None:
+            return
+        found = np.atleast_1d(part.storage.valid_view(access.bytes).take(part.index)).view("u1")
+        if found.size == 0 or found.min() == 255:
+            part.checked = True
+            return
+        position = int(np.argmin(found)) // access.bytes
+        lane = position if part.where is None else int(part.where[position])
+        index = int(np.broadcast_to(np.asarray(part.index), g.n if part.where is None else len(part.where))[position])
+        self._complain("uninitialised_read", access, g, lane, index * access.bytes, self.resolver.owner(part.storage))
+        part.checked = True
+
+    def _who(self, g: Lanes, position: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        slot = int(g.slots[position])
+        return self.batch.thread_of(slot), self.batch.block_of(slot)
+
+    def _complain(self, kind: str, access: Access, g: Lanes, position: int, address: int, where: str) -> None:
+        if self.findings.known(kind, access.line):  # type: ignore[arg-type]
+            return
+        thread, block = self._who(g, position)
+        verb = _VERBS[access.kind]
+        text = f"line {access.line}: thread {thread} of block {block} {verb} {access.bytes} bytes"
+        buffer: str | None = where or None
+        match kind:
+            case "misaligned":
+                detail = f" at 0x{address:x}, which is not a multiple of {access.bytes}"
+                buffer = None
+            case "uninitialised_read":
+                place = "shared memory" if where == "shared" else "local memory" if where == "local" else where
+                if where == "shared":
+                    address %= self.batch.shared_stride
+                detail = f" of {place} at byte {address} that nothing has written"
+            case "write_to_readonly":
+                detail = f" of {where}, which is read-only"
+            case _:
+                buffer, detail = self._outside(where, address, access.bytes)
+        self.findings.add(
+            Finding(_KINDS[kind], f"{text}{detail} ({access.opcode})", access.line, address, buffer, thread, block)
+        )
+
+    def _outside(self, space: str, address: int, size: int) -> tuple[str | None, str]:
+        if space in ("shared", "local"):
+            ranges = self.resolver.shared_ranges if space == "shared" else self.resolver.local_ranges
+            if not ranges:
+                return None, f" of {space} memory at byte {address}, but the kernel has none"
+            near = min(ranges, key=lambda r: max(r.start - address, address + size - r.end))
+            past = address + size - near.end if address + size > near.end else near.start - address
+            side = "past the end" if address + size > near.end else "before the start"
+            return near.name, f" of {space} memory, {past} bytes {side} of {near.name} ({near.end - near.start} bytes)"
+        buffer = self.memory.nearest(address)
+        if buffer is None:
+            return None, f" at 0x{address:x}, and no buffer is there"
+        end = buffer.base + buffer.size
+        past = address + size - end if address >= buffer.base else buffer.base - address
+        side = "past the end" if address >= buffer.base else "before the start"
+        return buffer.name, f" at 0x{address:x}, {past} bytes {side} of {buffer.name} ({buffer.size} bytes)"
+
+
+_KINDS: dict[str, Kind] = {
+    "misaligned": "misaligned",
+    "uninitialised_read": "uninitialised_read",
+    "write_to_readonly": "write_to_readonly",
+    "out_of_bounds": "out_of_bounds",
+}
+_ALL_SET = {n: np.full(n, 255, "u1").view({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[n])[0] for n in (1, 2, 4, 8, 16)}
+
+
+class PendingCopy:
+    """A `cp.async` that hasn't been waited for; `group` is the number of its commit group by lane."""
+
+    def __init__(self, write: Access, lanes: Lanes, part: Part, unit: np.ndarray, group: np.ndarray) -> None:
+        self.write, self.lanes, self.part = write, lanes, part
+        self.unit = np.atleast_1d(unit)
+        self.slots = lanes.slots if part.where is None else lanes.slots[part.where]
+        self.group = group if part.where is None else group[part.where]
+
+    def part_of(self, chosen: np.ndarray) -> PendingCopy:
+        where = np.arange(self.lanes.n) if self.part.where is None else self.part.where
+        index = np.broadcast_to(np.asarray(self.part.index), len(where))[chosen]
+        part = Part(self.part.storage, self.part.space, index, where[chosen])
+        full = np.zeros(self.lanes.n, np.int64)
+        full[where] = self.group
+        unit = np.broadcast_to(self.unit, len(where))[chosen]
+        return PendingCopy(self.write, self.lanes, part, unit, full)
+
+
+def _values(access: Access, part: Part) -> V:
+    raw = part.storage.view(access.bytes).take(part.index)
+    if access.count == 1:
+        return raw.view(access.element)
+    return np.ascontiguousarray(np.atleast_1d(raw).view(access.element).reshape(-1, access.count).T) if raw.ndim else raw.reshape(1).view(access.element)
+
+
+def _units(access: Access, g: Lanes, part: Part, values: tuple[V, ...]) -> V:
+    """The lanes' values as units of the whole access."""
+    if access.count > 1:
+        n = g.n if part.where is None else len(part.where)
+        table = np.empty((n, access.count), access.element)
+        for i, value in enumerate(values):
+            table[:, i] = value if value.ndim == 0 or part.where is None else value[part.where]
+        return table.view({8: "u8", 16: "c16", 4: "u4", 2: "u2"}[access.bytes])[:, 0]
+    value = values[0]
+    return value if value.ndim == 0 or part.where is None else value[part.where]
+
+
+def buffer_name(part: Part) -> str | None:
+    return part.storage.name if isinstance(part.storage, Buffer) else None

@@ -1,0 +1,366 @@
+"""Basic blocks of a kernel entry: device functions inlined, liveness, and the slice that counting needs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from mctskernel.profiling.emulator.ptx import (
+    SIZES,
+    Address,
+    Arguments,
+    BranchTargets,
+    Function,
+    Immediate,
+    Instruction,
+    Label,
+    Module,
+    Negated,
+    Operand,
+    Pair,
+    Register,
+    Statement,
+    Symbol,
+    UnsupportedPtxError,
+    Vector,
+)
+
+WITHOUT_DESTINATION = frozenset(
+    "st stmatrix red bar barrier membar fence bra brx ret exit trap cp prefetch prefetchu discard nanosleep "
+    "griddepcontrol applypriority pmevent setmaxnreg brkpt".split()
+)
+ENDS_BLOCK = frozenset(("bra", "brx", "ret", "exit", "trap", "bar", "barrier"))
+WARP_SYNCHRONOUS = frozenset(("shfl", "vote", "match", "redux", "mma", "ldmatrix", "activemask", "movmatrix"))
+MAX_INLINED = 200_000
+
+
+@dataclass
+class Block:
+    """Straight-line instructions and how they end: "jump", "branch", "switch", "barrier", "trap" or "exit".
+
+    `targets` are block numbers: (next,) for jumps and barriers, (taken, not taken) for branches.
+    """
+
+    number: int
+    instructions: list[Instruction]
+    end: str = "jump"
+    condition: Register | Negated | None = None
+    targets: tuple[int, ...] = ()
+    final: Instruction | None = None
+    live_in: frozenset[Register] = frozenset()
+    live_out: frozenset[Register] = frozenset()
+
+    @property
+    def warp_synchronous(self) -> bool:
+        return any(
+            i.parts[0] in WARP_SYNCHRONOUS or i.opcode.startswith(("bar.warp", "barrier.warp"))
+            for i in self.instructions
+        )
+
+
+@dataclass(frozen=True)
+class ControlFlow:
+    blocks: list[Block]
+    registers: int
+    variables: tuple[str, ...] = field(default=())
+
+
+def control_flow(module: Module, function: Function) -> ControlFlow:
+    """Blocks of an entry in textual order, the empty exit block last; raises `UnsupportedPtx`."""
+    inliner = _Inliner(module)
+    statements = inliner.expand(function, {}, frozenset({function.name}))
+    blocks = _blocks(statements)
+    _liveness(blocks)
+    return ControlFlow(blocks, next(inliner.ordinals))
+
+
+class _Inliner:
+    """Replaces calls by the bodies of the functions called; parameter variables become registers."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.ordinals = itertools.count()
+        self.labels = itertools.count()
+        self.slots: dict[tuple[str, int], Register] = {}
+        self.length = 0
+
+    def fresh(self, type_: str) -> Register:
+        return Register(next(self.ordinals), type_)
+
+    def expand(self, function: Function, renamed: dict[str, str], active: frozenset[str]) -> list[Statement]:
+        registers: dict[Register, Register] = {}
+        suffix = f"@{next(self.labels)}"
+        end = "end" + suffix
+        formal = {p.name for p in function.parameters} if len(active) == 1 else set()
+
+        def register(old: Register) -> Register:
+            if old not in registers:
+                registers[old] = self.fresh(old.type)
+            return registers[old]
+
+        out: list[Statement] = []
+        for statement in function.body:
+            if isinstance(statement, Label):
+                out.append(Label(statement.name + suffix))
+            elif isinstance(statement, BranchTargets):
+                out.append(
+                    BranchTargets(statement.name + suffix, tuple(n + suffix for n in statement.labels))
+                )
+            else:
+                out.extend(
+                    self._one(_rename(statement, register, suffix), renamed, active, formal, suffix, end)
+                )
+            self.length += 1
+            if self.length > MAX_INLINED:
+                raise UnsupportedPtxError("inlining device functions grows without bound")
+        out.append(Label(end))
+        return out
+
+    def _one(
+        self,
+        instruction: Instruction,
+        renamed: dict[str, str],
+        active: frozenset[str],
+        formal: set[str],
+        suffix: str,
+        end: str,
+    ) -> Iterator[Statement]:
+        base = instruction.parts[0]
+        if base == "call":
+            yield from self._call(instruction, renamed, active, suffix)
+        elif base in ("ret", "exit") and (len(active) > 1 and base == "ret"):
+            yield replace(instruction, opcode="bra", operands=(Symbol(end),))
+        elif instruction.opcode.startswith(("ld.param", "st.param")):
+            yield from self._parameter(instruction, renamed, formal, suffix)
+        else:
+            yield instruction
+
+    def _parameter(
+        self, instruction: Instruction, renamed: dict[str, str], formal: set[str], suffix: str
+    ) -> Iterator[Statement]:
+        load = instruction.opcode.startswith("ld")
+        address = instruction.operands[0 if not load else 1]
+        if not isinstance(address, Address) or not isinstance(address.base, Symbol):
+            raise UnsupportedPtxError(instruction.opcode + " with a computed address", instruction.line)
+        if address.base.name in formal:
+            yield instruction
+            return
+        name = renamed.get(address.base.name, address.base.name + suffix)
+        type_ = instruction.parts[-1]
+        value = instruction.operands[0 if load else 1]
+        elements = value.elements if isinstance(value, Vector) else (value,)
+        for position, element in enumerate(elements):
+            key = (name, address.base.offset + address.offset + position * SIZES[type_])
+            slot = self.slots.setdefault(key, self.fresh("b" + str(8 * SIZES[type_])))
+            if SIZES[slot.type] != SIZES[type_]:
+                raise UnsupportedPtxError("parameter read with another size", instruction.line)
+            operands = (element, slot) if load else (slot, element)
+            yield replace(instruction, opcode=f"mov.b{8 * SIZES[type_]}", operands=operands)
+
+    def _call(
+        self, instruction: Instruction, renamed: dict[str, str], active: frozenset[str], suffix: str
+    ) -> Iterator[Statement]:
+        lists = [o.names for o in instruction.operands if isinstance(o, Arguments)]
+        target = next((o.name for o in instruction.operands if isinstance(o, Symbol)), None)
+        callee = self.module.functions.get(target or "")
+        if callee is None or target in active:
+            what = "recursion through" if callee else "call of"
+            raise UnsupportedPtxError(f"{what} {target or 'a function pointer'}", instruction.line)
+        results = lists.pop(0) if callee.results and lists else ()
+        arguments = lists.pop(0) if lists else ()
+        skip = f"skip@{next(self.labels)}"
+        if instruction.guard is not None:
+            yield Instruction("bra", (Symbol(skip),), _inverse(instruction.guard), instruction.line)
+        names = dict(
+            zip([p.name for p in (*callee.results, *callee.parameters)], (*results, *arguments), strict=False)
+        )
+        actual = {formal: renamed.get(name, name + suffix) for formal, name in names.items()}
+        yield from self.expand(callee, actual, active | {callee.name})
+        if instruction.guard is not None:
+            yield Label(skip)
+
+
+def _inverse(guard: Register | Negated) -> Register | Negated:
+    return guard.register if isinstance(guard, Negated) else Negated(guard)
+
+
+def _rename(instruction: Instruction, register, suffix: str) -> Instruction:  # type: ignore[no-untyped-def]
+    def operand(old: Operand | None) -> Operand | None:
+        match old:
+            case Register():
+                return register(old)  # type: ignore[no-any-return]
+            case Negated(inner):
+                return Negated(register(inner))
+            case Address(Register() as base, offset):
+                return Address(register(base), offset)
+            case Pair(first, second):
+                return Pair(operand(first), operand(second))
+            case Vector(elements):
+                return Vector(tuple(operand(e) for e in elements))
+            case _:
+                return old
+
+    operands = tuple(operand(o) for o in instruction.operands)
+    if instruction.parts[0] in ("bra", "brx"):
+        operands = tuple(Symbol(o.name + suffix) if isinstance(o, Symbol) else o for o in operands)
+    return replace(instruction, operands=operands, guard=operand(instruction.guard))
+
+
+def _blocks(statements: list[Statement]) -> list[Block]:
+    groups: list[list[Instruction]] = [[]]
+    start: dict[str, int] = {}
+    tables: dict[str, tuple[str, ...]] = {}
+    for statement in statements:
+        match statement:
+            case Label(name):
+                if groups[-1]:
+                    groups.append([])
+                start[name] = len(groups) - 1
+            case BranchTargets(name, labels):
+                tables[name] = labels
+            case Instruction():
+                base = statement.parts[0]
+                ends = base in ENDS_BLOCK and not statement.opcode.startswith(("bar.warp", "barrier.warp"))
+                if ends and statement.guard is not None and base in ("bar", "barrier", "trap", "brx"):
+                    skip = f"skip@{len(groups)}@"
+                    guard = _inverse(statement.guard)
+                    groups[-1].append(Instruction("bra", (Symbol(skip),), guard, statement.line))
+                    groups.extend([[replace(statement, guard=None)], []])
+                    start[skip] = len(groups) - 1
+                    continue
+                groups[-1].append(statement)
+                if ends:
+                    groups.append([])
+    leave = len(groups)
+    blocks = [Block(n, body) for n, body in enumerate(groups)]
+    for block in blocks:
+        _finish(block, start, tables, leave)
+    return [*blocks, Block(leave, [], "exit")]
+
+
+def _finish(block: Block, start: dict[str, int], tables: dict[str, tuple[str, ...]], leave: int) -> None:
+    following = block.number + 1
+    block.targets = (following,)
+    if not block.instructions:
+        return
+    last = block.instructions[-1]
+    base = last.parts[0]
+    if base not in ENDS_BLOCK or last.opcode.startswith(("bar.warp", "barrier.warp")):
+        return
+    block.final = block.instructions.pop()
+    if base in ("bar", "barrier", "trap"):
+        block.end = "trap" if base == "trap" else "barrier"
+        return
+    if base == "brx":
+        table = last.operands[1]
+        selector = last.operands[0]
+        if not isinstance(table, Symbol) or not isinstance(selector, Register):
+            raise UnsupportedPtxError(last.opcode, last.line)
+        block.end, block.condition = "switch", selector
+        block.targets = tuple(start[label] for label in tables[table.name])
+        return
+    target = leave
+    if base == "bra":
+        symbol = last.operands[0]
+        if not isinstance(symbol, Symbol) or symbol.name not in start:
+            raise UnsupportedPtxError("branch to an unknown label", last.line)
+        target = start[symbol.name]
+    if last.guard is None:
+        block.targets = (target,)
+    else:
+        block.end, block.condition, block.targets = "branch", last.guard, (target, following)
+
+
+def definitions(instruction: Instruction) -> list[Register]:
+    """Registers that an instruction writes."""
+    base = instruction.parts[0]
+    if not instruction.operands or (
+        base in WITHOUT_DESTINATION
+        and not instruction.opcode.startswith(("bar.red", "barrier.red", "barrier.cta.red"))
+    ):
+        return []
+    first = instruction.operands[0]
+    return [] if isinstance(first, Address) else list(_registers([first]))
+
+
+def uses(instruction: Instruction) -> list[Register]:
+    """Registers that an instruction reads; a guarded write keeps the old value, so it reads it too."""
+    written = definitions(instruction)
+    found = list(_registers(instruction.operands[1:] if written else instruction.operands))
+    if instruction.guard is not None:
+        found += [*_registers([instruction.guard]), *written]
+    return found
+
+
+def _registers(operands: Iterable[Operand | None]) -> Iterator[Register]:
+    for operand in operands:
+        match operand:
+            case Register():
+                yield operand
+            case Negated(register):
+                yield register
+            case Address(Register() as base, _):
+                yield base
+            case Pair(first, second):
+                yield from _registers([first, second])
+            case Vector(elements):
+                yield from _registers(elements)
+
+
+def _all(block: Block) -> list[Instruction]:
+    return [*block.instructions, block.final] if block.final is not None else block.instructions
+
+
+def _liveness(blocks: list[Block]) -> None:
+    read: list[set[Register]] = []
+    written: list[set[Register]] = []
+    for block in blocks:
+        block_read: set[Register] = set()
+        block_written: set[Register] = set()
+        for instruction in _all(block):
+            block_read.update(r for r in uses(instruction) if r not in block_written)
+            block_written.update(definitions(instruction))
+        read.append(block_read)
+        written.append(block_written)
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(blocks):
+            out = frozenset().union(*(blocks[t].live_in for t in block.targets))
+            live = frozenset(read[block.number] | (out - written[block.number]))
+            if live != block.live_in or out != block.live_out:
+                block.live_in, block.live_out, changed = live, out, True
+
+
+def address_slice(blocks: list[Block]) -> tuple[set[Register], bool]:
+    """Registers that addresses, predicates and barriers depend on, and whether stored values are among their sources.
+
+    Flow-insensitive: a register needed anywhere is needed everywhere.
+    """
+    instructions = [i for block in blocks for i in _all(block)]
+    needed = {r for block in blocks if block.condition is not None for r in _registers([block.condition])}
+    through_memory = False
+    for instruction in instructions:
+        needed.update(_registers(o for o in instruction.operands if isinstance(o, Address)))
+        needed.update(_registers([instruction.guard]))
+        if instruction.parts[0] in ("bar", "barrier", "activemask", "ldmatrix"):
+            needed.update(uses(instruction))
+    changed = True
+    while changed:
+        before = (len(needed), through_memory)
+        for instruction in instructions:
+            base = instruction.parts[0]
+            if needed.intersection(definitions(instruction)):
+                needed.update(uses(instruction))
+                private = not instruction.opcode.startswith(("ld.param", "ld.const"))
+                through_memory |= base in ("ld", "atom", "ldmatrix") and private
+            if through_memory and base in ("st", "atom", "red"):
+                needed.update(uses(instruction))
+        changed = before != (len(needed), through_memory)
+    return needed, through_memory
+
+
+def immediate(operand: Operand | None) -> int | None:
+    """The value of an integer literal, None for anything else."""
+    return operand.value if isinstance(operand, Immediate) and operand.form == "int" else None

@@ -1,0 +1,66 @@
+"""Run a kernel with every check on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mctskernel.profiling.emulator.checking import CheckedMemory
+from mctskernel.profiling.emulator.findings import Finding, Findings
+from mctskernel.profiling.emulator.lanes import Batch, Geometry
+from mctskernel.profiling.emulator.launch import Argument, prepare, program_of
+from mctskernel.profiling.emulator.machine import LimitExceededError, Limits, Machine, batches
+from mctskernel.profiling.emulator.memory import GlobalMemory
+from mctskernel.profiling.emulator.ptx import Module, UnsupportedPtxError
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What a run found. `lane_instructions` counts PTX instructions by thread; `seconds` includes code generation."""
+
+    findings: tuple[Finding, ...]
+    lane_instructions: int
+    seconds: float
+    completed: bool
+
+
+def execute(
+    module: Module,
+    entry: str,
+    geometry: Geometry,
+    arguments: Sequence[Argument],
+    memory: GlobalMemory,
+    *,
+    limits: Limits = Limits(),  # noqa: B008: frozen
+) -> Execution:
+    """Run every block of a launch, writing to `memory`.
+
+    Arguments are one a parameter: addresses, numbers, numpy scalars or bytes. What is wrong with the kernel comes
+    back as findings, also what the emulator doesn't know; `ValueError` and `KeyError` are the caller's mistakes.
+    """
+    began = time.perf_counter()
+    function = module.entries[entry]
+    findings = Findings()
+    try:
+        program = program_of(module, entry, sliced=False)
+        launch = prepare(module, function, geometry, arguments, memory)
+    except UnsupportedPtxError as error:
+        finding = Finding("unsupported", f"the emulator doesn't know {error}", error.line)
+        return Execution((finding,), 0, time.perf_counter() - began, completed=False)
+    machine = Machine(program, findings, limits)
+    port = CheckedMemory(launch, memory, findings)
+    completed = True
+    stride = -(-launch.shared_bytes // 128) * 128
+    with np.errstate(all="ignore"):
+        for blocks in batches(range(geometry.blocks), geometry.threads):
+            batch = Batch(geometry, blocks, stride, lambda: machine.steps)
+            port.start(batch)
+            try:
+                machine.run(batch, port)
+            except LimitExceededError:
+                completed = False
+                break
+    return Execution(findings.all(), machine.lane_instructions, time.perf_counter() - began, completed)

@@ -1,0 +1,48 @@
+"""What is wrong with a kernel, in a sentence and with its source line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal[
+    "out_of_bounds",
+    "misaligned",
+    "uninitialised_read",
+    "write_to_readonly",
+    "race",
+    "divergent_barrier",
+    "divergent_warp",
+    "trap",
+    "unsupported",
+    "limit",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One defect; the first occurrence on its source line. `thread` and `block` are (x, y, z) where one is to blame."""
+
+    kind: Kind
+    message: str
+    line: int | None = None
+    address: int | None = None
+    buffer: str | None = None
+    thread: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+
+
+@dataclass
+class Findings:
+    """Collects at most one finding of each kind a source line."""
+
+    found: dict[tuple[str, int | None], Finding] = field(default_factory=dict)
+
+    def add(self, finding: Finding) -> None:
+        self.found.setdefault((finding.kind, finding.line), finding)
+
+    def known(self, kind: Kind, line: int | None) -> bool:
+        return (kind, line) in self.found
+
+    def all(self) -> tuple[Finding, ...]:
+        return tuple(self.found.values())

@@ -1,0 +1,214 @@
+"""What PTX floating-point instructions compute, vectorised; semantics: *PTX ISA*, "Floating Point" and "Half Precision".
+
+Approximate instructions are computed to full precision, so they are closer to the true value than the hardware's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mctskernel.profiling.emulator.arithmetic import V, select
+
+F32 = np.float32
+F64 = np.float64
+
+
+def flush(x: V) -> V:
+    """Denormals to zero of the same sign (`.ftz`)."""
+    tiny = np.abs(x) < np.finfo(x.dtype).tiny
+    return select(tiny, np.copysign(x.dtype.type(0), x), x)
+
+
+def saturate(x: V) -> V:
+    """Clamp to [0, 1], NaN to 0 (`.sat`)."""
+    return np.fmin(np.fmax(x, x.dtype.type(0)), x.dtype.type(1))
+
+
+def fma32(a: V, b: V, c: V) -> V:
+    """Fused multiply-add of double precision copies of f32 values: the product is exact."""
+    return (a * b + c).astype(F32)
+
+
+def _two_sum(a: V, b: V) -> tuple[V, V]:
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def _two_product(a: V, b: V) -> tuple[V, V]:
+    split = F64(134217729.0)
+    p = a * b
+    c, d = split * a, split * b
+    ah, bh = c - (c - a), d - (d - b)
+    al, bl = a - ah, b - bh
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+def fma64(a: V, b: V, c: V) -> V:
+    """Fused multiply-add in double precision by error-free transformations (Dekker 1971, Boldo-Melquiond 2011)."""
+    product, error = _two_product(a, b)
+    high, low = _two_sum(c, error)
+    total, rest = _two_sum(product, high)
+    accurate = total + odd_sum(rest, low)
+    plain = a * b + c
+    safe = (
+        np.isfinite(accurate)
+        & (np.abs(product) > F64(1e-290))
+        & (np.abs(a) < F64(1e290))
+        & (np.abs(b) < F64(1e290))
+    )
+    return select(safe, accurate, plain)
+
+
+def odd_sum(a: V, b: V) -> V:
+    """a + b rounded to odd, so that a second rounding is harmless."""
+    s, e = _two_sum(a, b)
+    even = (s.view(np.uint64) & np.uint64(1)) == 0
+    toward = select(
+        (e > 0) == (s > 0), np.uint64(1) + (s.view(np.uint64) ^ s.view(np.uint64)), np.uint64(2**64 - 1)
+    )
+    moved = (s.view(np.uint64) + toward).view(F64)
+    return select((e != 0) & even & np.isfinite(s), moved, s)
+
+
+def round32(x: V, mode: str) -> V:
+    """A double rounded to f32 in a PTX rounding mode: rn, rz, rm (down) or rp (up)."""
+    near = x.astype(F32)
+    if mode == "rn":
+        return near
+    back = near.astype(F64)
+    if mode == "rz":
+        wrong, target = np.abs(back) > np.abs(x), F32(0)
+    elif mode == "rm":
+        wrong, target = back > x, F32(-np.inf)
+    else:
+        wrong, target = back < x, F32(np.inf)
+    return select(wrong, np.nextafter(near, target), near)
+
+
+def half_to_float(x: V) -> V:
+    return x.astype(F32)
+
+
+def float_to_half(x: V, mode: str = "rn") -> V:
+    """f32 or f64 to f16."""
+    near = x.astype(np.float16)
+    if mode == "rn":
+        return near
+    if mode != "rz":
+        raise ValueError(mode)
+    wrong = np.abs(near.astype(F64)) > np.abs(x.astype(F64))
+    return select(wrong, np.nextafter(near, np.float16(0)), near)
+
+
+def bfloat_to_float(x: V) -> V:
+    """bf16 bits (u2) to f32."""
+    return (x.astype(np.uint32) << np.uint32(16)).view(F32)
+
+
+def float_to_bfloat(x: V, mode: str = "rn") -> V:
+    """f32 to bf16 bits (u2); NaN becomes the canonical 0x7fff."""
+    bits = x.view(np.uint32)
+    sixteen = np.uint32(16)
+    if mode == "rz":
+        rounded = bits >> sixteen
+    elif mode == "rn":
+        rounded = (bits + np.uint32(0x7FFF) + ((bits >> sixteen) & np.uint32(1))) >> sixteen
+    else:
+        raise ValueError(mode)
+    return select(np.isnan(x), np.uint32(0x7FFF), rounded).astype(np.uint16)
+
+
+def float_to_tf32(x: V, mode: str = "rna") -> V:
+    """f32 to tf32 in its upper 19 bits."""
+    bits = x.view(np.uint32)
+    if mode == "rna":
+        rounded = bits + np.uint32(0x1000)
+    elif mode == "rn":
+        rounded = bits + np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    else:
+        rounded = bits
+    rounded = select(np.isfinite(x), rounded, bits)
+    return (rounded & np.uint32(0xFFFFE000)).view(F32)
+
+
+def double_to_half_exact(x: V) -> V:
+    return x.astype(np.float16)
+
+
+def double_to_bfloat(x: V) -> V:
+    """f64 to bf16 bits with one rounding: by way of f32 rounded to odd."""
+    return float_to_bfloat(odd32(x))
+
+
+def odd32(x: V) -> V:
+    down = round32(x, "rz")
+    inexact = (down.astype(F64) != x) & np.isfinite(x)
+    return (down.view(np.uint32) | inexact.astype(np.uint32)).view(F32)
+
+
+def minimum_nan(a: V, b: V) -> V:
+    return np.minimum(a, b)
+
+
+def maximum_nan(a: V, b: V) -> V:
+    return np.maximum(a, b)
+
+
+def to_integer(x: V, dtype: str, mode: str) -> V:
+    """Float to integer: out-of-range values saturate, NaN becomes 0 (the most negative value's bits for 64 bits)."""
+    rounding = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[mode]
+    wide = rounding(x.astype(F64) if x.dtype.itemsize < 8 else x)
+    info = np.iinfo(dtype)
+    low, high = F64(info.min), F64(info.max)
+    inside = (wide >= low) & (wide < high) if info.bits == 64 else (wide >= low) & (wide <= high)
+    plain = select(inside, wide, wide.dtype.type(0)).astype(dtype)
+    kind = np.dtype(dtype).type
+    result = select(inside, plain, select(wide < low, kind(info.min), kind(info.max)))
+    not_a_number = kind(0)
+    if info.bits == 64:
+        not_a_number = kind(-(2**63)) if info.min else kind(2**63)
+    return select(np.isnan(wide), not_a_number, result)
+
+
+def clamp_integer(x: V, dtype: str) -> V:
+    """`cvt.sat` between integers."""
+    info = np.iinfo(dtype)
+    have = np.iinfo(x.dtype)
+    kind = x.dtype.type
+    if info.min > have.min:
+        x = np.maximum(x, kind(info.min))
+    if info.max < have.max:
+        x = np.minimum(x, kind(info.max))
+    return x.astype(dtype)
+
+
+def halves(x: V, kind: str) -> tuple[V, V]:
+    """Both halves of an f16x2 or bf16x2 register in f32."""
+    low, high = (x & np.uint32(0xFFFF)).astype(np.uint16), (x >> np.uint32(16)).astype(np.uint16)
+    if kind == "f16":
+        return low.view(np.float16).astype(F32), high.view(np.float16).astype(F32)
+    return bfloat_to_float(low), bfloat_to_float(high)
+
+
+def join(low: V, high: V) -> V:
+    """Two 16-bit values to one 32-bit register."""
+    low, high = (
+        (low.view(np.uint16) if low.dtype.kind == "f" else low),
+        (high.view(np.uint16) if high.dtype.kind == "f" else high),
+    )
+    return low.astype(np.uint32) | (high.astype(np.uint32) << np.uint32(16))
+
+
+def test_property(x: V, name: str) -> V:
+    """`testp`."""
+    tiny = np.finfo(x.dtype).tiny
+    tests = {
+        "finite": lambda: np.isfinite(x),
+        "infinite": lambda: np.isinf(x),
+        "number": lambda: ~np.isnan(x),
+        "notanumber": lambda: np.isnan(x),
+        "normal": lambda: np.isfinite(x) & (np.abs(x) >= tiny),
+        "subnormal": lambda: (np.abs(x) < tiny) & (x != 0),
+    }
+    return tests[name]()

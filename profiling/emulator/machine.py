@@ -1,0 +1,306 @@
+"""Runs block functions over groups of lanes: divergence, reconvergence, barriers and limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from mctskernel.profiling.emulator.arithmetic import V
+from mctskernel.profiling.emulator.codegen import Program
+from mctskernel.profiling.emulator.control_flow import Block
+from mctskernel.profiling.emulator.findings import Finding, Findings
+from mctskernel.profiling.emulator.lanes import Batch, Lanes
+
+_FAIRNESS = 2048  # block executions after which the highest group runs once, so that a spinning thread can be released
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run counts as hung: lane-instructions executed and wall-clock seconds."""
+
+    lane_instructions: int = 20_000_000_000
+    seconds: float = 30.0
+
+
+class LimitExceededError(Exception):
+    """The run was stopped at a limit; the finding says where."""
+
+
+class MemoryPort(Protocol):
+    """What a machine tells the memory that its block functions talk to."""
+
+    def barrier(self, lanes: Lanes | None) -> None:
+        """All threads of the lanes' blocks (of the batch, for None) have met at a barrier."""
+
+    def executed(self, block: Block, lanes: Lanes) -> None:
+        """A basic block is about to run."""
+
+    def finish_batch(self) -> None:
+        """Every thread of the batch has left."""
+
+
+@dataclass
+class Group:
+    """Lanes at one basic block with their register file."""
+
+    lanes: Lanes
+    registers: list[V]
+
+
+@dataclass
+class Waiting:
+    group: Group
+    block: Block
+    number: V
+    count: V | None
+
+
+class Machine:
+    """Executes batches of thread blocks, the lowest basic block first."""
+
+    def __init__(self, program: Program, findings: Findings, limits: Limits) -> None:
+        self.program = program
+        self.findings = findings
+        self.limits = limits
+        self.lane_instructions = 0
+        self.warp_instructions = 0
+        self.steps = 0
+        self._deadline = time.perf_counter() + limits.seconds
+
+    def run(self, batch: Batch, port: MemoryPort) -> None:
+        """Run a batch to its end; raises `LimitExceededError`."""
+        self.port = port
+        self.batch = batch
+        self.ready: dict[int, Group] = {0: Group(batch.full, list(self.program.defaults))}
+        self.waiting: list[Waiting] = []
+        self.alive = np.full(batch.count, batch.geometry.threads)
+        self.alive_total = int(self.alive.sum())
+        while self.ready or self.waiting:
+            if not self.ready and not self._release():
+                break
+            self._step()
+        port.finish_batch()
+
+    def _step(self) -> None:
+        number = self._next()
+        group = self.ready.pop(number)
+        block = self.program.flow.blocks[number]
+        lanes = group.lanes
+        self.steps += 1
+        self.lane_instructions += self.program.lengths[number] * lanes.n
+        if self.lane_instructions > self.limits.lane_instructions or (
+            self.steps % 256 == 0 and time.perf_counter() > self._deadline
+        ):
+            self._exceeded(block, lanes)
+        self.port.executed(block, lanes)
+        outcome = self.program.functions[number](self.port, lanes, group.registers)
+        if block.end == "jump":
+            self._arrive(block.targets[0], group)
+        elif block.end == "branch":
+            self._branch(block, group, outcome)  # type: ignore[arg-type]
+        elif block.end == "barrier":
+            self._barrier(block, group, outcome)  # type: ignore[arg-type]
+        elif block.end == "switch":
+            self._switch(block, group, outcome)  # type: ignore[arg-type]
+        else:
+            self._leave(block, lanes)
+
+    def _next(self) -> int:
+        """Lowest block first; blocks with warp operations wait for lanes of their warps that can still come."""
+        ready = self.ready
+        if len(ready) == 1:
+            return next(iter(ready))
+        if self.steps % _FAIRNESS == _FAIRNESS - 1:
+            return max(ready)
+        for number in sorted(ready):
+            if not self.program.warp_synchronous[number] or ready[number].lanes.whole_warps:
+                return number
+        return min(ready)
+
+    def _exceeded(self, block: Block, lanes: Lanes) -> None:
+        line = next((i.line for i in [*block.instructions, block.final] if i is not None and i.line), None)
+        slot = int(lanes.slots[0])
+        what = "lane-instructions" if self.lane_instructions > self.limits.lane_instructions else "seconds"
+        self.findings.add(
+            Finding(
+                "limit",
+                f"still running after the limit of {getattr(self.limits, what.replace('-', '_')):,} {what}: thread "
+                f"{self.batch.thread_of(slot)} of block {self.batch.block_of(slot)} is near line {line}; "
+                "it spins, or waits for a block that doesn't run at the same time",
+                line,
+                thread=self.batch.thread_of(slot),
+                block=self.batch.block_of(slot),
+            )
+        )
+        raise LimitExceededError
+
+    def _arrive(self, number: int, group: Group) -> None:
+        other = self.ready.get(number)
+        self.ready[number] = group if other is None else self._merge(number, other, group)
+
+    def _merge(self, number: int, a: Group, b: Group) -> Group:
+        slots = np.concatenate([a.lanes.slots, b.lanes.slots])
+        order = np.argsort(slots, kind="stable")
+        slots = slots[order]
+        lanes = self.batch.full if len(slots) == self.batch.full.n else Lanes(self.batch, slots)
+        registers: list[V] = list(self.program.defaults)
+        for slot in self.program.live_slots[number]:
+            x, y = a.registers[slot], b.registers[slot]
+            if x.ndim == 0 and y.ndim == 0 and x.tobytes() == y.tobytes():
+                registers[slot] = x
+            else:
+                both = np.concatenate([np.broadcast_to(x, a.lanes.n), np.broadcast_to(y, b.lanes.n)])
+                registers[slot] = both.take(order)
+        return Group(lanes, registers)
+
+    def _part(self, number: int, group: Group, chosen: np.ndarray) -> Group:
+        registers: list[V] = list(self.program.defaults)
+        for slot in self.program.live_slots[number]:
+            value = group.registers[slot]
+            registers[slot] = value if value.ndim == 0 else value.take(chosen)
+        return Group(group.lanes.subset(chosen), registers)
+
+    def _branch(self, block: Block, group: Group, condition: V) -> None:
+        taken, other = block.targets
+        if condition.ndim == 0:
+            self._arrive(taken if condition else other, group)
+            return
+        count = int(np.count_nonzero(condition))
+        if count == group.lanes.n:
+            self._arrive(taken, group)
+        elif count == 0:
+            self._arrive(other, group)
+        elif taken == other:
+            self._arrive(taken, group)
+        else:
+            for number, chosen in ((taken, np.flatnonzero(condition)), (other, np.flatnonzero(~condition))):
+                self._arrive(number, self._part(number, group, chosen))
+
+    def _switch(self, block: Block, group: Group, selector: V) -> None:
+        last = len(block.targets) - 1
+        if selector.ndim == 0:
+            self._arrive(block.targets[min(int(selector), last)], group)
+            return
+        for value in np.unique(selector):
+            chosen = np.flatnonzero(selector == value)
+            number = block.targets[min(int(value), last)]
+            self._arrive(number, self._part(number, group, chosen))
+
+    def _leave(self, block: Block, lanes: Lanes) -> None:
+        if block.end == "trap":
+            slot = int(lanes.slots[0])
+            line = block.final.line if block.final else None
+            thread, where = self.batch.thread_of(slot), self.batch.block_of(slot)
+            message = f"thread {thread} of block {where} executes trap at line {line}"
+            self.findings.add(Finding("trap", message, line, thread=thread, block=where))
+        self.alive -= np.bincount(lanes.block_index, minlength=self.batch.count)
+        self.alive_total -= lanes.n
+
+    def _barrier(self, block: Block, group: Group, outcome: tuple[str, V, V | None]) -> None:
+        kind, number, count = outcome
+        if kind == "sync" and group.lanes.n == self.alive_total and number.ndim == 0:
+            complete = count is None or (count.ndim == 0 and int(count) >= self.batch.geometry.threads)
+            if complete and not self.waiting:
+                self.port.barrier(None)
+                self._arrive(block.targets[0], group)
+                return
+        self.waiting.append(Waiting(group, block, number, count))
+
+    def _release(self) -> bool:
+        """Let the blocks go whose threads have all arrived; False (and a finding) when nothing can."""
+        arrived = [self._by_barrier(w) for w in self.waiting]
+        numbers = sorted({n for each in arrived for n in each})
+        released = False
+        for number in numbers:
+            total = sum(each[number][0] for each in arrived if number in each)
+            needed = np.minimum(self.alive, self.batch.slots_per_block)
+            for each in arrived:
+                if number in each and each[number][1] is not None:
+                    needed = np.minimum(needed, each[number][1])
+            go = (total >= needed) & (total > 0)
+            if go.any():
+                self._check_convergence(number, go)
+                self._let_go(number, go)
+                released = True
+                break
+        if not released:
+            self._deadlock()
+        return released
+
+    def _by_barrier(self, waiting: Waiting) -> dict[int, tuple[np.ndarray, int | None]]:
+        lanes = waiting.group.lanes
+        numbers = np.broadcast_to(waiting.number, lanes.n)
+        count = None if waiting.count is None else int(np.max(waiting.count))
+        return {
+            int(n): (np.bincount(lanes.block_index[numbers == n], minlength=self.batch.count), count)
+            for n in np.unique(numbers)
+        }
+
+    def _check_convergence(self, number: int, go: np.ndarray) -> None:
+        here = [w for w in self.waiting if (np.broadcast_to(w.number, w.group.lanes.n) == number).any()]
+        for w in here[1:]:
+            if w.block is here[0].block:
+                continue
+            both = go & np.isin(np.arange(self.batch.count), w.group.lanes.block_index)
+            both &= np.isin(np.arange(self.batch.count), here[0].group.lanes.block_index)
+            if both.any():
+                self._divergent(here[0], w, int(np.flatnonzero(both)[0]))
+
+    def _divergent(self, a: Waiting, b: Waiting, block: int) -> None:
+        slots = [int(w.group.lanes.slots[w.group.lanes.block_index == block][0]) for w in (a, b)]
+        lines = [w.block.final.line if w.block.final else None for w in (a, b)]
+        threads = [self.batch.thread_of(s) for s in slots]
+        where = self.batch.block_of(slots[0])
+        message = (
+            f"threads of block {where} meet at different barriers: thread {threads[0]} waits at line {lines[0]}, "
+            f"thread {threads[1]} at line {lines[1]}"
+        )
+        self.findings.add(Finding("divergent_barrier", message, lines[0], thread=threads[0], block=where))
+
+    def _deadlock(self) -> None:
+        w = self.waiting[0]
+        slot = int(w.group.lanes.slots[0])
+        line = w.block.final.line if w.block.final else None
+        thread, where = self.batch.thread_of(slot), self.batch.block_of(slot)
+        message = (
+            f"thread {thread} of block {where} waits at the barrier of line {line} for threads that never come there"
+        )
+        self.findings.add(Finding("divergent_barrier", message, line, thread=thread, block=where))
+
+    def _let_go(self, number: int, go: np.ndarray) -> None:
+        still: list[Waiting] = []
+        leaving: list[tuple[Block, Group]] = []
+        for w in self.waiting:
+            lanes = w.group.lanes
+            out = go[lanes.block_index] & (np.broadcast_to(w.number, lanes.n) == number)
+            if out.all():
+                leaving.append((w.block, w.group))
+                continue
+            if out.any():
+                leaving.append((w.block, self._part(w.block.targets[0], w.group, np.flatnonzero(out))))
+                rest = np.flatnonzero(~out)
+                still.append(
+                    Waiting(
+                        self._part(w.block.targets[0], w.group, rest),
+                        w.block,
+                        w.number if w.number.ndim == 0 else w.number[rest],
+                        w.count if w.count is None or w.count.ndim == 0 else w.count[rest],
+                    )
+                )
+            else:
+                still.append(w)
+        self.waiting = still
+        members = np.concatenate([group.lanes.slots for _, group in leaving])
+        self.port.barrier(Lanes(self.batch, np.sort(members)))
+        for block, group in leaving:
+            self._arrive(block.targets[0], group)
+
+
+def batches(blocks: Sequence[int], threads: int, lanes: int = 8192) -> list[np.ndarray]:
+    """Block numbers in batches of about `lanes` lanes, the size that stays in the processor's cache."""
+    size = max(1, lanes // max(threads, 1))
+    return [np.asarray(blocks[i : i + size]) for i in range(0, len(blocks), size)]

@@ -1,0 +1,274 @@
+"""Memory, atomic, barrier and warp instructions as calls on the machine's memory port and on the warp's lanes."""
+
+from __future__ import annotations
+
+from mctskernel.profiling.emulator.codegen import Emitter, Handler, dtype_of, pair
+from mctskernel.profiling.emulator.control_flow import immediate
+from mctskernel.profiling.emulator.ptx import SIZES, Address, Immediate, Instruction, Operand, Register, Symbol, Vector
+
+_SPACES = ("global", "shared", "local", "const", "param")
+_STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "mmio", "acq_rel"))
+_IGNORED = frozenset(
+    "nc weak gpu sys cta cluster ca cg cs lu cv wb wt L1::evict_last L1::evict_first L1::evict_unchanged "
+    "L1::no_allocate L1::evict_normal L2::cache_hint L2::64B L2::128B L2::256B L2::evict_last L2::evict_first "
+    "L2::evict_normal noftz".split()
+)
+MAX_LANE_BYTES = 16
+
+
+def _parsed(emitter: Emitter, instruction: Instruction) -> tuple[str, int, str, bool]:
+    """State space, vector length, type and strength of a load or store."""
+    space, count, type_, strong = "generic", 1, "", False
+    for part in instruction.parts[1:]:
+        name = part.partition("::")[0]
+        if name in _SPACES and part not in ("shared::cluster",):
+            space = name
+        elif part in ("v2", "v4", "v8"):
+            count = int(part[1:])
+        elif part in SIZES:
+            type_ = part
+        elif part in _STRONG:
+            strong = True
+        elif part not in _IGNORED:
+            raise emitter.unsupported("." + part)
+    if type_ not in SIZES or SIZES[type_] * count > MAX_LANE_BYTES:
+        raise emitter.unsupported()
+    return space, count, type_, strong
+
+
+def _load(emitter: Emitter, instruction: Instruction) -> None:
+    space, count, type_, strong = _parsed(emitter, instruction)
+    target, source = instruction.operands[:2]
+    if space == "param":
+        _load_parameter(emitter, target, source, type_, count)
+        return
+    base, offset = emitter.address(source)
+    element = dtype_of(type_)
+    access = emitter.access("load", space, element, count=count, offset=offset, strong=strong)
+    call = f"m.load({access}, g, {base}, {emitter.guard()})"
+    if emitter.accesses[-1].value_needed:
+        _assign_all(emitter, target, call, element, count)
+    else:
+        emitter.emit(call)
+
+
+def _assign_all(emitter: Emitter, target: Operand | None, call: str, element: str, count: int) -> None:
+    value = emitter.temporary(call)
+    if count == 1:
+        emitter.assign(target, value, element)
+        return
+    if not isinstance(target, Vector) or len(target.elements) != count:
+        raise emitter.unsupported("vector")
+    for i, each in enumerate(target.elements):
+        emitter.assign(each, f"{value}[{i}]", element)
+
+
+def _load_parameter(emitter: Emitter, target: Operand | None, source: Operand | None, type_: str, count: int) -> None:
+    if not isinstance(source, Address) or not isinstance(source.base, Symbol):
+        raise emitter.unsupported("computed parameter address")
+    if source.base.name not in emitter.parameters:
+        raise emitter.unsupported("unknown parameter")
+    start, _ = emitter.parameters[source.base.name]
+    start += source.base.offset + source.offset
+    element = dtype_of(type_)
+    elements = target.elements if isinstance(target, Vector) else (target,)
+    if len(elements) != count:
+        raise emitter.unsupported("vector")
+    for i, each in enumerate(elements):
+        emitter.assign(each, f"m.parameter({start + i * SIZES[type_]}, {element!r})", element)
+
+
+def _store(emitter: Emitter, instruction: Instruction) -> None:
+    space, count, type_, strong = _parsed(emitter, instruction)
+    target, source = instruction.operands[:2]
+    base, offset = emitter.address(target)
+    element = f"u{SIZES[type_]}"
+    access = emitter.access("store", space, element, count=count, offset=offset, strong=strong)
+    values = source.elements if isinstance(source, Vector) else (source,)
+    if len(values) != count:
+        raise emitter.unsupported("vector")
+    text = "None"
+    if emitter.through_memory or emitter.slice is None:
+        text = ", ".join(_stored(emitter, v, type_) for v in values)
+    emitter.emit(f"m.store({access}, g, {base}, {emitter.guard()}, ({text},))")
+
+
+def _stored(emitter: Emitter, value: Operand | None, type_: str) -> str:
+    floating = type_ in ("f32", "f64") and isinstance(value, Immediate)
+    text = emitter.read(value, type_ if floating else f"b{8 * SIZES[type_]}")
+    return f"{text}.view(u{SIZES[type_]})" if floating else text
+
+
+_ATOMICS = frozenset("add min max exch cas and or xor inc dec".split())
+
+
+def _atomic(emitter: Emitter, instruction: Instruction) -> None:
+    reduction = instruction.parts[0] == "red"
+    space, type_, operation, count = "generic", instruction.parts[-1], "", 1
+    for part in instruction.parts[1:-1]:
+        name = part.partition("::")[0]
+        if part in _ATOMICS:
+            operation = part
+        elif name in _SPACES:
+            space = name
+        elif part in ("v2", "v4"):
+            count = int(part[1:])
+        elif part not in _IGNORED and part not in _STRONG:
+            raise emitter.unsupported("." + part)
+    if count != 1 or not operation or type_ not in SIZES or type_ == "b128":
+        raise emitter.unsupported()
+    operands = list(instruction.operands)
+    target = None if reduction else operands.pop(0)
+    base, offset = emitter.address(operands.pop(0))
+    packed = type_ if type_ in ("f16x2", "bf16x2", "bf16", "f16") else None
+    element = "u" + str(SIZES[type_]) if packed or type_[0] == "b" else dtype_of(type_)
+    access = emitter.access("reduction" if reduction else "atomic", space, element, offset=offset, strong=True)
+    values = "None, None"
+    if emitter.through_memory or emitter.slice is None:
+        kind = f"b{8 * SIZES[type_]}" if packed else type_
+        values = ", ".join([emitter.read(o, kind) for o in operands[:2]] + ["None"] * (2 - len(operands[:2])))
+    name = packed + "." + operation if packed else operation
+    call = f"m.atomic({access}, g, {base}, {emitter.guard()}, {name!r}, {values})"
+    if target is not None and emitter.accesses[-1].value_needed:
+        emitter.assign(target, emitter.temporary(call), element)
+    else:
+        emitter.emit(call)
+
+
+def _copy(emitter: Emitter, instruction: Instruction) -> None:
+    """`cp.async` and the instructions that order it."""
+    opcode = instruction.opcode
+    if opcode == "cp.async.commit_group":
+        emitter.emit("m.commit(g)")
+        return
+    if opcode == "cp.async.wait_all":
+        emitter.emit("m.wait(g, 0)")
+        return
+    if opcode == "cp.async.wait_group":
+        keep = immediate(instruction.operands[0])
+        if keep is None:
+            raise emitter.unsupported()
+        emitter.emit(f"m.wait(g, {keep})")
+        return
+    if not opcode.startswith(("cp.async.ca.shared", "cp.async.cg.shared")) or "mbarrier" in opcode:
+        raise emitter.unsupported()
+    target, source, size, *rest = instruction.operands
+    total = immediate(size)
+    if total not in (4, 8, 16):
+        raise emitter.unsupported("size")
+    to, to_offset = emitter.address(target)
+    origin, origin_offset = emitter.address(source)
+    element, count = {4: ("u4", 1), 8: ("u4", 2), 16: ("u4", 4)}[total]
+    read = emitter.access("copy", "global", element, count=count, offset=origin_offset)
+    write = emitter.access("copy", "shared", element, count=count, offset=to_offset)
+    bytes_read = "None"
+    if rest and isinstance(rest[0], Register) and rest[0].type == "pred":
+        raise emitter.unsupported("ignore-src")
+    if rest and not ("cache_hint" in opcode and len(rest) == 1):
+        bytes_read = emitter.read(rest[0], "u32")
+    emitter.emit(f"m.copy({read}, {write}, g, {origin}, {to}, {emitter.guard()}, {bytes_read})")
+
+
+def _fence(emitter: Emitter, instruction: Instruction) -> None:
+    if instruction.parts[0] == "membar" or any(s in instruction.parts for s in ("gpu", "sys", "cta", "cluster")):
+        if "proxy" in instruction.opcode:
+            raise emitter.unsupported()
+        emitter.emit("m.fence(g)")
+    else:
+        raise emitter.unsupported()
+
+
+def barrier(emitter: Emitter, instruction: Instruction) -> str:
+    """`bar` and `barrier`: inside a block for warps, otherwise the text of what the block returns."""
+    parts = [p for p in instruction.parts[1:] if p not in ("cta", "aligned")]
+    operands = list(instruction.operands)
+    if parts and parts[0] == "warp":
+        emitter.emit(f"m.warp_barrier(g, {emitter.read(operands[0], 'b32')})")
+        return ""
+    if not parts or parts[0] not in ("sync", "arrive", "red"):
+        raise emitter.unsupported()
+    if parts[0] == "red":
+        target = operands.pop(0)
+        condition = emitter.read(operands.pop(), "pred")
+        if not isinstance(target, Register) or parts[1] not in ("popc", "and", "or"):
+            raise emitter.unsupported()
+        emitter.assign(target, f"select({condition}, {emitter.read(target, _bits(target))}, {emitter.read(target, _bits(target))})", "b1" if target.type == "pred" else "u4")
+        raise emitter.unsupported()
+    number = emitter.read(operands[0], "u32")
+    count = emitter.read(operands[1], "u32") if len(operands) > 1 else "None"
+    return f"({parts[0]!r}, {number}, {count})"
+
+
+def _bits(register: Register) -> str:
+    return "pred" if register.type == "pred" else "b32"
+
+
+def _shuffle(emitter: Emitter, instruction: Instruction) -> None:
+    if instruction.parts[1] != "sync" or instruction.parts[-1] != "b32":
+        raise emitter.unsupported()
+    mode = instruction.parts[2]
+    if mode not in ("up", "down", "bfly", "idx"):
+        raise emitter.unsupported()
+    value, source, clamp, mask = (emitter.read(o, "b32") for o in instruction.operands[1:5])
+    result = emitter.temporary(f"shuffle(m, g, {mode!r}, {value}, {source}, {clamp}, {mask}, {_line(instruction)})")
+    first, second = pair(instruction.operands[0])
+    emitter.assign(first, f"{result}[0]", "u4")
+    if second is not None:
+        emitter.assign(second, f"{result}[1]", "b1")
+
+
+def _line(instruction: Instruction) -> int:
+    return instruction.line or 0
+
+
+def _vote(emitter: Emitter, instruction: Instruction) -> None:
+    _, sync, mode, *_ = instruction.parts
+    if sync != "sync" or mode not in ("all", "any", "uni", "ballot"):
+        raise emitter.unsupported()
+    condition = emitter.read(instruction.operands[1], "pred")
+    mask = emitter.read(instruction.operands[2], "b32")
+    text = f"vote(g, {mode!r}, {condition}, {mask})"
+    emitter.assign(instruction.operands[0], text, "u4" if mode == "ballot" else "b1")
+
+
+def _activemask(emitter: Emitter, instruction: Instruction) -> None:
+    emitter.assign(instruction.operands[0], "active_mask(g)", "u4")
+
+
+def _match(emitter: Emitter, instruction: Instruction) -> None:
+    _, mode, sync, type_ = instruction.parts
+    if sync != "sync" or mode not in ("any", "all"):
+        raise emitter.unsupported()
+    value, mask = emitter.read(instruction.operands[1], type_), emitter.read(instruction.operands[2], "b32")
+    first, second = pair(instruction.operands[0])
+    result = emitter.temporary(f"match(g, {mode!r}, {value}, {mask})")
+    emitter.assign(first, f"{result}[0]", "u4")
+    if second is not None:
+        emitter.assign(second, f"{result}[1]", "b1")
+
+
+def _redux(emitter: Emitter, instruction: Instruction) -> None:
+    _, sync, operation, type_ = (*instruction.parts, "")[:4]
+    if sync != "sync" or operation not in ("add", "min", "max", "and", "or", "xor") or type_ not in ("u32", "s32", "b32"):
+        raise emitter.unsupported()
+    value, mask = emitter.read(instruction.operands[1], type_), emitter.read(instruction.operands[2], "b32")
+    emitter.assign(instruction.operands[0], f"reduce_warp(g, {operation!r}, {value}, {mask})", dtype_of(type_))
+
+
+MEMORY: dict[str, Handler] = {
+    "ld": _load,
+    "ldu": _load,
+    "st": _store,
+    "atom": _atomic,
+    "red": _atomic,
+    "cp": _copy,
+    "membar": _fence,
+    "fence": _fence,
+    "bar": barrier,  # type: ignore[dict-item]
+    "barrier": barrier,  # type: ignore[dict-item]
+    "shfl": _shuffle,
+    "vote": _vote,
+    "activemask": _activemask,
+    "match": _match,
+    "redux": _redux,
+}
