@@ -1,0 +1,91 @@
+"""What is installed: the rooms under their one name, with everything that they import."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import importlib.metadata
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("tree", "profiling", "edits", "experiments")
+
+SETUP = configparser.ConfigParser()
+SETUP.read(ROOT / "setup.cfg")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_is_reached_through_a_relative_link(room: str) -> None:
+    link = ROOT / "mctskernel" / room
+    assert link.is_symlink()
+    assert str(link.readlink()) == f"../{room}"
+    assert (ROOT / room / "__init__.py").is_file()
+
+
+def test_every_import_is_declared() -> None:
+    declared = {
+        _canonical(match[0])
+        for line in "\n".join(
+            [
+                SETUP["options"]["install_requires"],
+                *(text for extra, text in SETUP["options.extras_require"].items() if extra != "test"),
+            ]
+        ).splitlines()
+        if (match := re.match(r"[\w.-]+", line.strip()))
+    }
+    distributions = importlib.metadata.packages_distributions()
+    missing = {
+        f"{file.relative_to(ROOT)}: {name}"
+        for folder in ("mctskernel", *ROOMS)
+        for file in (ROOT / folder).rglob("*.py")
+        for name in _third_party_imports(file)
+        if not declared & {_canonical(each) for each in distributions.get(name, [])}
+    }
+    assert not missing
+
+
+def _third_party_imports(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        for name in names:
+            top = name.split(".")[0]
+            if top not in sys.stdlib_module_names and top != "mctskernel":
+                yield top
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_only_the_package_itself_is_installed() -> None:
+    assert SETUP["options.packages.find"]["include"].split() == ["mctskernel", "mctskernel.*"]
+
+
+def test_the_files_beside_the_code_are_package_data() -> None:
+    patterns = {
+        package: [pattern.strip() for pattern in value.split(",")]
+        for package, value in SETUP["options.package_data"].items()
+    }
+    packaged = {
+        file
+        for package, globs in patterns.items()
+        for pattern in globs
+        for file in (ROOT / package.replace(".", "/")).glob(pattern)
+    }
+    data = {
+        file
+        for folder in ("mctskernel", *(f"mctskernel/{room}" for room in ROOMS))
+        for file in (ROOT / folder).rglob("*")
+        if file.is_file() and file.suffix not in {".py", ".pyc"}
+    }
+    assert data
+    assert data <= packaged
