@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from tree_sitter import Node
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import Polynomial
-from mctskernel.edits.syntax import Function, Source, identifiers, strip_parentheses, text_of
+from mctskernel.edits.syntax import Function, Source, identifiers, strip_parentheses, text_of, walk
 
 AXES = ("x", "y", "z")
 
@@ -94,7 +95,7 @@ def plan_expression(bound: Node, function: Function, launch: Launch, source: Sou
             replacements[name] = str(arguments[name])
         elif name not in source.macro_names:
             return None
-    if any(child.type in {"call_expression", "subscript_expression"} for child in _descendants(bound)):
+    if any(child.type in {"call_expression", "subscript_expression"} for child in walk(bound)):
         return None
     if text_of(bound).strip() in replacements:
         return replacements[text_of(bound).strip()]
@@ -103,7 +104,6 @@ def plan_expression(bound: Node, function: Function, launch: Launch, source: Sou
 
 def replace_names(text: str, replacements: Mapping[str, str]) -> str:
     """Replace whole identifiers all at once; what isn't a plain name or element is wrapped in parentheses."""
-    import re
 
     def replacement(match: re.Match[str]) -> str:
         new = replacements[match[0]]
@@ -113,6 +113,21 @@ def replace_names(text: str, replacements: Mapping[str, str]) -> str:
         return text
     names = "|".join(map(re.escape, replacements))
     return re.sub(rf"(?<![\w.])(?:{names})\b", replacement, text)
+
+
+def inlined(node: Node, known: Mapping[str, Node], keep: frozenset[str], depth: int = 0) -> str | None:
+    """A node's text in terms of the names to keep; None when a name is neither kept nor defined."""
+    replacements = {}
+    for name in identifiers(node):
+        if name in keep or "." in name:
+            continue
+        if name not in known or depth > 20:
+            return None
+        text = inlined(known[name], known, keep, depth + 1)
+        if text is None:
+            return None
+        replacements[name] = text
+    return replace_names(text_of(node), replacements)
 
 
 def code(node: Node) -> list[Node]:
@@ -152,9 +167,3 @@ def _operands(node: Node) -> tuple[Node, str, Node]:
     if left is None or right is None or operator is None:
         return node, "", node
     return left, text_of(operator), right
-
-
-def _descendants(node: Node) -> list[Node]:
-    from mctskernel.edits.syntax import walk
-
-    return list(walk(node))

@@ -136,17 +136,16 @@ def _heading(source: Source, function: Function, rewrite: Rewrite) -> Replacemen
     before = anchor.prev_sibling
     lead = leading_comment(source.text)
     while (
-        rewrite.about is not None
-        and before is not None
+        before is not None
         and before.type == "comment"
         and before.end_point[0] + 1 == start.start_point[0]
         and (lead is None or before.start_byte > lead[1])
     ):
         start, before = before, before.prev_sibling
     text = "".join(f"{function_text.strip()}\n\n" for function_text in rewrite.functions)
-    if rewrite.about is not None:
-        text += f"// {rewrite.about}\n"
-    return Replacement(start.start_byte, anchor.start_byte, text)
+    if rewrite.about is None:
+        return Replacement(start.start_byte, start.start_byte, text)
+    return Replacement(start.start_byte, anchor.start_byte, f"{text}// {rewrite.about}\n")
 
 
 def _defines(source: Source, defines: Mapping[str, int | str]) -> Replacement:

@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from mctskernel.edits.rule import Rule
-from mctskernel.edits.rules import tuning
+from mctskernel.edits.rules import (
+    coalescing,
+    matmul,
+    row_parallel,
+    tuning,
+    vectorize,
+    warp_reduction,
+)
 
-ALL: tuple[Rule, ...] = (*tuning.RULES,)
+ALL: tuple[Rule, ...] = (
+    *tuning.RULES,
+    *coalescing.RULES,
+    *row_parallel.RULES,
+    *warp_reduction.RULES,
+    *vectorize.RULES,
+    *matmul.RULES,
+)

@@ -14,6 +14,7 @@ from mctskernel.edits.indexing import (
     code,
     global_index_axis,
     guarded,
+    inlined,
     plan_expression,
     replace_names,
 )
@@ -185,21 +186,6 @@ def accumulated_product(body: Node, total: str, known: Mapping[str, Node]) -> tu
         return None
     a, b = value.child_by_field_name("left"), value.child_by_field_name("right")
     return None if a is None or b is None else (_definition(a, known), _definition(b, known))
-
-
-def inlined(node: Node, known: Mapping[str, Node], keep: frozenset[str], depth: int = 0) -> str | None:
-    """A node's text in terms of the names to keep; None when a name is neither kept nor defined."""
-    replacements = {}
-    for name in identifiers(node):
-        if name in keep or "." in name:
-            continue
-        if name not in known or depth > 20:
-            return None
-        text = inlined(known[name], known, keep, depth + 1)
-        if text is None:
-            return None
-        replacements[name] = text
-    return replace_names(text_of(node), replacements)
 
 
 def _loop_and_sum(body: Guarded, function: Function) -> tuple[Declaration, Loop, tuple[Node, ...]] | None:

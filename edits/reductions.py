@@ -1,0 +1,190 @@
+"""Reductions: loop-carried sums and extrema recognised, and the device functions that do them in parallel."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from mctskernel.edits.indexing import code
+from mctskernel.edits.syntax import (
+    assigned_names,
+    calls,
+    identifiers,
+    strip_parentheses,
+    text_of,
+    walk,
+)
+
+COMBINED = {"sum": "{0} + {1}", "max": "fmaxf({0}, {1})", "min": "fminf({0}, {1})"}
+NEUTRAL = {"sum": "0.0f", "max": "__int_as_float(0xff800000)", "min": "__int_as_float(0x7f800000)"}
+"""What changes no result; NVRTC has no INFINITY without a header."""
+WORDS = {"sum": "sum", "max": "maximum", "min": "minimum"}
+EXTREMA = {"max": ("fmaxf", "fmax", "max"), "min": ("fminf", "fmin", "min")}
+_OPERATIONS = {function: operation for operation, functions in EXTREMA.items() for function in functions}
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """`variable` gathers the `operation` (sum, max, min) of a value over a loop's iterations."""
+
+    variable: str
+    operation: str
+
+
+def reductions_of(body: Node) -> tuple[Reduction, ...] | None:
+    """What a loop body carries from one iteration to the next; None if that isn't only reductions."""
+    local = {
+        text_of(name)
+        for declaration in walk(body, "declaration")
+        for declarator in declaration.children_by_field_name("declarator")
+        for name in [next(walk(declarator, "identifier"), declarator)]
+    }
+    found = []
+    for variable in assigned_names(body):
+        if variable in local:
+            continue
+        reduction = _reduction(body, variable)
+        if reduction is None:
+            return None
+        found.append(reduction)
+    return tuple(found)
+
+
+def reduced_value(statement: Node, variable: str) -> Node | None:
+    """What one iteration adds to a reduction written as a function of two values, such as `fmaxf(variable, value)`."""
+    found = calls(statement, *_OPERATIONS)
+    arguments = found[0].child_by_field_name("arguments") if found else None
+    operands = (
+        [n for n in arguments.named_children if text_of(n) != variable] if arguments is not None else []
+    )
+    return operands[0] if len(operands) == 1 else None
+
+
+def is_zero(node: Node | None) -> bool:
+    """Whether an initialiser is a literal zero."""
+    return node is not None and re.fullmatch(r"0+(\.0*)?f?|\.0+f?", text_of(node)) is not None
+
+
+def block_reduction(name: str, operation: str, threads: str) -> str:
+    """A device function that reduces over a block of `threads` threads by a tree in shared memory."""
+    combined = COMBINED[operation].format("partial[threadIdx.x]", "partial[threadIdx.x + stride]")
+    return f"""
+// The {WORDS[operation]} over the threads of a block, returned to all of them.
+__device__ float {name}(float value) {{
+    static_assert(({threads} & ({threads} - 1)) == 0, "{threads} must be a power of two");
+    __shared__ float partial[{threads}];
+    partial[threadIdx.x] = value;
+    __syncthreads();
+    for (int stride = {threads} / 2; stride > 0; stride /= 2) {{
+        if (threadIdx.x < stride) {{
+            partial[threadIdx.x] = {combined};
+        }}
+        __syncthreads();
+    }}
+    const float result = partial[0];
+    __syncthreads();
+    return result;
+}}
+"""
+
+
+def warp_reduction(name: str, operation: str) -> str:
+    """A device function that reduces over the 32 lanes of a warp with shuffles."""
+    combined = COMBINED[operation].format("value", "__shfl_xor_sync(0xffffffff, value, offset)")
+    return f"""
+// The {WORDS[operation]} over the lanes of a warp, returned to all of them.
+__device__ float {name}(float value) {{
+    #pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) {{
+        value = {combined};
+    }}
+    return value;
+}}
+"""
+
+
+def _reduction(body: Node, variable: str) -> Reduction | None:
+    uses = [n for n in walk(body, "identifier") if text_of(n) == variable]
+    for statement in code(body):
+        operation = _operation(statement, variable)
+        if operation is not None:
+            inside = [n for n in walk(statement, "identifier") if text_of(n) == variable]
+            return Reduction(variable, operation) if len(inside) == len(uses) else None
+    return None
+
+
+def _operation(statement: Node, variable: str) -> str | None:
+    if statement.type == "if_statement":
+        return _conditional_extremum(statement, variable)
+    if statement.type != "expression_statement" or not statement.named_children:
+        return None
+    assignment = statement.named_children[0]
+    if assignment.type != "assignment_expression":
+        return None
+    target, value = assignment.child_by_field_name("left"), assignment.child_by_field_name("right")
+    operator = assignment.child_by_field_name("operator")
+    if target is None or value is None or operator is None or text_of(target) != variable:
+        return None
+    if text_of(operator) == "+=":
+        return None if variable in identifiers(value) else "sum"
+    if text_of(operator) != "=":
+        return None
+    return _folded(strip_parentheses(value), variable)
+
+
+def _folded(value: Node, variable: str) -> str | None:
+    """The operation of `variable + e`, `fmaxf(variable, e)` or `e > variable ? e : variable`."""
+    if value.type == "binary_expression" and text_of(value.child_by_field_name("operator") or value) == "+":
+        left, right = value.child_by_field_name("left"), value.child_by_field_name("right")
+        return "sum" if _one_is(left, right, variable) else None
+    if value.type == "call_expression":
+        arguments = value.child_by_field_name("arguments")
+        operands = arguments.named_children if arguments is not None else []
+        name = text_of(value.child_by_field_name("function") or value)
+        if name in _OPERATIONS and len(operands) == 2 and _one_is(operands[0], operands[1], variable):
+            return _OPERATIONS[name]
+    if value.type == "conditional_expression":
+        condition = value.child_by_field_name("condition")
+        yes, no = value.child_by_field_name("consequence"), value.child_by_field_name("alternative")
+        if condition is not None and yes is not None and no is not None and text_of(no) == variable:
+            return _comparison(strip_parentheses(condition), text_of(yes), variable)
+    return None
+
+
+def _conditional_extremum(statement: Node, variable: str) -> str | None:
+    """The operation of `if (e > variable) variable = e;`."""
+    clause, then = statement.child_by_field_name("condition"), statement.child_by_field_name("consequence")
+    if clause is None or then is None or statement.child_by_field_name("alternative") is not None:
+        return None
+    assignments = list(walk(then, "assignment_expression"))
+    if len(code(then)) != 1 or len(assignments) != 1:
+        return None
+    left, right = assignments[0].child_by_field_name("left"), assignments[0].child_by_field_name("right")
+    condition = clause.child_by_field_name("value")
+    if left is None or right is None or condition is None or text_of(left) != variable:
+        return None
+    return _comparison(condition, text_of(right), variable)
+
+
+def _comparison(condition: Node, chosen: str, variable: str) -> str | None:
+    left, right = condition.child_by_field_name("left"), condition.child_by_field_name("right")
+    operator = condition.child_by_field_name("operator")
+    if left is None or right is None or operator is None:
+        return None
+    operands, sign = (text_of(left), text_of(right)), text_of(operator)
+    if operands == (variable, chosen):
+        operands, sign = (chosen, variable), {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(sign, "")
+    if operands != (chosen, variable) or calls(condition):
+        return None
+    return {">": "max", ">=": "max", "<": "min", "<=": "min"}.get(sign)
+
+
+def _one_is(left: Node | None, right: Node | None, variable: str) -> bool:
+    if left is None or right is None:
+        return False
+    names = (text_of(left), text_of(right))
+    if names[0] == variable:
+        return variable not in identifiers(right)
+    return names[1] == variable and variable not in identifiers(left)

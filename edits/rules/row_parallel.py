@@ -1,0 +1,319 @@
+"""From one thread per row to one block, or one warp, per row: strided loops and parallel reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.evaluation import Bottleneck
+from mctskernel.core.launch_plan import Launch
+from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.indexing import Guarded, code, global_index_axis, guarded, plan_expression
+from mctskernel.edits.reductions import (
+    Reduction,
+    block_reduction,
+    is_zero,
+    reduced_value,
+    reductions_of,
+    warp_reduction,
+)
+from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
+from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.syntax import (
+    Function,
+    Loop,
+    Replacement,
+    accesses,
+    as_loop,
+    assigned_names,
+    calls,
+    fresh_name,
+    indentation,
+    insert_after,
+    swap,
+    text_of,
+    walk,
+    within,
+)
+
+
+@dataclass(frozen=True)
+class RowLoop:
+    """A loop over one row whose iterations can be shared out, and the values that it reduces.
+
+    `from_zero` says that it starts at 1 only because what it reduces starts as element 0.
+    """
+
+    loop: Loop
+    reductions: tuple[Reduction, ...]
+    from_zero: bool = False
+
+
+@dataclass(frozen=True)
+class RowKernel:
+    """A kernel in which one thread handles one row. `stores` are statements that write one value a row."""
+
+    row: str
+    row_value: Node
+    extent: str
+    loops: tuple[RowLoop, ...]
+    stores: tuple[Node, ...]
+
+
+def _propose(context: Context) -> Iterable[Edit]:
+    for launch, function in only_launches(context):
+        found = row_kernel(context, launch, function)
+        if found is None:
+            continue
+        yield edit(
+            Category.PARALLELISM,
+            f"give each row of {function.name} a block",
+            _block_per_row(context, launch, function, found),
+            rationale=(
+                "One thread walks a whole row while its neighbours walk others, so every access is scattered "
+                "and few threads run; a block per row reads along the row and reduces in shared memory."
+            ),
+            expected_effect="Coalesced accesses, and as many more threads as a block has.",
+        )
+        yield edit(
+            Category.PARALLELISM,
+            f"give each row of {function.name} a warp",
+            _warp_per_row(context, launch, function, found),
+            rationale="A warp per row reads along the row and reduces with shuffles, without any barrier.",
+            expected_effect="Coalesced accesses and 32 times as many threads.",
+            prior=0.7,
+        )
+
+
+def row_kernel(context: Context, launch: Launch, function: Function) -> RowKernel | None:
+    """The kernel as loops over the row of each thread, if it is nothing else."""
+    body = guarded(function)
+    if body is None or len(body.bounds) != 1 or _is_cooperative(function):
+        return None
+    ((row, bound),) = body.bounds.items()
+    known = definitions(function)
+    extent = plan_expression(bound, function, launch, context.source)
+    if row not in known or extent is None:
+        return None
+    axis = global_index_axis(polynomial(known[row], known), launch, context.kernel.macros)
+    if axis != "x" or len(launch.grid) != 1 or len(launch.block) != 1:
+        return None
+    if (
+        sum(text_of(n).replace(" ", "") == "threadIdx.x" for n in walk(function.body, "field_expression"))
+        != 1
+    ):
+        return None
+    if len(set(map(str, launch.args))) != len(launch.args):
+        return None
+    parts = _parts(body, function, row)
+    if parts is None:
+        return None
+    loops, stores = parts
+    stable = {name: value for name, value in known.items() if name != row}
+    if not loops or not _independent(loops, stores, function, stable):
+        return None
+    if not _sums_start_at_zero(loops, function, body):
+        return None
+    return RowKernel(row, known[row], extent, loops, stores)
+
+
+def _parts(
+    body: Guarded, function: Function, row: str
+) -> tuple[tuple[RowLoop, ...], tuple[Node, ...]] | None:
+    loops: list[RowLoop] = []
+    stores: list[Node] = []
+    for node in body.statements:
+        if node.type in {"declaration", "preproc_call"}:
+            if any(True for _ in walk(node, "array_declarator")):
+                return None
+        elif node.type == "for_statement":
+            found = _row_loop(node, function)
+            if found is None:
+                return None
+            loops.append(found)
+        elif node.type == "expression_statement":
+            if any(access.writes for access in accesses(node)):
+                if assigned_names(node):
+                    return None
+                stores.append(node)
+        else:
+            return None
+    return tuple(loops), tuple(stores)
+
+
+def _row_loop(node: Node, function: Function) -> RowLoop | None:
+    loop = as_loop(node)
+    if loop is None or loop.comparison != "<" or loop.step != "1":
+        return None
+    if any(True for _ in walk(loop.body, "break_statement", "return_statement", "goto_statement")):
+        return None
+    found = reductions_of(loop.body)
+    if found is None:
+        return None
+    types = {d.name: d.type for d in function.declarations}
+    if any(types.get(r.variable) != "float" for r in found):
+        return None
+    return RowLoop(loop, found, text_of(loop.start) == "1" and _starts_with_element_0(loop, found, function))
+
+
+def _starts_with_element_0(loop: Loop, found: tuple[Reduction, ...], function: Function) -> bool:
+    """Whether a loop from 1 takes an extremum that was declared as element 0, which it may as well take again."""
+    values = {d.name: d.value for d in function.declarations}
+    (read, *more) = accesses(loop.body) or (None,)
+    if len(found) != 1 or read is None or more or found[0].operation == "sum":
+        return False
+    value = values[found[0].variable]
+    (first, *others) = accesses(value) if value is not None else (None,)
+    if value is None or first is None or others or first.node != value or first.array != read.array:
+        return False
+    statement = code(loop.body)
+    folded = reduced_value(statement[0], found[0].variable) if len(statement) == 1 else None
+    if folded is None or folded != read.node:
+        return False
+    known = definitions(function)
+    along = polynomial(read.indices[0], known)
+    step = along.coefficient(loop.variable)
+    return step is not None and along.without(loop.variable) == polynomial(first.indices[0], known)
+
+
+def _independent(
+    loops: tuple[RowLoop, ...], stores: tuple[Node, ...], function: Function, known: Mapping[str, Node]
+) -> bool:
+    """Whether an element that a loop writes is touched by one iteration of each loop only, the same in all."""
+    touched: dict[str, set[tuple[str, str, str]]] = {}
+    written: set[str] = set()
+    for row_loop in loops:
+        loop = row_loop.loop
+        for access in accesses(loop.body):
+            parameter = function.parameter(access.array)
+            if parameter is None or not parameter.pointer or len(access.indices) != 1:
+                return False
+            index = polynomial(access.indices[0], known)
+            step = index.coefficient(loop.variable)
+            if access.writes:
+                written.add(access.array)
+                if step is None or not step.terms:
+                    return False
+            key = ("opaque", str(index)) if step is None else (str(step), str(index.without(loop.variable)))
+            touched.setdefault(access.array, set()).add((text_of(loop.start), *key))
+    stored = {access.array for node in stores for access in accesses(node) if access.writes}
+    spans = [row_loop.loop.node for row_loop in loops]
+    outside = {a.array for a in function.accesses if not any(within(a.node, span) for span in spans)}
+    return (
+        all(len(touched[array]) == 1 for array in written)
+        and not written & outside
+        and not stored & touched.keys()
+    )
+
+
+def _sums_start_at_zero(loops: tuple[RowLoop, ...], function: Function, body: Guarded) -> bool:
+    """Whether each sum is declared as zero and touched by nothing else before its one loop."""
+    declared = {d.name: d.value for d in function.declarations}
+    reduced = [r.variable for row_loop in loops for r in row_loop.reductions]
+    for row_loop in loops:
+        for reduction in row_loop.reductions:
+            if reduction.operation != "sum":
+                continue
+            before = [n for n in body.statements if n.end_byte <= row_loop.loop.node.start_byte]
+            changed = any(reduction.variable in assigned_names(node) for node in before)
+            if changed or reduced.count(reduction.variable) > 1 or not is_zero(declared[reduction.variable]):
+                return False
+    return True
+
+
+def _is_cooperative(function: Function) -> bool:
+    if any(d.shared for d in function.declarations):
+        return True
+    return any("sync" in text_of(c) or text_of(c).startswith("atomic") for c in calls(function.body))
+
+
+def _block_per_row(context: Context, launch: Launch, function: Function, found: RowKernel) -> str:
+    (planned,) = launch.block
+    width = context.kernel.macros.get(str(planned), 0)
+    defines: dict[str, int | str] = {}
+    if width >= 32 and width & (width - 1) == 0:
+        block = str(planned)
+    else:
+        block = fresh_name(context.source, "BLOCK")
+        defines[block] = 256
+    operations = _operations(found)
+    names = {op: fresh_name(context.source, f"block_{op}") for op in operations}
+    return apply(
+        context,
+        Rewrite(
+            function,
+            plan=with_launch(context.plan, launch, (found.extent,), (block,)),
+            about="One block per row.",
+            defines=defines,
+            functions=[block_reduction(names[op], op, block) for op in operations],
+            more=_shared_out(context, found, "blockIdx.x", block, names),
+        ),
+    )
+
+
+def _warp_per_row(context: Context, launch: Launch, function: Function, found: RowKernel) -> str:
+    warps = fresh_name(context.source, "WARPS")
+    operations = _operations(found)
+    names = {op: fresh_name(context.source, f"warp_{op}") for op in operations}
+    row = f"blockIdx.x * {warps} + threadIdx.y"
+    return apply(
+        context,
+        Rewrite(
+            function,
+            plan=with_launch(context.plan, launch, (f"ceil_div({found.extent}, {warps})",), (32, warps)),
+            about=f"One warp per row, {warps} rows per block.",
+            defines={warps: 4},
+            functions=[warp_reduction(names[op], op) for op in operations],
+            more=_shared_out(context, found, row, "32", names),
+        ),
+    )
+
+
+def _operations(found: RowKernel) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(r.operation for row_loop in found.loops for r in row_loop.reductions))
+
+
+def _shared_out(
+    context: Context, found: RowKernel, row: str, width: str, names: Mapping[str, str]
+) -> list[Replacement]:
+    """The changes that give thread x of a row every `width`-th iteration and combine what was reduced."""
+    changes = [swap(found.row_value, row)]
+    for row_loop in found.loops:
+        loop = row_loop.loop
+        start = "0" if row_loop.from_zero else text_of(loop.start)
+        changes.append(swap(loop.start, "threadIdx.x" if start == "0" else f"{start} + threadIdx.x"))
+        update = loop.node.child_by_field_name("update")
+        if update is not None:
+            changes.append(swap(update, f"{loop.variable} += {width}"))
+        margin = indentation(context.source, loop.node)
+        changes += [
+            insert_after(loop.node, f"\n{margin}{r.variable} = {names[r.operation]}({r.variable});")
+            for r in row_loop.reductions
+        ]
+    for node in found.stores:
+        margin = indentation(context.source, node)
+        text = f"if (threadIdx.x == 0) {{\n{margin}    {text_of(node)}\n{margin}}}"
+        changes.append(swap(node, text))
+    return changes
+
+
+RULES = (
+    Rule(
+        "parallel-rows",
+        Category.PARALLELISM,
+        frozenset(
+            {
+                Bottleneck.UNCOALESCED_ACCESS,
+                Bottleneck.TOO_FEW_BLOCKS,
+                Bottleneck.GLOBAL_LATENCY,
+                Bottleneck.LOW_OCCUPANCY,
+                Bottleneck.DRAM_BANDWIDTH,
+            }
+        ),
+        _propose,
+        prior=2.0,
+    ),
+)
