@@ -5,15 +5,25 @@ from __future__ import annotations
 from mctskernel.edits.rule import Rule
 from mctskernel.edits.rules import (
     coalescing,
+    coarsening,
+    hints,
+    launch,
     matmul,
+    padding,
     row_parallel,
     tuning,
+    unrolling,
     vectorize,
     warp_reduction,
 )
 
 ALL: tuple[Rule, ...] = (
     *tuning.RULES,
+    *launch.RULES,
+    *hints.RULES,
+    *unrolling.RULES,
+    *coarsening.RULES,
+    *padding.RULES,
     *coalescing.RULES,
     *row_parallel.RULES,
     *warp_reduction.RULES,

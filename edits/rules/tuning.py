@@ -1,8 +1,8 @@
 """Other values for the macros that choose block sizes, tile sizes, items per thread and unroll factors.
 
 A macro may be a fact of the problem (a stencil's radius) as well as a choice. It counts as a choice only
-where the code shows that any value will do: the launch plan makes blocks of it, divides the grid by it or makes
-the grid of it, or it is an unroll factor, or a loop steps by it over data that a block loads together.
+where the code shows that any value will do: the launch plan makes blocks of it, divides the grid by it or
+makes the grid of it, or it is an unroll factor, or a loop steps by it over data that a block loads together.
 """
 
 from __future__ import annotations
