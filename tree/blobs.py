@@ -10,10 +10,11 @@ import msgspec
 from mctskernel.core.edit import Block, Edit, Patch, WholeSource
 from mctskernel.core.kernel import Kernel
 from mctskernel.tree.events import EditRecord, KernelRecord
+from mctskernel.tree.storable import storable, storable_text
 
 
 class BlobStore(Protocol):
-    """Where texts are kept. A text must be safe before `put` returns, because an event may name it next."""
+    """Where texts are kept. A text must be on disk before `put` returns: an event may name it next."""
 
     def put(self, text: str) -> str:
         """Keeps a text and returns its name, `digest(text)`."""
@@ -43,7 +44,12 @@ class MemoryBlobs:
 
 def digest(text: str) -> str:
     """The name of a text: 64 hexadecimal digits."""
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def put_text(blobs: BlobStore, text: str) -> str:
+    """Keeps a text of any origin and returns its name."""
+    return blobs.put(storable_text(text))
 
 
 def put_kernel(blobs: BlobStore, kernel: Kernel) -> KernelRecord:
@@ -99,7 +105,7 @@ def _encode_change(change: Patch | WholeSource) -> str:
             text: _PatchText | _WholeSourceText = _PatchText(change.blocks)
         case WholeSource():
             text = _WholeSourceText(change.source)
-    return msgspec.json.encode(text).decode()
+    return msgspec.json.encode(storable(msgspec.to_builtins(text))).decode()
 
 
 def _decode_change(text: str) -> Patch | WholeSource:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import sys
-
 import msgspec
 
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Language
 from mctskernel.tree.policy import Policy
+from mctskernel.tree.storable import storable
 
 
 class KernelRecord(msgspec.Struct, frozen=True):
@@ -112,14 +110,13 @@ _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 def encode(event: Event) -> bytes:
     """One line of JSON, without its end, that `decode` reads.
 
-    Compilers, candidates and models write what JSON can't hold: unpaired surrogates become question marks,
-    infinities and NaN the largest double of their sign.
+    What JSON can't hold is replaced (`mctskernel.tree.storable`).
     """
     try:
         line = _ENCODER.encode(event)
         decode(line)
     except (UnicodeEncodeError, msgspec.ValidationError):
-        line = _ENCODER.encode(_storable(msgspec.to_builtins(event)))
+        line = _ENCODER.encode(storable(msgspec.to_builtins(event)))
         decode(line)
     return line
 
@@ -127,16 +124,3 @@ def encode(event: Event) -> bytes:
 def decode(line: bytes) -> Event:
     """The event of one line; raises `msgspec.DecodeError` (or its `ValidationError`) for anything else."""
     return _DECODER.decode(line)
-
-
-def _storable(value: object) -> object:
-    match value:
-        case dict():
-            return {_storable(key): _storable(item) for key, item in value.items()}
-        case list() | tuple():
-            return [_storable(item) for item in value]
-        case str():
-            return value.encode(errors="replace").decode()
-        case float() if not math.isfinite(value):
-            return math.copysign(sys.float_info.max, value)
-    return value

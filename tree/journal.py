@@ -6,6 +6,7 @@ process died: it is dropped with a warning. Whatever else can't be read is an er
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
@@ -72,10 +73,10 @@ class Journal:
             raise JournalError(f"{path} can't be opened: {error.strerror}.") from error
         try:
             self._lock()
-            self._end = _whole_lines(path)
-            self._truncate()
+            self._end = len(_whole_lines(path))
+            os.ftruncate(self._file, self._end)
             if self._end == 0:
-                self._write(msgspec.json.encode(_Header(SCHEMA, SCHEMA_VERSION)) + b"\n")
+                self._write(_HEADER_LINE)
         except BaseException:
             os.close(self._file)
             raise
@@ -105,19 +106,16 @@ class Journal:
         try:
             written = 0
             while written < len(line):
-                written += os.write(self._file, line[written:])
+                written += os.pwrite(self._file, line[written:], self._end + written)
             if self._durable:
                 os.fsync(self._file)
         except OSError as error:
-            self._truncate()
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._end)
             raise JournalError(
                 f"{self.path} can't be written: {error.strerror}. Everything before is kept."
             ) from error
         self._end += len(line)
-
-    def _truncate(self) -> None:
-        os.ftruncate(self._file, self._end)
-        os.lseek(self._file, self._end, os.SEEK_SET)
 
     def _lock(self) -> None:
         if sys.platform == "win32":
@@ -153,22 +151,27 @@ _HEADER_LINE = msgspec.json.encode(_Header(SCHEMA, SCHEMA_VERSION)) + b"\n"
 
 
 def _numbered_events(path: Path) -> Iterator[tuple[int, Event]]:
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise JournalError(f"{path} can't be read: {error.strerror}.") from error
-    torn = lines.pop()
-    if torn:
-        warnings.warn(f"{path}: the last line is incomplete and was dropped.", JournalWarning, stacklevel=3)
-    if lines:
-        _check_header(path, lines[0])
-    elif not _HEADER_LINE.startswith(torn):
-        raise JournalError(f"{path} isn't a journal of mctskernel.")
-    for number, line in enumerate(lines[1:], start=2):
+    for number, line in enumerate(_whole_lines(path).split(b"\n")[1:-1], start=2):
         try:
             yield number, decode(line)
         except msgspec.DecodeError as error:
             raise JournalError(f"{path}, line {number}: this is no event: {error}.") from error
+
+
+def _whole_lines(path: Path) -> bytes:
+    """What precedes the end of the last whole line, the header checked; nothing if not even that is whole."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise JournalError(f"{path} can't be read: {error.strerror}.") from error
+    end = content.rfind(b"\n") + 1
+    if end:
+        _check_header(path, content[: content.index(b"\n")])
+    elif not _HEADER_LINE.startswith(content):
+        raise JournalError(f"{path} isn't a journal of mctskernel.")
+    if content[end:]:
+        warnings.warn(f"{path}: the last line is incomplete and was dropped.", JournalWarning, stacklevel=4)
+    return content[:end]
 
 
 def _check_header(path: Path, line: bytes) -> None:
@@ -188,14 +191,3 @@ def _check_header(path: Path, line: bytes) -> None:
             f"{path}, line 1: schema version {header.version} is unknown; "
             f"this program reads version {SCHEMA_VERSION}."
         )
-
-
-def _whole_lines(path: Path) -> int:
-    """Length in bytes of the part that ends with a whole line."""
-    content = path.read_bytes()
-    end = content.rfind(b"\n") + 1
-    if end:
-        _check_header(path, content[: content.index(b"\n")])
-    elif not _HEADER_LINE.startswith(content):
-        raise JournalError(f"{path} isn't a journal of mctskernel.")
-    return end

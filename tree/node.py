@@ -16,8 +16,8 @@ class Node:
 
     `path` holds the nodes through which selection came, the parent last; `edit` is an index into the parent's
     `edits`. `evaluation` and `score` are None while the evaluation is in flight. `fates` says what became of
-    each of `edits`, `untried` are those that wait, by descending prior; `edges` are numbers of outgoing edges in
-    the tree's list. `ready` says whether an edit can be tried, or more asked for, at once.
+    each of `edits`, `untried` are those that wait, by descending prior; `edges` are numbers of outgoing edges
+    in the tree's list. `ready` says whether an edit can be tried, or more asked for, at once.
     """
 
     id: int

@@ -14,7 +14,7 @@ from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task
-from mctskernel.tree.blobs import BlobStore, get_edit, get_kernel, put_edit, put_kernel
+from mctskernel.tree.blobs import BlobStore, get_edit, get_kernel, put_edit, put_kernel, put_text
 from mctskernel.tree.choices import check_names
 from mctskernel.tree.events import (
     Asked,
@@ -154,7 +154,7 @@ class TreeSearch:
 
     def evaluated(self, node: int, evaluation: Evaluation, score: Score) -> None:
         """Tells a node's evaluation. The reward must be finite."""
-        log = self._blobs.put(evaluation.log) if evaluation.log else ""
+        log = put_text(self._blobs, evaluation.log) if evaluation.log else ""
         self._record(
             Evaluated(
                 node=node,
