@@ -1,0 +1,54 @@
+"""A search on the landscape in a process of its own, for tests that kill it: `killable_search.py RUN BUDGET`.
+
+Prints `finished NODE REWARD` after each evaluation that the loop has reported.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from mctskernel.blobs import BlobStore
+from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.kernel import Kernel
+from mctskernel.run import Budget
+from mctskernel.search import Search, Snapshot
+from mctskernel.tree.journal import Journal, read_tree
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.search import TreeSearch
+from tests import landscape
+
+
+def main(run: Path, evaluations: int) -> None:
+    """Begin or go on."""
+    with Journal(run / "journal.jsonl") as journal:
+        search = TreeSearch(read_tree(journal.path), journal, BlobStore(run / "blobs"))
+
+        def report(snapshot: Snapshot) -> None:
+            # One evaluation in flight at a time: the newest node is the one that finished.
+            node = search.tree.nodes[snapshot.evaluations - 1]
+            assert node.score is not None
+            print("finished", node.id, node.score.reward, flush=True)
+
+        def judge(kernel: Kernel) -> Evaluation:
+            time.sleep(0.002)
+            return landscape.judge(kernel)
+
+        unfinished = (
+            search.resume() if search.tree.nodes else (search.start(landscape.kernel(1, 1), Policy(), 0),)
+        )
+        Search(
+            tree_search=search,
+            task=landscape.task(),
+            proposer=landscape.Neighbours(),
+            executor=landscape.InProcess(judged_by=judge),
+            budget=Budget(evaluations=evaluations),
+            follow=report,
+        ).run(unfinished)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

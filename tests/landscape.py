@@ -1,0 +1,98 @@
+"""A search that needs no compiler: kernels are two macros, their time is a bowl over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import ProposalRequest, Proposals
+from mctskernel.core.task import Task, Tensor, Tolerance
+
+BEST = (7, 2)
+
+
+def kernel(x: int, y: int) -> Kernel:
+    return Kernel(f"#define X {x}\n#define Y {y}\n__global__ void k() {{}}\n")
+
+
+def task(folder: Path = Path("bowl"), start: tuple[int, int] = (1, 1)) -> Task:
+    tensor = Tensor("x", "float32", (1,))
+    return Task(
+        name="bowl",
+        summary="",
+        folder=folder,
+        inputs=(tensor,),
+        outputs=(replace(tensor, name="y"),),
+        scalars={},
+        search_shapes=({},),
+        verify_shapes=({},),
+        held_out_shapes=(),
+        tolerance=Tolerance(),
+        starting_kernel=kernel(*start),
+    )
+
+
+def seconds(candidate: Kernel) -> float:
+    x, y = candidate.macros["X"], candidate.macros["Y"]
+    return 1e-3 * (1 + (x - BEST[0]) ** 2 + (y - BEST[1]) ** 2)
+
+
+def judge(candidate: Kernel) -> Evaluation:
+    """Odd products above 20 don't build: a landscape has holes."""
+    x, y = candidate.macros["X"], candidate.macros["Y"]
+    if x * y > 20 and x * y % 2:
+        return Evaluation(Outcome.BUILD_ERROR, Source.MODELLED, message="odd", log="line 1: odd")
+    time = seconds(candidate)
+    return Evaluation(Outcome.OK, Source.MODELLED, timings=(Timing("", time, time, time),))
+
+
+class Neighbours:
+    """Proposes one step in each direction, and one edit that doesn't apply."""
+
+    name = "neighbours"
+
+    def propose(self, request: ProposalRequest) -> Proposals:
+        x, y = request.kernel.macros["X"], request.kernel.macros["Y"]
+        moves = ((x + 1, y), (x - 1, y), (x, y + 1), (x, y - 1), (x, y))
+        return Proposals(
+            tuple(
+                Edit(Category.TUNING, f"X={a} Y={b}", WholeSource(kernel(a, b).source), proposer=self.name)
+                for a, b in moves
+            )
+        )
+
+
+class InProcess:
+    """An executor that judges in this process and finishes the newest evaluation first."""
+
+    def __init__(self, capacity: int = 1, judged_by: Callable[[Kernel], Evaluation] = judge) -> None:
+        self.capacity = capacity
+        self.judged: list[Kernel] = []
+        self.refuses: set[str] = set()
+        self._judge = judged_by
+        self._waiting: list[tuple[int, Kernel]] = []
+
+    def submit(self, ticket: int, kernel: Kernel) -> None:
+        assert len(self._waiting) < self.capacity
+        self._waiting.append((ticket, kernel))
+
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
+        if not self._waiting:
+            return []
+        ticket, candidate = self._waiting.pop()
+        self.judged.append(candidate)
+        return [(ticket, self._judge(candidate))]
+
+    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
+        passed = kernel.identity not in self.refuses
+        return (Check("held out", 1, passed, 0.0, "" if passed else "wrong on a held-out shape"),)
+
+    def fingerprint(self) -> dict[str, str]:
+        return {"device": "bowl"}
+
+    def close(self) -> None:
+        self._waiting.clear()

@@ -1,0 +1,183 @@
+"""The loop through its public interface, on a landscape that needs no compiler."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from mctskernel.answer import choose
+from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import Proposals
+from mctskernel.run import Budget
+from mctskernel.search import Ending, Search, Snapshot, spent_seconds
+from mctskernel.tree.blobs import MemoryBlobs
+from mctskernel.tree.events import Refused, Resumed, Started
+from mctskernel.tree.export import to_json
+from mctskernel.tree.journal import MemoryJournal
+from mctskernel.tree.node import Tree
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.search import TreeSearch
+from tests import landscape
+
+
+def searching(
+    executor: landscape.InProcess | None = None, budget: Budget | None = None, **options: object
+) -> tuple[Search, list[Snapshot]]:
+    snapshots: list[Snapshot] = []
+    search = Search(
+        tree_search=TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0),
+        task=landscape.task(),
+        proposer=landscape.Neighbours(),
+        executor=executor or landscape.InProcess(),
+        budget=budget or Budget(evaluations=60),
+        follow=snapshots.append,
+        **options,  # type: ignore[arg-type]
+    )
+    return search, snapshots
+
+
+def run(search: Search) -> Ending:
+    root = search.tree_search.start(search.task.starting_kernel, Policy(), 0)
+    return search.run((root,))
+
+
+def test_finds_the_bottom_of_the_bowl_within_the_budget() -> None:
+    executor = landscape.InProcess()
+    search, snapshots = searching(executor)
+    assert run(search) is Ending.BUDGET
+    assert len(executor.judged) == len(snapshots) == search.tree_search.tree.evaluations == 60
+    best = choose(search.tree_search, executor)
+    assert best.node is not None
+    assert search.tree_search.kernel(best.node).identity == landscape.kernel(*landscape.BEST).identity
+    assert best.speedup == pytest.approx(1 + 36 + 1)
+
+
+def test_no_kernel_is_judged_twice() -> None:
+    executor = landscape.InProcess()
+    search, _ = searching(executor)
+    run(search)
+    identities = [kernel.identity for kernel in executor.judged]
+    assert len(set(identities)) == len(identities)
+
+
+@pytest.mark.parametrize("capacity", [1, 4, 8])
+def test_the_budget_holds_with_evaluations_in_flight(capacity: int) -> None:
+    executor = landscape.InProcess(capacity)
+    search, _ = searching(executor, Budget(evaluations=25))
+    assert run(search) is Ending.BUDGET
+    assert len(executor.judged) == 25
+    assert not search.tree_search.tree.pending
+
+
+def test_the_same_seed_gives_the_same_tree() -> None:
+    texts = []
+    for _ in range(2):
+        search, _ = searching()
+        run(search)
+        texts.append(to_json(search.tree_search.tree))
+    assert texts[0] == texts[1]
+
+
+def test_an_edit_that_does_not_apply_costs_no_evaluation() -> None:
+    search, _ = searching()
+    run(search)
+    fates = [fate for node in search.tree_search.tree.nodes for fate in node.fates]
+    assert any("changes nothing" in fate.reason for fate in fates)
+
+
+def test_failures_are_nodes_with_an_outcome_and_their_log_is_kept() -> None:
+    search, snapshots = searching(budget=Budget(evaluations=200))
+    run(search)
+    failed = [n for n in search.tree_search.tree.nodes if n.outcome is Outcome.BUILD_ERROR]
+    assert failed
+    assert all(node.log for node in failed)
+    assert snapshots[-1].outcomes["build error"] == len(failed)
+
+
+def test_a_starting_kernel_without_a_time_ends_the_search() -> None:
+    def broken(_: Kernel) -> Evaluation:
+        return Evaluation(Outcome.WRONG_RESULT, Source.MODELLED, message="off by one")
+
+    executor = landscape.InProcess(judged_by=broken)
+    search, _ = searching(executor)
+    assert run(search) is Ending.NO_BASELINE
+    assert len(executor.judged) == 1
+
+
+def test_a_stop_request_ends_the_search_and_loses_nothing() -> None:
+    executor = landscape.InProcess(4)
+    search, snapshots = searching(executor, stop_requested=lambda: len(executor.judged) >= 10)
+    assert run(search) is Ending.INTERRUPTED
+    assert len(snapshots) == len(executor.judged) == search.tree_search.tree.evaluations
+
+
+def test_the_seconds_budget_counts_what_earlier_processes_spent() -> None:
+    executor = landscape.InProcess()
+    search, _ = searching(executor, Budget(seconds=5.0), spent_seconds=5.0)
+    assert run(search) is Ending.BUDGET
+    assert len(executor.judged) == 1, "the root, without which there is nothing to say"
+
+
+def test_a_small_space_is_exhausted() -> None:
+    class Nothing(landscape.Neighbours):
+        def propose(self, request: object) -> object:  # type: ignore[override]
+            return Proposals(())
+
+    search, _ = searching()
+    search.proposer = Nothing()  # type: ignore[assignment]
+    assert run(search) is Ending.EXHAUSTED
+
+
+def test_the_last_gate_passes_the_answer_on() -> None:
+    executor = landscape.InProcess()
+    search, _ = searching(executor)
+    run(search)
+    executor.refuses = {landscape.kernel(*landscape.BEST).identity}
+    best = choose(search.tree_search, executor)
+    assert best.node not in (None, 0)
+    assert best.speedup == pytest.approx(38 / 2)
+    assert [reason for _, reason in best.refused] == ["held out: wrong on a held-out shape"]
+
+
+def test_the_baseline_is_the_answer_when_everything_else_is_refused() -> None:
+    executor = landscape.InProcess()
+    search, _ = searching(executor)
+    run(search)
+    executor.refuses = {k.identity for k in executor.judged} - {search.task.starting_kernel.identity}
+    best = choose(search.tree_search, executor)
+    assert best.node == 0
+    assert best.speedup == pytest.approx(1.0)
+    executor.refuses.add(search.task.starting_kernel.identity)
+    assert choose(search.tree_search, executor).node is None
+
+
+def test_a_slow_quarantined_kernel_is_never_the_best_so_far() -> None:
+    def believed(kernel: Kernel) -> Evaluation:
+        time = 1e-9 if kernel.macros["X"] == 2 else 1.0
+        reason = "faster than the floor" if kernel.macros["X"] == 2 else ""
+        return Evaluation(
+            Outcome.OK, Source.MODELLED, timings=(Timing("", time, time, time),), quarantine=reason
+        )
+
+    executor = landscape.InProcess(judged_by=believed)
+    search, snapshots = searching(executor, Budget(evaluations=20))
+    run(search)
+    assert snapshots[-1].best_speedup == pytest.approx(1.0)
+    assert choose(search.tree_search, executor).node == 0
+
+
+def test_improvements_are_named_in_order() -> None:
+    search, snapshots = searching()
+    run(search)
+    improved = [snapshot for snapshot in snapshots if snapshot.improved_by]
+    assert [s.best_speedup for s in improved] == sorted({s.best_speedup for s in improved})
+    assert improved[-1].improved_by == "X=7 Y=2"
+
+
+def test_spent_seconds_leaves_pauses_out() -> None:
+    started, later = Started(policy=Policy(), seed=0, at=100.0), Refused(node=0, edit=0, reason="", at=107.0)
+    assert spent_seconds([started]) == 0.0
+    assert spent_seconds([started, later, Resumed(at=200.0)]) == 7.0
+    assert spent_seconds([started, later, Resumed(at=200.0), replace(later, at=201.5)]) == 8.5
+    assert spent_seconds([]) == 0.0
