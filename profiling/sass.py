@@ -120,6 +120,19 @@ class Function:
             inside.update(dict.fromkeys(loop.blocks, index))
         return inside
 
+    @cached_property
+    def blocks_by_loop(self) -> Mapping[int | None, tuple[tuple[int, int | None], ...]]:
+        """For each loop, and None for what is in no loop, what it holds directly, in order of address.
+
+        Each entry is a block and None, or the header of a nested loop and that loop's index.
+        """
+        inside: dict[int | None, list[tuple[int, int | None]]] = {}
+        for block, around in self.innermost.items():
+            inside.setdefault(around, []).append((block, None))
+        for index, nested in enumerate(self.loops):
+            inside.setdefault(nested.parent, []).append((nested.header, index))
+        return {loop: tuple(sorted(found, key=lambda entry: entry[0])) for loop, found in inside.items()}
+
     def mix(self) -> Counter[Pipe]:
         """How many reachable instructions go to each pipe, each counted once."""
         return Counter(i.pipe for block in self.graph.nodes for i in self.code(block) if i.mnemonic != "NOP")

@@ -1,0 +1,335 @@
+"""What holds a kernel back, in sentences that carry their numbers: what people and language models read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
+from mctskernel.profiling import counters as names
+from mctskernel.profiling.architecture import WARP_LANES, Architecture
+from mctskernel.profiling.model import Price, Term
+from mctskernel.profiling.work import AccessPattern, KernelWork
+
+MOST_CAUSES = 6
+SMALLEST_SHARE = 0.03
+
+
+def diagnose(work: KernelWork, price: Price, gpu: Architecture) -> Diagnosis:
+    """The causes of one launch's modelled time, the strongest first."""
+    shares = price.shares()
+    causes = [
+        *_memory_causes(work, price, shares, gpu),
+        *_shared_causes(work, shares),
+        *_latency_causes(work, price, shares, gpu),
+        *_compute_causes(work, price, shares, gpu),
+        *_grid_causes(work, price, shares, gpu),
+    ]
+    return _ordered(causes)
+
+
+def combined_diagnosis(launches: list[tuple[Diagnosis, float]]) -> Diagnosis:
+    """A plan's diagnosis from those of its launches and their seconds."""
+    total = sum(seconds for _, seconds in launches)
+    return _ordered(
+        [
+            Cause(cause.bottleneck, cause.share * seconds / total, cause.sentence)
+            for diagnosis, seconds in launches
+            for cause in diagnosis.causes
+        ]
+    )
+
+
+def _ordered(causes: list[Cause]) -> Diagnosis:
+    strong = [cause for cause in causes if cause.share >= SMALLEST_SHARE]
+    kept = strong or sorted(causes, key=lambda cause: -cause.share)[:1]
+    return Diagnosis(tuple(sorted(kept, key=lambda cause: -cause.share)[:MOST_CAUSES]))
+
+
+def _memory_causes(
+    work: KernelWork, price: Price, shares: Mapping[Term, float], gpu: Architecture
+) -> Iterator[Cause]:
+    traffic = shares.get(Term.GLOBAL_WAVEFRONTS, 0.0) + shares.get(Term.L2, 0.0)
+    spilled = _fraction(work.spill_wavefronts, work.spill_wavefronts + work.global_wavefronts)
+    if work.spill_wavefronts:
+        yield Cause(
+            Bottleneck.SPILLS,
+            traffic * spilled,
+            f"Register spills: {work.spill_bytes} bytes per thread don't fit into {work.registers} registers "
+            "and "
+            f"pass through L1, {spilled:.0%} of its global and local traffic.",
+        )
+    global_accesses = [access for access in work.accesses if access.space == "global"]
+    excess = sum(max(0.0, access.sectors - access.ideal_sectors) for access in global_accesses)
+    wasted = _fraction(excess, sum(access.sectors for access in global_accesses)) * (1.0 - spilled)
+    worst = max(global_accesses, key=lambda access: access.sectors - access.ideal_sectors, default=None)
+    dram = work.dram_read_bytes + work.dram_write_bytes
+    dram_wasted = 1.0 - min(1.0, _fraction(work.unique_bytes, dram)) if dram else 0.0
+    if worst is not None and wasted > 0.1:
+        yield Cause(Bottleneck.UNCOALESCED_ACCESS, traffic * wasted, _uncoalesced(worst))
+    useful = 1.0 - wasted - spilled
+    l2_bytes = (work.l2_read_sectors + work.l2_write_sectors) * gpu.memory.sector_bytes
+    yield Cause(
+        Bottleneck.L1_THROUGHPUT,
+        shares.get(Term.GLOBAL_WAVEFRONTS, 0.0) * useful,
+        f"L1 throughput: {_count(work.load_requests + work.store_requests)} global accesses take "
+        f"{_count(work.global_wavefronts)} cycles of L1; wider loads (float4) or reuse in registers and "
+        "shared "
+        "memory make them fewer.",
+    )
+    yield Cause(
+        Bottleneck.L2_BANDWIDTH,
+        shares.get(Term.L2, 0.0) * useful,
+        f"L2 bandwidth: {_bytes(l2_bytes)} cross between L1 and L2, "
+        f"{l2_bytes / max(work.unique_bytes, 1.0):.1f} "
+        "times the data that the kernel touches; tiles in shared memory or registers would reuse it.",
+    )
+    rate = dram / price.seconds
+    yield Cause(
+        Bottleneck.DRAM_BANDWIDTH,
+        shares.get(Term.DRAM, 0.0),
+        f"DRAM bandwidth: {_bytes(dram)} move at {rate / 1e12:.2f} TB/s, "
+        f"{rate / gpu.memory.dram_bytes_per_second:.0%} of what a copy reaches"
+        + (
+            f"; {dram_wasted:.0%} of it is data fetched or written more than once."
+            if dram_wasted > 0.1
+            else "; every byte moves about once, so only touching less data helps."
+        ),
+    )
+
+
+def _uncoalesced(access: AccessPattern) -> str:
+    actual = access.sectors / access.requests
+    ideal = max(access.ideal_sectors / access.requests, 1e-9)
+    return (
+        f"Uncoalesced access: each warp {access.kind} of {access.name}{_at(access)} touches {actual:.3g} "
+        "sectors "
+        f"where {ideal:.3g} would do, so {actual / ideal:.2g} times the needed traffic crosses L1 and L2."
+    )
+
+
+def _at(access: AccessPattern) -> str:
+    return f" (line {access.line})" if access.line else ""
+
+
+def _shared_causes(work: KernelWork, shares: Mapping[Term, float]) -> Iterator[Cause]:
+    share = shares.get(Term.SHARED_WAVEFRONTS, 0.0)
+    conflicts = _fraction(work.conflict_wavefronts, work.shared_wavefronts)
+    shared = [access for access in work.accesses if access.space == "shared"]
+    worst = max(shared, key=lambda access: access.wavefronts - access.ideal_wavefronts, default=None)
+    if worst is not None and conflicts > 0.05:
+        actual, ideal = worst.wavefronts / worst.requests, worst.ideal_wavefronts / worst.requests
+        yield Cause(
+            Bottleneck.BANK_CONFLICTS,
+            share * conflicts,
+            f"Shared-memory bank conflicts: each warp {worst.kind}{_at(worst)} takes {actual:.3g} cycles "
+            "where "
+            f"{ideal:.3g} would do; {conflicts:.0%} of all shared-memory cycles are conflicts (pad the rows, "
+            "or "
+            "change which thread reads what).",
+        )
+    yield Cause(
+        Bottleneck.SHARED_THROUGHPUT,
+        share * (1.0 - conflicts),
+        f"Shared-memory throughput: {_count(work.shared_wavefronts)} cycles of shared memory for "
+        f"{_count(work.total_instructions)} instructions; register blocking or wider accesses need fewer.",
+    )
+
+
+def _latency_causes(
+    work: KernelWork, price: Price, shares: Mapping[Term, float], gpu: Architecture
+) -> Iterator[Cause]:
+    share = shares.get(Term.LATENCY, 0.0)
+    chain = work.chain
+    waiting = _fraction(chain.global_memory, chain.cycles)
+    barriers = _fraction(chain.barriers, chain.cycles)
+    resident = min(work.occupancy.warps, -(-work.blocks // gpu.chip.sms) * work.warps)
+    most = gpu.limits.max_threads // WARP_LANES
+    yield Cause(
+        Bottleneck.GLOBAL_LATENCY,
+        share * waiting,
+        f"Global-memory latency: a warp waits {chain.global_memory:,.0f} of its {chain.cycles:,.0f} cycles "
+        "for "
+        f"loads, and {resident} warps per SM (of {most}) can't hide it; more independent loads in flight per "
+        "thread (unrolling, vector loads, prefetching) or more warps would.",
+    )
+    yield Cause(
+        Bottleneck.BARRIERS,
+        share * barriers,
+        f"Barriers: each warp meets {work.barriers:,.0f} barriers and waits about {chain.barriers:,.0f} of "
+        "its "
+        f"{chain.cycles:,.0f} cycles there; fewer barriers, or warp shuffles instead, would help.",
+    )
+    rest = share * max(0.0, 1.0 - waiting - barriers)
+    occupancy = work.occupancy
+    if occupancy.fraction < 0.5:
+        yield Cause(
+            Bottleneck.LOW_OCCUPANCY,
+            rest,
+            f"Low occupancy: {occupancy.warps} of {most} warps fit on an SM, limited by "
+            f"{occupancy.limited_by} "
+            f"({work.registers} registers a thread, {work.shared_bytes} bytes of shared memory a block of "
+            f"{work.threads} threads), too few to hide the latency of dependent instructions.",
+        )
+    else:
+        yield Cause(
+            Bottleneck.INSTRUCTION_ISSUE,
+            rest,
+            f"Dependent instructions: one warp takes {chain.cycles:,.0f} cycles mostly waiting for its own "
+            "arithmetic and shared memory; independent work per thread (unrolling, several accumulators) "
+            "shortens it.",
+        )
+    del price
+
+
+def _compute_causes(
+    work: KernelWork, price: Price, shares: Mapping[Term, float], gpu: Architecture
+) -> Iterator[Cause]:
+    issue = shares.get(Term.ISSUE, 0.0)
+    idle = 1.0 - work.active_lanes
+    if idle > 0.25:
+        yield Cause(
+            Bottleneck.DIVERGENCE,
+            issue * idle,
+            f"Divergence: on average {work.active_lanes * WARP_LANES:.0f} of a warp's {WARP_LANES} lanes are "
+            "at "
+            "work; branches that differ between neighbouring threads waste the rest.",
+        )
+    total = max(work.total_instructions, 1.0)
+    yield Cause(
+        Bottleneck.INSTRUCTION_ISSUE,
+        issue * (1.0 - idle if idle > 0.25 else 1.0),
+        f"Instruction issue: {_count(total)} warp instructions keep the schedulers busy for "
+        f"{price.terms.get(Term.ISSUE, 0.0) / price.seconds:.0%} of the time; fewer instructions per result "
+        "(wider accesses, unrolling, less index arithmetic) help.",
+    )
+    pipes = (
+        (Term.FMA, Bottleneck.FP32_PIPE, "FP32 pipe", "multiply-adds (and 32-bit integer multiplications)"),
+        (Term.ALU, Bottleneck.INTEGER_PIPE, "Integer pipe", "integer, logic and compare instructions"),
+        (
+            Term.SPECIAL,
+            Bottleneck.SPECIAL_FUNCTIONS,
+            "Special functions",
+            "exp, sqrt, divisions, conversions",
+        ),
+        (Term.TENSOR, Bottleneck.TENSOR_PIPE, "Tensor pipe", "tensor-core instructions"),
+        (Term.FP64, Bottleneck.FP32_PIPE, "FP64 pipe", "double-precision instructions"),
+    )
+    for term, bottleneck, title, what in pipes:
+        busy = price.terms.get(term, 0.0) / price.seconds
+        yield Cause(
+            bottleneck,
+            shares.get(term, 0.0),
+            f"{title}: busy {busy:.0%} of the time with {what}.",
+        )
+    del gpu
+
+
+def _grid_causes(
+    work: KernelWork, price: Price, shares: Mapping[Term, float], gpu: Architecture
+) -> Iterator[Cause]:
+    sms = gpu.chip.sms
+    tail = shares.get(Term.TAIL, 0.0)
+    if work.blocks < sms:
+        yield Cause(
+            Bottleneck.TOO_FEW_BLOCKS,
+            tail,
+            f"Too few blocks: {work.blocks} blocks leave {sms - work.blocks} of {sms} SMs idle.",
+        )
+    else:
+        yield Cause(
+            Bottleneck.TAIL,
+            tail,
+            f"Tail: {work.blocks} blocks don't divide by {sms} SMs, so the last ones run while most SMs are "
+            "idle.",
+        )
+    yield Cause(
+        Bottleneck.ATOMICS,
+        shares.get(Term.ATOMICS, 0.0),
+        f"Atomics: {_count(work.same_address_lanes)} of {_count(work.atomic_lanes)} atomic operations take "
+        "turns "
+        "on one address; combine values in the warp and block first.",
+    )
+    overhead = shares.get(Term.LAUNCH, 0.0) + shares.get(Term.BLOCK_LAUNCH, 0.0)
+    yield Cause(
+        Bottleneck.LAUNCH_OVERHEAD,
+        overhead,
+        f"Launch overhead: starting the kernel and its {work.blocks:,} blocks takes "
+        f"{(gpu.overheads.launch + price.terms.get(Term.BLOCK_LAUNCH, 0.0)) * 1e6:.1f} us; fewer launches, "
+        "or "
+        "fewer and larger blocks, help.",
+    )
+
+
+def diagnose_counters(counters: Mapping[str, float], gpu: Architecture) -> Diagnosis:
+    """What counters alone can say, for kernels that were measured: shares are rough.
+
+    Throughputs near their peak bind; where none is near, latency does, and the stalls say which.
+    """
+    return _ordered(list(_counter_causes(counters, gpu)))
+
+
+def _counter_causes(counters: Mapping[str, float], gpu: Architecture) -> Iterator[Cause]:
+    dram = counters.get(names.DRAM_THROUGHPUT, 0.0) / 100.0
+    issue = counters.get(names.ISSUE_ACTIVE, 0.0) / 100.0
+    tensor = counters.get(names.TENSOR_ACTIVE, 0.0) / 100.0
+    busiest = max(dram, issue, tensor)
+    sectors = counters.get(names.SECTORS_PER_LOAD, 0.0)
+    yield Cause(
+        Bottleneck.DRAM_BANDWIDTH,
+        dram,
+        f"DRAM bandwidth: DRAM is busy {dram:.0%} of the time.",
+    )
+    yield Cause(
+        Bottleneck.INSTRUCTION_ISSUE,
+        issue,
+        f"Instruction issue: the schedulers issue in {issue:.0%} of their cycles.",
+    )
+    yield Cause(Bottleneck.TENSOR_PIPE, tensor, f"Tensor pipe: busy {tensor:.0%} of the time.")
+    if sectors > 8.0:
+        yield Cause(
+            Bottleneck.UNCOALESCED_ACCESS,
+            1.0 - 4.0 / sectors,
+            f"Uncoalesced access: a warp load touches {sectors:.3g} sectors on average; 4 are enough for "
+            "4-byte "
+            "elements at consecutive addresses.",
+        )
+    wavefronts = counters.get(names.SHARED_WAVEFRONTS, 0.0)
+    conflicts = counters.get(names.BANK_CONFLICTS, 0.0)
+    if wavefronts and conflicts > 0.05 * wavefronts:
+        cycles = wavefronts / (gpu.chip.sms * gpu.chip.clock_hz * max(counters.get(names.TIME, 0.0), 1e-9))
+        yield Cause(
+            Bottleneck.BANK_CONFLICTS,
+            min(1.0, cycles) * min(1.0, conflicts / wavefronts),
+            f"Shared-memory bank conflicts: {_count(conflicts)} of {_count(wavefronts)} shared-memory "
+            "cycles.",
+        )
+    stalls = (
+        (names.STALL_LONG_SCOREBOARD, Bottleneck.GLOBAL_LATENCY, "Global-memory latency", "for a load"),
+        (names.STALL_BARRIER, Bottleneck.BARRIERS, "Barriers", "at a barrier"),
+    )
+    waiting = sum(counters.get(counter, 0.0) for counter, *_ in stalls)
+    for counter, bottleneck, title, where in stalls:
+        warps = counters.get(counter, 0.0)
+        yield Cause(
+            bottleneck,
+            (1.0 - busiest) * _fraction(warps, max(waiting, 1.0)),
+            f"{title}: for every instruction issued, {warps:.1f} warps wait {where}.",
+        )
+
+
+def _fraction(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _count(value: float) -> str:
+    for unit, size in (("billion", 1e9), ("million", 1e6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:,.0f}"
+
+
+def _bytes(value: float) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} bytes"

@@ -1,0 +1,131 @@
+"""Nsight Compute's names for what the model knows: a reader sees the same ones with and without a GPU.
+
+Units are Nsight Compute's base units: seconds, bytes, counts, fractions of peak in percent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mctskernel.profiling.architecture import WARP_LANES, Architecture
+from mctskernel.profiling.model import Price, Term, sm_cycles_per_second
+from mctskernel.profiling.sass import Pipe
+from mctskernel.profiling.work import KernelWork
+
+TIME = "gpu__time_duration.sum"
+INSTRUCTIONS = "smsp__inst_executed.sum"
+DRAM_BYTES = "dram__bytes.sum"
+DRAM_READ = "dram__bytes_read.sum"
+DRAM_WRITE = "dram__bytes_write.sum"
+DRAM_THROUGHPUT = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+SM_THROUGHPUT = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+SECTORS_PER_LOAD = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"
+SECTORS_PER_STORE = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio"
+LOAD_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
+LOAD_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+STORE_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"
+STORE_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"
+WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts.sum"
+SHARED_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+BANK_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu.sum"
+L2_SECTORS = "lts__t_sectors_srcunit_tex.sum"
+L2_READS = "lts__t_sectors_srcunit_tex_op_read.sum"
+L2_WRITES = "lts__t_sectors_srcunit_tex_op_write.sum"
+WARPS_ACTIVE = "sm__warps_active.avg.pct_of_peak_sustained_active"
+ISSUE_ACTIVE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+TENSOR_ACTIVE = "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"
+FMA_INSTRUCTIONS = "smsp__inst_executed_pipe_fma.sum"
+ALU_INSTRUCTIONS = "smsp__inst_executed_pipe_alu.sum"
+ACTIVE_LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
+STALL_LONG_SCOREBOARD = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
+STALL_BARRIER = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
+REGISTERS = "launch__registers_per_thread"
+SHARED_BYTES = "launch__shared_mem_per_block"
+WAVES = "launch__waves_per_multiprocessor"
+OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
+
+_TOTALS = frozenset(
+    {TIME, INSTRUCTIONS, DRAM_BYTES, DRAM_READ, DRAM_WRITE, LOAD_REQUESTS, LOAD_SECTORS, STORE_REQUESTS}
+    | {STORE_SECTORS, WAVEFRONTS, SHARED_WAVEFRONTS, BANK_CONFLICTS, L2_SECTORS, L2_READS, L2_WRITES}
+    | {FMA_INSTRUCTIONS, ALU_INSTRUCTIONS}
+)
+
+
+def modelled_counters(work: KernelWork, price: Price, gpu: Architecture) -> dict[str, float]:
+    """Counters of one launch."""
+    dram = work.dram_read_bytes + work.dram_write_bytes
+    l2 = work.l2_read_sectors + work.l2_write_sectors + work.spill_l2_sectors
+    waves = work.blocks / (gpu.chip.sms * max(work.occupancy.blocks, 1))
+    resident = min(float(work.occupancy.warps), work.blocks * work.warps / gpu.chip.sms)
+    most = gpu.limits.max_threads / WARP_LANES
+    issue = work.total_instructions / (gpu.chip.schedulers * sm_cycles_per_second(gpu) * price.seconds)
+    return {
+        TIME: price.seconds,
+        INSTRUCTIONS: work.total_instructions,
+        DRAM_BYTES: dram,
+        DRAM_READ: work.dram_read_bytes,
+        DRAM_WRITE: work.dram_write_bytes,
+        DRAM_THROUGHPUT: 100.0 * dram / (gpu.memory.dram_bytes_per_second * price.seconds),
+        SM_THROUGHPUT: 100.0 * max(price.terms[term] for term in _SM_TERMS) / price.seconds,
+        LOAD_REQUESTS: work.load_requests,
+        LOAD_SECTORS: work.load_sectors,
+        STORE_REQUESTS: work.store_requests,
+        STORE_SECTORS: work.store_sectors,
+        WAVEFRONTS: work.global_wavefronts + work.shared_wavefronts + work.spill_wavefronts,
+        SHARED_WAVEFRONTS: work.shared_wavefronts,
+        BANK_CONFLICTS: work.conflict_wavefronts,
+        L2_SECTORS: l2,
+        L2_READS: work.l2_read_sectors,
+        L2_WRITES: work.l2_write_sectors,
+        WARPS_ACTIVE: 100.0 * resident / most,
+        ISSUE_ACTIVE: 100.0 * min(issue, 1.0),
+        TENSOR_ACTIVE: 100.0 * price.terms[Term.TENSOR] / price.seconds,
+        FMA_INSTRUCTIONS: work.instructions.get(Pipe.FMA, 0.0),
+        ALU_INSTRUCTIONS: work.instructions.get(Pipe.ALU, 0.0),
+        ACTIVE_LANES: WARP_LANES * work.active_lanes,
+        REGISTERS: float(work.registers),
+        SHARED_BYTES: float(work.shared_bytes),
+        WAVES: waves,
+        OCCUPANCY: 100.0 * work.occupancy.fraction,
+        **_ratios(work),
+        **_stalls(work, resident / gpu.chip.schedulers, issue),
+    }
+
+
+_SM_TERMS = (Term.ISSUE, Term.FMA, Term.ALU, Term.TENSOR, Term.GLOBAL_WAVEFRONTS, Term.SHARED_WAVEFRONTS)
+
+
+def _ratios(work: KernelWork) -> dict[str, float]:
+    """Sectors per request, left out where there are no requests."""
+    ratios = {}
+    if work.load_requests:
+        ratios[SECTORS_PER_LOAD] = work.load_sectors / work.load_requests
+    if work.store_requests:
+        ratios[SECTORS_PER_STORE] = work.store_sectors / work.store_requests
+    return ratios
+
+
+def _stalls(work: KernelWork, warps_per_scheduler: float, issue: float) -> dict[str, float]:
+    """Warps that wait for global memory, or at a barrier, for every instruction issued."""
+    if not work.chain.cycles or not issue:
+        return {}
+    waiting = warps_per_scheduler / min(issue, 1.0) / work.chain.cycles
+    return {
+        STALL_LONG_SCOREBOARD: waiting * work.chain.global_memory,
+        STALL_BARRIER: waiting * work.chain.barriers,
+    }
+
+
+def combined_counters(launches: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Counters of a plan: totals add up, everything else is the mean weighted by time."""
+    if len(launches) == 1:
+        return dict(launches[0])
+    names = dict.fromkeys(name for launch in launches for name in launch)
+    return {name: _combined(name, [launch for launch in launches if name in launch]) for name in names}
+
+
+def _combined(name: str, launches: Sequence[Mapping[str, float]]) -> float:
+    if name in _TOTALS:
+        return sum(launch[name] for launch in launches)
+    seconds = sum(launch[TIME] for launch in launches)
+    return sum(launch[name] * launch[TIME] for launch in launches) / seconds

@@ -1,0 +1,176 @@
+"""How often each basic block of the machine code runs, from what the emulator counted in the PTX.
+
+ptxas unrolls, peels, merges and predicates, so its blocks are not PTX's. But its line table says which PTX
+line every instruction came from, and loads, stores, barriers and floating-point operations survive one for
+one: however many copies of such an instruction there are, together they run as often as the PTX did. With
+the rule that what flows into a block flows out of it, this is a small least-squares problem in the flow over
+each edge, none of which may be negative. Where several flows agree with the counts (the main part of an
+unrolled loop and its remainder) the cheapest is taken, because that is what unrolling is for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from mctskernel.profiling.sass import Function, Instruction
+
+Floats = npt.NDArray[np.float64]
+
+MAX_EDGES = 400
+_FLOW_WEIGHT = 100.0
+_CHEAPNESS = 1e-3
+_LOOSE = 1e-2
+
+_ANCHORS = (
+    "LDG STG LDS STS ATOM ATOMG ATOMS RED REDG LDSM LDGSTS SHFL BAR FFMA FADD FMUL MUFU DFMA DADD DMUL HMMA "
+    "IMMA DMMA HADD2 HMUL2"
+)
+
+
+def block_frequencies(function: Function, line_counts: Mapping[int, float]) -> dict[int, float]:
+    """Executions per warp of each reachable block, given those of each PTX line; the entry's is 1.
+
+    Lines that are missing from `line_counts` are no evidence either way.
+    """
+    blocks = sorted(function.graph.nodes)
+    anchors = _anchors(function, line_counts)
+    scale = _rough_frequencies(blocks, anchors)
+    edges = list(function.graph.edges)
+    if len(edges) > MAX_EDGES or not anchors:
+        return scale
+    sources, targets = [scale[edge[0]] for edge in edges], [scale[edge[1]] for edge in edges]
+    columns = np.minimum(np.array(sources), np.array(targets)) if edges else np.empty(0)
+    inflow = np.zeros((len(blocks), len(edges)))
+    outflow = np.zeros((len(blocks), len(edges)))
+    row_of = {block: row for row, block in enumerate(blocks)}
+    for column, (source, target) in enumerate(edges):
+        inflow[row_of[target], column] = columns[column]
+        outflow[row_of[source], column] = columns[column]
+    entered = np.array([1.0 if block == 0 else 0.0 for block in blocks])
+    weights = np.array([_flow_weight(function, block) / scale[block] for block in blocks])
+    rows = [(outflow - inflow) * weights[:, None]]
+    right = [entered * weights]
+    for copies, count, lines in anchors:
+        weight = math.sqrt(lines) / max(count, 1e-3 * max(scale[block] for block in copies), 1e-9)
+        row = np.zeros(len(edges))
+        known = 0.0
+        for block, number in copies.items():
+            row += number * inflow[row_of[block]]
+            known += number * entered[row_of[block]]
+        rows.append(weight * row[None, :])
+        right.append(np.array([weight * (count - known)]))
+    sizes = np.array([len(function.code(block)) for block in blocks], dtype=float)
+    cost = sizes @ inflow
+    total = cost.sum() or 1.0
+    rows.append(_CHEAPNESS * cost[None, :] / total)
+    right.append(np.zeros(1))
+    flows = nonnegative_least_squares(np.concatenate(rows), np.concatenate(right))
+    frequencies = entered + inflow @ flows
+    return dict(zip(blocks, frequencies.tolist(), strict=True))
+
+
+_ANCHOR_SET = frozenset(_ANCHORS.split())
+
+
+def _anchors(
+    function: Function, line_counts: Mapping[int, float]
+) -> list[tuple[Mapping[int, int], float, int]]:
+    """Groups of PTX lines with the same copies and count: copies per block, executions, number of lines."""
+    copies: dict[int, Counter[int]] = {}
+    for block in function.graph.nodes:
+        for instruction in function.code(block):
+            line = instruction.ptx_line
+            if line is not None and line in line_counts and _is_anchor(instruction):
+                copies.setdefault(line, Counter())[block] += 1
+    groups = Counter(
+        (tuple(sorted(where.items())), round(line_counts[line], 9)) for line, where in copies.items()
+    )
+    return [(dict(where), count, lines) for (where, count), lines in groups.items()]
+
+
+def _is_anchor(instruction: Instruction) -> bool:
+    return instruction.mnemonic in _ANCHOR_SET and not instruction.predicate
+
+
+def _rough_frequencies(
+    blocks: Sequence[int], anchors: Sequence[tuple[Mapping[int, int], float, int]]
+) -> dict[int, float]:
+    """The mean over a block's anchors of count by copies; the block before where there are none."""
+    sums: dict[int, list[float]] = {}
+    for copies, count, lines in anchors:
+        for block in copies:
+            sums.setdefault(block, []).extend([count / sum(copies.values())] * lines)
+    rough: dict[int, float] = {}
+    latest = 1.0
+    for block in blocks:
+        if block in sums:
+            latest = max(sum(sums[block]) / len(sums[block]), 1e-6)
+        rough[block] = latest if block else 1.0
+    return rough
+
+
+def _flow_weight(function: Function, block: int) -> float:
+    """Blocks that end the warp let nothing out; those that may, something."""
+    if not list(function.graph.successors(block)):
+        return 0.0
+    last = function.code(block)[-1]
+    return _LOOSE if last.mnemonic in {"EXIT", "RET"} else _FLOW_WEIGHT
+
+
+def nonnegative_least_squares(matrix: Floats, right: Floats) -> Floats:
+    """The x >= 0 that minimises |matrix x - right|, by the active-set method of Lawson and Hanson (1974)."""
+    gram, target = matrix.T @ matrix, matrix.T @ right
+    count = len(target)
+    x = np.zeros(count)
+    free = np.zeros(count, dtype=bool)
+    tolerance = 1e-10 * max(1.0, float(np.abs(target).max(initial=0.0)))
+    for _ in range(3 * count):
+        gradient = target - gram @ x
+        gradient[free] = -np.inf
+        best = int(np.argmax(gradient)) if count else 0
+        if count == 0 or gradient[best] <= tolerance:
+            break
+        free[best] = True
+        while True:
+            candidate = np.zeros(count)
+            candidate[free] = np.linalg.lstsq(gram[np.ix_(free, free)], target[free], rcond=None)[0]
+            leaving = free & (candidate <= 0)
+            if not leaving.any():
+                x = candidate
+                break
+            step = np.min(x[leaving] / np.maximum(x[leaving] - candidate[leaving], 1e-300))
+            x = x + step * (candidate - x)
+            free &= x > 1e-14
+            x[~free] = 0.0
+    return x
+
+
+_ENTRY = re.compile(r"^\s*(?:\.\w+\s+)*\.entry\s+(?P<name>[\w$]+)", re.MULTILINE)
+_STATEMENT = re.compile(r"^\s*\{?\s*(?:@!?%\w+\s+)?[a-z][\w.:]*(?:\s[^;]*)?;", re.MULTILINE)
+
+
+def instruction_lines(ptx: str, entry: str) -> list[int]:
+    """The PTX line of each of an entry's instructions, in textual order, counted from 1."""
+    starts = list(_ENTRY.finditer(ptx))
+    for start, end in zip(starts, [*(s.start() for s in starts[1:]), len(ptx)], strict=True):
+        if start["name"] == entry:
+            return list(_lines(ptx, start.end(), end))
+    return []
+
+
+def _lines(ptx: str, begin: int, end: int) -> Iterator[int]:
+    body = ptx.index("{", begin, end)
+    number, counted = ptx.count("\n", 0, body) + 1, body
+    for line in re.finditer(r"[^\n]*\n?", ptx[body:end]):
+        text = line[0]
+        if text.startswith("}"):
+            break
+        if _STATEMENT.match(text):
+            for _ in range(len(re.findall(r";", text))):
+                yield number + ptx.count("\n", counted, body + line.start())
