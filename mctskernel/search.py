@@ -188,7 +188,8 @@ class Search:
         parent = self._tree.nodes[node.parent].evaluation if node.parent is not None else None
         root = self._tree.nodes[0].evaluation or evaluation
         if evaluation.ok:
-            evaluation = replace(evaluation, flags=(*evaluation.flags, *flags(evaluation, parent)))
+            remarks = dict.fromkeys((*evaluation.flags, *flags(evaluation, parent)))
+            evaluation = replace(evaluation, flags=tuple(remarks))
         self.tree_search.evaluated(node_id, evaluation, score(evaluation, parent, root))
         self._in_flight.discard(node_id)
         self._outcomes[evaluation.outcome] += 1

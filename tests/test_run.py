@@ -1,0 +1,148 @@
+"""Run folders: made, refused, read again, damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mctskernel.answer import Answer, read_answer, write_answer
+from mctskernel.blobs import BlobError, BlobStore
+from mctskernel.core.evaluation import Check
+from mctskernel.core.task import TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.run import (
+    Budget,
+    Configuration,
+    RunError,
+    RunFolder,
+    discard_run,
+    open_run,
+    prepare_run,
+    read_manifest,
+    write_manifest,
+)
+from mctskernel.tree.journal import MemoryJournal
+from mctskernel.tree.node import Tree
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.search import TreeSearch
+from tests.conftest import WriteTask
+from tests.landscape import kernel
+
+CONFIGURATION = Configuration(
+    task="double",
+    device="model",
+    architecture="H100",
+    proposer="rules",
+    seed=3,
+    workers=2,
+    budget=Budget(evaluations=10),
+    policy=Policy(),
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path, write_task: WriteTask) -> RunFolder:
+    folder = prepare_run(tmp_path / "run", load_task(write_task()))
+    write_manifest(folder, CONFIGURATION, {"device": "modelled H100"})
+    return folder
+
+
+def test_a_run_is_read_as_it_was_written(run: RunFolder) -> None:
+    manifest = read_manifest(open_run(run.path))
+    assert manifest.configuration == CONFIGURATION
+    assert manifest.fingerprint == {"device": "modelled H100"}
+
+
+def test_the_task_is_kept_as_it_was(run: RunFolder, write_task: WriteTask) -> None:
+    write_task(kernel="changed since")
+    assert "twice" in run.load_task().starting_kernel.source
+
+
+def test_a_folder_that_holds_something_is_refused(run: RunFolder, write_task: WriteTask) -> None:
+    with pytest.raises(RunError, match=r"already holds something.*resume"):
+        prepare_run(run.path, load_task(write_task()))
+
+
+def test_a_folder_that_never_became_a_run_is_removed(tmp_path: Path, write_task: WriteTask) -> None:
+    folder = prepare_run(tmp_path / "run", load_task(write_task()))
+    discard_run(folder)
+    assert not folder.path.exists()
+
+
+def test_discarding_leaves_a_run_alone(run: RunFolder) -> None:
+    discard_run(run)
+    assert run.manifest.exists()
+
+
+def test_a_folder_inside_a_file_is_a_sentence(tmp_path: Path, write_task: WriteTask) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"file/run can't be used"):
+        prepare_run(tmp_path / "file" / "run", load_task(write_task()))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not a run's"),
+        ("{", "is not a run's"),
+        ("[]", "is not a run's"),
+        ('{"schema_version": 1}', "is not a run's"),
+        ('{"schema_version": 99, "anything": []}', r"schema version 99.*reads up to 1"),
+    ],
+)
+def test_a_damaged_or_newer_run_json_is_a_sentence(run: RunFolder, text: str, message: str) -> None:
+    run.manifest.write_text(text)
+    with pytest.raises(RunError, match=message):
+        open_run(run.path)
+
+
+def test_what_is_not_a_run_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"is not a run: it has no run\.json"):
+        open_run(tmp_path)
+
+
+def test_a_task_that_lost_its_files_is_a_sentence(run: RunFolder) -> None:
+    (run.task / "reference.py").unlink()
+    with pytest.raises(TaskError, match=r"reference\.py is missing"):
+        run.load_task()
+
+
+def test_an_unknown_key_in_the_configuration_is_refused(run: RunFolder) -> None:
+    document = json.loads(run.manifest.read_text())
+    document["configuration"]["colour"] = "red"
+    run.manifest.write_text(json.dumps(document))
+    with pytest.raises(RunError, match="colour"):
+        open_run(run.path)
+
+
+def test_blobs_come_back_and_damage_is_seen(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path / "blobs")
+    text = "// 16 \N{MULTIPLICATION SIGN} 16\n"
+    digest = blobs.put(text)
+    assert blobs.put(text) == digest
+    assert blobs.get(digest) == text
+    next((tmp_path / "blobs").rglob(digest)).write_text("other")
+    with pytest.raises(BlobError, match="damaged"):
+        blobs.get(digest)
+
+
+@pytest.mark.parametrize("digest", ["", "../../etc/passwd", "f" * 63, "F" * 64, "0" * 64])
+def test_a_blob_that_is_not_there_is_a_sentence(tmp_path: Path, digest: str) -> None:
+    with pytest.raises(BlobError):
+        BlobStore(tmp_path).get(digest)
+
+
+def test_an_answer_is_read_as_it_was_written(run: RunFolder) -> None:
+    search = TreeSearch(Tree(), MemoryJournal(), run.blobs)
+    search.start(kernel(1, 2), Policy(), 0)
+    answer = Answer(0, 1.5, (Check("n=77", 9, passed=True, error=0.1),), ((4, "n=77: wrong"),))
+    assert read_answer(run) is None
+    write_answer(run, search, answer)
+    assert read_answer(run) == answer
+    assert (run.best / "kernel.cu").read_text() == kernel(1, 2).source
+    (run.best / "answer.json").write_bytes(msgspec.json.encode({"node": "zero"}))
+    with pytest.raises(RunError, match=r"answer\.json"):
+        read_answer(run)
