@@ -16,6 +16,7 @@ import numpy.typing as npt
 from mctskernel.core.evaluation import Check
 from mctskernel.core.task import Array, Shape, Task, Tensor, Tolerance, shape_label
 
+HELD_OUT_SEED = 1 << 40
 MAX_WIDENING = 1000.0
 ROUNDINGS = 4.0
 
@@ -81,6 +82,14 @@ def draw_cases(task: Task, shapes: Sequence[Shape], seed: int, draws: int = 1) -
             awkward = _special_case(task, shape, next(seeds), special[-left])
             cases += [awkward] if awkward is not None else []
     return tuple(cases)
+
+
+def draw_held_out_cases(task: Task, seed: int) -> tuple[Case, ...]:
+    """Cases for the last gate: on the held-out shapes, or the verify shapes where there are none.
+
+    Their seeds differ from those of every `draw_cases` with the same seed.
+    """
+    return draw_cases(task, task.held_out_shapes or task.verify_shapes, seed + HELD_OUT_SEED)
 
 
 def draw_case(task: Task, shape: Shape, seed: int, values: Values = Values.DRAWN) -> Case:

@@ -1,0 +1,118 @@
+"""Verification without a GPU: the kernel's PTX is emulated with every check on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mctskernel.core.evaluation import Check, Outcome
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.launch_plan import LaunchPlan, ResolvedScratch, resolve
+from mctskernel.core.task import Array, Task, shape_label
+from mctskernel.profiling.arguments import bind, parameter_types
+from mctskernel.profiling.build import Build
+from mctskernel.profiling.emulator import Finding, Geometry, GlobalMemory, Limits, Module, execute
+from mctskernel.profiling.verify import Case, judge, poison
+
+MAX_THREADS = 1 << 26
+"""More threads than this in one launch are not emulated; the largest verify shape takes far fewer."""
+
+LIMITS = Limits(lane_instructions=4_000_000_000, seconds=20.0)
+
+OUTCOMES = {
+    # In order of what is worth telling first.
+    "unsupported": Outcome.REJECTED,
+    "limit": Outcome.TIMEOUT,
+    # What a GPU answers with an error, if it is lucky.
+    "out_of_bounds": Outcome.CRASH,
+    "misaligned": Outcome.CRASH,
+    "trap": Outcome.CRASH,
+    "race": Outcome.RACE,
+    # Undefined behaviour that ends quietly on a GPU, with a result that nobody can rely on.
+    "divergent_barrier": Outcome.WRONG_RESULT,
+    "divergent_warp": Outcome.WRONG_RESULT,
+    "uninitialised_read": Outcome.WRONG_RESULT,
+    "write_to_readonly": Outcome.WRONG_RESULT,
+}
+"""What each kind of finding comes to."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel that was built: what there is to emulate."""
+
+    kernel: Kernel
+    plan: LaunchPlan
+    build: Build
+    module: Module
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """How the emulated verification ended, with the checks up to the first that failed."""
+
+    outcome: Outcome
+    checks: tuple[Check, ...]
+    message: str = ""
+
+
+def emulate(task: Task, candidate: Candidate, cases: Sequence[Case]) -> Emulated:
+    """Run every case until one fails. Raises LaunchPlanError for a plan that doesn't fit the kernel."""
+    checks: list[Check] = []
+    for case in cases:
+        outcome, check = _run(task, candidate, case)
+        checks.append(check)
+        if not check.passed:
+            return Emulated(outcome, tuple(checks), check.message)
+    return Emulated(Outcome.OK, tuple(checks))
+
+
+def _run(task: Task, candidate: Candidate, case: Case) -> tuple[Outcome, Check]:
+    names = task.names(case.shape, candidate.kernel)
+    resolved = resolve(candidate.plan, names, task.buffer_names)
+    memory = GlobalMemory()
+    addresses = {name: memory.add(name, array, writable=False) for name, array in case.inputs.items()}
+    for output in task.outputs:
+        blank = poison(output.dtype, output.extents(case.shape))
+        addresses[output.name] = memory.add(output.name, blank, initialised=False)
+    for scratch in resolved.scratch:
+        addresses[scratch.name] = memory.add(scratch.name, _contents(scratch), initialised=scratch.zero)
+    for launch in resolved.launches:
+        if launch.blocks * launch.threads > MAX_THREADS:
+            message = (
+                f"At {case.label}, '{launch.kernel}' is launched with {launch.blocks * launch.threads:,} "
+                f"threads, more than the {MAX_THREADS:,} that are emulated."
+            )
+            return Outcome.TIMEOUT, _failed(case, message)
+        entry = candidate.build.entries[launch.kernel]
+        arguments = bind(launch, parameter_types(candidate.build.ptx, entry), addresses)
+        geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
+        execution = execute(candidate.module, entry, geometry, arguments, memory, limits=LIMITS)
+        if execution.findings:
+            return _explained(case, launch.kernel, execution.findings)
+    outputs = {
+        output.name: memory.array(output.name, output.dtype).reshape(output.extents(case.shape))
+        for output in task.outputs
+    }
+    check = judge(case, outputs)
+    return (Outcome.OK if check.passed else Outcome.WRONG_RESULT), check
+
+
+def _contents(scratch: ResolvedScratch) -> Array:
+    return np.full(scratch.nbytes, 0 if scratch.zero else 0xCB, np.uint8)
+
+
+def _explained(case: Case, kernel: str, findings: Sequence[Finding]) -> tuple[Outcome, Check]:
+    order = list(OUTCOMES)
+    first = min(findings, key=lambda finding: order.index(finding.kind))
+    message = f"At {case.label}, '{kernel}': {first.message}."
+    others = len(findings) - 1
+    if others:
+        message += f" ({others} more finding{'s' if others > 1 else ''}.)"
+    return OUTCOMES[first.kind], _failed(case, message)
+
+
+def _failed(case: Case, message: str) -> Check:
+    return Check(shape_label(case.shape), case.seed, passed=False, error=float("inf"), message=message)
