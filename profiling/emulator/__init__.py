@@ -4,6 +4,7 @@
 traffic and instructions of sampled blocks at the true shape.
 """
 
+from mctskernel.profiling.emulator.counting import AccessCounts, BasicBlockCounts, Counts, Trace, count
 from mctskernel.profiling.emulator.execution import Execution, execute
 from mctskernel.profiling.emulator.findings import Finding
 from mctskernel.profiling.emulator.lanes import Geometry
@@ -12,6 +13,11 @@ from mctskernel.profiling.emulator.memory import GlobalMemory
 from mctskernel.profiling.emulator.ptx import Function, Module, Parameter, UnsupportedPtx, parse_ptx
 
 __all__ = [
+    "AccessCounts",
+    "BasicBlockCounts",
+    "Counts",
+    "Trace",
+    "count",
     "Execution",
     "Finding",
     "Function",

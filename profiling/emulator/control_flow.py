@@ -344,7 +344,7 @@ def address_slice(blocks: list[Block]) -> tuple[set[Register], bool]:
     for instruction in instructions:
         needed.update(_registers(o for o in instruction.operands if isinstance(o, Address)))
         needed.update(_registers([instruction.guard]))
-        if instruction.parts[0] in ("bar", "barrier", "activemask", "ldmatrix"):
+        if instruction.parts[0] in ("bar", "barrier", "cp"):
             needed.update(uses(instruction))
     changed = True
     while changed:
