@@ -6,7 +6,6 @@ index, a body without barriers and warp exchanges, and a grid that divides the g
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Extent, Launch
 from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.extents import ceil_div
 from mctskernel.edits.indexing import AXES, Guarded, global_index_axis, guarded, plan_expression
 from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.rewrite import only_launches
@@ -185,11 +185,8 @@ def _planned_count(launch: Launch, axis: str) -> str | None:
     position = AXES.index(axis)
     if position >= min(len(launch.grid), len(launch.block)):
         return None
-    match ast.parse(str(launch.grid[position]).strip(), mode="eval").body:
-        case ast.Call(func=ast.Name(id="ceil_div"), args=[count, divisor]):
-            same = ast.unparse(divisor) == str(launch.block[position]).strip()
-            return ast.unparse(count) if same else None
-    return None
+    divided = ceil_div(launch.grid[position])
+    return divided[0] if divided and divided[1] == str(launch.block[position]).strip() else None
 
 
 def _block_in_kernel(context: Context, launch: Launch, value: Node, axis: str) -> str | None:

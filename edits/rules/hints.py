@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from tree_sitter import Node
@@ -10,7 +9,8 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import evaluate_int
-from mctskernel.core.launch_plan import MAX_THREADS, Extent, Launch
+from mctskernel.core.launch_plan import MAX_THREADS, Launch
+from mctskernel.edits.extents import as_c
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.syntax import (
     Function,
@@ -162,30 +162,12 @@ def _block_text(context: Context, name: str) -> tuple[str, int] | None:
     if len(blocks) != 1:
         return None
     macros = context.kernel.macros
-    terms = [_c_expression(extent, frozenset(macros)) for extent in blocks.pop()]
+    terms = [as_c(extent, frozenset(macros)) for extent in blocks.pop()]
     if None in terms:
         return None
     text = " * ".join(term for term in terms if term is not None and term != "1") or "1"
     threads = evaluate_int(text.replace("/", "//"), macros)
     return (text, threads) if 1 <= threads <= MAX_THREADS else None
-
-
-def _c_expression(extent: Extent, macros: frozenset[str]) -> str | None:
-    """An extent that is a number, a macro or a quotient of both, as C; None if it is anything else."""
-    if isinstance(extent, int):
-        return str(extent)
-    body = ast.parse(extent.strip(), mode="eval").body
-    match body:
-        case ast.Name(id=name) if name in macros:
-            return name
-        case ast.Constant(value=int() as value):
-            return str(value)
-        case ast.BinOp(left=ast.Name(id=left), op=ast.FloorDiv() | ast.Div(), right=ast.Name(id=right)) if {
-            left,
-            right,
-        } <= macros:
-            return f"({left} / {right})"
-    return None
 
 
 RULES = (

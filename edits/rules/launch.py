@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from collections.abc import Iterator
 
@@ -12,6 +11,7 @@ from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import MAX_THREADS, Extent, LaunchPlan
+from mctskernel.edits.extents import mentions, with_named_divisor
 from mctskernel.edits.indexing import AXES
 from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.rule import Context, Rule, edit
@@ -100,54 +100,23 @@ def _with_name(plan: LaunchPlan, axis: str, size: int, name: str) -> LaunchPlan 
     position = AXES.index(axis)
 
     def named(extents: tuple[Extent, ...]) -> tuple[Extent, ...]:
-        return tuple(_named(extent, size, name) for extent in extents)
+        return tuple(with_named_divisor(extent, size, name) for extent in extents)
 
     launches, rest = [], list[Extent | float]()
     for launch in plan.launches:
         block, grid = list(launch.block), list(launch.grid)
         block[position], grid[position : position + 1] = name, named(launch.grid[position : position + 1])
-        args = tuple(_named(value, size, name) if isinstance(value, str) else value for value in launch.args)
+        args = tuple(
+            with_named_divisor(value, size, name) if isinstance(value, str) else value
+            for value in launch.args
+        )
         launches.append(dataclasses.replace(launch, block=tuple(block), grid=tuple(grid), args=args))
         rest += [*grid[position : position + 1], *args, launch.shared]
     scratch = tuple(dataclasses.replace(entry, shape=named(entry.shape)) for entry in plan.scratch)
     rest += [extent for entry in scratch for extent in entry.shape]
-    if any(_mentions(extent, size) for extent in rest):
+    if any(mentions(extent, size) for extent in rest):
         return None
     return LaunchPlan(tuple(launches), scratch)
-
-
-class _Divisors(ast.NodeTransformer):
-    """Puts a name where something is divided by a number."""
-
-    def __init__(self, size: int, name: str) -> None:
-        self.size, self.name = size, name
-
-    def visit_Call(self, node: ast.Call) -> ast.Call:
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id == "ceil_div" and len(node.args) == 2:
-            node.args[1] = self._named(node.args[1])
-        return node
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.BinOp:
-        self.generic_visit(node)
-        if isinstance(node.op, ast.FloorDiv):
-            node.right = self._named(node.right)
-        return node
-
-    def _named(self, node: ast.expr) -> ast.expr:
-        is_size = isinstance(node, ast.Constant) and node.value == self.size
-        return ast.Name(self.name) if is_size else node
-
-
-def _named(extent: Extent, size: int, name: str) -> Extent:
-    if not _mentions(extent, size) or not isinstance(extent, str):
-        return extent
-    return ast.unparse(_Divisors(size, name).visit(ast.parse(extent.strip(), mode="eval")))
-
-
-def _mentions(extent: Extent | float, size: int) -> bool:
-    tree = ast.parse(str(extent).strip(), mode="eval")
-    return any(isinstance(node, ast.Constant) and node.value == size for node in ast.walk(tree))
 
 
 RULES = (

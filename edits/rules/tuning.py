@@ -7,7 +7,6 @@ makes the grid of it, or it is an unroll factor, or a loop steps by it over data
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator
 
 from mctskernel.core.edit import Category, Edit
@@ -16,6 +15,7 @@ from mctskernel.core.expression import names_in
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import MAX_THREADS, Extent, LaunchPlanError
 from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.extents import is_or_caps, only_divides
 from mctskernel.edits.rule import Context, Rule, edit, resolve_at
 from mctskernel.edits.syntax import (
     Function,
@@ -102,7 +102,7 @@ def items_and_tiles(context: Context) -> Iterator[Edit]:
 def grid_size(context: Context) -> Iterator[Edit]:
     """More or fewer blocks, where threads stride over what a fixed grid leaves."""
     for macro in context.source.integer_macros:
-        if _in_grid(context, macro.name, _is_extent) and not _in_blocks(context, macro.name):
+        if _in_grid(context, macro.name, is_or_caps) and not _in_blocks(context, macro.name):
             yield from _neighbours(
                 context, macro, LARGEST_GRID, "A grid that fills the device once starts no block late."
             )
@@ -228,7 +228,7 @@ def _is_tile(context: Context, name: str) -> bool:
     axes = {str(extent) for launch in context.plan.launches for extent in launch.block}
     if name in axes:
         return False
-    if _in_blocks(context, name) or _in_grid(context, name, _is_divisor):
+    if _in_blocks(context, name) or _in_grid(context, name, only_divides):
         return True
     return any(_is_depth(function, name) for function in context.source.kernels if function.clean)
 
@@ -254,33 +254,8 @@ def _names_behind(context: Context, extent: Extent) -> frozenset[str]:
     return frozenset(behind)
 
 
-def _in_grid(context: Context, name: str, role: Callable[[ast.expr, str], bool]) -> bool:
-    return any(
-        role(ast.parse(str(extent).strip(), mode="eval").body, name)
-        for launch in context.plan.launches
-        for extent in launch.grid
-    )
-
-
-def _is_divisor(extent: ast.expr, name: str) -> bool:
-    """Whether a grid extent is divided by an expression with the name, and uses it nowhere else."""
-    divisors: list[ast.expr] = []
-    for node in ast.walk(extent):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ceil_div":
-            divisors += node.args[1:]
-    inside = sum(_uses(divisor, name) for divisor in divisors)
-    return inside > 0 and inside == _uses(extent, name)
-
-
-def _is_extent(extent: ast.expr, name: str) -> bool:
-    """Whether a grid extent is the name, or the smaller of it and something else."""
-    if isinstance(extent, ast.Call) and isinstance(extent.func, ast.Name) and extent.func.id == "min":
-        return any(isinstance(argument, ast.Name) and argument.id == name for argument in extent.args)
-    return isinstance(extent, ast.Name) and extent.id == name
-
-
-def _uses(tree: ast.AST, name: str) -> int:
-    return sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
+def _in_grid(context: Context, name: str, role: Callable[[Extent, str], bool]) -> bool:
+    return any(role(extent, name) for launch in context.plan.launches for extent in launch.grid)
 
 
 def _is_unroll_factor(context: Context, name: str) -> bool:
