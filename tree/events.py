@@ -122,5 +122,5 @@ def encode(event: Event) -> bytes:
 
 
 def decode(line: bytes) -> Event:
-    """The event of one line; raises `msgspec.DecodeError` (or its `ValidationError`) for anything else."""
+    """The event of one line; raises `msgspec.DecodeError` or UnicodeDecodeError for anything else."""
     return _DECODER.decode(line)

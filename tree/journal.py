@@ -154,7 +154,7 @@ def _numbered_events(path: Path) -> Iterator[tuple[int, Event]]:
     for number, line in enumerate(_whole_lines(path).split(b"\n")[1:-1], start=2):
         try:
             yield number, decode(line)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise JournalError(f"{path}, line {number}: this is no event: {error}.") from error
 
 
@@ -177,7 +177,7 @@ def _whole_lines(path: Path) -> bytes:
 def _check_header(path: Path, line: bytes) -> None:
     try:
         header = msgspec.json.decode(line, type=_Header)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise JournalError(f"{path}, line 1: this isn't a journal of mctskernel: {error}.") from error
     if header.schema != SCHEMA:
         raise JournalError(f"{path}, line 1: this is a '{header.schema}', not a journal of mctskernel.")

@@ -12,11 +12,11 @@ class PolicyError(ValueError):
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the tree grows. `mctskernel.tree.choices.CHOICES` lists what each name may be.
 
-    `selection` scores children, with the weight `exploration` on those that were little visited. `value` says
-    what a child is worth, `normalisation` brings worths to one scale, `virtual_loss` is how many lost visits a
-    traversal in flight counts for. `widening` admits children as visits grow, with its factor and exponent;
-    `order` picks the next edit of a node. A failed kernel may be mended by up to `repair_depth` edits in a row.
-    A node is exhausted after `patience` replies in a row that led to no new kernel.
+    `selection` scores children, with the weight `exploration` on those that were little visited. `value`
+    says what a child is worth, `normalisation` brings worths to one scale, `virtual_loss` is how many lost
+    visits a traversal in flight counts for. `widening` admits children as visits grow, with its factor and
+    exponent; `order` picks the next edit of a node. A failed kernel may be mended by up to `repair_depth`
+    edits in a row. A node is exhausted after `patience` replies in a row that led to no new kernel.
     """
 
     selection: str = "puct"

@@ -1,4 +1,4 @@
-"""What can be stored: compilers, candidates and models write texts and numbers that JSON and UTF-8 can't hold."""
+"""What can be stored: candidates, compilers and models write what JSON and UTF-8 can't hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def storable_text(text: str) -> str:
 
 
 def storable(value: Any) -> Any:
-    """Built-in data with texts as `storable_text`, and infinities and NaN as the largest double of their sign."""
+    """Built-in data, its texts storable, infinities and NaN as the largest double of their sign."""
     match value:
         case dict():
             return {storable(key): storable(item) for key, item in value.items()}

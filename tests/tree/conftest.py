@@ -45,6 +45,10 @@ class Story:
         """Answers the next request, which must be one for edits. Returns its node."""
         request = self.search.ask()
         assert isinstance(request, Propose), request
+        return self.propose_to(request, *sources, priors=priors)
+
+    def propose_to(self, request: Propose, *sources: str, priors: Sequence[float] = ()) -> int:
+        """Answers a request. Returns its node."""
         edits = [
             Edit(Category.TUNING, source, WholeSource(source), prior=priors[i] if priors else 1.0)
             for i, source in enumerate(sources)

@@ -25,8 +25,12 @@ from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import Exhausted, Propose, TreeSearch, Try, Wait
 
 
+def seeded(seed: int | str) -> random.Random:
+    return random.Random(seed)  # noqa: S311
+
+
 class Chaos:
-    """A search with up to `workers` evaluations in flight, over few kernels, so that many edits meet again."""
+    """A search with up to `workers` evaluations in flight, over few kernels, so that edits meet again."""
 
     def __init__(self, rng: random.Random, policy: Policy, workers: int, kernels: int) -> None:
         self.rng, self.workers, self.kernels = rng, workers, kernels
@@ -104,7 +108,7 @@ def assert_sound(tree: Tree) -> None:
         own = 1 if node.evaluation else 0
         assert statistics.visits[node.id] == own + edges.visits.view[out].sum()
         assert statistics.in_flight[node.id] == sum(node.id in path for path in flying)
-        rewards = [tree.nodes[path[-1]].score.reward for path in traversals if node.id in path]  # type: ignore[union-attr]
+        rewards = [tree.nodes[path[-1]].score.reward for path in traversals if node.id in path]
         assert statistics.visits[node.id] == len(rewards)
         assert statistics.reward_max[node.id] == max(rewards, default=float("-inf"))
         assert statistics.reward_sum[node.id] == pytest.approx(sum(rewards))
@@ -158,9 +162,9 @@ def test_tree_stays_sound(rng: random.Random, policy: Policy, workers: int, kern
     assert tree.evaluations == len(tree.nodes)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(4))
 def test_small_space_is_searched_until_it_is_exhausted(seed: int) -> None:
-    chaos = Chaos(random.Random(seed), Policy(repair_depth=3, patience=30), workers=3, kernels=10)
+    chaos = Chaos(seeded(seed), Policy(repair_depth=3, patience=30), workers=3, kernels=10)
     for _ in range(20_000):
         if not chaos.step():
             break
@@ -179,7 +183,7 @@ def test_same_seed_gives_the_same_tree_and_another_process_continues_it() -> Non
                 search = TreeSearch(fold(journal.events), journal, blobs, clock=lambda: 0.0)
             match search.ask():
                 case Propose() as request:
-                    rng = random.Random(search.proposal_seed(request.node))
+                    rng = seeded(search.proposal_seed(request.node))
                     sources = [f"{request.node} {rng.randrange(100)}" for _ in range(4)]
                     edits = [Edit(Category.TUNING, s, WholeSource(s), prior=rng.random()) for s in sources]
                     search.proposed(request, Proposals(tuple(edits)))
@@ -193,7 +197,7 @@ def test_same_seed_gives_the_same_tree_and_another_process_continues_it() -> Non
 
 
 def verdict(source: str) -> tuple[Evaluation, Score]:
-    reward = random.Random(source).random()
+    reward = seeded(source).random()
     return Evaluation(Outcome.OK, Source.MODELLED), Score(reward, reward)
 
 
@@ -217,6 +221,9 @@ def test_what_json_cannot_hold_is_made_storable(tell: Any) -> None:
     evaluation = story.tree.nodes[0].evaluation
     assert evaluation.message == "unpaired ?"
     assert evaluation.checks[0].error > 1e308
+    odd = Edit(Category.TUNING, "\udc80", Patch((Block("a", "\udc80"),)))
+    story.search.proposed(story.search.ask(), Proposals((odd,)))
+    assert story.search.ask().edit == Edit(Category.TUNING, "?", Patch((Block("a", "?"),)))
     assert story.replayed() == story.tree
 
 
@@ -233,9 +240,7 @@ def test_what_json_cannot_hold_is_made_storable(tell: Any) -> None:
         (Refused(node=0, edit=-1, reason="x"), "isn't waiting"),
     ],
 )
-def test_impossible_events_are_refused_before_they_are_journalled(
-    tell: Any, event: Any, sentence: str
-) -> None:
+def test_impossible_events_are_refused(tell: Any, event: Any, sentence: str) -> None:
     story = tell()
     story.evaluate(0, 0.0)
     with pytest.raises(TreeError, match=sentence):
