@@ -14,6 +14,7 @@ from mctskernel.edits.affine import Polynomial
 from mctskernel.edits.syntax import Function, Source, identifiers, strip_parentheses, text_of, walk
 
 AXES = ("x", "y", "z")
+BUILT_INS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def guarded(function: Function) -> Guarded | None:
             continue
         if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
             return None
-        condition, consequence = _condition(node), node.child_by_field_name("consequence")
+        condition, consequence = condition_of(node), node.child_by_field_name("consequence")
         if condition is None or consequence is None:
             return None
         rest = children[position + 1 :]
@@ -119,7 +120,7 @@ def inlined(node: Node, known: Mapping[str, Node], keep: frozenset[str], depth: 
     """A node's text in terms of the names to keep; None when a name is neither kept nor defined."""
     replacements = {}
     for name in identifiers(node):
-        if name in keep or "." in name:
+        if name in keep or "." in name or name in BUILT_INS:
             continue
         if name not in known or depth > 20:
             return None
@@ -147,7 +148,8 @@ def _is_block_extent(extent: Polynomial, axis: str, planned: int | str, macros: 
         return False
 
 
-def _condition(statement: Node) -> Node | None:
+def condition_of(statement: Node) -> Node | None:
+    """The condition of an `if` without its parentheses."""
     clause = statement.child_by_field_name("condition")
     if clause is None:
         return None

@@ -11,12 +11,12 @@ from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.indexing import BUILT_INS
 from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.rewrite import only_launches
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.syntax import Function, calls, enclosing, replace, swap, text_of, walk
 
-BUILT_INS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 LOOP_WEIGHT = 8
 """How many times an access inside a loop counts; loops nest no deeper than one for this purpose."""
 

@@ -12,7 +12,7 @@ from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.indexing import code, global_index_axis, inlined, replace_names
+from mctskernel.edits.indexing import BUILT_INS, code, global_index_axis, inlined, replace_names
 from mctskernel.edits.rewrite import Rewrite, apply, dedented, fresh_names, indented, only_launches
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.syntax import (
@@ -207,7 +207,7 @@ def _bases_visible(loops: Sequence[WideLoop], function: Function, context: Conte
     visible = {p.name for p in function.parameters} | context.source.macro_names
     visible |= {d.name for d in function.declarations if d.node.end_byte <= first.start_byte}
     return all(
-        {n for n in identifiers(_parsed(lanes.index)) if "." not in n} <= visible | {wide.loop.variable}
+        {n for n in identifiers(_parsed(lanes.index)) if "." not in n} - BUILT_INS <= visible | {wide.loop.variable}
         for wide in loops
         for lanes in wide.lanes
     )

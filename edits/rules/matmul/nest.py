@@ -132,7 +132,7 @@ def naive_nest(context: Context, launch: Launch, function: Function) -> MatmulNe
         launch, function, written, {left.buffer, right.buffer}
     ):
         return None
-    col = _output_axis(epilogue, axes, known) or right.axis
+    col = output_axis(epilogue, axes, known) or right.axis
     if left.axis == col:
         left, right = right, left
     uniform = _uniform(body, axes, known)
@@ -248,20 +248,21 @@ def _operand(
     if pointer is None or not pointer.pointer or pointer.type not in FLOATS:
         return None
     names = frozenset(axis.name for axis in axes)
-    index = inlined(access.indices[0], known, names | {k} | parameters | _block_indices())
+    index = inlined(access.indices[0], known, names | {k} | parameters)
     if index is None:
         return None
     value = polynomial(access.indices[0], {n: v for n, v in known.items() if n not in names})
     used = [axis for axis in axes if axis.name in value.names]
-    if len(used) != 1 or k not in value.names or any(name.startswith("threadIdx") for name in value.names):
+    if len(used) != 1 or k not in value.names or any(is_geometry(name) for name in value.names):
         return None
     step = value.coefficient(k)
     return Operand(access.array, f"{access.array}[{index}]", used[0], step is not None and step.constant == 1)
 
 
-def _output_axis(
+def output_axis(
     epilogue: tuple[Node, ...], axes: tuple[Axis, Axis], known: Mapping[str, Node]
 ) -> Axis | None:
+    """The axis along which consecutive outputs are consecutive elements, if a store shows one."""
     names = {axis.name for axis in axes}
     stable = {name: value for name, value in known.items() if name not in names}
     for statement in epilogue:
@@ -292,7 +293,7 @@ def _uniform(body: Guarded, axes: tuple[Axis, Axis], known: Mapping[str, Node]) 
             if len(node.children_by_field_name("declarator")) != 1:
                 continue
             continue
-        if not any(name.startswith("threadIdx") for name in value_names):
+        if not any(is_geometry(name) for name in value_names):
             kept.append(node)
     return tuple(kept)
 
@@ -309,7 +310,7 @@ def _self_contained(
     lost = {d.name for d in function.declarations if d.node in body.prologue and d.node not in uniform}
     lost -= {axis.name for axis in axes} | {total.name}
     used = frozenset[str]().union(*(identifiers(node) for node in epilogue))
-    return not used & lost and not any(name.startswith(("threadIdx", "blockIdx")) for name in used)
+    return not used & lost and not any(is_geometry(name) for name in used)
 
 
 def _distinct(launch: Launch, function: Function, first: set[str], second: set[str]) -> bool:
@@ -354,5 +355,6 @@ def _operator(node: Node) -> str:
     return text_of(operator) if operator is not None else ""
 
 
-def _block_indices() -> frozenset[str]:
-    return frozenset(f"{name}.{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz")
+def is_geometry(name: str) -> bool:
+    """Whether a name's value depends on how blocks and threads are laid out; a batch along z may stay."""
+    return name.startswith(("threadIdx", "blockDim", "gridDim")) or name in {"blockIdx.x", "blockIdx.y"}
