@@ -24,3 +24,14 @@ def open_device(spec: DeviceSpec) -> Device:
 
         return GpuDevice(task, spec.seed)
     raise DeviceError(f"There is no device called '{spec.kind}'; there are {', '.join(KINDS)}.")
+
+
+def default_kind() -> str:
+    """`gpu` where there is a GPU that can be used, otherwise `model`."""
+    try:
+        from mctskernel.profiling.gpu_device import describe_gpu  # noqa: PLC0415 - needs the driver's bindings
+
+        describe_gpu()
+    except (DeviceError, ImportError):
+        return "model"
+    return "gpu"

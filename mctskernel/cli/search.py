@@ -10,7 +10,7 @@ import rich_click as click
 from mctskernel.cli.following import conclude, default_workers, follow_search
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.architecture import known_architectures
-from mctskernel.profiling.devices import default_device
+from mctskernel.profiling.devices import default_kind
 from mctskernel.run import Budget, Configuration
 from mctskernel.runner import PROPOSERS, begin
 from mctskernel.tasks import DEFAULT_TASK, find_task
@@ -109,7 +109,7 @@ def search(
     name = load_task(folder).name
     configuration = Configuration(
         task=name,
-        device=default_device() if device == "auto" else device,
+        device=default_kind() if device == "auto" else device,
         architecture=architecture,
         proposer=proposer,
         seed=seed,
