@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mctskernel.core.evaluation import Check, Outcome
-from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import LaunchPlan, ResolvedScratch, resolve
+from mctskernel.core.launch_plan import ResolvedScratch
 from mctskernel.core.task import Array, Task, shape_label
-from mctskernel.profiling.arguments import bind, parameter_types
-from mctskernel.profiling.build import Build
+from mctskernel.profiling.arguments import bind
+from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import Finding, Geometry, GlobalMemory, Limits, Module, execute
 from mctskernel.profiling.verify import Case, judge, poison
 
@@ -40,16 +39,6 @@ OUTCOMES = {
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A kernel that was built: what there is to emulate."""
-
-    kernel: Kernel
-    plan: LaunchPlan
-    build: Build
-    module: Module
-
-
-@dataclass(frozen=True)
 class Emulated:
     """How the emulated verification ended, with the checks up to the first that failed."""
 
@@ -58,20 +47,19 @@ class Emulated:
     message: str = ""
 
 
-def emulate(task: Task, candidate: Candidate, cases: Sequence[Case]) -> Emulated:
-    """Run every case until one fails. Raises LaunchPlanError for a plan that doesn't fit the kernel."""
+def emulate(task: Task, candidate: Candidate, module: Module, cases: Sequence[Case]) -> Emulated:
+    """Run every case until one fails; `module` is the candidate's PTX, parsed."""
     checks: list[Check] = []
     for case in cases:
-        outcome, check = _run(task, candidate, case)
+        outcome, check = _run(task, candidate, module, case)
         checks.append(check)
         if not check.passed:
             return Emulated(outcome, tuple(checks), check.message)
     return Emulated(Outcome.OK, tuple(checks))
 
 
-def _run(task: Task, candidate: Candidate, case: Case) -> tuple[Outcome, Check]:
-    names = task.names(case.shape, candidate.kernel)
-    resolved = resolve(candidate.plan, names, task.buffer_names)
+def _run(task: Task, candidate: Candidate, module: Module, case: Case) -> tuple[Outcome, Check]:
+    resolved = candidate.resolve(task, case.shape)
     memory = GlobalMemory()
     addresses = {name: memory.add(name, array, writable=False) for name, array in case.inputs.items()}
     for output in task.outputs:
@@ -87,9 +75,9 @@ def _run(task: Task, candidate: Candidate, case: Case) -> tuple[Outcome, Check]:
             )
             return Outcome.TIMEOUT, _failed(case, message)
         entry = candidate.build.entries[launch.kernel]
-        arguments = bind(launch, parameter_types(candidate.build.ptx, entry), addresses)
+        arguments = bind(launch, candidate.parameter_types(launch.kernel), addresses)
         geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
-        execution = execute(candidate.module, entry, geometry, arguments, memory, limits=LIMITS)
+        execution = execute(module, entry, geometry, arguments, memory, limits=LIMITS)
         if execution.findings:
             return _explained(case, launch.kernel, execution.findings)
     outputs = {

@@ -7,32 +7,22 @@ the named GPU. Every number is modelled, and says so.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Sequence
 from dataclasses import replace
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import LaunchPlanError, plan_of, resolve
+from mctskernel.core.launch_plan import LaunchPlanError
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.architecture import Architecture, UnknownArchitectureError, load_architecture
-from mctskernel.profiling.build import BuildFailure, build
-from mctskernel.profiling.emulation import Candidate, Emulated, emulate
-from mctskernel.profiling.emulator import UnsupportedPtx, parse_ptx
+from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
+from mctskernel.profiling.emulation import emulate
+from mctskernel.profiling.emulator import Module, UnsupportedPtx, parse_ptx
 from mctskernel.profiling.guardrails import Peaks, flags, floor_seconds, quarantine_reason
 from mctskernel.profiling.launch_limits import check_launch
 from mctskernel.profiling.sass import DisassemblerError, PendingDisassembly, start_disassembly
-from mctskernel.profiling.source_rules import breach
 from mctskernel.profiling.stages import Stages
-from mctskernel.profiling.verify import Case, draw_cases, draw_held_out_cases
-
-
-class _RefusedError(Exception):
-    """A kernel that got no further; carries why."""
-
-    def __init__(self, outcome: Outcome, message: str, log: str = "") -> None:
-        super().__init__(message)
-        self.evaluation = Evaluation(outcome, Source.MODELLED, message, log=log)
+from mctskernel.profiling.verify import draw_cases, draw_held_out_cases
 
 
 class ModelDevice:
@@ -54,17 +44,18 @@ class ModelDevice:
         """Guard, build, verify and price one kernel; the first of these that fails decides the outcome."""
         stages = Stages()
         try:
-            evaluation = self._judge(self._build(kernel, stages), stages)
-        except _RefusedError as refusal:
-            evaluation = refusal.evaluation
+            evaluation = self._judge(prepare(self._task, kernel, self._gpu.architecture, stages), stages)
+        except RefusedError as refusal:
+            evaluation = refusal.evaluation(Source.MODELLED)
         return replace(evaluation, stage_seconds=stages.seconds)
 
     def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
         """Verify on the held-out shapes, or on the verify shapes where there are none, with fresh seeds."""
         try:
-            return self._verify(self._build(kernel, Stages()), self._held_out).checks
-        except _RefusedError as refusal:
-            return (Check("", 0, passed=False, error=float("inf"), message=str(refusal)),)
+            candidate = prepare(self._task, kernel, self._gpu.architecture, Stages())
+            return emulate(self._task, candidate, self._module(candidate), self._held_out).checks
+        except RefusedError as refusal:
+            return (Check("", 0, passed=False, error=float("inf"), message=refusal.message),)
 
     def fingerprint(self) -> dict[str, str]:
         """What a modelled time depends on: the GPU that is modelled, and the versions of what models it."""
@@ -72,55 +63,20 @@ class ModelDevice:
         versions = {name: importlib.metadata.version(name) for name in packages}
         return {"device": "model", "gpu": self._gpu.name, "architecture": self._gpu.architecture, **versions}
 
-    def _build(self, kernel: Kernel, stages: Stages) -> Candidate:
-        if reason := breach(kernel):
-            raise _RefusedError(Outcome.REJECTED, reason)
-        try:
-            plan = plan_of(kernel)
-        except LaunchPlanError as error:
-            raise _RefusedError(Outcome.LAUNCH_ERROR, str(error)) from error
-        with stages.timed("build"):
-            made = build(kernel, plan, self._gpu.architecture)
-        if isinstance(made, BuildFailure):
-            raise _RefusedError(Outcome.BUILD_ERROR, made.message, made.log)
-        try:
-            candidate = Candidate(kernel, plan, made, parse_ptx(made.ptx))
-            self._check_launches(candidate)
-        except UnsupportedPtx as error:
-            message = f"The emulator doesn't know {error}, so the kernel can't be verified here."
-            raise _RefusedError(Outcome.REJECTED, message, made.log) from error
-        except LaunchPlanError as error:
-            raise _RefusedError(Outcome.LAUNCH_ERROR, str(error), made.log) from error
-        return candidate
-
-    def _check_launches(self, candidate: Candidate) -> None:
-        task = self._task
-        for shape in (*task.search_shapes, *task.verify_shapes, *task.held_out_shapes):
-            resolved = resolve(candidate.plan, task.names(shape, candidate.kernel), task.buffer_names)
-            for launch in resolved.launches:
-                entry = candidate.module.entries[candidate.build.entries[launch.kernel]]
-                check_launch(
-                    launch, candidate.build.resources_of(launch.kernel), entry.max_threads, self._gpu
-                )
-
-    def _verify(self, candidate: Candidate, cases: Sequence[Case]) -> Emulated:
-        try:
-            return emulate(self._task, candidate, cases)
-        except LaunchPlanError as error:
-            raise _RefusedError(Outcome.LAUNCH_ERROR, str(error), candidate.build.log) from error
-
     def _judge(self, candidate: Candidate, stages: Stages) -> Evaluation:
+        made = candidate.build
+        module = self._module(candidate)
         try:
-            with start_disassembly(candidate.build.cubin) as disassembly:
+            with start_disassembly(made.cubin) as disassembly:
                 with stages.timed("verify"):
-                    verified = self._verify(candidate, self._cases)
+                    verified = emulate(self._task, candidate, module, self._cases)
                 evaluation = Evaluation(
                     verified.outcome,
                     Source.MODELLED,
                     verified.message,
                     checks=verified.checks,
-                    resources=candidate.build.resources,
-                    log=candidate.build.log,
+                    resources=made.resources,
+                    log=made.log,
                 )
                 if not evaluation.ok:
                     return evaluation
@@ -130,6 +86,22 @@ class ModelDevice:
             raise DeviceError(str(error)) from error
         reason = quarantine_reason(self._task, evaluation.timings, _peaks(self._gpu))
         return replace(evaluation, quarantine=reason, flags=flags(evaluation))
+
+    def _module(self, candidate: Candidate) -> Module:
+        """The candidate's PTX, for launches that the GPU would accept. Raises RefusedError."""
+        task, made = self._task, candidate.build
+        try:
+            module = parse_ptx(made.ptx)
+            for shape in (*task.search_shapes, *task.verify_shapes, *task.held_out_shapes):
+                for launch in candidate.resolve(task, shape).launches:
+                    entry = module.entries[made.entries[launch.kernel]]
+                    check_launch(launch, made.resources_of(launch.kernel), entry.max_threads, self._gpu)
+        except UnsupportedPtx as error:
+            message = f"The emulator doesn't know {error}, so the kernel can't be verified here."
+            raise RefusedError(Outcome.REJECTED, message, made) from error
+        except LaunchPlanError as error:
+            raise RefusedError(Outcome.LAUNCH_ERROR, str(error), made) from error
+        return module
 
     def _price(
         self, candidate: Candidate, disassembly: PendingDisassembly, evaluation: Evaluation
