@@ -13,11 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.syntax import Function, Parameter, parse
+from mctskernel.profiling.workers import Worker
 
 MAX_REFERENCE_BYTES = 16 << 20
 """Shapes with more inputs and outputs than this aren't given to the reference: numpy would take too long."""
@@ -58,7 +61,10 @@ class Report:
 
 
 def check_task(folder: Path) -> Report:
-    """Look at everything that can be looked at without running the starting kernel. Runs `reference.py`."""
+    """Read a task, run its reference, and build and verify its starting kernel on the model device.
+
+    Raises DeviceError on a machine where nothing can be built.
+    """
     try:
         task = load_task(folder)
     except TaskError as error:
@@ -73,6 +79,11 @@ def check_task(folder: Path) -> Report:
     problems += found
     if not found:
         checked.append(f"The launch plan resolves at {_count(task)} shapes and fits the kernel's parameters.")
+    if not problems:
+        found = list(_verification_problems(task, _kernel_file(folder)))
+        problems += found
+        if not found:
+            checked.append("The starting kernel is right at every verify and held-out shape, as emulated.")
     return Report(tuple(checked), tuple(problems))
 
 
@@ -169,6 +180,22 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
             yield f"{file}: no launch is given the output '{tensor.name}'."
     if task.starting_kernel.language is Language.CUDA:
         yield from _parameter_problems(task, plan, launches[0], file)
+
+
+def _verification_problems(task: Task, file: Path) -> Iterator[str]:
+    worker = Worker(DeviceSpec("model", task.folder))
+    try:
+        worker.submit(task.starting_kernel)
+        evaluation = worker.wait()
+        if isinstance(evaluation, Evaluation) and not evaluation.ok:
+            yield f"{file}: {evaluation.outcome}: {evaluation.message}"
+            return
+        worker.submit_final_check(task.starting_kernel)
+        checks = worker.wait()
+        if isinstance(checks, tuple):
+            yield from (f"{file}: {check.message}" for check in checks if not check.passed)
+    finally:
+        worker.close()
 
 
 def _parameter_problems(

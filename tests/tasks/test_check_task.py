@@ -44,7 +44,7 @@ def test_a_new_task_where_nothing_can_be_written(tmp_path: Path) -> None:
 def test_a_sound_task_has_no_problems(write_task: WriteTask) -> None:
     report = check_task(write_task())
     assert report.ok
-    assert len(report.checked) == 3
+    assert len(report.checked) == 4
 
 
 def test_a_file_that_is_missing_is_the_only_problem(write_task: WriteTask) -> None:
@@ -132,8 +132,26 @@ def test_a_problem_of_the_kernel(write_task: WriteTask, old: str, new: str, sent
     assert all(problem.startswith(str(folder / "kernel.cu")) for problem in problems)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("2.0f * x[i]", "x[i]", "wrong result: At n=1"),
+        ("if (i < n)", "if (i <= n)", "crash: At n="),
+        ("2.0f * x[i]", "2.0f * y[i]", 'build error: Line 13: identifier "y" is undefined'),
+        ("2.0f * x[i]", "n == 77 ? 0.0f : 2.0f * x[i]", "kernel.cu: At n=77"),
+    ],
+)
+def test_a_starting_kernel_that_is_wrong(write_task: WriteTask, old: str, new: str, sentence: str) -> None:
+    assert old in KERNEL
+    assert sentence in only_problem(write_task(kernel=KERNEL.replace(old, new, 1)))
+
+
 def test_a_small_shape_may_be_zero_by_right(write_task: WriteTask) -> None:
-    assert check_task(write_task(reference="def reference(x):\n    return x - x.mean()\n")).ok
+    folder = write_task(
+        reference="def reference(x):\n    return x - x[0]\n",
+        kernel=KERNEL.replace("2.0f * x[i]", "x[i] - x[0]"),
+    )
+    assert check_task(folder).problems == ()
 
 
 def test_the_kernel_file_is_called_as_in_the_task(write_task: WriteTask) -> None:
