@@ -14,8 +14,7 @@ def sectors_by_warp(addresses: np.ndarray) -> np.ndarray:
 
     `addresses` is (warps, 32) in bytes, negative for inactive lanes; an aligned access never straddles sectors.
     """
-    table = addresses >> SECTOR_SHIFT
-    table.sort(axis=1)
+    table = np.sort(addresses >> SECTOR_SHIFT, axis=1)
     fresh = np.empty(table.shape, bool)
     np.not_equal(table[:, 1:], table[:, :-1], out=fresh[:, 1:])
     fresh[:, 0] = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from mctskernel.profiling.emulator.launch import Argument, Launch, prepare, prog
 from mctskernel.profiling.emulator.machine import LimitExceededError, Limits, Machine
 from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory
 from mctskernel.profiling.emulator.ptx import Module, UnsupportedPtxError
-from mctskernel.profiling.emulator.resolve import Resolver
+from mctskernel.profiling.emulator.resolve import Resolver, window
 from mctskernel.profiling.emulator.warp import rows
 
 TRACE_SECTORS = 1 << 20
@@ -189,6 +189,7 @@ class CountingMemory:
     memory: GlobalMemory
     barriers: int = 0
     traces: list[Trace] = field(default_factory=list)
+    patterns: Patterns = field(default_factory=lambda: Patterns())
 
     def __post_init__(self) -> None:
         self.addresses = self.launch.addresses
@@ -300,7 +301,7 @@ class CountingMemory:
         if recent is not None and recent[0] is address and recent[1] is mask and recent[2] is g:
             once = recent[3]
         else:
-            once = _measure(access, g, address, mask)
+            once = self.patterns.measure(access, g, address, mask)
             self.recent[access.ordinal] = (address, mask, g, once)
         tally = self.tallies[access.ordinal]
         tally.requests += once.requests
@@ -352,32 +353,70 @@ def _lines(block: Block) -> tuple[int, ...]:
     return tuple(sorted({i.line for i in every if i.line}))
 
 
-def _measure(access: Access, g: Lanes, address: V, mask: V | None) -> _Once:
-    if mask is not None:
-        chosen = np.flatnonzero(mask)
-        if not len(chosen):
-            return _Once(0, 0, access.space)
-        g = g.subset(chosen)
-        address = address if address.ndim == 0 else address[chosen]
+_PATTERNS = 4096
+
+
+@dataclass
+class Patterns:
+    """Measures requests; those that differ only by a uniform distance are measured once.
+
+    Shared-memory conflicts don't change when all addresses move by whole words, nor do sectors when they move by
+    whole sectors, so a request is known by its lanes and its addresses relative to the first.
+    """
+
+    known: dict[tuple[object, ...], _Once] = field(default_factory=dict)
+    shapes: dict[int, tuple[V, int, bytes]] = field(default_factory=dict)
+
+    def shape(self, address: V) -> tuple[int, bytes]:
+        """The first address and the others relative to it; instructions often share an address array."""
+        if address.ndim == 0:
+            return int(address), b""
+        known = self.shapes.get(id(address))
+        if known is not None and known[0] is address:
+            return known[1:]
+        if len(self.shapes) > 64:
+            self.shapes.clear()
+        found = (int(address[0]), (address - address[0]).tobytes())
+        self.shapes[id(address)] = (address, *found)
+        return found
+
+    def measure(self, access: Access, g: Lanes, address: V, mask: V | None) -> _Once:
+        if mask is not None:
+            chosen = np.flatnonzero(mask)
+            if not len(chosen):
+                return _Once(0, 0, access.space)
+            g = g.subset(chosen)
+            address = address if address.ndim == 0 else address[chosen]
+        first, relative = self.shape(address)
+        first += access.offset
+        space, shift = (access.space, 0) if access.space != "generic" else window(first)
+        first -= shift
+        grain = 4 if space == "shared" else 32
+        atomic = access.kind in ("atomic", "reduction")
+        lanes = g.cached("slots", g.slots.tobytes)
+        key = (lanes, relative, access.bytes, space, atomic, first % grain)
+        once = self.known.get(key)
+        if once is None:
+            signed = np.broadcast_to(address, g.n).view("i8" if address.dtype.itemsize == 8 else "u4").astype(np.int64)
+            table = signed - signed[0] + first % grain
+            once = _measure(space, access.bytes, g, table, atomic=atomic)
+            if len(self.known) > _PATTERNS:
+                self.known.clear()
+            self.known[key] = once
+        if once.sectors is None:
+            return once
+        return replace(once, sectors=once.sectors + (first // grain))
+
+
+def _measure(space: str, size: int, g: Lanes, addresses: np.ndarray, *, atomic: bool) -> _Once:
     warps = len(g.warp_starts)
-    signed = address.view(np.int64) if address.dtype.itemsize == 8 else address.astype(np.int64)
-    space, shift = access.space, 0
-    if space == "generic":
-        first = int(signed if signed.ndim == 0 else signed[0])
-        space, shift = ("local", 2 << 40) if 2 << 40 <= first < 4 << 40 else ("shared", 1 << 40) if 1 << 40 <= first < 2 << 40 else ("global", 0)
-    signed = signed + (access.offset - shift)
     if space == "local":
         return _Once(warps, g.n, space)
-    atomic = access.kind in ("atomic", "reduction")
-    if signed.ndim == 0:
-        conflict = int(np.diff(np.r_[g.warp_starts, g.n]).sum()) if atomic else 0
-        if space == "shared":
-            return _Once(warps, g.n, space, None, warps, warps, conflict)
-        return _Once(warps, g.n, space, np.full(warps, int(signed) >> 5), same_address_lanes=conflict)
-    table = rows(g, signed, np.int64(-1))
+    low = int(addresses.min())
+    lift = -(low // 128) * 128 if low < 0 else 0
+    table = rows(g, addresses + lift, np.int64(-1))
     conflict = same_address_lanes(table) if atomic else 0
     if space == "shared":
-        fronts, ideal = wavefronts(table, access.bytes)
+        fronts, ideal = wavefronts(table, size)
         return _Once(warps, g.n, space, None, fronts, ideal, conflict)
-    return _Once(warps, g.n, space, sectors_by_warp(table), same_address_lanes=conflict)
-
+    return _Once(warps, g.n, space, sectors_by_warp(table) - (lift >> 5), same_address_lanes=conflict)

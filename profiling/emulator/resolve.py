@@ -98,7 +98,7 @@ class Resolver:
         low, high = low + offset, high + offset + size
         space, offset = access.space, offset
         if space == "generic":
-            space, shift = _window(low)
+            space, shift = window(low)
             low, high, offset = low - shift, high - shift, offset - shift
         shift = _SHIFT[size]
         if space == "shared":
@@ -145,7 +145,7 @@ class Resolver:
     ) -> tuple[Part | None, np.ndarray]:
         """The storage of the first address, and which of the others share it."""
         first, size = int(addresses[0]), access.bytes
-        space, shift = (access.space, 0) if access.space != "generic" else _window(first)
+        space, shift = (access.space, 0) if access.space != "generic" else window(first)
         if space in ("shared", "local"):
             ranges = self.shared_ranges if space == "shared" else self.local_ranges
             at = first - shift
@@ -188,7 +188,7 @@ class Resolver:
         return storage.name if isinstance(storage, Buffer) else ("shared" if storage is self.shared else "local")
 
 
-def _window(address: int) -> tuple[str, int]:
+def window(address: int) -> tuple[str, int]:
     """State space of a generic address and the start of its window."""
     if _LOCAL <= address < 2 * _LOCAL:
         return "local", _LOCAL
