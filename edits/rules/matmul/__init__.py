@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mctskernel.edits.rules.matmul import register_blocking, tiling
+from mctskernel.edits.rules.matmul import register_blocking, tiling, wide_staging
 
-RULES = (*tiling.RULES, *register_blocking.RULES)
+RULES = (*tiling.RULES, *register_blocking.RULES, *wide_staging.RULES)

@@ -74,7 +74,7 @@ def blocked_body(
 
     def tile(operand: Operand, name: str, size: str) -> str:
         width = f"{size} + {pad}" if operand.along_k else size
-        return f"__shared__ __align__(16) {nest.element} {name}[{BK}][{width}];"
+        return f"__shared__ alignas(16) {nest.element} {name}[{BK}][{width}];"
 
     def stage(operand: Operand, name: str, size: str, origin: str, index: str) -> list[str]:
         width = BK if operand.along_k else size
