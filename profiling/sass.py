@@ -200,11 +200,12 @@ class PendingDisassembly:
 
 def start_disassembly(cubin: bytes) -> PendingDisassembly:
     """Begin to disassemble beside the caller. Raises DisassemblerError when there is no `nvdisasm`."""
+    program = _nvdisasm()
     image = tempfile.NamedTemporaryFile(suffix=".cubin")  # noqa: SIM115 - closed by PendingDisassembly
     output = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe would stall nvdisasm until somebody reads
     image.write(cubin)
     image.flush()
-    command = [_nvdisasm(), "-c", "-ndf", "-g", "-gp", image.name]  # no data-flow analysis
+    command = [program, "-c", "-ndf", "-g", "-gp", image.name]  # no data-flow analysis
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603
     return PendingDisassembly(process, image, output)
 

@@ -13,7 +13,21 @@ from dataclasses import dataclass, field
 
 from mctskernel.profiling.architecture import Latency
 from mctskernel.profiling.sass import NO_BARRIER, Function, Instruction
-from mctskernel.profiling.work import Chain
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One warp's path through the kernel as its scoreboards see it, in cycles.
+
+    `cycles` is the whole; the others are the parts of it spent waiting for global memory, for shared memory
+    and at barriers.
+    """
+
+    cycles: float
+    global_memory: float = 0.0
+    shared_memory: float = 0.0
+    barriers: float = 0.0
+
 
 READ_RELEASE_CYCLES = 12.0
 """From issue until a memory instruction has read its operands (assumed)."""
@@ -22,7 +36,7 @@ LEAST_SHARE = 0.05
 """Blocks that fewer of the warps pass through are left out."""
 
 LatencyOf = Callable[[Instruction], tuple[float, str]]
-"""Cycles until an instruction has its result, and what is waited for: `global`, `shared`, `barrier`, other."""
+"""Cycles until an instruction has its result, and what is waited for: `global`, `shared`, `barrier`, ..."""
 
 
 def chain(function: Function, frequencies: Mapping[int, float], latency_of: LatencyOf) -> Chain:

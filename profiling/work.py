@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mctskernel.profiling.architecture import Occupancy
-from mctskernel.profiling.sass import Pipe
+import numpy as np
+
+from mctskernel.core.evaluation import Resources
+from mctskernel.core.launch_plan import ResolvedLaunch
+from mctskernel.profiling.architecture import WARP_LANES, Architecture, Occupancy, occupancy
+from mctskernel.profiling.emulator import AccessCounts, Counts
+from mctskernel.profiling.frequencies import block_frequencies
+from mctskernel.profiling.sass import Function, Instruction, Pipe
+from mctskernel.profiling.scoreboard import Chain, chain, memory_latency
+from mctskernel.profiling.traffic import (
+    L1Traffic,
+    Range,
+    Residency,
+    Sample,
+    dram_traffic,
+    l1_capacity,
+    l1_traffic,
+)
 
 
 @dataclass(frozen=True)
@@ -29,20 +46,6 @@ class AccessPattern:
     ideal_sectors: float
     wavefronts: float
     ideal_wavefronts: float
-
-
-@dataclass(frozen=True)
-class Chain:
-    """One warp's path through the kernel as its scoreboards see it, in cycles.
-
-    `cycles` is the whole; the others are the parts of it spent waiting for global memory, for shared memory
-    and at barriers.
-    """
-
-    cycles: float
-    global_memory: float = 0.0
-    shared_memory: float = 0.0
-    barriers: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -94,3 +97,201 @@ class KernelWork:
     def total_instructions(self) -> float:
         """Warp instructions of all pipes."""
         return sum(self.instructions.values())
+
+
+def kernel_work(
+    launch: ResolvedLaunch,
+    resources: Resources,
+    function: Function,
+    ptx_lines: Sequence[int],
+    samples: Sequence[Sample],
+    buffers: Sequence[Range],
+    neighbour: Callable[[int], Counts | None],
+    gpu: Architecture,
+) -> KernelWork:
+    """Put together what the compiler, the machine code and the emulator say about one launch.
+
+    `ptx_lines` are the lines of the entry's PTX instructions in order; `samples` are counted blocks with the
+    number of blocks that each stands for; `neighbour(distance)` counts a block beside the middle one.
+    """
+    shared_bytes = resources.shared_bytes + launch.shared_bytes
+    resident = occupancy(gpu, launch.threads, resources.registers, shared_bytes)
+    on_sm = max(1, min(resident.blocks, -(-launch.blocks // gpu.chip.sms)))
+    warps = launch.blocks * -(-launch.threads // WARP_LANES)
+    frequencies = block_frequencies(function, _line_counts(samples, ptx_lines, launch))
+    l1 = l1_traffic(samples, l1_capacity(gpu, on_sm, shared_bytes))
+    residency = Residency(launch.grid, on_sm * gpu.chip.sms)
+    dram = dram_traffic(samples, buffers, residency, gpu, neighbour)
+    accesses = _access_patterns(samples, buffers)
+    executed = _executed(function, frequencies, warps)
+    spilled = executed.local_wavefronts
+    footprint = resources.stack_bytes * launch.threads * on_sm
+    spill_misses = 4 * spilled if footprint > l1_capacity(gpu, 1, shared_bytes * on_sm) * 32 else 0.0
+    from_dram = min(1.0, dram.read_bytes / max(l1.read_sectors * gpu.memory.sector_bytes, 1.0))
+    return KernelWork(
+        kernel=launch.kernel,
+        blocks=launch.blocks,
+        threads=launch.threads,
+        registers=resources.registers,
+        shared_bytes=shared_bytes,
+        occupancy=resident,
+        instructions=executed.by_pipe,
+        chain=chain(function, frequencies, memory_latency(gpu.latency, _load_latency(l1, from_dram, gpu))),
+        shuffles=executed.shuffles,
+        tensor_multiply_adds=executed.tensor_multiply_adds,
+        global_wavefronts=sum(a.wavefronts for a in accesses if a.space == "global"),
+        shared_wavefronts=sum(a.wavefronts for a in accesses if a.space == "shared"),
+        conflict_wavefronts=sum(a.wavefronts - a.ideal_wavefronts for a in accesses if a.space == "shared"),
+        load_requests=sum(a.requests for a in accesses if (a.space, a.kind) == ("global", "load")),
+        load_sectors=sum(a.sectors for a in accesses if (a.space, a.kind) == ("global", "load")),
+        store_requests=sum(a.requests for a in accesses if (a.space, a.kind) == ("global", "store")),
+        store_sectors=sum(a.sectors for a in accesses if (a.space, a.kind) == ("global", "store")),
+        l2_read_sectors=l1.read_sectors,
+        l2_write_sectors=l1.write_sectors,
+        dram_read_bytes=dram.read_bytes,
+        dram_write_bytes=dram.write_bytes,
+        unique_bytes=dram.unique_bytes,
+        atomic_lanes=sum(a.lanes for a in accesses if (a.space, a.kind) == ("global", "atomic")),
+        same_address_lanes=_same_address_lanes(samples),
+        barriers=sum(s.weight * s.counts.barriers for s in samples) / launch.blocks,
+        spill_bytes=resources.spill_store_bytes,
+        spill_wavefronts=spilled,
+        spill_l2_sectors=spill_misses,
+        active_lanes=_active_lanes(samples),
+        accesses=accesses,
+    )
+
+
+def _line_counts(
+    samples: Sequence[Sample], ptx_lines: Sequence[int], launch: ResolvedLaunch
+) -> dict[int, float]:
+    """Executions per warp of each PTX line; empty when the emulator's blocks don't cover the text."""
+    counts: dict[int, float] = {}
+    warps = launch.blocks * -(-launch.threads // WARP_LANES)
+    for sample in samples:
+        blocks = sample.counts.basic_blocks
+        if sum(sum(block.instructions.values()) for block in blocks) != len(ptx_lines):
+            return {}
+        position = 0
+        for block in blocks:
+            for _ in range(sum(block.instructions.values())):
+                line = ptx_lines[position]
+                counts[line] = counts.get(line, 0.0) + sample.weight * block.warp_executions / warps
+                position += 1
+    return counts
+
+
+@dataclass(frozen=True)
+class _Executed:
+    by_pipe: dict[Pipe, float]
+    shuffles: float
+    tensor_multiply_adds: float
+    local_wavefronts: float
+
+
+def _executed(function: Function, frequencies: Mapping[int, float], warps: int) -> _Executed:
+    by_pipe: dict[Pipe, float] = {}
+    shuffles = tensor = local = 0.0
+    for block, frequency in frequencies.items():
+        times = frequency * warps
+        for instruction in function.code(block):
+            by_pipe[instruction.pipe] = by_pipe.get(instruction.pipe, 0.0) + times
+            match instruction.mnemonic:
+                case "SHFL":
+                    shuffles += times
+                case "LDL" | "STL":
+                    local += times * _words(instruction.opcode)
+                case _ if instruction.pipe is Pipe.TENSOR:
+                    tensor += times * _multiply_adds(instruction.opcode)
+    return _Executed(by_pipe, shuffles, tensor, local)
+
+
+def _words(opcode: str) -> int:
+    return 4 if ".128" in opcode else 2 if ".64" in opcode else 1
+
+
+def _multiply_adds(opcode: str) -> int:
+    """Multiply-adds of a tensor instruction from the shape in its opcode: HMMA.16816 is 16 x 8 x 16."""
+    match = re.search(r"\.(16)(8)(\d+)|\.(8)(8)(\d+)", opcode)
+    if not match:
+        return 0
+    m, n, k = (int(part) for part in match.groups() if part)
+    return m * n * k
+
+
+def _load_latency(l1: L1Traffic, from_dram: float, gpu: Architecture) -> Callable[[Instruction], float]:
+    """Expected cycles of a load, by how often its line hits L1 and how much of what passes comes from DRAM."""
+    latency = gpu.latency
+    beyond = from_dram * latency.dram + (1.0 - from_dram) * latency.l2
+    mean = sum(l1.hit_rate.values()) / len(l1.hit_rate) if l1.hit_rate else 0.0
+
+    def cycles(instruction: Instruction) -> float:
+        rate = l1.hit_rate.get(instruction.line, mean)
+        return rate * latency.l1 + (1.0 - rate) * beyond
+
+    return cycles
+
+
+_KINDS = {"reduction": "atomic", "copy": "load"}
+
+
+def _access_patterns(samples: Sequence[Sample], buffers: Sequence[Range]) -> tuple[AccessPattern, ...]:
+    """Accesses of the whole grid by space, kind, line and buffer."""
+    patterns: dict[tuple[str, str, int | None, str, int], list[float]] = {}
+    for sample in samples:
+        names, lines = _buffers_and_lines(sample.counts, buffers)
+        for index, access in enumerate(sample.counts.accesses):
+            if not access.requests or access.space not in {"global", "shared"}:
+                continue
+            kind = _KINDS.get(access.kind, access.kind)
+            key = (access.space, kind, access.line, names.get(index, ""), access.bytes_per_lane)
+            numbers = patterns.setdefault(key, [0.0] * 6)
+            for at, value in enumerate(_numbers(access, lines.get(index, 0))):
+                numbers[at] += sample.weight * value
+    return tuple(
+        AccessPattern(space, kind, line, name, width, *numbers)
+        for (space, kind, line, name, width), numbers in patterns.items()
+    )
+
+
+def _numbers(access: AccessCounts, lines: int) -> tuple[float, float, float, float, float, float]:
+    """Requests, lanes, sectors, ideal sectors, wavefronts, ideal wavefronts of one instruction in one block.
+
+    A global request takes a wavefront for every 128-byte line that it touches, one at least.
+    """
+    if access.space == "shared":
+        return access.requests, access.lanes, 0.0, 0.0, access.wavefronts, access.ideal_wavefronts
+    ideal = min(access.sectors, max(access.lanes * access.bytes_per_lane / 32, access.requests))
+    wavefronts = max(lines, access.requests, access.sectors / 4)
+    best = min(wavefronts, max(access.lanes * access.bytes_per_lane / 128, access.requests))
+    return access.requests, access.lanes, access.sectors, ideal, wavefronts, best
+
+
+def _buffers_and_lines(counts: Counts, buffers: Sequence[Range]) -> tuple[dict[int, str], dict[int, int]]:
+    """For each access, the buffer that it touches first and how often its line of 128 bytes changes."""
+    names: dict[int, str] = {}
+    lines: dict[int, int] = {}
+    for trace in counts.traces:
+        for index in np.unique(trace.accesses):
+            mine = trace.sectors[trace.accesses == index]
+            first = int(mine[0])
+            names[int(index)] = next((b.name for b in buffers if b.first <= first <= b.last), "")
+            changes = int(np.count_nonzero(np.diff(mine >> 2))) + 1
+            scale = counts.accesses[index].sectors / len(mine)
+            lines[int(index)] = round(changes * scale)
+    return names, lines
+
+
+def _same_address_lanes(samples: Sequence[Sample]) -> float:
+    """Lanes of global atomics that take turns: blocks that touch the same few sectors queue up together."""
+    total = 0.0
+    for sample in samples:
+        for access in sample.counts.accesses:
+            if access.kind in {"atomic", "reduction"} and access.space == "global" and access.requests:
+                total += sample.weight * access.lanes / max(access.unique_sectors, 1)
+    return total
+
+
+def _active_lanes(samples: Sequence[Sample]) -> float:
+    total = sum(sample.weight for sample in samples)
+    return sum(sample.weight * sample.counts.active_lanes for sample in samples) / total / WARP_LANES

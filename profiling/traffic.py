@@ -1,0 +1,185 @@
+"""What an access trace of a few blocks says about the caches of the whole chip.
+
+L1 keeps what a block itself touches again, in its share of the SM's memory; stores pass through it. L2 is
+taken to hold every buffer that is not larger than half of it, and of larger ones what the blocks running at
+the same time share. What is left goes to DRAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mctskernel.profiling.architecture import Architecture
+from mctskernel.profiling.emulator import Counts
+from mctskernel.profiling.locality import Ints, hits
+
+SHARED_BY_L2 = 0.5
+"""A buffer up to this fraction of L2 stays there while the kernel runs (assumed: two halves mirror each other)."""
+
+RESERVED_SHARED_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Range:
+    """A buffer's place: `first` and `last` sector number, inclusive."""
+
+    name: str
+    first: int
+    last: int
+
+    @property
+    def sectors(self) -> int:
+        """Its size in sectors."""
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One block that was counted, and how many blocks of the grid it stands for."""
+
+    block: int
+    counts: Counts
+    weight: float
+
+
+@dataclass(frozen=True)
+class L1Traffic:
+    """What passes L1 in one launch, in sectors; `hit_rate` is by source line of the loads."""
+
+    read_sectors: float
+    write_sectors: float
+    hit_rate: Mapping[int | None, float]
+
+
+@dataclass(frozen=True)
+class DramTraffic:
+    """Bytes that pass L2, and those of them that no cache could avoid."""
+
+    read_bytes: float
+    write_bytes: float
+    unique_bytes: float
+
+
+def l1_capacity(gpu: Architecture, resident_blocks: int, shared_bytes: int) -> float:
+    """Sectors of L1 that each resident block has: what shared memory leaves, divided by the blocks."""
+    reserved = resident_blocks * (shared_bytes + gpu.limits.reserved_shared_bytes)
+    free = max(gpu.limits.l1_bytes - reserved, 0)
+    return free / gpu.memory.sector_bytes / max(resident_blocks, 1)
+
+
+def l1_traffic(samples: Sequence[Sample], capacity: float) -> L1Traffic:
+    """Loads that miss and all stores, of the whole grid, with a cache of `capacity` sectors for each block."""
+    reads = writes = 0.0
+    found: dict[int | None, float] = {}
+    total: dict[int | None, float] = {}
+    for sample in samples:
+        accesses = sample.counts.accesses
+        is_load = np.array([access.kind in {"load", "copy"} for access in accesses], dtype=bool)
+        for trace in sample.counts.traces:
+            if not len(trace.sectors):
+                continue
+            touched = sum(access.sectors for access in accesses if access.space == "global")
+            scale = sample.weight * touched / len(trace.sectors)
+            loads = is_load[trace.accesses]
+            served = hits(trace.sectors[loads], capacity)
+            reads += scale * np.count_nonzero(~served)
+            writes += scale * np.count_nonzero(~loads)
+            which = trace.accesses[loads]
+            counted = np.bincount(which, minlength=len(accesses))
+            hit = np.bincount(which, weights=served, minlength=len(accesses))
+            for access, of, good in zip(accesses, counted, hit, strict=True):
+                if of:
+                    total[access.line] = total.get(access.line, 0.0) + scale * of
+                    found[access.line] = found.get(access.line, 0.0) + scale * good
+    return L1Traffic(reads, writes, {line: found[line] / total[line] for line in total})
+
+
+@dataclass(frozen=True)
+class Residency:
+    """How blocks follow each other: the grid, and how many blocks the whole chip runs at once."""
+
+    grid: tuple[int, int, int]
+    at_once: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks in the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def waves(self) -> float:
+        """How often the chip is filled."""
+        return max(1.0, self.blocks / max(self.at_once, 1))
+
+
+def dram_traffic(
+    samples: Sequence[Sample],
+    buffers: Sequence[Range],
+    residency: Residency,
+    gpu: Architecture,
+    neighbour: Callable[[int], Counts | None],
+) -> DramTraffic:
+    """Bytes to and from DRAM. `neighbour(distance)` counts the block so far after the middle one."""
+    read = written = unique = 0.0
+    sector = gpu.memory.sector_bytes
+    for buffer in buffers:
+        for kinds, is_read in ((("load", "copy", "atomic", "reduction"), True), (_WRITES, False)):
+            gross = sum(s.weight * len(_unique(s.counts, buffer, kinds)) for s in samples)
+            if not gross:
+                continue
+            distinct = min(gross, float(buffer.sectors))
+            fetched = distinct
+            if gross > 1.05 * distinct and buffer.sectors * sector > SHARED_BY_L2 * gpu.memory.l2_bytes:
+                middle = samples[len(samples) // 2].counts
+                in_wave = _distinct_at_once(middle, buffer, kinds, residency, neighbour)
+                fetched = max(distinct, min(gross, residency.waves * min(buffer.sectors, in_wave)))
+            unique += distinct * sector
+            if is_read:
+                read += fetched * sector
+            else:
+                written += fetched * sector
+    return DramTraffic(read, written, unique)
+
+
+_WRITES = ("store", "atomic", "reduction")
+
+
+def _unique(counts: Counts, buffer: Range, kinds: Sequence[str]) -> Ints:
+    """The different sectors of a buffer that counted blocks touch with accesses of these kinds."""
+    chosen = np.array([access.kind in kinds for access in counts.accesses], dtype=bool)
+    parts = []
+    for trace in counts.traces:
+        if len(trace.sectors):
+            inside = (trace.sectors >= buffer.first) & (trace.sectors <= buffer.last) & chosen[trace.accesses]
+            parts.append(trace.sectors[inside])
+    return np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
+
+
+def _distinct_at_once(
+    middle: Counts,
+    buffer: Range,
+    kinds: Sequence[str],
+    residency: Residency,
+    neighbour: Callable[[int], Counts | None],
+) -> float:
+    """Sectors of a buffer that the blocks running together touch, from how much neighbours share.
+
+    n blocks in a row, each sharing a fraction s of its own with the next, touch 1 + (n - 1)(1 - s) times what
+    one of them does.
+    """
+    width = residency.grid[0]
+    own = _unique(middle, buffer, kinds)
+    in_row = min(width, residency.at_once)
+    rows = max(1.0, residency.at_once / width)
+    factor = 1.0
+    for count, distance in ((in_row, 1), (rows, width)):
+        if count > 1:
+            other = neighbour(distance)
+            shared = (
+                0.0 if other is None else len(np.intersect1d(own, _unique(other, buffer, kinds))) / len(own)
+            )
+            factor *= 1.0 + (count - 1.0) * (1.0 - shared)
+    return len(own) * factor
