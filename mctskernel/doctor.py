@@ -72,12 +72,12 @@ def _compiler() -> Finding:
 
 
 def _disassembler() -> Finding:
-    from mctskernel.profiling.sass import DisassemblerMissing, find_nvdisasm
+    from mctskernel.profiling.sass import DisassemblerError, find_nvdisasm
 
     capability = "Disassembler (nvdisasm)"
     try:
-        return Present(capability, str(find_nvdisasm()))
-    except DisassemblerMissing as error:
+        return Present(capability, find_nvdisasm())
+    except DisassemblerError as error:
         return Missing(capability, _first_line(error), "pip install nvidia-cuda-nvdisasm")
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from mctskernel.answer import Answer, choose, write_answer
 from mctskernel.core.proposer import Proposer
+from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.executors.local import LocalExecutor
@@ -55,6 +56,7 @@ def begin(
 ) -> Conclusion:
     """Make a new run and search. Raises TaskError, RunError, JournalError and DeviceError."""
     task = load_task(task_folder)
+    _try_reference(task)
     folder = prepare_run(path, task)
     try:
         with LocalExecutor(folder.device_spec(configuration), workers=configuration.workers) as executor:
@@ -83,6 +85,12 @@ def resume(
     with LocalExecutor(folder.device_spec(configuration), workers=configuration.workers) as executor:
         _refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
         return _conduct(folder, configuration, executor, follow, stop_requested)
+
+
+def _try_reference(task: Task) -> None:
+    """Meet a mistake of the user's in the user's own folder, before anything is written."""
+    for shape in task.verify_shapes:
+        task.expected(task.draw_inputs(shape, seed=0), shape)
 
 
 def _conduct(

@@ -200,7 +200,7 @@ class PendingDisassembly:
 
 def start_disassembly(cubin: bytes) -> PendingDisassembly:
     """Begin to disassemble beside the caller. Raises DisassemblerError when there is no `nvdisasm`."""
-    program = _nvdisasm()
+    program = find_nvdisasm()
     image = tempfile.NamedTemporaryFile(suffix=".cubin")  # noqa: SIM115 - closed by PendingDisassembly
     output = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe would stall nvdisasm until somebody reads
     image.write(cubin)
@@ -228,7 +228,8 @@ def parse(text: str, cubin: bytes, source_file: str = "kernel.cu") -> Disassembl
 
 
 @cache
-def _nvdisasm() -> str:
+def find_nvdisasm() -> str:
+    """The path of NVIDIA's disassembler. Raises DisassemblerError when there is none."""
     found = find_nvidia_binary_utility("nvdisasm")
     if found is None:
         raise DisassemblerError(
