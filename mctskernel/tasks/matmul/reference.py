@@ -1,8 +1,5 @@
 """C = A B."""
 
-import numpy as np
-import numpy.typing as npt
 
-
-def reference(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+def reference(a, b):
     return a @ b

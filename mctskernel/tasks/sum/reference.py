@@ -1,8 +1,5 @@
 """The sum of a vector."""
 
-import numpy as np
-import numpy.typing as npt
 
-
-def reference(x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+def reference(x):
     return x.sum(keepdims=True)

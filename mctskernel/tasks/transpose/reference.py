@@ -1,8 +1,5 @@
 """The transpose of a matrix."""
 
-import numpy as np
-import numpy.typing as npt
 
-
-def reference(x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+def reference(x):
     return x.T
