@@ -75,6 +75,41 @@ def test_an_identity_exists_for_every_text_and_knows_appended_code(text: str) ->
     assert not same(PLAN + "int start;\n" + text, PLAN + "int begin;\n" + text)
 
 
+TOKENS = [
+    "__global__",
+    "void",
+    "k",
+    "(",
+    "float",
+    "*",
+    "x",
+    ")",
+    "{",
+    "x",
+    "[",
+    "0",
+    "]",
+    "=",
+    "1.0f",
+    "/",
+    "2.0f",
+    ";",
+    "}",
+]
+FILLERS = st.sampled_from(
+    [" ", "  ", "\t", " /* c */ ", " /**/", " /* two\nlines */ ", ' /* "quote */ ', " /* it's // */ "]
+)
+
+
+@given(
+    st.lists(FILLERS, min_size=len(TOKENS), max_size=len(TOKENS)),
+    st.sampled_from(["", "// end", "/* end */", "\n\n"]),
+)
+def test_comments_and_spaces_between_tokens_do_not_count(fillers: list[str], end: str) -> None:
+    written = "".join(token + filler for token, filler in zip(TOKENS, fillers, strict=True)) + end
+    assert same(PLAN + written, PLAN + " ".join(TOKENS))
+
+
 def test_macros_are_whole_numbers_in_order() -> None:
     source = PLAN + (
         "#define TILE 16 // comment\n"
