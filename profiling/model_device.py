@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import importlib.metadata
 from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import LaunchPlanError
-from mctskernel.core.task import Task, shape_label
+from mctskernel.core.task import Array, Shape, Task, shape_label
 from mctskernel.profiling.architecture import Architecture, UnknownArchitectureError, load_architecture
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.emulation import emulate
 from mctskernel.profiling.emulator import Module, UnsupportedPtx, parse_ptx
-from mctskernel.profiling.guardrails import Peaks, flags, floor_seconds, quarantine_reason
+from mctskernel.profiling.guardrails import Peaks, flags, quarantine_reason
 from mctskernel.profiling.launch_limits import check_launch
+from mctskernel.profiling.modelled import Modelled, Unmodelled, model_kernel
 from mctskernel.profiling.sass import DisassemblerError, PendingDisassembly, start_disassembly
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import draw_cases, draw_held_out_cases
@@ -37,6 +41,8 @@ class ModelDevice:
         except UnknownArchitectureError as error:
             raise DeviceError(str(error)) from error
         self._task = task
+        self._seed = seed
+        self._drawn: dict[str, dict[str, Array]] = {}
         self._cases = draw_cases(task, task.verify_shapes, seed)
         self._held_out = draw_held_out_cases(task, seed)
 
@@ -80,10 +86,16 @@ class ModelDevice:
                 )
                 if not evaluation.ok:
                     return evaluation
-                with stages.timed("model"):
-                    evaluation = self._price(candidate, disassembly, evaluation)
+                prices = self._price(candidate, module, disassembly, stages)
         except DisassemblerError as error:
             raise DeviceError(str(error)) from error
+        evaluation = replace(
+            evaluation,
+            timings=tuple(map(_timing, self._task.search_shapes, prices)),
+            counters=dict(prices[0].counters),
+            terms=dict(prices[0].terms),
+            diagnosis=prices[0].diagnosis,
+        )
         reason = quarantine_reason(self._task, evaluation.timings, _peaks(self._gpu))
         return replace(evaluation, quarantine=reason, flags=flags(evaluation))
 
@@ -104,15 +116,41 @@ class ModelDevice:
         return module
 
     def _price(
-        self, candidate: Candidate, disassembly: PendingDisassembly, evaluation: Evaluation
-    ) -> Evaluation:
-        # The floor alone, until the model of the machine code takes its place.
-        seconds = [floor_seconds(self._task, shape, _peaks(self._gpu)) for shape in self._task.search_shapes]
-        timings = tuple(
-            Timing(shape_label(shape), each, each, each)
-            for shape, each in zip(self._task.search_shapes, seconds, strict=True)
-        )
-        return replace(evaluation, timings=timings)
+        self, candidate: Candidate, module: Module, disassembly: PendingDisassembly, stages: Stages
+    ) -> list[Modelled]:
+        """The price at each search shape. Raises RefusedError."""
+        prices = []
+        disassembled = cache(disassembly.result)
+        for shape in self._task.search_shapes:
+            found = model_kernel(
+                candidate.build,
+                module,
+                disassembled,
+                candidate.resolve(self._task, shape),
+                {tensor.name: tensor.nbytes(shape) for tensor in (*self._task.inputs, *self._task.outputs)},
+                partial(self._contents, shape),
+                self._gpu,
+            )
+            if isinstance(found, Unmodelled):
+                outcome = Outcome.LAUNCH_ERROR if found.launch_error else Outcome.REJECTED
+                raise RefusedError(outcome, f"At {shape_label(shape)}: {found.message}", candidate.build)
+            stages.add(found.stage_seconds)
+            prices.append(found)
+        return prices
+
+    def _contents(self, shape: Shape, name: str) -> Array:
+        """A buffer's contents at a search shape, drawn once; an output holds zeros."""
+        label = shape_label(shape)
+        if label not in self._drawn:
+            self._drawn[label] = self._task.draw_inputs(shape, self._seed)
+        if name in self._drawn[label]:
+            return self._drawn[label][name]
+        output = next(tensor for tensor in self._task.outputs if tensor.name == name)
+        return np.zeros(output.extents(shape), output.dtype)
+
+
+def _timing(shape: Shape, modelled: Modelled) -> Timing:
+    return Timing(shape_label(shape), modelled.seconds, modelled.seconds, modelled.seconds)
 
 
 def _peaks(gpu: Architecture) -> Peaks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 
@@ -22,3 +22,8 @@ class Stages:
             yield
         finally:
             self.seconds[stage] += time.perf_counter() - began
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count seconds that a stage measured itself."""
+        for name, value in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + value

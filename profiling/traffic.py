@@ -94,7 +94,8 @@ def l1_traffic(samples: Sequence[Sample], capacity: float) -> L1Traffic:
                 if of:
                     total[access.line] = total.get(access.line, 0.0) + scale * of
                     found[access.line] = found.get(access.line, 0.0) + scale * good
-    return L1Traffic(reads, writes, {line: found[line] / total[line] for line in total})
+    rates = {line: float(found[line] / total[line]) for line in total}
+    return L1Traffic(float(reads), float(writes), rates)
 
 
 @dataclass(frozen=True)
