@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.findings import Finding, Findings
 from mctskernel.profiling.emulator.lanes import Batch, Lanes
 
+_TRACED_SPLITS = 8  # how many splits back a common origin is looked for; further back it costs more than it saves
 _FAIRNESS = 2048  # block executions after which the highest group runs once, so that a spinning thread can be released
 
 
@@ -45,10 +46,28 @@ class MemoryPort(Protocol):
 
 @dataclass
 class Group:
-    """Lanes at one basic block with their register file."""
+    """Lanes at one basic block with their register file, which is replaced entry by entry, never in place."""
 
     lanes: Lanes
     registers: list[V]
+    origin: Origin | None = None
+
+    @property
+    def depth(self) -> int:
+        """How many splits lie behind the group."""
+        return self.origin.depth if self.origin else 0
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The group that another was split from, which runs no more, and what the part took from its registers.
+
+    A register that a part still holds as it took it needs no merging: the parent's array has it for both.
+    """
+
+    parent: Group
+    taken: list[V | None]
+    depth: int
 
 
 @dataclass
@@ -143,26 +162,46 @@ class Machine:
         self.ready[number] = group if other is None else self._merge(number, other, group)
 
     def _merge(self, number: int, a: Group, b: Group) -> Group:
+        live = self.program.live_slots[number]
+        parent = _common_parent(a, b)
         slots = np.concatenate([a.lanes.slots, b.lanes.slots])
         order = np.argsort(slots, kind="stable")
-        slots = slots[order]
-        lanes = self.batch.full if len(slots) == self.batch.full.n else Lanes(self.batch, slots)
         registers: list[V] = list(self.program.defaults)
-        for slot in self.program.live_slots[number]:
+        kept: list[V | None] = [None] * len(registers)
+        if parent is not None and len(slots) == parent.lanes.n:
+            lanes, origin, positions = parent.lanes, parent.origin, None
+        else:
+            slots = slots[order]
+            lanes = self.batch.full if len(slots) == self.batch.full.n else Lanes(self.batch, slots)
+            origin = Origin(parent, kept, parent.depth + 1) if parent is not None else None
+            positions = np.searchsorted(parent.lanes.slots, slots) if parent is not None else None
+        places = np.empty(len(order), np.intp)
+        places[order] = np.arange(len(order))
+        of_a, of_b = places[: a.lanes.n], places[a.lanes.n :]
+        for slot in live:
+            if parent is not None and _unchanged(a, slot, parent) and _unchanged(b, slot, parent):
+                value = parent.registers[slot]
+                registers[slot] = value if positions is None or value.ndim == 0 else value.take(positions)
+                kept[slot] = registers[slot]
+                continue
             x, y = a.registers[slot], b.registers[slot]
             if x.ndim == 0 and y.ndim == 0 and x.tobytes() == y.tobytes():
                 registers[slot] = x
-            else:
-                both = np.concatenate([np.broadcast_to(x, a.lanes.n), np.broadcast_to(y, b.lanes.n)])
-                registers[slot] = both.take(order)
-        return Group(lanes, registers)
+                continue
+            both = np.empty(len(order), x.dtype if x.dtype == y.dtype else np.result_type(x, y))
+            both[of_a] = x
+            both[of_b] = y
+            registers[slot] = both
+        return Group(lanes, registers, origin)
 
     def _part(self, number: int, group: Group, chosen: np.ndarray) -> Group:
         registers: list[V] = list(self.program.defaults)
         for slot in self.program.live_slots[number]:
             value = group.registers[slot]
             registers[slot] = value if value.ndim == 0 else value.take(chosen)
-        return Group(group.lanes.subset(chosen), registers)
+        traced = group.depth < _TRACED_SPLITS
+        origin = Origin(group, list(registers), group.depth + 1) if traced else None
+        return Group(group.lanes.subset(chosen), registers, origin)
 
     def _branch(self, block: Block, group: Group, condition: V) -> None:
         taken, other = block.targets
@@ -298,6 +337,28 @@ class Machine:
         self.port.barrier(Lanes(self.batch, np.sort(members)))
         for block, group in leaving:
             self._arrive(block.targets[0], group)
+
+
+def _common_parent(a: Group, b: Group) -> Group | None:
+    """The latest group that both were split from."""
+    parents = {id(parent) for parent in _parents(a)}
+    return next((parent for parent in _parents(b) if id(parent) in parents), None)
+
+
+def _parents(group: Group) -> Iterator[Group]:
+    while group.origin is not None:
+        group = group.origin.parent
+        yield group
+
+
+def _unchanged(group: Group, slot: int, parent: Group) -> bool:
+    """Whether a register is what the parent had, down to a choice of lanes."""
+    while group is not parent:
+        origin = group.origin
+        if origin is None or group.registers[slot] is not origin.taken[slot]:
+            return False
+        group = origin.parent
+    return True
 
 
 def batches(blocks: Sequence[int], threads: int, lanes: int = 8192) -> list[np.ndarray]:
