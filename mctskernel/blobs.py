@@ -12,7 +12,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class BlobError(RuntimeError):
-    """A blob that is missing or damaged; the message names the file."""
+    """A blob that is missing, damaged or can't be written; the message is a sentence that names the file."""
 
 
 @dataclass(frozen=True)
@@ -22,22 +22,18 @@ class BlobStore:
     folder: Path
 
     def put(self, text: str) -> str:
-        """Store a text and return its digest: on disk when this returns. Raises OSError when it can't be."""
+        """Store a text and return its digest: on disk when this returns. Raises BlobError when it can't be."""
         data = text.encode(errors="replace")
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
         if path.exists():
             return digest
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
         try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+            _write_whole(path, data)
+        except OSError as error:
+            raise BlobError(
+                f"{path} can't be written: {error.strerror}. Everything before is kept."
+            ) from error
         return digest
 
     def get(self, digest: str) -> str:
@@ -55,3 +51,17 @@ class BlobStore:
 
     def _path(self, digest: str) -> Path:
         return self.folder / digest[:2] / digest
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that it is never seen half-written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

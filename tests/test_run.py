@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -127,6 +128,20 @@ def test_blobs_come_back_and_damage_is_seen(tmp_path: Path) -> None:
     next((tmp_path / "blobs").rglob(digest)).write_text("other")
     with pytest.raises(BlobError, match="damaged"):
         blobs.get(digest)
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    blobs = BlobStore(tmp_path)
+    kept = blobs.put("before")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(BlobError, match="No space left on device"):
+        blobs.put("after")
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == [kept]
 
 
 @pytest.mark.parametrize("digest", ["", "../../etc/passwd", "f" * 63, "F" * 64, "0" * 64])
