@@ -22,7 +22,7 @@ class BlobStore:
     folder: Path
 
     def put(self, text: str) -> str:
-        """Store a text and return its digest: on disk when this returns. Raises BlobError when it can't be."""
+        """Store a text and return its digest: on disk when this returns. Raises BlobError."""
         data = text.encode(errors="replace")
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
