@@ -21,13 +21,13 @@ _VERBS = {"load": "reads", "store": "writes", "atomic": "updates", "reduction": 
 class CheckedMemory:
     """The memory port of `execute`."""
 
-    def __init__(self, launch: Launch, memory: GlobalMemory, findings: Findings) -> None:
+    def __init__(self, launch: Launch, memory: GlobalMemory, findings: Findings, granule: int, blocks: int) -> None:
         self.addresses = launch.addresses
         self.parameter = launch.parameter
         self.memory = memory
         self.findings = findings
         self.resolver = Resolver(memory, launch.shared, launch.local, self._complain)
-        self.races = RaceDetector(findings)
+        self.races = RaceDetector(findings, granule, blocks)
         self.pending: list[PendingCopy] = []
 
     def start(self, batch: Batch) -> None:
@@ -67,7 +67,9 @@ class CheckedMemory:
         size = access.bytes
         for part in self.resolver.parts(access, g, address, mask):
             unit = _units(access, g, part, values)
-            part.storage.view(size)[part.index] = unit
+            # Where every lane writes one address, any of them may win on a GPU; here it is the last.
+            one = np.ndim(part.index) == 0 and unit.ndim > 0
+            part.storage.view(size)[part.index] = unit[-1] if one else unit
             if part.storage.valid is not None:
                 part.storage.valid_view(size)[part.index] = _ALL_SET[size]
             self.races.log("strong" if access.strong else "write", access, g, part, unit)
@@ -153,13 +155,15 @@ class CheckedMemory:
             if ready.all():
                 done.append(copy)
             elif ready.any():
-                done.append(copy.part_of(ready))
-                rest.append(copy.part_of(~ready))
+                early, late = copy.part_of(ready), copy.part_of(~ready)
+                self.races.split(copy.part, (early.part, late.part))
+                done.append(early)
+                rest.append(late)
             else:
                 rest.append(copy)
         self.pending = rest
-        self.races.completed(done)
         for copy in done:
+            self.races.completed(copy.write, copy.lanes, copy.part)
             size = copy.write.bytes
             copy.part.storage.view(size)[copy.part.index] = copy.unit
             assert copy.part.storage.valid is not None  # noqa: S101

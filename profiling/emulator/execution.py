@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mctskernel.profiling.emulator.checking import CheckedMemory
+from mctskernel.profiling.emulator.codegen import Program
 from mctskernel.profiling.emulator.findings import Finding, Findings
 from mctskernel.profiling.emulator.lanes import Batch, Geometry
 from mctskernel.profiling.emulator.launch import Argument, prepare, program_of
@@ -51,7 +52,7 @@ def execute(
         finding = Finding("unsupported", f"the emulator doesn't know {error}", error.line)
         return Execution((finding,), 0, time.perf_counter() - began, completed=False)
     machine = Machine(program, findings, limits)
-    port = CheckedMemory(launch, memory, findings)
+    port = CheckedMemory(launch, memory, findings, _granule(program), geometry.blocks)
     completed = True
     stride = -(-launch.shared_bytes // 128) * 128
     with np.errstate(all="ignore"):
@@ -64,3 +65,9 @@ def execute(
                 completed = False
                 break
     return Execution(findings.all(), machine.lane_instructions, time.perf_counter() - began, completed)
+
+
+def _granule(program: Program) -> int:
+    """The finest unit in which the kernel touches shared or global memory, at most 4 bytes."""
+    sizes = [int(a.element[1:]) for a in program.accesses if a.space != "local"]
+    return min([4, *sizes])
