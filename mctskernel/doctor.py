@@ -91,7 +91,7 @@ def _syntax_trees() -> Finding:
 def _gpu() -> Finding:
     capability = "NVIDIA GPU (--device gpu)"
     try:
-        from mctskernel.profiling.gpu_device import describe_gpu
+        from mctskernel.profiling.cuda_driver import describe_gpu
 
         return Present(capability, describe_gpu())
     except (DeviceError, ImportError) as error:

@@ -6,7 +6,6 @@ the named GPU. Every number is modelled, and says so.
 
 from __future__ import annotations
 
-import importlib.metadata
 from dataclasses import replace
 from functools import cache, partial
 
@@ -27,6 +26,7 @@ from mctskernel.profiling.modelled import Modelled, Unmodelled, model_kernel
 from mctskernel.profiling.sass import DisassemblerError, PendingDisassembly, start_disassembly
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import draw_cases, draw_held_out_cases
+from mctskernel.profiling.versions import package_versions
 
 
 class ModelDevice:
@@ -65,9 +65,12 @@ class ModelDevice:
 
     def fingerprint(self) -> dict[str, str]:
         """What a modelled time depends on: the GPU that is modelled, and the versions of what models it."""
-        packages = ("mctskernel", "nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm", "numpy")
-        versions = {name: importlib.metadata.version(name) for name in packages}
-        return {"device": "model", "gpu": self._gpu.name, "architecture": self._gpu.architecture, **versions}
+        return {
+            "device": "model",
+            "gpu": self._gpu.name,
+            "architecture": self._gpu.architecture,
+            **package_versions("nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm", "numpy"),
+        }
 
     def _judge(self, candidate: Candidate, stages: Stages) -> Evaluation:
         made = candidate.build

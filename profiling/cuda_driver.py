@@ -1,0 +1,242 @@
+"""A thin layer over the CUDA driver: contexts, buffers, modules, launches and events, with errors as exceptions.
+
+It uses `cuda.bindings.driver` alone, whose functions are the C API's, one for one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver as cu
+from cuda.pathfinder import DynamicLibNotFoundError
+
+from mctskernel.core.device import DeviceError
+from mctskernel.core.launch_plan import ResolvedLaunch
+from mctskernel.core.task import Array
+
+_STICKY = frozenset(
+    {
+        "CUDA_ERROR_ASSERT",
+        "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+        "CUDA_ERROR_ECC_UNCORRECTABLE",
+        "CUDA_ERROR_HARDWARE_STACK_ERROR",
+        "CUDA_ERROR_ILLEGAL_ADDRESS",
+        "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+        "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+        "CUDA_ERROR_INVALID_PC",
+        "CUDA_ERROR_LAUNCH_FAILED",
+        "CUDA_ERROR_LAUNCH_TIMEOUT",
+        "CUDA_ERROR_MISALIGNED_ADDRESS",
+    }
+)
+"""Errors after which the context answers nothing else, and only a new process helps."""
+
+
+class CudaError(RuntimeError):
+    """The driver refused a call. `sticky` says that the context is lost with it."""
+
+    def __init__(self, name: str, description: str) -> None:
+        super().__init__(f"{description} ({name})")
+        self.name = name
+        self.sticky = name in _STICKY
+
+
+def call(function: Any, *arguments: Any) -> Any:
+    """Call a driver function; its result without the status. Raises CudaError."""
+    status, *results = function(*arguments)
+    if status != cu.CUresult.CUDA_SUCCESS:
+        name = getattr(status, "name", str(status))
+        raise CudaError(name, _description(status))
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """An open GPU: what it is, and the numbers that judging needs. Sizes in bytes, rates in bytes per second."""
+
+    name: str
+    uuid: str
+    driver: str
+    architecture: str
+    l2_bytes: int
+    max_shared_bytes: int
+    dram_bytes_per_second: float
+
+
+def open_gpu() -> Gpu:
+    """Make the first visible GPU's primary context current. Raises DeviceError when there is none."""
+    try:
+        call(cu.cuInit, 0)
+        device = call(cu.cuDeviceGet, 0)
+        call(cu.cuCtxSetCurrent, call(cu.cuDevicePrimaryCtxRetain, device))
+    except DynamicLibNotFoundError as error:
+        raise DeviceError("There is no NVIDIA driver here (libcuda.so.1).") from error
+    except CudaError as error:
+        raise DeviceError(f"The NVIDIA driver finds no GPU that it can use: {error}.") from error
+    attributes = cu.CUdevice_attribute
+
+    def attribute(which: Any) -> int:
+        return int(call(cu.cuDeviceGetAttribute, which, device))
+
+    major = attribute(attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+    minor = attribute(attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+    version = int(call(cu.cuDriverGetVersion))
+    # Double data rate: two transfers a cycle of the memory clock, which is given in kHz.
+    clock_hz = attribute(attributes.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * 1000
+    bus_bytes = attribute(attributes.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) // 8
+    return Gpu(
+        name=_text(call(cu.cuDeviceGetName, 256, device)),
+        uuid=bytes(call(cu.cuDeviceGetUuid, device).bytes).hex(),
+        driver=_version(version),
+        architecture=f"sm_{major}{minor}",
+        l2_bytes=attribute(attributes.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+        max_shared_bytes=attribute(attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+        dram_bytes_per_second=2.0 * clock_hz * bus_bytes,
+    )
+
+
+def describe_gpu() -> str:
+    """The first visible GPU's name and the driver's version, without opening it. Raises DeviceError."""
+    try:
+        call(cu.cuInit, 0)
+        name = call(cu.cuDeviceGetName, 256, call(cu.cuDeviceGet, 0))
+        version = int(call(cu.cuDriverGetVersion))
+    except DynamicLibNotFoundError as error:
+        raise DeviceError("There is no NVIDIA driver here (libcuda.so.1).") from error
+    except CudaError as error:
+        raise DeviceError(f"The NVIDIA driver finds no GPU that it can use: {error}.") from error
+    return f"{_text(name)}, CUDA {_version(version)}"
+
+
+class DeviceBuffer:
+    """Bytes on the GPU, rounded up to whole 32-bit words."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._words = max(1, -(-nbytes // 4))
+        self._pointer = call(cu.cuMemAlloc, 4 * self._words)
+        self.address = int(self._pointer)
+
+    def fill(self, word: int) -> None:
+        """Fill with a 32-bit pattern, in stream order."""
+        call(cu.cuMemsetD32Async, self.address, word, self._words, 0)
+
+    def write(self, array: Array, offset: int = 0) -> None:
+        """Copy an array to the GPU, `offset` bytes into the buffer."""
+        data = np.ascontiguousarray(array)
+        call(cu.cuMemcpyHtoD, self.address + offset, data.ctypes.data, data.nbytes)
+
+    def read(self, dtype: str, count: int, offset: int = 0) -> Array:
+        """`count` elements from `offset` bytes into the buffer, after everything launched before."""
+        array: Array = np.empty(count, dtype)
+        call(cu.cuMemcpyDtoH, array.ctypes.data, self.address + offset, array.nbytes)
+        return array
+
+    def copy_from(self, other: DeviceBuffer) -> None:
+        """Copy a buffer of the same size, in stream order."""
+        call(cu.cuMemcpyDtoDAsync, self.address, other.address, min(self.nbytes, other.nbytes), 0)
+
+    def free(self) -> None:
+        """Give the memory back; harmless when the context is lost."""
+        with contextlib.suppress(CudaError):
+            call(cu.cuMemFree, self._pointer)
+
+
+class LoadedModule:
+    """Machine code on the GPU."""
+
+    def __init__(self, cubin: bytes) -> None:
+        image = np.frombuffer(cubin, np.uint8).copy()
+        self._module = call(cu.cuModuleLoadData, image.ctypes.data)
+        self._functions: dict[str, Any] = {}
+
+    def function(self, entry: str) -> Any:
+        """One of its kernels."""
+        if entry not in self._functions:
+            self._functions[entry] = call(cu.cuModuleGetFunction, self._module, entry.encode())
+        return self._functions[entry]
+
+    def max_threads(self, entry: str) -> int:
+        """The largest block that the kernel can be launched with: its registers and launch bounds decide."""
+        which = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+        return int(call(cu.cuFuncGetAttribute, which, self.function(entry)))
+
+    def unload(self) -> None:
+        """Give it back; harmless when the context is lost."""
+        with contextlib.suppress(CudaError):
+            call(cu.cuModuleUnload, self._module)
+
+
+class PreparedLaunch:
+    """One launch with its arguments packed, so that launching it is a single call."""
+
+    def __init__(
+        self, module: LoadedModule, entry: str, launch: ResolvedLaunch, arguments: Sequence[bytes]
+    ) -> None:
+        self._function = module.function(entry)
+        self._launch = launch
+        # The driver reads arguments through pointers when it launches: both must stay alive until then.
+        self._arguments = [np.frombuffer(argument, np.uint8).copy() for argument in arguments]
+        self._pointers = np.array([argument.ctypes.data for argument in self._arguments], np.uint64)
+        if launch.shared_bytes:
+            which = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            call(cu.cuFuncSetAttribute, self._function, which, launch.shared_bytes)
+
+    def __call__(self) -> None:
+        """Launch, in stream order. Raises CudaError when the GPU refuses."""
+        launch = self._launch
+        call(
+            cu.cuLaunchKernel,
+            self._function,
+            *launch.grid,
+            *launch.block,
+            launch.shared_bytes,
+            0,
+            self._pointers.ctypes.data,
+            0,
+        )
+
+
+class Stopwatch:
+    """Measures GPU time between two points of the stream."""
+
+    def __init__(self) -> None:
+        self._start = call(cu.cuEventCreate, 0)
+        self._stop = call(cu.cuEventCreate, 0)
+
+    def start(self) -> None:
+        """Mark the beginning, in stream order."""
+        call(cu.cuEventRecord, self._start, 0)
+
+    def stop(self) -> float:
+        """Mark the end, wait until the whole device is done, and return the seconds between."""
+        call(cu.cuEventRecord, self._stop, 0)
+        synchronize()
+        return float(call(cu.cuEventElapsedTime, self._start, self._stop)) * 1e-3
+
+
+def synchronize() -> None:
+    """Wait until the whole device is done. Raises CudaError for what went wrong meanwhile."""
+    call(cu.cuCtxSynchronize)
+
+
+def _text(name: bytes) -> str:
+    return bytes(name).split(b"\0")[0].decode(errors="replace")
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _description(status: Any) -> str:
+    try:
+        found, text = cu.cuGetErrorString(status)
+    except RuntimeError:
+        return "the driver failed"
+    if found != cu.CUresult.CUDA_SUCCESS or not text:
+        return "the driver failed"
+    return str(text.decode(errors="replace") if isinstance(text, bytes) else text)
