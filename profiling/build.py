@@ -108,6 +108,8 @@ def _options(architecture: str) -> ProgramOptions:
         std="c++17",
         lineinfo=True,
         ptxas_options=["-v"],
+        # NVRTC keeps a cache on disk, and what comes from there comes without the report of -v.
+        no_cache=True,
         include_path=list(_header_folders()),
     )
 
