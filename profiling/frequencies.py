@@ -125,30 +125,39 @@ def _flow_weight(function: Function, block: int) -> float:
 
 def nonnegative_least_squares(matrix: Floats, right: Floats) -> Floats:
     """The x >= 0 that minimises |matrix x - right|, by the active-set method of Lawson and Hanson (1974)."""
-    gram, target = matrix.T @ matrix, matrix.T @ right
-    count = len(target)
+    count = matrix.shape[1]
     x = np.zeros(count)
     free = np.zeros(count, dtype=bool)
-    tolerance = 1e-10 * max(1.0, float(np.abs(target).max(initial=0.0)))
+    barred = np.zeros(count, dtype=bool)
+    tolerance = 1e-10 * max(1.0, float(np.abs(matrix.T @ right).max(initial=0.0)))
     for _ in range(3 * count):
-        gradient = target - gram @ x
-        gradient[free] = -np.inf
-        best = int(np.argmax(gradient)) if count else 0
-        if count == 0 or gradient[best] <= tolerance:
+        gradient = matrix.T @ (right - matrix @ x)
+        gradient[free | barred] = -np.inf
+        best = int(np.argmax(gradient))
+        if gradient[best] <= tolerance:
             break
         free[best] = True
-        while True:
-            candidate = np.zeros(count)
-            candidate[free] = np.linalg.lstsq(gram[np.ix_(free, free)], target[free], rcond=None)[0]
-            leaving = free & (candidate <= 0)
-            if not leaving.any():
-                x = candidate
-                break
+        candidate = _restricted(matrix, right, free)
+        if candidate[best] <= 0:
+            # Rounding alone made it look promising; it is tried again once something else has moved.
+            free[best], barred[best] = False, True
+            continue
+        barred[:] = False
+        while (leaving := free & (candidate <= 0)).any():
             step = np.min(x[leaving] / np.maximum(x[leaving] - candidate[leaving], 1e-300))
             x = x + step * (candidate - x)
             free &= x > 1e-14
             x[~free] = 0.0
+            candidate = _restricted(matrix, right, free)
+        x = candidate
     return x
+
+
+def _restricted(matrix: Floats, right: Floats, free: npt.NDArray[np.bool_]) -> Floats:
+    """The least-squares solution in which only the free variables differ from zero."""
+    solution = np.zeros(len(free))
+    solution[free] = np.linalg.lstsq(matrix[:, free], right, rcond=None)[0]
+    return solution
 
 
 _ENTRY = re.compile(r"^\s*(?:\.\w+\s+)*\.entry\s+(?P<name>[\w$]+)", re.MULTILINE)
