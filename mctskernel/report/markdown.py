@@ -13,7 +13,7 @@ def trajectory_markdown(view: View) -> str:
     head = [
         f"# {configuration.task}: {view.steps[-1].speedup:.2f}x over the starting kernel, {best.source}",
         "",
-        f"- Device: {configuration.device}, {configuration.architecture}",
+        f"- Device: {view.device}",
         f"- Evaluations: {view.tree.evaluations}, seed {configuration.seed}",
         *(f"- Time: {timing_text(timing)}, {best.source}" for timing in best.timings),
         f"- Last gate: {_gate(view)}",

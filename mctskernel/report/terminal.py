@@ -58,13 +58,12 @@ def print_summary(console: Console, view: View) -> None:
 
 
 def _headline(view: View) -> list[RenderableType]:
-    configuration = view.manifest.configuration
     evaluation = view.evaluation(view.best.id)
     first = Text.assemble(
-        (f"{configuration.task}: ", "bold"),
+        (f"{view.manifest.configuration.task}: ", "bold"),
         (f"{view.steps[-1].speedup:.2f}x", "bold green"),
         f" over the starting kernel, {evaluation.source}",
-        f" ({configuration.device}, {configuration.architecture})",
+        f" ({view.device})",
     )
     counts = ", ".join(f"{count} {outcome}" for outcome, count in view.outcomes.items())
     lines: list[RenderableType] = [first, Text(f"{view.tree.evaluations} evaluations: {counts}")]

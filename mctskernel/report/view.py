@@ -30,6 +30,11 @@ class View:
         return read_manifest(self.folder)
 
     @property
+    def device(self) -> str:
+        """The device and the GPU that it is or stands for."""
+        return f"{self.manifest.configuration.device}, {self.manifest.fingerprint.get('gpu', 'unknown GPU')}"
+
+    @property
     def outcomes(self) -> dict[str, int]:
         """How many evaluations ended in each outcome, the most frequent first."""
         found = (node.outcome for node in self.tree.nodes)
