@@ -13,7 +13,7 @@ from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import names_in
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import MAX_THREADS, Extent, LaunchPlanError
+from mctskernel.core.launch_plan import Extent, LaunchPlanError
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.extents import is_or_caps, only_divides
 from mctskernel.edits.rule import Context, Rule, edit, resolve_at
@@ -30,6 +30,7 @@ from mctskernel.edits.syntax import (
 )
 
 WARP = 32
+REGISTERS_PER_BLOCK = 1 << 16
 LARGEST_ITEMS = 32
 LARGEST_TILE = 256
 LARGEST_GRID = 1 << 16
@@ -151,8 +152,10 @@ def _set(
     before, after = _threads(context, {}), _threads(context, values)
     if after is None or before is None or min(values.values()) < 1:
         return
+    if any(new % WARP and not old % WARP for old, new in zip(before, after, strict=True)):
+        return
     if any(
-        new > MAX_THREADS or (new % WARP and not old % WARP) for old, new in zip(before, after, strict=True)
+        new > old and new > most for old, new, most in zip(before, after, _most_threads(context), strict=True)
     ):
         return
     title = ", ".join(f"{macro.name} {macro.value} -> {value}" for macro, value in values.items())
@@ -163,6 +166,14 @@ def _set(
         rationale=rationale,
         expected_effect=expected_effect,
         prior=prior,
+    )
+
+
+def _most_threads(context: Context) -> tuple[int, ...]:
+    """The largest block of each launch that has registers enough, if their number stays as it is."""
+    registers = {found.kernel: found.registers for found in context.evaluation.resources}
+    return tuple(
+        REGISTERS_PER_BLOCK // max(1, registers.get(launch.kernel, 1)) for launch in context.plan.launches
     )
 
 

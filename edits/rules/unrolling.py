@@ -12,6 +12,7 @@ from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.syntax import (
     Function,
     Replacement,
+    accesses,
     calls,
     identifiers,
     indentation,
@@ -33,13 +34,22 @@ def unroll(context: Context) -> Iterator[Edit]:
         for number, loop in enumerate(walk(function.body, "for_statement"), 1):
             if loop.parent is None or loop.parent.type != "compound_statement":
                 continue
-            if loop.end_byte - loop.start_byte > LARGEST_BODY:
+            if loop.end_byte - loop.start_byte > LARGEST_BODY or _keeps_registers(context, function, loop):
                 continue
             yield from _variants(context, function, loop, number)
 
 
+def _keeps_registers(context: Context, function: Function, loop: Node) -> bool:
+    """Whether a loop is unrolled fully so that the arrays of a thread stay in registers."""
+    pragma = unroll_pragma(loop)
+    if pragma is None or text_of(pragma).split()[2:] or not _has_constant_trip_count(context, loop):
+        return False
+    own = {d.name for d in function.declarations if d.extents and not d.shared}
+    return any(access.array in own for access in accesses(loop))
+
+
 def _variants(context: Context, function: Function, loop: Node, number: int) -> Iterator[Edit]:
-    innermost = not any(node is not loop and node != loop for node in walk(loop, "for_statement"))
+    innermost = sum(1 for _ in walk(loop, "for_statement")) == 1
     where = f"loop {number} of {function.name} ({_header(loop)})"
     synchronises = bool(calls(loop, "__syncthreads"))
     scale = (1.0 if innermost else 0.5) * (0.5 if synchronises else 1.0)

@@ -1,0 +1,98 @@
+"""A small task, and the rules applied to kernels of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cuda.core import Program, ProgramOptions
+
+from mctskernel.core.evaluation import Diagnosis, Evaluation, Outcome, Resources, Source
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import ProposalRequest
+from mctskernel.core.task import Task, Tensor, Tolerance
+from mctskernel.edits.patch import apply
+from mctskernel.edits.proposer import RuleProposer
+from mctskernel.edits.rules import ALL
+
+PLAN = """\
+/*
+[[launch]]
+kernel = "f"
+grid = [{grid}]
+block = [{block}]
+args = ["x", "out", "rows", "cols"]
+*/
+"""
+
+MakeRequest = Callable[..., ProposalRequest]
+Propose = Callable[..., dict[str, str]]
+
+
+def _task(kernel: Kernel) -> Task:
+    matrix = ("rows", "cols")
+    return Task(
+        name="matrix",
+        summary="Something of a matrix.",
+        folder=Path("matrix"),
+        inputs=(Tensor("x", "float32", matrix),),
+        outputs=(Tensor("out", "float32", matrix),),
+        scalars={},
+        search_shapes=({"rows": 4096, "cols": 4096},),
+        verify_shapes=({"rows": 1, "cols": 1}, {"rows": 33, "cols": 70}),
+        held_out_shapes=({"rows": 5, "cols": 257},),
+        tolerance=Tolerance(),
+        starting_kernel=kernel,
+    )
+
+
+@pytest.fixture
+def with_plan_text() -> Callable[..., str]:
+    """A kernel's code with a plan for `f(x, out, rows, cols)` before it."""
+
+    def write(code: str, *, grid: str, block: str) -> str:
+        return PLAN.format(grid=grid, block=block) + code
+
+    return write
+
+
+@pytest.fixture
+def make_request() -> MakeRequest:
+    """A request about a source, with the diagnosis and the compiler's report that a test wants."""
+
+    def make(
+        source: str,
+        *,
+        diagnosis: Diagnosis | None = None,
+        outcome: Outcome = Outcome.OK,
+        resources: tuple[Resources, ...] = (),
+    ) -> ProposalRequest:
+        kernel = Kernel(source)
+        evaluation = Evaluation(outcome, Source.MODELLED, diagnosis=diagnosis, resources=resources)
+        return ProposalRequest(_task(kernel), kernel, evaluation)
+
+    return make
+
+
+@pytest.fixture
+def propose(make_request: MakeRequest) -> Propose:
+    """New sources by title that one rule proposes for a source; each was built by NVRTC."""
+
+    def run(rule_name: str, source: str, *, resources: tuple[Resources, ...] = ()) -> dict[str, str]:
+        rules = tuple(rule for rule in ALL if rule.name == rule_name)
+        assert rules, f"no rule is called {rule_name}"
+        request = make_request(source, resources=resources)
+        reply = RuleProposer(rules).propose(request)
+        proposed = {edit.title: apply(request.kernel, edit).source for edit in reply.edits}
+        assert len(proposed) == len(reply.edits), "two edits share a title"
+        for text in proposed.values():
+            build(text)
+        return proposed
+
+    return run
+
+
+def build(source: str) -> None:
+    """Raises NVRTCError with the log when the source doesn't compile."""
+    Program(source, "c++", ProgramOptions(arch="sm_90", std="c++17")).compile("cubin")

@@ -1,0 +1,106 @@
+"""Index polynomials agree with the arithmetic that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tree_sitter import Node
+
+from mctskernel.edits.affine import Polynomial, definitions, polynomial
+from mctskernel.edits.syntax import parse, walk
+
+NAMES = ("a", "b", "c", "n")
+LEAVES = st.one_of(st.sampled_from(NAMES), st.integers(0, 50).map(str))
+EXPRESSIONS = st.recursive(
+    LEAVES,
+    lambda inner: st.tuples(inner, st.sampled_from("+-*"), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
+    max_leaves=8,
+)
+
+
+def expression(text: str) -> Node:
+    declaration = next(walk(parse(f"void f() {{ int r = {text}; }}").root, "init_declarator"))
+    value = declaration.child_by_field_name("value")
+    assert value is not None
+    return value
+
+
+def evaluated(text: str, values: Mapping[str, int]) -> int:
+    return int(eval(text, {"__builtins__": {}}, dict(values)))  # noqa: S307 (the test's own text)
+
+
+@given(EXPRESSIONS, st.fixed_dictionaries({name: st.integers(-9, 9) for name in NAMES}))
+def test_a_polynomial_has_the_value_of_its_expression(text: str, values: dict[str, int]) -> None:
+    assert polynomial(expression(text)).at(values).constant == evaluated(text, values)
+
+
+@given(EXPRESSIONS, st.fixed_dictionaries({name: st.integers(-9, 9) for name in NAMES}))
+def test_a_coefficient_is_what_one_more_adds(text: str, values: dict[str, int]) -> None:
+    slope = polynomial(expression(text)).coefficient("a")
+    if slope is not None:
+        more = {**values, "a": values["a"] + 1}
+        assert slope.at(values).constant == evaluated(text, more) - evaluated(text, values)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "slope"),
+    [
+        ("row * cols + i", "i", "1"),
+        ("row * cols + i", "row", "cols"),
+        ("(size_t)row * cols + (i << 2)", "i", "4"),
+        ("4 * (threadIdx.x - 1)", "threadIdx.x", "4"),
+        ("i / 2 + j", "j", "1"),
+        ("row * cols", "i", "0"),
+    ],
+)
+def test_coefficients(text: str, name: str, slope: str) -> None:
+    assert str(polynomial(expression(text)).coefficient(name)) == slope
+
+
+@pytest.mark.parametrize("text", ["i * i", "i / 2", "x[i]", "f(i)", "i % 32 + i", "-(i >> 1)"])
+def test_what_is_not_linear_has_no_coefficient(text: str) -> None:
+    assert polynomial(expression(text)).coefficient("i") is None
+
+
+def indices(code: str) -> dict[str, Polynomial]:
+    """The index of each array in the body of `f`."""
+    function = parse(f"__global__ void f(float* x, float* y, int n) {{ {code} }}").functions[0]
+    known = definitions(function)
+    return {access.array: polynomial(access.indices[0], known) for access in function.accesses}
+
+
+def test_definitions_are_looked_through() -> None:
+    found = indices("int t = threadIdx.x; const int i = blockIdx.x * 64 + t; x[i * n + 1] = 0;")
+    assert str(found["x"]) == "1 + 64*blockIdx.x*n + n*threadIdx.x"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "int i = threadIdx.x; i += 1; x[i] = 0;",
+        "int s = threadIdx.x; int i = s; s += 1; x[i] = 0;",
+        "int i = threadIdx.x; { int i = 2; y[i] = 0; } x[i] = 0;",
+        "int i = threadIdx.x; g(&i); x[i] = 0;",
+    ],
+)
+def test_names_that_change_or_hide_each_other_are_not_looked_through(code: str) -> None:
+    assert "threadIdx.x" not in indices(code)["x"].names
+
+
+def test_an_opaque_part_remembers_what_it_depends_on() -> None:
+    found = indices("int lane = threadIdx.x % 32; x[lane + 5] = 0;")["x"]
+    assert found.coefficient("threadIdx.x") is None
+    assert str(found.without("threadIdx.x")) == "5"
+
+
+def test_a_loop_variable_is_stable_inside_its_loop() -> None:
+    found = indices("for (int k = 0; k < n; ++k) { int j = k * 2; x[j + n] = 0; }")["x"]
+    assert str(found.coefficient("k")) == "2"
+
+
+def test_huge_products_become_opaque_instead_of_large() -> None:
+    text = " * ".join(f"(a{i} + b{i})" for i in range(12))
+    assert len(polynomial(expression(text)).terms) <= 64
