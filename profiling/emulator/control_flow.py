@@ -31,7 +31,7 @@ WITHOUT_DESTINATION = frozenset(
     "griddepcontrol applypriority pmevent setmaxnreg brkpt".split()
 )
 ENDS_BLOCK = frozenset(("bra", "brx", "ret", "exit", "trap", "bar", "barrier"))
-WARP_SYNCHRONOUS = frozenset(("shfl", "vote", "match", "redux", "mma", "ldmatrix", "activemask", "movmatrix"))
+WARP_SYNCHRONOUS = frozenset(("shfl", "vote", "match", "redux", "mma", "ldmatrix", "stmatrix", "activemask"))
 MAX_INLINED = 200_000
 
 

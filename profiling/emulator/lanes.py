@@ -56,6 +56,10 @@ class Batch:
         return (block % x, block // x % y, block // (x * y))
 
 
+class PartialWarpError(Exception):
+    """An instruction of whole warps was reached by a part of one."""
+
+
 class Lanes:
     """Threads in step, by ascending slot. Compare by identity: derived arrays are cached on the set."""
 
@@ -112,6 +116,15 @@ class Lanes:
         if self.batch.count == 1:
             return 0
         return self.cached(f"shared{unit}", lambda: self.block_index * (self.batch.shared_stride // unit))
+
+    def require_whole_warps(self) -> None:
+        """Tensor instructions need every lane of a warp; raises `PartialWarpError`."""
+        if not self.whole_warps:
+            raise PartialWarpError
+
+    def first_lanes(self, count: int) -> np.ndarray:
+        """Mask of the first lanes of each warp."""
+        return self.cached(f"first{count}", lambda: self.slots % WARP < count)
 
     def subset(self, chosen: np.ndarray) -> Lanes:
         return Lanes(self.batch, self.slots[chosen])

@@ -13,7 +13,7 @@ from mctskernel.profiling.emulator.arithmetic import V
 from mctskernel.profiling.emulator.codegen import Program
 from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.findings import Finding, Findings
-from mctskernel.profiling.emulator.lanes import Batch, Lanes
+from mctskernel.profiling.emulator.lanes import Batch, Lanes, PartialWarpError
 
 _TRACED_SPLITS = 8  # how many splits back a common origin is looked for; further back it costs more than it saves
 _FAIRNESS = 2048  # block executions after which the highest group runs once, so that a spinning thread can be released
@@ -116,7 +116,11 @@ class Machine:
         ):
             self._exceeded(block, lanes)
         self.port.executed(block, lanes)
-        outcome = self.program.functions[number](self.port, lanes, group.registers)
+        try:
+            outcome = self.program.functions[number](self.port, lanes, group.registers)
+        except PartialWarpError:
+            self._partial_warp(block, lanes)
+            return
         if block.end == "jump":
             self._arrive(block.targets[0], group)
         elif block.end == "branch":
@@ -156,6 +160,15 @@ class Machine:
             )
         )
         raise LimitExceededError
+
+    def _partial_warp(self, block: Block, lanes: Lanes) -> None:
+        """A tensor instruction in divergent code is undefined: say so and stop these lanes."""
+        line = next((i.line for i in block.instructions if i.parts[0] in ("mma", "ldmatrix", "stmatrix")), None)
+        slot = int(lanes.slots[0])
+        thread, where = self.batch.thread_of(slot), self.batch.block_of(slot)
+        message = f"line {line}: a part of the warp of thread {thread} of block {where} executes a tensor instruction"
+        self.findings.add(Finding("divergent_warp", message, line, thread=thread, block=where))
+        self._leave(self.program.flow.blocks[-1], lanes)
 
     def _arrive(self, number: int, group: Group) -> None:
         other = self.ready.get(number)

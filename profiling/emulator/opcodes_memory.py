@@ -185,22 +185,11 @@ def barrier(emitter: Emitter, instruction: Instruction) -> str:
     if parts and parts[0] == "warp":
         emitter.emit(f"m.warp_barrier(g, {emitter.read(operands[0], 'b32')})")
         return ""
-    if not parts or parts[0] not in ("sync", "arrive", "red"):
-        raise emitter.unsupported()
-    if parts[0] == "red":
-        target = operands.pop(0)
-        condition = emitter.read(operands.pop(), "pred")
-        if not isinstance(target, Register) or parts[1] not in ("popc", "and", "or"):
-            raise emitter.unsupported()
-        emitter.assign(target, f"select({condition}, {emitter.read(target, _bits(target))}, {emitter.read(target, _bits(target))})", "b1" if target.type == "pred" else "u4")
+    if not parts or parts[0] != "sync":
         raise emitter.unsupported()
     number = emitter.read(operands[0], "u32")
     count = emitter.read(operands[1], "u32") if len(operands) > 1 else "None"
     return f"({parts[0]!r}, {number}, {count})"
-
-
-def _bits(register: Register) -> str:
-    return "pred" if register.type == "pred" else "b32"
 
 
 def _shuffle(emitter: Emitter, instruction: Instruction) -> None:

@@ -1,0 +1,351 @@
+"""Integer opcodes against the PTX ISA's definitions, written out in Python integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+Reference = Callable[..., int]
+LANES = 512
+SIGNED, UNSIGNED = ("s16", "s32", "s64"), ("u16", "u32", "u64")
+BITS = ("b16", "b32", "b64")
+
+
+def width(type_: str) -> int:
+    return int(type_[1:])
+
+
+def edges(type_: str) -> list[int]:
+    w = width(type_)
+    return [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 255, 1 << (w - 1), (1 << (w - 1)) - 1, (1 << w) - 1, (1 << w) - 2, 0xAAAA]
+
+
+def sample(type_: str, rng: np.random.Generator, n: int = LANES) -> np.ndarray:
+    """Bits of random values: of the full range, small ones and edges."""
+    w = width(type_)
+    wide = rng.integers(0, 1 << 64, n, dtype=np.uint64) & np.uint64((1 << w) - 1)
+    small = rng.integers(0, 80, n, dtype=np.uint64)
+    chosen = rng.choice(np.array([e & ((1 << w) - 1) for e in edges(type_)], np.uint64), n)
+    kind = rng.integers(0, 3, n)
+    return np.where(kind == 0, wide, np.where(kind == 1, small, chosen)).astype(f"u{w // 8}")
+
+
+def value(type_: str, bits: int) -> int:
+    w = width(type_)
+    return bits - (1 << w) if type_[0] == "s" and bits >> (w - 1) else bits
+
+
+def quotient(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def bit_field_extract(type_: str) -> Reference:
+    def extract(a: int, b: int, c: int) -> int:
+        top, at, n = width(type_) - 1, b & 255, c & 255
+        sign = 0 if type_[0] == "u" or n == 0 else a >> min(at + n - 1, top) & 1
+        return sum((a >> (at + i) & 1 if i < n and at + i <= top else sign) << i for i in range(top + 1))
+
+    return extract
+
+
+def bit_field_insert(type_: str) -> Reference:
+    def insert(a: int, b: int, c: int, d: int) -> int:
+        at, n, f = c & 255, d & 255, b
+        for i in range(n):
+            if at + i < width(type_):
+                f = f & ~(1 << (at + i)) | (a >> i & 1) << (at + i)
+        return f
+
+    return insert
+
+
+def permute(a: int, b: int, c: int) -> int:
+    data = [(b << 32 | a) >> (8 * i) & 255 for i in range(8)]
+    result = 0
+    for i in range(4):
+        control = c >> (4 * i)
+        byte = data[control & 7]
+        result |= ((255 if byte & 128 else 0) if control & 8 else byte) << (8 * i)
+    return result
+
+
+def most_significant(type_: str) -> Reference:
+    def find(a: int) -> int:
+        return (a if a >= 0 else ~a).bit_length() - 1
+
+    return find
+
+
+def dot(type_a: str, type_b: str) -> Reference:
+    def lane(bits: int, i: int, type_: str) -> int:
+        return value(f"{type_[0]}8", bits >> (8 * i) & 255)
+
+    return lambda a, b, c: c + sum(lane(a, i, type_a) * lane(b, i, type_b) for i in range(4))
+
+
+def dot2(type_a: str, type_b: str, half: int) -> Reference:
+    def total(a: int, b: int, c: int) -> int:
+        low = [value(f"{type_a[0]}16", a >> (16 * i) & 0xFFFF) for i in range(2)]
+        return c + sum(x * value(f"{type_b[0]}8", b >> (16 * half + 8 * i) & 255) for i, x in enumerate(low))
+
+    return total
+
+
+def funnel(direction: str, mode: str) -> Reference:
+    def shift(a: int, b: int, c: int) -> int:
+        n = min(c, 32) if mode == "clamp" else c & 31
+        both = b << 32 | a
+        return both << n >> 32 if direction == "l" else both >> n
+
+    return shift
+
+
+def saturated(exact: int) -> int:
+    return max(-(1 << 31), min((1 << 31) - 1, exact))
+
+
+def low24(type_: str, a: int) -> int:
+    return value(type_[0] + "24", a & 0xFFFFFF)
+
+
+def cases() -> dict[str, tuple[list[str], str, Reference]]:
+    """Opcode: types of the sources, type of the result, the result as an exact integer."""
+    table: dict[str, tuple[list[str], str, Reference]] = {}
+    for t in (*SIGNED, *UNSIGNED):
+        w = width(t)
+        wide = f"{t[0]}{2 * w}"
+        table |= {
+            f"add.{t}": ([t, t], t, lambda a, b: a + b),
+            f"sub.{t}": ([t, t], t, lambda a, b: a - b),
+            f"mul.lo.{t}": ([t, t], t, lambda a, b: a * b),
+            f"mul.hi.{t}": ([t, t], t, lambda a, b, w=w: a * b >> w),
+            f"mad.lo.{t}": ([t] * 3, t, lambda a, b, c: a * b + c),
+            f"mad.hi.{t}": ([t] * 3, t, lambda a, b, c, w=w: (a * b >> w) + c),
+            f"min.{t}": ([t, t], t, min),
+            f"max.{t}": ([t, t], t, max),
+            f"sad.{t}": ([t] * 3, t, lambda a, b, c: c + abs(a - b)),
+        }
+        if w < 64:
+            table |= {
+                f"mul.wide.{t}": ([t, t], wide, lambda a, b: a * b),
+                f"mad.wide.{t}": ([t, t, wide], wide, lambda a, b, c: a * b + c),
+            }
+        if w > 16:
+            table |= {
+                f"bfind.{t}": ([t], "u32", most_significant(t)),
+                f"bfind.shiftamt.{t}": (
+                    [t],
+                    "u32",
+                    lambda a, t=t, w=w: -1 if most_significant(t)(a) < 0 else w - 1 - most_significant(t)(a),
+                ),
+            }
+        table[f"shr.{t}"] = ([t, "u32"], t, lambda a, b: a >> b)
+    for t in SIGNED:
+        table |= {f"abs.{t}": ([t], t, abs), f"neg.{t}": ([t], t, lambda a: -a)}
+    for t in BITS:
+        w = width(t)
+        table |= {
+            f"and.{t}": ([t, t], t, lambda a, b: a & b),
+            f"or.{t}": ([t, t], t, lambda a, b: a | b),
+            f"xor.{t}": ([t, t], t, lambda a, b: a ^ b),
+            f"not.{t}": ([t], t, lambda a: ~a),
+            f"cnot.{t}": ([t], t, lambda a: int(a == 0)),
+            f"shl.{t}": ([t, "u32"], t, lambda a, b: a << min(b, 128)),
+            f"shr.{t}": ([t, "u32"], t, lambda a, b: a >> b),
+            f"mov.{t}": ([t], t, lambda a: a),
+        }
+        if w > 16:
+            table |= {
+                f"popc.{t}": ([t], "u32", int.bit_count),
+                f"clz.{t}": ([t], "u32", lambda a, w=w: w - a.bit_length()),
+                f"brev.{t}": ([t], t, lambda a, w=w: int(f"{a:0{w}b}"[::-1], 2)),
+                f"bfi.{t}": ([t, t, "u32", "u32"], t, bit_field_insert(t)),
+            }
+    for t in ("s32", "u32", "s64", "u64"):
+        table[f"bfe.{t}"] = ([t, "u32", "u32"], t, bit_field_extract(t))
+    for t in ("s32", "u32"):
+        table[f"mul24.lo.{t}"] = ([t, t], t, lambda a, b, t=t: low24(t, a) * low24(t, b))
+        table[f"mad24.lo.{t}"] = ([t] * 3, t, lambda a, b, c, t=t: low24(t, a) * low24(t, b) + c)
+        for u in ("s32", "u32"):
+            c = "u32" if t == u == "u32" else "s32"
+            table[f"dp4a.{t}.{u}"] = (["b32", "b32", c], "b32", dot(t, u))
+            table[f"dp2a.lo.{t}.{u}"] = (["b32", "b32", c], "b32", dot2(t, u, 0))
+            table[f"dp2a.hi.{t}.{u}"] = (["b32", "b32", c], "b32", dot2(t, u, 1))
+    for direction in "lr":
+        for mode in ("clamp", "wrap"):
+            table[f"shf.{direction}.{mode}.b32"] = (["b32", "b32", "u32"], "b32", funnel(direction, mode))
+    table["prmt.b32"] = (["b32"] * 3, "b32", permute)
+    table["add.sat.s32"] = (["s32", "s32"], "s32", lambda a, b: saturated(a + b))
+    table["sub.sat.s32"] = (["s32", "s32"], "s32", lambda a, b: saturated(a - b))
+    for source in ("s8", "u8", *SIGNED, *UNSIGNED):
+        for target in (*SIGNED, *UNSIGNED):
+            table[f"cvt.{target}.{source}"] = ([source], target, lambda a: a)
+            low, high = (-(1 << (width(target) - 1)), (1 << (width(target) - 1)) - 1)
+            if target[0] == "u":
+                low, high = 0, (1 << width(target)) - 1
+            table[f"cvt.sat.{target}.{source}"] = ([source], target, lambda a, l=low, h=high: max(l, min(h, a)))
+    return table
+
+
+CASES = cases()
+
+
+def expected(types: list[str], result: str, reference: Reference, arguments: list[list[int]]) -> list[int]:
+    mask = (1 << width(result)) - 1
+    return [
+        reference(*(value(t, bits) for t, bits in zip(types, each, strict=True))) & mask
+        for each in zip(*arguments, strict=True)
+    ]
+
+
+def operands(n: int) -> str:
+    return ", ".join(["%d0", *(f"%a{i}" for i in range(n))])
+
+
+@pytest.mark.parametrize("opcode", CASES)
+def test_integer_opcode(lanes: Any, opcode: str) -> None:
+    types, result, reference = CASES[opcode]
+    rng = np.random.default_rng(list(opcode.encode()))
+    columns = [sample(t, rng) for t in types]
+    body = f"{opcode} {operands(len(types))};"
+    (found,) = lanes(body, list(zip(types, columns, strict=True)), [result], lanes=LANES)
+    wanted = expected(types, result, reference, [c.tolist() for c in columns])
+    wrong = [(c, hex(f), hex(w)) for *c, f, w in zip(*columns, found.tolist(), wanted, strict=True) if f != w]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("opcode", CASES)
+def test_integer_opcode_with_values_that_all_lanes_share(lanes: Any, opcode: str) -> None:
+    """All operands uniform, and each pattern of uniform and varying ones."""
+    types, result, reference = CASES[opcode]
+    rng = np.random.default_rng(list(opcode.encode()))
+    for pattern in range(1, 1 << len(types)):
+        for _ in range(4):
+            columns: list[Any] = [sample(t, rng, 32) for t in types]
+            given = [c[0] if pattern >> i & 1 else c for i, c in enumerate(columns)]
+            (found,) = lanes(f"{opcode} {operands(len(types))};", list(zip(types, given, strict=True)), [result], lanes=32)
+            spread = [np.broadcast_to(g, 32).tolist() for g in given]
+            assert found.tolist() == expected(types, result, reference, spread)
+
+
+@pytest.mark.parametrize("type_", ["s16", "s32", "s64", "u16", "u32", "u64"])
+@pytest.mark.parametrize("opcode", ["div", "rem"])
+def test_division(lanes: Any, opcode: str, type_: str) -> None:
+    """Rounds to zero; the most negative value over -1 wraps; a zero divisor stops nothing."""
+    rng = np.random.default_rng(7)
+    a, b = sample(type_, rng), sample(type_, rng)
+    (found,) = lanes(f"{opcode}.{type_} %d0, %a0, %a1;", [(type_, a), (type_, b)], [type_], lanes=LANES)
+    for x, y, f in zip(a.tolist(), b.tolist(), found.tolist(), strict=True):
+        if y:
+            x, y = value(type_, x), value(type_, y)  # noqa: PLW2901: as signed numbers
+            exact = quotient(x, y) if opcode == "div" else x - quotient(x, y) * y
+            assert f == exact & (1 << width(type_)) - 1, (x, y)
+
+
+@pytest.mark.parametrize("table", [0, 255, 0x80, 0xFE, 0x96, 0xE8, 0xCA, 0xD8, 0x1B, 0x3C])
+def test_lop3(lanes: Any, table: int) -> None:
+    rng = np.random.default_rng(table)
+    columns = [sample("b32", rng) for _ in range(3)]
+    body = f"lop3.b32 %d0, %a0, %a1, %a2, {table};"
+    (found,) = lanes(body, [("b32", c) for c in columns], ["b32"], lanes=LANES)
+    for a, b, c, f in zip(*(x.tolist() for x in columns), found.tolist(), strict=True):
+        bits = (table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1)) & 1 for i in range(32))
+        assert f == sum(bit << i for i, bit in enumerate(bits))
+
+
+MODES = {
+    "f4e": lambda i, s: s + i,
+    "b4e": lambda i, s: (s - i) % 8,
+    "rc8": lambda i, s: s,
+    "ecl": max,
+    "ecr": min,
+    "rc16": lambda i, s: (s & 2) + (i & 1),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_prmt_modes(lanes: Any, mode: str) -> None:
+    rng = np.random.default_rng(1)
+    columns = [sample("b32", rng) for _ in range(3)]
+    (found,) = lanes(f"prmt.b32.{mode} %d0, %a0, %a1, %a2;", [("b32", c) for c in columns], ["b32"], lanes=LANES)
+    for a, b, c, f in zip(*(x.tolist() for x in columns), found.tolist(), strict=True):
+        data = (b << 32 | a).to_bytes(8, "little")
+        assert f == int.from_bytes(bytes(data[MODES[mode](i, c & 3)] for i in range(4)), "little")
+
+
+COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "lo": lambda a, b: a < b,
+    "ls": lambda a, b: a <= b,
+    "hi": lambda a, b: a > b,
+    "hs": lambda a, b: a >= b,
+}
+
+
+@pytest.mark.parametrize("type_", [*SIGNED, *UNSIGNED])
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_comparisons(lanes: Any, name: str, type_: str) -> None:
+    """`setp` with both destinations and a combining predicate, `set` and `selp`."""
+    if name in ("lo", "ls", "hi", "hs") and type_[0] == "s":
+        pytest.skip("for unsigned types")
+    rng = np.random.default_rng(3)
+    a, b, c = sample(type_, rng), sample(type_, rng), sample("u32", rng)
+    body = (
+        f"setp.ne.u32 %p0, %a2, 0; setp.{name}.xor.{type_} %p1|%p2, %a0, %a1, %p0; setp.{name}.{type_} %p3, %a0, %a1;"
+        f"selp.u32 %t0, 1, 0, %p1; selp.u32 %t1, 2, 0, %p2; selp.u32 %t2, 4, 0, %p3; set.{name}.u32.{type_} %t3, %a0, %a1;"
+        "and.b32 %t3, %t3, 8; add.u32 %d0, %t0, %t1; add.u32 %d0, %d0, %t2; add.u32 %d0, %d0, %t3;"
+    )
+    (found,) = lanes(body, [(type_, a), (type_, b), ("u32", c)], ["u32"], lanes=LANES)
+    for x, y, z, f in zip(a.tolist(), b.tolist(), c.tolist(), found.tolist(), strict=True):
+        true = COMPARISONS[name](value(type_, x), value(type_, y))
+        assert f == (true ^ (z != 0)) + 2 * ((not true) ^ (z != 0)) + 4 * true + 8 * true
+
+
+def literal_cases() -> list[tuple[str, str, str, Callable[[int], int], str]]:
+    return [
+        ("mul.wide.s32 %d0, %a0, -5;", "s32", "s64", lambda a: a * -5, "negative factor"),
+        ("mul.wide.u32 %d0, %a0, 4294967295;", "u32", "u64", lambda a: a * 0xFFFFFFFF, "all ones"),
+        ("mad.wide.s32 %d0, %a0, -4, -8;", "s32", "s64", lambda a: a * -4 - 8, "negative addend"),
+        ("mul.wide.s16 %d0, %a0, -3;", "s16", "s32", lambda a: a * -3, "16 bits"),
+        ("add.s32 %d0, %a0, -1;", "s32", "s32", lambda a: a - 1, ""),
+        ("add.s64 %d0, %a0, -4096;", "s64", "s64", lambda a: a - 4096, ""),
+        ("and.b32 %d0, %a0, -16;", "b32", "b32", lambda a: a & ~15, ""),
+        ("shl.b32 %d0, %a0, 31;", "b32", "b32", lambda a: a << 31, ""),
+        ("shl.b32 %d0, %a0, 32;", "b32", "b32", lambda a: 0, ""),
+        ("shr.s32 %d0, %a0, 40;", "s32", "s32", lambda a: a >> 40, ""),
+        ("shr.u64 %d0, %a0, 33;", "u64", "u64", lambda a: a >> 33, ""),
+        ("mul.hi.s32 %d0, %a0, 1717986919;", "s32", "s32", lambda a: a * 1717986919 >> 32, "division by five"),
+        ("min.s32 %d0, %a0, -7;", "s32", "s32", lambda a: min(a, -7), ""),
+        ("mov.b64 {%t0, %t1}, %a0; mov.b64 %d0, {%t1, %t0};", "b64", "b64", lambda a: a >> 32 | a << 32, "halves"),
+        ("{ .reg .b16 %h<2>; mov.b32 {%h0, %h1}, %a0; mov.b32 %d0, {%h1, %h0}; }", "b32", "b32", lambda a: a >> 16 | a << 16, ""),
+        ("{ .reg .b16 %h; mov.b32 {_, %h}, %a0; cvt.u32.u16 %d0, %h; }", "b32", "b32", lambda a: a >> 16, "sink"),
+        ("setp.lt.s32 %p0, %a0, 5; mov.u32 %d0, 1; @%p0 mov.u32 %d0, 2; @!%p0 add.u32 %d0, %d0, 5;", "s32", "u32", lambda a: 2 if a < 5 else 6, "guards"),
+        ("slct.u32.s32 %d0, 11, 22, %a0;", "s32", "u32", lambda a: 11 if a >= 0 else 22, ""),
+        ("{ .reg .u32 %a0; mov.u32 %a0, 9; } mov.u32 %d0, %a0;", "u32", "u32", lambda a: a, "scopes"),
+    ]
+
+
+@pytest.mark.parametrize("body,source,result,reference,_", literal_cases(), ids=lambda x: x if isinstance(x, str) else "")
+def test_literals_and_guards(lanes: Any, body: str, source: str, result: str, reference: Reference, _: str) -> None:
+    a = sample(source, np.random.default_rng(5))
+    (found,) = lanes(body, [(source, a)], [result], lanes=LANES)
+    assert found.tolist() == expected([source], result, reference, [a.tolist()])
+
+
+def test_the_references_themselves() -> None:
+    """Examples of the PTX ISA and of arithmetic that can be done in the head."""
+    assert permute(0x33221100, 0x77665544, 0x7531) == 0x77553311
+    assert bit_field_extract("s32")(0b1100, 2, 2) & 0xFFFFFFFF == 0xFFFFFFFF
+    assert bit_field_insert("b32")(0xFF, 0, 4, 4) == 0xF0
+    assert funnel("l", "wrap")(0x80000000, 1, 1) & 0xFFFFFFFF == 3
+    assert quotient(-7, 2) == -3
+    assert math.isclose(most_significant("s32")(-2), 0)
