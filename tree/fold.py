@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from mctskernel.core.evaluation import REPAIRABLE
 from mctskernel.tree.backup import back_up, begin_traversal, end_traversal
 from mctskernel.tree.events import (
@@ -136,6 +138,8 @@ def _add_edge(tree: Tree, edge: Edge) -> None:
     tree.edges.append(edge)
     tree.edge_between[edge.parent, edge.child] = number
     parent.edges.append(number)
+    parent.open_ways = None
+    tree.nodes[edge.child].sources.append(edge.parent)
     statistics = tree.edge_statistics
     statistics.child.append(edge.child)
     statistics.prior.append(parent.edits[edge.edit].prior)
@@ -155,8 +159,13 @@ def _refresh(tree: Tree, node: Node) -> None:
     if ready == node.ready:
         return
     node.ready = ready
+    lineage = np.array(tree.lineage(node.id))
     counts = tree.node_statistics.ready.view
-    counts[tree.lineage(node.id)] += 1 if ready else -1
+    counts[lineage] += 1 if ready else -1
+    opened_or_closed = lineage[counts[lineage] == (1 if ready else 0)]
+    for changed in opened_or_closed.tolist():
+        for source in tree.nodes[changed].sources:
+            tree.nodes[source].open_ways = None
 
 
 def _is_ready(tree: Tree, node: Node) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
 from mctskernel.tree.events import EditRecord, KernelRecord
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.vector import Vector
+from mctskernel.tree.vector import Array, Vector
 
 
 @dataclass
@@ -17,7 +17,8 @@ class Node:
     `path` holds the nodes through which selection came, the parent last; `edit` is an index into the parent's
     `edits`. `evaluation` and `score` are None while the evaluation is in flight. `fates` says what became of
     each of `edits`, `untried` are those that wait, by descending prior; `edges` are numbers of outgoing edges
-    in the tree's list. `ready` says whether an edit can be tried, or more asked for, at once.
+    in the tree's list, `sources` the nodes with an edge to this one. `ready` says whether an edit can be tried,
+    or more asked for, at once. `open_ways` is what selection remembers, None when it has to look again.
     """
 
     id: int
@@ -36,6 +37,8 @@ class Node:
     children: int = 0
     fruitless_replies: int = 0
     ready: bool = False
+    sources: list[int] = field(default_factory=list)
+    open_ways: OpenWays | None = field(default=None, compare=False, repr=False)
 
     @property
     def parent(self) -> int | None:
@@ -46,6 +49,15 @@ class Node:
     def outcome(self) -> Outcome | None:
         """How the evaluation ended; None while it is in flight."""
         return self.evaluation.outcome if self.evaluation else None
+
+
+@dataclass(frozen=True)
+class OpenWays:
+    """A node's edges to where something is ready: their numbers, targets, and priors that sum to 1."""
+
+    edges: Array
+    children: Array
+    priors: Array
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ class TreeSearch:
         node = self.tree.nodes[selection.node]
         if not node.untried:
             return Propose(selection.path)
-        number = ORDERS[self.tree.policy.order](node, self._rng())
+        number = ORDERS[self.tree.policy.order](node, self._rng)
         return Try(selection.path, number, get_edit(self._blobs, node.edits[number]))
 
     def asked(self, request: Propose) -> None:

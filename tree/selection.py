@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mctskernel.tree.backup import VALUES
-from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.node import Node, OpenWays, Tree
 from mctskernel.tree.normalisation import NORMALISATIONS
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.vector import Array
@@ -98,32 +98,39 @@ def select(tree: Tree, policy: Policy) -> Selection | None:
 
 
 def _best_child(tree: Tree, node: Node, entered: set[int], policy: Policy) -> int | None:
-    edges = node.edges.view
-    children = tree.edge_statistics.child.view[edges]
-    open_ways = tree.node_statistics.ready.view[children] > 0
-    edges, children = edges[open_ways], children[open_ways]
-    if not len(children):
+    ways = node.open_ways = node.open_ways or _open_ways(tree, node)
+    if not len(ways.children):
         return None
-    scores = SELECTIONS[policy.selection](_compare(tree, node, edges, children, policy), policy)
-    for _ in children:
-        best = int(np.argmax(scores))
-        if (child := int(children[best])) not in entered:
+    scores = SELECTIONS[policy.selection](_compare(tree, node, ways, policy), policy)
+    for _ in ways.children:
+        best = int(scores.argmax())
+        if (child := int(ways.children[best])) not in entered:
             return child
         scores[best] = -np.inf
     return None
 
 
-def _compare(tree: Tree, node: Node, edges: Array, children: Array, policy: Policy) -> Children:
+def _open_ways(tree: Tree, node: Node) -> OpenWays:
+    edges = node.edges.view
+    edges = edges[tree.node_statistics.ready.view[tree.edge_statistics.child.view[edges]] > 0]
+    priors = tree.edge_statistics.prior.view[edges]
+    return OpenWays(edges, tree.edge_statistics.child.view[edges], priors / priors.sum())
+
+
+def _compare(tree: Tree, node: Node, ways: OpenWays, policy: Policy) -> Children:
     statistics = tree.node_statistics
-    lost = policy.virtual_loss * tree.edge_statistics.in_flight.view[edges]
-    visits = np.maximum(tree.edge_statistics.visits.view[edges], 1)
     normalise = NORMALISATIONS[policy.normalisation]
-    value = normalise(VALUES[policy.value](statistics, children), tree.low, tree.high)
+    value = normalise(VALUES[policy.value](statistics, ways.children), tree.low, tree.high)
+    visits = np.maximum(tree.edge_statistics.visits.view[ways.edges], 1)
+    parent_visits = statistics.visits[node.id]
+    in_flight = statistics.in_flight[node.id]
+    if not in_flight:
+        return Children(value, visits, ways.priors, parent_visits)
+    lost = policy.virtual_loss * tree.edge_statistics.in_flight.view[ways.edges]
     loss = normalise(np.array([tree.low]), tree.low, tree.high)
-    prior = tree.edge_statistics.prior.view[edges]
     return Children(
         value=(value * visits + loss * lost) / (visits + lost),
         visits=visits + lost,
-        prior=prior / prior.sum(),
-        parent_visits=statistics.visits[node.id] + policy.virtual_loss * statistics.in_flight[node.id],
+        prior=ways.priors,
+        parent_visits=parent_visits + policy.virtual_loss * in_flight,
     )

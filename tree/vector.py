@@ -35,7 +35,7 @@ class Vector:
         return self._length
 
     def __getitem__(self, index: int) -> Any:
-        return self.view[index].item()
+        return self.view.item(index)
 
     def __setitem__(self, index: int, value: float) -> None:
         self.view[index] = value

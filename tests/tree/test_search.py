@@ -119,6 +119,8 @@ def assert_sound(tree: Tree) -> None:
         if tree.children_of(node.id) and node.outcome is not Outcome.OK:
             assert node.outcome in REPAIRABLE
             assert node.failures_in_a_row <= tree.policy.repair_depth
+        open_children = [child for child in edges.child.view[out].tolist() if statistics.ready[child]]
+        assert node.open_ways is None or node.open_ways.children.tolist() == open_children
         assert len(node.fates) == len(node.edits)
         settled = [number for number, fate in enumerate(node.fates) if fate.node is not None or fate.reason]
         assert sorted([*settled, *node.untried]) == list(range(len(node.edits)))
