@@ -56,6 +56,8 @@ MISTAKES = [
     ("transpose", "row < rows && col < cols", "col < cols", Outcome.CRASH),
     ("transpose", "out[col * rows + row]", "out[col * cols + row]", Outcome.CRASH),
     ("transpose", "= x[", "= 1.0000001f * x[", WRONG),
+    ("sum", "}\n        __syncthreads();", "}", Outcome.RACE),
+    ("sum", "0.0f;\n    __syncthreads();", "0.0f;", Outcome.RACE),
     ("sum", "i < n ? x[i] : 0.0f", "x[i]", Outcome.CRASH),
     ("sum", "ceil_div(n, BLOCK)", "max(1, n // BLOCK)", WRONG),
     ("stencil", "x == 0 || ", "", WRONG),
