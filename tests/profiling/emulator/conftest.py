@@ -58,7 +58,10 @@ def _kernel(body: str, inputs: tuple[str, ...], outputs: tuple[str, ...], unifor
         else:
             text.append(f"ld.param.u64 %pointer, [in{n}]; mul.wide.u32 %offset, %i, {size};")
             text.append(f"add.u64 %pointer, %pointer, %offset; ld.global.{kind} %a{n}, [%pointer];")
-    text += [f".reg .{'b' + str(8 * SIZES[t]) if SIZES[t] < 4 or 'x2' in t else t} %d{n};" for n, t in enumerate(outputs)]
+    text += [
+        f".reg .{'b' + str(8 * SIZES[t]) if SIZES[t] < 4 or 'x2' in t else t} %d{n};"
+        for n, t in enumerate(outputs)
+    ]
     text.append(body)
     for n, t in enumerate(outputs):
         text.append(f"ld.param.u64 %pointer, [out{n}]; mul.wide.u32 %offset, %i, {SIZES[t]};")
@@ -69,13 +72,16 @@ def _kernel(body: str, inputs: tuple[str, ...], outputs: tuple[str, ...], unifor
 Inputs = Sequence[tuple[str, "np.ndarray | np.generic"]]
 
 
-def run_lanes(body: str, inputs: Inputs, outputs: Sequence[str], *, lanes: int, block: int = 32) -> list[np.ndarray]:
+def run_lanes(
+    body: str, inputs: Inputs, outputs: Sequence[str], *, lanes: int, block: int = 32
+) -> list[np.ndarray]:
     """Bits of what a PTX body computes: arrays are inputs by lane, numpy scalars the same for every lane."""
     uniform = tuple(n for n, (_, value) in enumerate(inputs) if value.ndim == 0)
     module = _kernel(body, tuple(t for t, _ in inputs), tuple(outputs), uniform)
     memory = GlobalMemory()
     arguments: list[object] = [
-        value.tobytes() if n in uniform else memory.add(f"in{n}", np.asarray(value)) for n, (_, value) in enumerate(inputs)
+        value.tobytes() if n in uniform else memory.add(f"in{n}", np.asarray(value))
+        for n, (_, value) in enumerate(inputs)
     ]
     arguments += [memory.add(f"out{n}", lanes * SIZES[t]) for n, t in enumerate(outputs)]
     done = execute(module, "k", Geometry((lanes // block, 1, 1), (block, 1, 1)), arguments, memory)
