@@ -207,7 +207,8 @@ def _bases_visible(loops: Sequence[WideLoop], function: Function, context: Conte
     visible = {p.name for p in function.parameters} | context.source.macro_names
     visible |= {d.name for d in function.declarations if d.node.end_byte <= first.start_byte}
     return all(
-        {n for n in identifiers(_parsed(lanes.index)) if "." not in n} - BUILT_INS <= visible | {wide.loop.variable}
+        {n for n in identifiers(_parsed(lanes.index)) if "." not in n} - BUILT_INS
+        <= visible | {wide.loop.variable}
         for wide in loops
         for lanes in wide.lanes
     )

@@ -24,6 +24,7 @@ from mctskernel.edits.syntax import (
     Loop,
     Replacement,
     accesses,
+    enclosing,
     fresh_name,
     identifiers,
     indentation,
@@ -57,6 +58,7 @@ def _propose(context: Context) -> Iterable[Edit]:
             for loop in function.loops
             for wide in [_fill(context, function, loop, known) or _drain(context, function, loop, known)]
             if wide is not None
+            and enclosing(loop.node, "else_clause") is None  # the scalar form of a wide one
         ]
         if not found:
             continue
