@@ -108,7 +108,7 @@ def row_kernel(context: Context, launch: Launch, function: Function) -> RowKerne
         return None
     if len(set(map(str, launch.args))) != len(launch.args):
         return None
-    parts = _parts(body, function, row)
+    parts = _parts(body, function)
     if parts is None:
         return None
     loops, stores = parts
@@ -120,9 +120,7 @@ def row_kernel(context: Context, launch: Launch, function: Function) -> RowKerne
     return RowKernel(row, known[row], extent, loops, stores)
 
 
-def _parts(
-    body: Guarded, function: Function, row: str
-) -> tuple[tuple[RowLoop, ...], tuple[Node, ...]] | None:
+def _parts(body: Guarded, function: Function) -> tuple[tuple[RowLoop, ...], tuple[Node, ...]] | None:
     loops: list[RowLoop] = []
     stores: list[Node] = []
     for node in body.statements:

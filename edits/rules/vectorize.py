@@ -135,9 +135,7 @@ def _equals(value: int | None, planned: int | str, macros: Mapping[str, int]) ->
 
 def _lanes(loop: Loop, function: Function, known: Mapping[str, Node]) -> tuple[Lanes, ...]:
     """The vectors that the loop can read and write; none if it can't be widened."""
-    if any(True for _ in walk(loop.body, "continue_statement", "break_statement", "return_statement")):
-        return ()
-    if any("sync" in text_of(c) or text_of(c).startswith("atomic") for c in calls(loop.body)):
+    if not _plain(loop):
         return ()
     local = _local_names(loop)
     groups: dict[tuple[str, str], list[Access]] = {}
@@ -154,23 +152,35 @@ def _lanes(loop: Loop, function: Function, known: Mapping[str, Node]) -> tuple[L
                 return ()
             continue
         groups.setdefault((access.array, str(index)), []).append(access)
+    if not _writes_are_whole(groups, loop):
+        return ()
+    keep = frozenset(_outer_names(function, loop)) | {loop.variable}
     found = []
     for (array, _), group in groups.items():
-        writes = any(access.writes for access in group)
-        if writes and (
-            len({key for key in groups if key[0] == array}) > 1 or not _unconditional(group, loop)
-        ):
-            return ()
-        if writes and any(
-            a.array == array and a.node not in [g.node for g in group] for a in accesses(loop.body)
-        ):
-            return ()
-        keep = frozenset(_outer_names(function, loop)) | {loop.variable}
         text = inlined(group[0].indices[0], {n: v for n, v in known.items() if n in local}, keep)
         if text is None:
             return ()
-        found.append(Lanes(array, text, any(a.reads for a in group), writes, tuple(a.node for a in group)))
+        reads, writes = any(a.reads for a in group), any(a.writes for a in group)
+        found.append(Lanes(array, text, reads, writes, tuple(a.node for a in group)))
     return tuple(found)
+
+
+def _plain(loop: Loop) -> bool:
+    """Whether iterations neither end early nor talk to other threads."""
+    leaves = any(True for _ in walk(loop.body, "continue_statement", "break_statement", "return_statement"))
+    return not leaves and not any(
+        "sync" in text_of(call) or text_of(call).startswith("atomic") for call in calls(loop.body)
+    )
+
+
+def _writes_are_whole(groups: Mapping[tuple[str, str], Sequence[Access]], loop: Loop) -> bool:
+    """Whether what is written is written in every iteration, and touched at no other index."""
+    for (array, _), group in groups.items():
+        if any(access.writes for access in group):
+            everywhere = sum(access.array == array for access in accesses(loop.body))
+            if everywhere != len(group) or not _unconditional(group, loop):
+                return False
+    return True
 
 
 def _local_names(loop: Loop) -> frozenset[str]:

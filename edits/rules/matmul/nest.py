@@ -123,7 +123,10 @@ def naive_nest(context: Context, launch: Launch, function: Function) -> MatmulNe
     if axes is None or loop.comparison != "<" or loop.step != "1":
         return None
     parameters = frozenset(p.name for p in function.parameters) | context.source.macro_names
-    reads = [_operand(node, axes, loop.variable, known, parameters, function) for node in product]
+    reads = [
+        _operand(node, axes, loop.variable, known, parameters=parameters, function=function)
+        for node in product
+    ]
     left, right = reads
     if left is None or right is None or left.axis == right.axis:
         return None
@@ -136,7 +139,9 @@ def naive_nest(context: Context, launch: Launch, function: Function) -> MatmulNe
     if left.axis == col:
         left, right = right, left
     uniform = _uniform(body, axes, known)
-    if uniform is None or not _self_contained(epilogue, function, body, total, uniform, axes):
+    if uniform is None or not _self_contained(
+        epilogue, function, body, kept=uniform, renamed={total.name, *(a.name for a in axes)}
+    ):
         return None
     if not identifiers(loop.start) | identifiers(loop.bound) <= parameters:
         return None
@@ -236,6 +241,7 @@ def _operand(
     axes: tuple[Axis, Axis],
     k: str,
     known: Mapping[str, Node],
+    *,
     parameters: frozenset[str],
     function: Function,
 ) -> Operand | None:
@@ -302,13 +308,12 @@ def _self_contained(
     epilogue: tuple[Node, ...],
     function: Function,
     body: Guarded,
-    total: Declaration,
-    uniform: tuple[Node, ...],
-    axes: tuple[Axis, Axis],
+    *,
+    kept: tuple[Node, ...],
+    renamed: set[str],
 ) -> bool:
     """Whether the epilogue uses only what the rewritten kernel still declares."""
-    lost = {d.name for d in function.declarations if d.node in body.prologue and d.node not in uniform}
-    lost -= {axis.name for axis in axes} | {total.name}
+    lost = {d.name for d in function.declarations if d.node in body.prologue and d.node not in kept} - renamed
     used = frozenset[str]().union(*(identifiers(node) for node in epilogue))
     return not used & lost and not any(is_geometry(name) for name in used)
 

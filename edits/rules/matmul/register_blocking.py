@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
@@ -32,7 +32,7 @@ def _propose(context: Context) -> Iterable[Edit]:
             defines[threads] = f"({BM} / {TM} * ({BN} / {TN}))"
             rewrite = Rewrite(
                 function,
-                body=blocked_body(nest, *names),
+                body=blocked_body(nest, names),
                 plan=with_launch(context.plan, launch, grid, (threads,)),
                 about=f"A block computes {BM} x {BN} outputs, {BK} products at a time; a thread {TM} x {TN} of them.",
                 defines=defines,
@@ -50,10 +50,12 @@ def _propose(context: Context) -> Iterable[Edit]:
             )
 
 
-def blocked_body(
-    nest: MatmulNest, BM: str, BN: str, BK: str, TM: str, TN: str, threads: str, pad: str
-) -> list[str]:
-    """The body of the register-blocked kernel. Tiles are stored with k first, so that a thread reads along rows."""
+def blocked_body(nest: MatmulNest, macros: Sequence[str]) -> list[str]:
+    """The body of the register-blocked kernel; `macros` name BM, BN, BK, TM, TN, THREADS and PAD.
+
+    Tiles are stored with k first, so that a thread reads along their rows.
+    """
+    BM, BN, BK, TM, TN, threads, pad = macros
     k = nest.k
     left, right, tx, ty, row0, col0, k0, i, j, m, n, a, b = fresh_names(
         nest.names,

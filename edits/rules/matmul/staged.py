@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from tree_sitter import Node
 
 from mctskernel.core.launch_plan import Launch
-from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.affine import Polynomial, definitions, polynomial
 from mctskernel.edits.indexing import (
     code,
     condition_of,
@@ -63,11 +63,13 @@ def staged_nest(context: Context, launch: Launch, function: Function) -> MatmulN
     product = accumulated_product(inner.body, total.name, known)
     if axes is None or product is None:
         return None
-    operands = [_staged_operand(context, launch, function, loop, inner, axes, node) for node in product]
+    operands = [
+        _staged_operand(context, launch, function, node, loops=(loop, inner), axes=axes) for node in product
+    ]
     left, right = operands
     if left is None or right is None or left.axis == right.axis or left.buffer == right.buffer:
         return None
-    if output_axis(epilogue, axes, known) == left.axis:
+    if output_axis(tuple(epilogue), axes, known) == left.axis:
         left, right = right, left
     parameters = frozenset(p.name for p in function.parameters)
     used = frozenset[str]().union(*(identifiers(node) for node in epilogue))
@@ -163,11 +165,12 @@ def _staged_operand(
     context: Context,
     launch: Launch,
     function: Function,
-    loop: Loop,
-    inner: Loop,
-    axes: tuple[Axis, Axis],
     read: Node,
+    *,
+    loops: tuple[Loop, Loop],
+    axes: tuple[Axis, Axis],
 ) -> Operand | None:
+    loop, inner = loops
     known = definitions(function)
     (access, *more) = accesses(read) or (None,)
     if access is None or more or access.node != read or len(access.indices) != 2:
@@ -192,28 +195,32 @@ def _staged_operand(
     index = inlined(source[1], known, keep)
     if index is None:
         return None
-    return _unstaged(source[0], replace_names(index, moved), launch, loop, inner, axes, known, keep)
+    lines = {axis: inlined(known[axis.name], known, keep) for axis in axes}
+    found = _unstaged(replace_names(index, moved), launch, lines, loops)
+    if found is None:
+        return None
+    value, axis = found
+    step = value.coefficient(inner.variable)
+    text = str(value).replace("*", " * ")
+    return Operand(source[0], f"{source[0]}[{text}]", axis, step is not None and step.constant == 1)
 
 
 def _unstaged(
-    buffer: str,
-    index: str,
-    launch: Launch,
-    loop: Loop,
-    inner: Loop,
-    axes: tuple[Axis, Axis],
-    known: Mapping[str, Node],
-    keep: frozenset[str],
-) -> Operand | None:
-    """The element in terms of row or column and summation index: both solved for what the threads were."""
+    index: str, launch: Launch, axes: Mapping[Axis, str | None], loops: tuple[Loop, Loop]
+) -> tuple[Polynomial, Axis] | None:
+    """An index in terms of row or column and summation index: both solved for what the threads were.
+
+    `axes` maps row and column to their definitions over block and thread indices.
+    """
+    loop, inner = loops
     extents = {f"blockDim.{axis}": str(extent) for axis, extent in zip("xyz", launch.block, strict=False)}
     solved = {inner.variable: f"{inner.variable} - {loop.variable}"}
-    for axis in axes:
-        text = inlined(known[axis.name], known, keep)
-        if text is None:
+    for axis, text in axes.items():
+        threads = {n for n in identifiers(_expression(text or "0")) if n.startswith("threadIdx.")}
+        if text is None or len(threads) != 1:
             return None
-        (thread,) = {n for n in identifiers(_expression(text)) if n.startswith("threadIdx.")} or {""}
-        solved[thread] = f"{axis.name} - {_paren(replace_names(text, {thread: '0', **extents}))}"
+        (thread,) = threads
+        solved[thread] = f"{axis.name} - ({replace_names(text, {thread: '0', **extents})})"
     value = polynomial(_expression(replace_names(replace_names(index, extents), solved)))
     if any(is_geometry(name) for name in value.names) or loop.variable in value.names:
         return None
@@ -221,8 +228,7 @@ def _unstaged(
     step = value.coefficient(inner.variable)
     if len(used) != 1 or step is None or not step.terms or value.coefficient(used[0].name) is None:
         return None
-    text = str(value).replace("*", " * ")
-    return Operand(buffer, f"{buffer}[{text}]", used[0], step.constant == 1)
+    return value, used[0]
 
 
 def _stored_element(target: Node) -> tuple[str, Node] | None:
@@ -247,7 +253,3 @@ def _expression(text: str) -> Node:
     statement = parse(f"int _ = {text};").root.named_children[0]
     declarator = statement.child_by_field_name("declarator") or statement
     return declarator.child_by_field_name("value") or declarator
-
-
-def _paren(text: str) -> str:
-    return f"({text})"

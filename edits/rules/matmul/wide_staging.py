@@ -20,6 +20,7 @@ from mctskernel.edits.rewrite import Rewrite, apply, dedented, fresh_names, inde
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.rules.vectorize import ALIGNED
 from mctskernel.edits.syntax import (
+    Access,
     Function,
     Loop,
     Replacement,
@@ -67,7 +68,10 @@ def _propose(context: Context) -> Iterable[Edit]:
             Category.VECTORIZATION,
             f"move {buffers} of {function.name} as float4",
             _rewritten(context, function, found),
-            rationale="A block moves whole tiles of consecutive elements; 16 bytes an access take a quarter of the instructions.",
+            rationale=(
+                "A block moves whole tiles of consecutive elements; 16 bytes an access take a quarter of the "
+                "instructions."
+            ),
             expected_effect="4 times fewer global loads and stores.",
         )
 
@@ -87,18 +91,10 @@ def _fill(context: Context, function: Function, loop: Loop, known: Mapping[str, 
     if not any(d.shared and d.name == accesses(target)[0].array for d in function.declarations):
         return None
     needs = _alignment(context, function, polynomial(index, outer), along)
-    bounds = upper_bounds_of_sums(inside)
-    if needs is None or bounds is None:
+    limits = _guard_alignment(context, function, inside, along, outer)
+    if needs is None or limits is None:
         return None
-    for left, bound in bounds:
-        value = polynomial(left, outer)
-        if along not in value.names:
-            continue
-        more = _alignment(context, function, value, along)
-        limit = _alignment(context, function, polynomial(bound, outer), None)
-        if more is None or limit is None:
-            return None
-        needs |= more | limit
+    needs |= limits
     step = loop.step
     lane, lanes = fresh_names(names_in_scope(context.source, function), "lane", f"{buffer}_lanes")
     lines = [
@@ -126,48 +122,29 @@ def _drain(context: Context, function: Function, loop: Loop, known: Mapping[str,
         text_of(loop.start) != "0"
         or loop.step != "1"
         or loop.comparison != "<"
-        or not loop.bound.type == "identifier"
+        or loop.bound.type != "identifier"
     ):
         return None
     statements = code(loop.body)
-    guard = statements[-1]
-    condition = condition_of(guard) if guard.type == "if_statement" else None
-    then = guard.child_by_field_name("consequence")
-    if condition is None or then is None or guard.child_by_field_name("alternative") is not None:
+    store = _guarded_store(statements, function)
+    if store is None:
         return None
-    if any(node.type != "declaration" for node in statements[:-1]) or len(code(then)) != 1:
-        return None
-    assignment = code(then)[0].named_children[0]
-    target, value = assignment.child_by_field_name("left"), assignment.child_by_field_name("right")
-    if assignment.type != "assignment_expression" or target is None or value is None:
-        return None
-    (access, *more) = accesses(target) or (None,)
-    parameter = function.parameter(access.array) if access is not None else None
-    if access is None or more or parameter is None or access.reads or len(access.indices) != 1:
-        return None
+    condition, target, value, access = store
     local = {
         text_of(next(walk(d, "identifier")))
         for n in statements[:-1]
         for d in n.children_by_field_name("declarator")
     }
-    if parameter.type != "float" or local & identifiers(value):
+    if local & identifiers(value):
         return None
     reads = accesses(value)
     if any(function.parameter(read.array) is not None for read in reads) or not reads:
         return None
     needs = _alignment(context, function, polynomial(access.indices[0], known), loop.variable)
-    bounds = upper_bounds_of_sums(condition)
-    if needs is None or bounds is None:
+    limits = _guard_alignment(context, function, condition, loop.variable, known)
+    if needs is None or limits is None:
         return None
-    for left, bound in bounds:
-        index = polynomial(left, known)
-        if loop.variable not in index.names:
-            continue
-        more_needs = _alignment(context, function, index, loop.variable)
-        limit = _alignment(context, function, polynomial(bound, known), None)
-        if more_needs is None or limit is None:
-            return None
-        needs |= more_needs | limit
+    needs |= limits
     variable = loop.variable
     lane, lanes = fresh_names(names_in_scope(context.source, function), "lane", f"{access.array}_lanes")
     moved = replace_names(text_of(value), {variable: f"{variable} + {lane}"}).replace(
@@ -188,6 +165,46 @@ def _drain(context: Context, function: Function, loop: Loop, known: Mapping[str,
     ]
     needs |= {text_of(loop.bound)}
     return Wide(loop, access.array, tuple(f"{name} % 4 == 0" for name in sorted(needs)), tuple(lines))
+
+
+def _guarded_store(statements: list[Node], function: Function) -> tuple[Node, Node, Node, Access] | None:
+    """Condition, target, value and access of declarations followed by `if (inside) { buffer[index] = value; }`."""
+    guard = statements[-1]
+    condition = condition_of(guard) if guard.type == "if_statement" else None
+    then = guard.child_by_field_name("consequence")
+    if condition is None or then is None or guard.child_by_field_name("alternative") is not None:
+        return None
+    if any(node.type != "declaration" for node in statements[:-1]) or len(code(then)) != 1:
+        return None
+    assignment = next(iter(code(then)[0].named_children), guard)
+    target, value = assignment.child_by_field_name("left"), assignment.child_by_field_name("right")
+    if assignment.type != "assignment_expression" or target is None or value is None:
+        return None
+    (access, *more) = accesses(target) or (None,)
+    parameter = function.parameter(access.array) if access is not None else None
+    if access is None or more or parameter is None or access.reads or len(access.indices) != 1:
+        return None
+    return (condition, target, value, access) if parameter.type == "float" else None
+
+
+def _guard_alignment(
+    context: Context, function: Function, guard: Node, along: str, known: Mapping[str, Node]
+) -> set[str] | None:
+    """Names that must be multiples of 4 for a guard to say the same of four elements; None if none suffice."""
+    bounds = upper_bounds_of_sums(guard)
+    if bounds is None:
+        return None
+    needs: set[str] = set()
+    for left, bound in bounds:
+        value = polynomial(left, known)
+        if along not in value.names:
+            continue
+        start = _alignment(context, function, value, along)
+        limit = _alignment(context, function, polynomial(bound, known), None)
+        if start is None or limit is None:
+            return None
+        needs |= start | limit
+    return needs
 
 
 def upper_bounds_of_sums(condition: Node) -> list[tuple[Node, Node]] | None:
