@@ -16,8 +16,6 @@ __all__ = [
     "AccessCounts",
     "BasicBlockCounts",
     "Counts",
-    "Trace",
-    "count",
     "Execution",
     "Finding",
     "Function",
@@ -26,7 +24,9 @@ __all__ = [
     "Limits",
     "Module",
     "Parameter",
+    "Trace",
     "UnsupportedPtx",
+    "count",
     "execute",
     "parse_ptx",
 ]

@@ -79,7 +79,7 @@ def leading_zeros(a: V) -> V:
     return U32(8 * a.dtype.itemsize - 1) - highest_bit(a)
 
 
-def find_bit(a: V, b: V = None, *, shift_amount: bool = False) -> V:
+def find_bit(a: V, *, shift_amount: bool = False) -> V:
     """`bfind`: position of the most significant bit that isn't a sign bit."""
     width = 8 * a.dtype.itemsize
     bits = a.view(f"u{a.dtype.itemsize}")
@@ -204,14 +204,14 @@ def _lanes(a: V, *, signed: bool, bits: int) -> list[V]:
     ]
 
 
-def dot4(a: V, b: V, c: V, signed_a: bool, signed_b: bool) -> V:  # noqa: FBT001: from the opcode's two types
+def dot4(a: V, b: V, c: V, *, signed_a: bool, signed_b: bool) -> V:
     total = c.astype(np.int64)
     for x, y in zip(_lanes(a, signed=signed_a, bits=8), _lanes(b, signed=signed_b, bits=8), strict=True):
         total = total + x * y
     return total.view(U64).astype(U32)
 
 
-def dot2(a: V, b: V, c: V, signed_a: bool, signed_b: bool, high: bool) -> V:  # noqa: FBT001: from the opcode
+def dot2(a: V, b: V, c: V, *, signed_a: bool, signed_b: bool, high: bool) -> V:
     total = c.astype(np.int64)
     bytes_of_b = _lanes(b, signed=signed_b, bits=8)[2 if high else 0 :]
     for x, y in zip(_lanes(a, signed=signed_a, bits=16), bytes_of_b, strict=False):

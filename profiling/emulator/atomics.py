@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from mctskernel.profiling.emulator import floating
 
-_SCALAR: dict[str, Callable[..., object]] = {
+_SCALAR: dict[str, Callable[..., Any]] = {
     "add": lambda old, b, _: old + b,
     "min": lambda old, b, _: min(old, b),
     "max": lambda old, b, _: max(old, b),
@@ -26,7 +27,13 @@ _SCALAR: dict[str, Callable[..., object]] = {
         floating.bfloat_to_float(old) + floating.bfloat_to_float(b)
     ),
 }
-_CUMULATIVE = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or}
+_CUMULATIVE = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}
 
 
 def apply_atomic(
@@ -66,7 +73,7 @@ def apply_atomic(
 _MAX_ROUNDS = 64
 
 
-def _together(
+def _together(  # noqa: PLR0917
     target: np.ndarray,
     at: np.ndarray,
     lanes: np.ndarray,
@@ -78,17 +85,20 @@ def _together(
     """One round: no two of these lanes share an address."""
     found, operand = target[at], b[lanes]
     old[lanes] = found
-    vectorised: dict[str, Callable[[], np.ndarray]] = {
+    vectorised: dict[str, Callable[[], Any]] = {
         "min": lambda: np.minimum(found, operand),
         "max": lambda: np.maximum(found, operand),
         "cas": lambda: np.where(found == operand, c[lanes], found),  # type: ignore[index]
         "inc": lambda: np.where(found >= operand, found.dtype.type(0), found + found.dtype.type(1)),
         "dec": lambda: np.where((found == 0) | (found > operand), operand, found - found.dtype.type(1)),
     }
-    target[at] = vectorised[operation]() if operation in vectorised else _SCALAR[operation](found, operand, None)
+    target[at] = (
+        vectorised[operation]() if operation in vectorised else _SCALAR[operation](found, operand, None)
+    )
 
 
 def _packed(old: np.ndarray, b: np.ndarray, kind: str) -> np.ndarray:
     narrow = floating.float_to_half if kind == "f16" else floating.float_to_bfloat
     sums = [narrow(x + y) for x, y in zip(floating.halves(old, kind), floating.halves(b, kind), strict=True)]
-    return floating.join(sums[0], sums[1])
+    both: np.ndarray = floating.join(sums[0], sums[1])
+    return both

@@ -21,7 +21,9 @@ _VERBS = {"load": "reads", "store": "writes", "atomic": "updates", "reduction": 
 class CheckedMemory:
     """The memory port of `execute`."""
 
-    def __init__(self, launch: Launch, memory: GlobalMemory, findings: Findings, granule: int, blocks: int) -> None:
+    def __init__(
+        self, launch: Launch, memory: GlobalMemory, findings: Findings, granule: int, blocks: int
+    ) -> None:
         self.addresses = launch.addresses
         self.parameter = launch.parameter
         self.memory = memory
@@ -74,7 +76,7 @@ class CheckedMemory:
                 part.storage.valid_view(size)[part.index] = _ALL_SET[size]
             self.races.log("strong" if access.strong else "write", access, g, part, unit)
 
-    def atomic(
+    def atomic(  # noqa: PLR0917
         self, access: Access, g: Lanes, address: V, mask: V | None, operation: str, b: V, c: V | None
     ) -> V:
         """Apply lane by lane in ascending order; returns the old values (zero where inactive)."""
@@ -97,7 +99,7 @@ class CheckedMemory:
     def fence(self, g: Lanes) -> None:
         self.races.fence(g)
 
-    def warp_barrier(self, g: Lanes, mask: V) -> None:
+    def warp_barrier(self, g: Lanes, mask: V) -> None:  # noqa: ARG002
         self.races.warp_barrier(g)
 
     def barrier(self, lanes: Lanes | None) -> None:
@@ -108,7 +110,7 @@ class CheckedMemory:
     def finish_batch(self) -> None:
         self.races.barrier(None)
 
-    def copy(
+    def copy(  # noqa: PLR0917
         self, read: Access, write: Access, g: Lanes, source: V, target: V, mask: V | None, size: V | None
     ) -> None:
         """`cp.async`: the source is read now, the destination changes when the lanes wait."""
@@ -134,7 +136,9 @@ class CheckedMemory:
             for i in range(int(wanted[lane]) // 4):
                 only = np.zeros(g.n, bool)
                 only[lane] = True
-                one = Access(-1, read.opcode, "copy", "global", "u4", 1, read.offset + 4 * i, read.line, read.block)
+                one = Access(
+                    -1, read.opcode, "copy", "global", "u4", 1, read.offset + 4 * i, read.line, read.block
+                )
                 found[i][lane] = self.load(one, g, source, only)[lane]
         return found
 
@@ -192,15 +196,19 @@ class CheckedMemory:
             return
         position = int(np.argmin(found)) // access.bytes
         lane = position if part.where is None else int(part.where[position])
-        index = int(np.broadcast_to(np.asarray(part.index), g.n if part.where is None else len(part.where))[position])
-        self._complain("uninitialised_read", access, g, lane, index * access.bytes, self.resolver.owner(part.storage))
+        index = int(
+            np.broadcast_to(np.asarray(part.index), g.n if part.where is None else len(part.where))[position]
+        )
+        self._complain(
+            "uninitialised_read", access, g, lane, index * access.bytes, self.resolver.owner(part.storage)
+        )
         part.checked = True
 
     def _who(self, g: Lanes, position: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         slot = int(g.slots[position])
         return self.batch.thread_of(slot), self.batch.block_of(slot)
 
-    def _complain(self, kind: str, access: Access, g: Lanes, position: int, address: int, where: str) -> None:
+    def _complain(self, kind: str, access: Access, g: Lanes, position: int, address: int, where: str) -> None:  # noqa: PLR0917
         if self.findings.known(kind, access.line):  # type: ignore[arg-type]
             return
         thread, block = self._who(g, position)
@@ -212,7 +220,9 @@ class CheckedMemory:
                 detail = f" at 0x{address:x}, which is not a multiple of {access.bytes}"
                 buffer = None
             case "uninitialised_read":
-                place = "shared memory" if where == "shared" else "local memory" if where == "local" else where
+                place = (
+                    "shared memory" if where == "shared" else "local memory" if where == "local" else where
+                )
                 if where == "shared":
                     address %= self.batch.shared_stride
                 detail = f" of {place} at byte {address} that nothing has written"
@@ -221,7 +231,9 @@ class CheckedMemory:
             case _:
                 buffer, detail = self._outside(where, address, access.bytes)
         self.findings.add(
-            Finding(_KINDS[kind], f"{text}{detail} ({access.opcode})", access.line, address, buffer, thread, block)
+            Finding(
+                _KINDS[kind], f"{text}{detail} ({access.opcode})", access.line, address, buffer, thread, block
+            )
         )
 
     def _outside(self, space: str, address: int, size: int) -> tuple[str | None, str]:
@@ -232,7 +244,10 @@ class CheckedMemory:
             near = min(ranges, key=lambda r: max(r.start - address, address + size - r.end))
             past = address + size - near.end if address + size > near.end else near.start - address
             side = "past the end" if address + size > near.end else "before the start"
-            return near.name, f" of {space} memory, {past} bytes {side} of {near.name} ({near.end - near.start} bytes)"
+            return (
+                near.name,
+                f" of {space} memory, {past} bytes {side} of {near.name} ({near.end - near.start} bytes)",
+            )
         buffer = self.memory.nearest(address)
         if buffer is None:
             return None, f" at 0x{address:x}, and no buffer is there"
@@ -248,7 +263,10 @@ _KINDS: dict[str, Kind] = {
     "write_to_readonly": "write_to_readonly",
     "out_of_bounds": "out_of_bounds",
 }
-_ALL_SET = {n: np.full(n, 255, "u1").view({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[n])[0] for n in (1, 2, 4, 8, 16)}
+_ALL_SET = {
+    n: np.full(n, 255, "u1").view({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[n])[0]
+    for n in (1, 2, 4, 8, 16)
+}
 
 
 class PendingCopy:
@@ -274,7 +292,11 @@ def _values(access: Access, part: Part) -> V:
     raw = part.storage.view(access.bytes).take(part.index)
     if access.count == 1:
         return raw.view(access.element)
-    return np.ascontiguousarray(np.atleast_1d(raw).view(access.element).reshape(-1, access.count).T) if raw.ndim else raw.reshape(1).view(access.element)
+    return (
+        np.ascontiguousarray(np.atleast_1d(raw).view(access.element).reshape(-1, access.count).T)
+        if raw.ndim
+        else raw.reshape(1).view(access.element)
+    )
 
 
 def _units(access: Access, g: Lanes, part: Part, values: tuple[V, ...]) -> V:

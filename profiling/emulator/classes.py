@@ -6,10 +6,41 @@ from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.ptx import Instruction
 
 _INTEGER = frozenset(
-    "add sub mul mad mul24 mad24 div rem min max abs neg and or xor not cnot shl shr shf bfe bfi bfind brev popc clz "
-    "lop3 prmt sad dp4a dp2a".split()
+    [
+        "add",
+        "sub",
+        "mul",
+        "mad",
+        "mul24",
+        "mad24",
+        "div",
+        "rem",
+        "min",
+        "max",
+        "abs",
+        "neg",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "cnot",
+        "shl",
+        "shr",
+        "shf",
+        "bfe",
+        "bfi",
+        "bfind",
+        "brev",
+        "popc",
+        "clz",
+        "lop3",
+        "prmt",
+        "sad",
+        "dp4a",
+        "dp2a",
+    ]
 )
-_SPECIAL = frozenset("rcp sqrt rsqrt ex2 lg2 sin cos tanh".split())
+_SPECIAL = frozenset(["rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh"])
 _BY_OPCODE = {
     **dict.fromkeys(("setp", "set", "selp", "slct", "testp"), "compare"),
     **dict.fromkeys(("mov", "cvta", "isspacep"), "move"),

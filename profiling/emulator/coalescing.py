@@ -38,7 +38,9 @@ def wavefronts(addresses: np.ndarray, size: int) -> tuple[int, int]:
         return 0, 0
     table = parts >> 2
     if words > 1:
-        table = np.where(parts[:, :, None] < 0, _ABSENT, table[:, :, None] + np.arange(words)).reshape(len(parts), -1)
+        table = np.where(parts[:, :, None] < 0, _ABSENT, table[:, :, None] + np.arange(words)).reshape(
+            len(parts), -1
+        )
     table = np.sort(table, axis=1)
     fresh = np.empty(table.shape, bool)
     np.not_equal(table[:, 1:], table[:, :-1], out=fresh[:, 1:])

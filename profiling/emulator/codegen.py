@@ -337,7 +337,7 @@ SPECIAL_TYPES = {
 Handler = Callable[[Emitter, Instruction], None]
 
 
-def compile_program(
+def compile_program(  # noqa: PLR0917
     flow: ControlFlow,
     handlers: Mapping[str, Handler],
     runtime: Mapping[str, object],
@@ -362,7 +362,8 @@ def compile_program(
     for block in flow.blocks:
         source += _block_source(emitter, block, handlers, slots, set(alive[block.number]))
     text = "\n".join(source)
-    exec(compile(text, "<ptx blocks>", "exec"), namespace)  # noqa: S102: text of our own making, see the module's docstring
+    # our own text: see the module's docstring
+    exec(compile(text, "<ptx blocks>", "exec"), namespace)  # noqa: S102
     functions = [namespace[f"block_{b.number}"] for b in flow.blocks]
     defaults: list[Value] = [np.dtype(storage_of(r.type)).type(0) for r in slots]
     return Program(
@@ -403,7 +404,7 @@ def _block_source(
     if block.condition is not None:
         outcome = emitter.read(block.condition, "u32" if block.end == "switch" else "pred")
     elif block.end == "barrier" and block.final is not None:
-        outcome = handlers["bar"](emitter, block.final)  # type: ignore[assignment,func-returns-value]
+        outcome = handlers["bar"](emitter, block.final)  # type: ignore[assignment]
     written = {r for i in block.instructions for r in definitions(i)}
     if block.final is not None:
         written.update(definitions(block.final))

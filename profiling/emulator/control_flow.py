@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from mctskernel.profiling.emulator.ptx import (
@@ -27,8 +27,30 @@ from mctskernel.profiling.emulator.ptx import (
 )
 
 WITHOUT_DESTINATION = frozenset(
-    "st stmatrix red bar barrier membar fence bra brx ret exit trap cp prefetch prefetchu discard nanosleep "
-    "griddepcontrol applypriority pmevent setmaxnreg brkpt".split()
+    [
+        "st",
+        "stmatrix",
+        "red",
+        "bar",
+        "barrier",
+        "membar",
+        "fence",
+        "bra",
+        "brx",
+        "ret",
+        "exit",
+        "trap",
+        "cp",
+        "prefetch",
+        "prefetchu",
+        "discard",
+        "nanosleep",
+        "griddepcontrol",
+        "applypriority",
+        "pmevent",
+        "setmaxnreg",
+        "brkpt",
+    ]
 )
 ENDS_BLOCK = frozenset(("bra", "brx", "ret", "exit", "trap", "bar", "barrier"))
 WARP_SYNCHRONOUS = frozenset(("shfl", "vote", "match", "redux", "mma", "ldmatrix", "stmatrix", "activemask"))
@@ -117,7 +139,7 @@ class _Inliner:
         out.append(Label(end))
         return out
 
-    def _one(
+    def _one(  # noqa: PLR0917
         self,
         instruction: Instruction,
         renamed: dict[str, str],
@@ -185,11 +207,11 @@ def _inverse(guard: Register | Negated) -> Register | Negated:
     return guard.register if isinstance(guard, Negated) else Negated(guard)
 
 
-def _rename(instruction: Instruction, register, suffix: str) -> Instruction:  # type: ignore[no-untyped-def]
+def _rename(instruction: Instruction, register: Callable[[Register], Register], suffix: str) -> Instruction:
     def operand(old: Operand | None) -> Operand | None:
         match old:
             case Register():
-                return register(old)  # type: ignore[no-any-return]
+                return register(old)
             case Negated(inner):
                 return Negated(register(inner))
             case Address(Register() as base, offset):
@@ -204,7 +226,10 @@ def _rename(instruction: Instruction, register, suffix: str) -> Instruction:  # 
     operands = tuple(operand(o) for o in instruction.operands)
     if instruction.parts[0] in ("bra", "brx"):
         operands = tuple(Symbol(o.name + suffix) if isinstance(o, Symbol) else o for o in operands)
-    return replace(instruction, operands=operands, guard=operand(instruction.guard))
+    guard = operand(instruction.guard)
+    return replace(
+        instruction, operands=operands, guard=guard if isinstance(guard, Register | Negated) else None
+    )
 
 
 def _blocks(statements: list[Statement]) -> list[Block]:

@@ -17,7 +17,7 @@ from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.findings import Finding, Findings
 from mctskernel.profiling.emulator.lanes import Batch, Geometry, Lanes
 from mctskernel.profiling.emulator.launch import Argument, Launch, prepare, program_of
-from mctskernel.profiling.emulator.machine import LimitExceededError, Limits, Machine
+from mctskernel.profiling.emulator.machine import DEFAULT_LIMITS, LimitExceededError, Limits, Machine
 from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory
 from mctskernel.profiling.emulator.ptx import Module, UnsupportedPtxError
 from mctskernel.profiling.emulator.resolve import Resolver, window
@@ -77,7 +77,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of the sampled blocks. `needs` names buffers whose contents decide addresses: back them and count again."""
+    """Counts of the sampled blocks. `needs` names buffers that addresses depend on: back them and count again."""
 
     blocks: tuple[int, ...]
     accesses: tuple[AccessCounts, ...]
@@ -118,7 +118,7 @@ def count(
     memory: GlobalMemory,
     *,
     blocks: Sequence[int] = (0,),
-    limits: Limits = Limits(),  # noqa: B008: frozen
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Counts:
     """Count sampled blocks (linear block numbers) of a launch; buffers may be virtual.
 
@@ -180,6 +180,65 @@ class _Once:
 _Recent = tuple[V, V | None, Lanes, _Once]
 
 
+_PATTERNS = 4096
+
+
+@dataclass
+class Patterns:
+    """Measures requests; those that differ only by a uniform distance are measured once.
+
+    Shared-memory conflicts don't change when all addresses move by whole words, nor do sectors when they move by
+    whole sectors, so a request is known by its lanes and its addresses relative to the first.
+    """
+
+    known: dict[tuple[object, ...], _Once] = field(default_factory=dict)
+    shapes: dict[int, tuple[V, int, bytes]] = field(default_factory=dict)
+
+    def shape(self, address: V) -> tuple[int, bytes]:
+        """The first address and the others relative to it; instructions often share an address array."""
+        if address.ndim == 0:
+            return int(address), b""
+        known = self.shapes.get(id(address))
+        if known is not None and known[0] is address:
+            return known[1:]
+        if len(self.shapes) > 64:
+            self.shapes.clear()
+        found = (int(address[0]), (address - address[0]).tobytes())
+        self.shapes[id(address)] = (address, *found)
+        return found
+
+    def measure(self, access: Access, g: Lanes, address: V, mask: V | None) -> _Once:
+        if mask is not None:
+            chosen = np.flatnonzero(mask)
+            if not len(chosen):
+                return _Once(0, 0, access.space)
+            g = g.subset(chosen)
+            address = address if address.ndim == 0 else address[chosen]
+        first, relative = self.shape(address)
+        first += access.offset
+        space, shift = (access.space, 0) if access.space != "generic" else window(first)
+        first -= shift
+        grain = 4 if space == "shared" else 32
+        atomic = access.kind in ("atomic", "reduction")
+        lanes = g.cached("slots", g.slots.tobytes)
+        key = (lanes, relative, access.bytes, space, atomic, first % grain)
+        once = self.known.get(key)
+        if once is None:
+            signed = (
+                np.broadcast_to(address, g.n)
+                .view("i8" if address.dtype.itemsize == 8 else "u4")
+                .astype(np.int64)
+            )
+            table = signed - signed[0] + first % grain
+            once = _measure(space, access.bytes, g, table, atomic=atomic)
+            if len(self.known) > _PATTERNS:
+                self.known.clear()
+            self.known[key] = once
+        if once.sectors is None:
+            return once
+        return replace(once, sectors=once.sectors + (first // grain))
+
+
 @dataclass
 class CountingMemory:
     """The memory port of `count`: tallies requests; holds values only where addresses depend on them."""
@@ -189,7 +248,7 @@ class CountingMemory:
     memory: GlobalMemory
     barriers: int = 0
     traces: list[Trace] = field(default_factory=list)
-    patterns: Patterns = field(default_factory=lambda: Patterns())
+    patterns: Patterns = field(default_factory=Patterns)
 
     def __post_init__(self) -> None:
         self.addresses = self.launch.addresses
@@ -211,7 +270,7 @@ class CountingMemory:
         self.warp_executions[block.number] += len(lanes.warp_starts)
         self.lane_executions[block.number] += lanes.n
 
-    def barrier(self, lanes: Lanes | None) -> None:
+    def barrier(self, lanes: Lanes | None) -> None:  # noqa: ARG002
         self.barriers += 1
 
     def finish_batch(self) -> None:
@@ -239,7 +298,9 @@ class CountingMemory:
             result[:, slice(None) if part.where is None else part.where] = values
         return result[0] if access.count == 1 else result
 
-    def store(self, access: Access, g: Lanes, address: V, mask: V | None, values: tuple[V | None, ...]) -> None:
+    def store(
+        self, access: Access, g: Lanes, address: V, mask: V | None, values: tuple[V | None, ...]
+    ) -> None:
         self._tally(access, g, address, mask)
         if not access.value_needed or values[0] is None or (mask is not None and mask.ndim == 0 and not mask):
             return
@@ -251,7 +312,9 @@ class CountingMemory:
             unit = np.ascontiguousarray(table).view(part.storage.view(access.bytes).dtype)[:, 0]
             part.storage.view(access.bytes)[np.broadcast_to(np.asarray(part.index), len(where))] = unit
 
-    def atomic(self, access: Access, g: Lanes, address: V, mask: V | None, operation: str, b: V, c: V | None) -> V:
+    def atomic(  # noqa: PLR0917
+        self, access: Access, g: Lanes, address: V, mask: V | None, operation: str, b: V, c: V | None
+    ) -> V:
         self._tally(access, g, address, mask)
         old = np.zeros(g.n, access.element)
         if not access.value_needed or b is None or (mask is not None and mask.ndim == 0 and not mask):
@@ -267,7 +330,7 @@ class CountingMemory:
             old[where] = apply_atomic(target, index, operation, values[0], values[1])
         return old
 
-    def copy(
+    def copy(  # noqa: PLR0917
         self, read: Access, write: Access, g: Lanes, source: V, target: V, mask: V | None, size: V | None
     ) -> None:
         active = mask
@@ -351,61 +414,6 @@ class CountingMemory:
 def _lines(block: Block) -> tuple[int, ...]:
     every = [*block.instructions, *([block.final] if block.final else [])]
     return tuple(sorted({i.line for i in every if i.line}))
-
-
-_PATTERNS = 4096
-
-
-@dataclass
-class Patterns:
-    """Measures requests; those that differ only by a uniform distance are measured once.
-
-    Shared-memory conflicts don't change when all addresses move by whole words, nor do sectors when they move by
-    whole sectors, so a request is known by its lanes and its addresses relative to the first.
-    """
-
-    known: dict[tuple[object, ...], _Once] = field(default_factory=dict)
-    shapes: dict[int, tuple[V, int, bytes]] = field(default_factory=dict)
-
-    def shape(self, address: V) -> tuple[int, bytes]:
-        """The first address and the others relative to it; instructions often share an address array."""
-        if address.ndim == 0:
-            return int(address), b""
-        known = self.shapes.get(id(address))
-        if known is not None and known[0] is address:
-            return known[1:]
-        if len(self.shapes) > 64:
-            self.shapes.clear()
-        found = (int(address[0]), (address - address[0]).tobytes())
-        self.shapes[id(address)] = (address, *found)
-        return found
-
-    def measure(self, access: Access, g: Lanes, address: V, mask: V | None) -> _Once:
-        if mask is not None:
-            chosen = np.flatnonzero(mask)
-            if not len(chosen):
-                return _Once(0, 0, access.space)
-            g = g.subset(chosen)
-            address = address if address.ndim == 0 else address[chosen]
-        first, relative = self.shape(address)
-        first += access.offset
-        space, shift = (access.space, 0) if access.space != "generic" else window(first)
-        first -= shift
-        grain = 4 if space == "shared" else 32
-        atomic = access.kind in ("atomic", "reduction")
-        lanes = g.cached("slots", g.slots.tobytes)
-        key = (lanes, relative, access.bytes, space, atomic, first % grain)
-        once = self.known.get(key)
-        if once is None:
-            signed = np.broadcast_to(address, g.n).view("i8" if address.dtype.itemsize == 8 else "u4").astype(np.int64)
-            table = signed - signed[0] + first % grain
-            once = _measure(space, access.bytes, g, table, atomic=atomic)
-            if len(self.known) > _PATTERNS:
-                self.known.clear()
-            self.known[key] = once
-        if once.sectors is None:
-            return once
-        return replace(once, sectors=once.sectors + (first // grain))
 
 
 def _measure(space: str, size: int, g: Lanes, addresses: np.ndarray, *, atomic: bool) -> _Once:

@@ -13,7 +13,7 @@ from mctskernel.profiling.emulator.codegen import Program
 from mctskernel.profiling.emulator.findings import Finding, Findings
 from mctskernel.profiling.emulator.lanes import Batch, Geometry
 from mctskernel.profiling.emulator.launch import Argument, prepare, program_of
-from mctskernel.profiling.emulator.machine import LimitExceededError, Limits, Machine, batches
+from mctskernel.profiling.emulator.machine import DEFAULT_LIMITS, LimitExceededError, Limits, Machine, batches
 from mctskernel.profiling.emulator.memory import GlobalMemory
 from mctskernel.profiling.emulator.ptx import Module, UnsupportedPtxError
 
@@ -35,7 +35,7 @@ def execute(
     arguments: Sequence[Argument],
     memory: GlobalMemory,
     *,
-    limits: Limits = Limits(),  # noqa: B008: frozen
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Execution:
     """Run every block of a launch, writing to `memory`.
 

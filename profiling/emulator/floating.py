@@ -1,4 +1,4 @@
-"""What PTX floating-point instructions compute, vectorised; semantics: *PTX ISA*, "Floating Point" and "Half Precision".
+"""What PTX floating-point instructions compute, vectorised (*PTX ISA*, "Floating Point" and "Half Precision").
 
 Approximate instructions are computed to full precision, so they are closer to the true value than the hardware's.
 """

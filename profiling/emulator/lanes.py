@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,9 @@ class Geometry:
 class Batch:
     """Blocks that run in lockstep. A slot numbers a thread of the batch: warps never straddle two blocks."""
 
-    def __init__(self, geometry: Geometry, blocks: np.ndarray, shared_stride: int, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, geometry: Geometry, blocks: np.ndarray, shared_stride: int, clock: Callable[[], int]
+    ) -> None:
         self.geometry = geometry
         self.blocks = blocks
         self.count = len(blocks)
@@ -69,7 +72,7 @@ class Lanes:
         self.n = len(slots)
         self._cache: dict[str, V] = {}
 
-    def cached(self, name: str, make: Callable[[], V]) -> V:
+    def cached(self, name: str, make: Callable[[], V]) -> Any:
         if name not in self._cache:
             self._cache[name] = make()
         return self._cache[name]
@@ -77,12 +80,14 @@ class Lanes:
     @property
     def block_index(self) -> np.ndarray:
         """Which block of the batch each lane belongs to."""
-        return self.cached("block", lambda: self.slots // self.batch.slots_per_block)
+        found: np.ndarray = self.cached("block", lambda: self.slots // self.batch.slots_per_block)
+        return found
 
     @property
     def warps(self) -> np.ndarray:
         """Warp of the batch by lane."""
-        return self.cached("warp", lambda: self.slots // WARP)
+        found: np.ndarray = self.cached("warp", lambda: self.slots // WARP)
+        return found
 
     @property
     def whole_warps(self) -> bool:
@@ -90,15 +95,23 @@ class Lanes:
         return bool(
             self.cached(
                 "whole",
-                lambda: self.n % WARP == 0
-                and (self.n == self.batch.slots or bool((self.slots.reshape(-1, WARP)[:, -1] - self.slots[::WARP] == WARP - 1).all())),
+                lambda: (
+                    self.n % WARP == 0
+                    and (
+                        self.n == self.batch.slots
+                        or bool((self.slots.reshape(-1, WARP)[:, -1] - self.slots[::WARP] == WARP - 1).all())
+                    )
+                ),
             )
         )
 
     @property
     def warp_starts(self) -> np.ndarray:
         """Position of the first lane of each warp present."""
-        return self.cached("starts", lambda: np.flatnonzero(np.r_[True, self.warps[1:] != self.warps[:-1]]))
+        found: np.ndarray = self.cached(
+            "starts", lambda: np.flatnonzero(np.r_[True, self.warps[1:] != self.warps[:-1]])
+        )
+        return found
 
     @property
     def positions(self) -> np.ndarray:
@@ -109,7 +122,8 @@ class Lanes:
             table[self.slots] = np.arange(self.n)
             return table
 
-        return self.cached("positions", make)
+        found: np.ndarray = self.cached("positions", make)
+        return found
 
     def shared_row(self, unit: int) -> V:
         """Offset of each lane's block in shared storage, in units of `unit` bytes; 0 where there is one block."""
@@ -124,7 +138,8 @@ class Lanes:
 
     def first_lanes(self, count: int) -> np.ndarray:
         """Mask of the first lanes of each warp."""
-        return self.cached(f"first{count}", lambda: self.slots % WARP < count)
+        found: np.ndarray = self.cached(f"first{count}", lambda: self.slots % WARP < count)
+        return found
 
     def subset(self, chosen: np.ndarray) -> Lanes:
         return Lanes(self.batch, self.slots[chosen])
@@ -134,17 +149,21 @@ class Lanes:
             return _CLOCKS[name](self.batch.clock())
         return self.cached("%" + name, lambda: self._special(name))
 
-    def _special(self, name: str) -> V:
+    def _special(self, name: str) -> V:  # noqa: C901
         base, _, axis = name.partition(".")
         geometry = self.batch.geometry
         u4 = np.uint32
         if base in ("ntid", "nctaid"):
             return u4((geometry.block if base == "ntid" else geometry.grid)["xyz".index(axis)])
         if base in ("tid", "ctaid"):
-            x, y, z = extents = geometry.block if base == "tid" else geometry.grid
+            x, y, _ = extents = geometry.block if base == "tid" else geometry.grid
             if extents["xyz".index(axis)] == 1:
                 return u4(0)
-            linear = self.slots % self.batch.slots_per_block if base == "tid" else self.batch.blocks[self.block_index]
+            linear = (
+                self.slots % self.batch.slots_per_block
+                if base == "tid"
+                else self.batch.blocks[self.block_index]
+            )
             if base == "ctaid" and self.batch.count == 1:
                 linear = self.batch.blocks[0]
             return {"x": linear % x, "y": linear // x % y, "z": linear // (x * y)}[axis].astype(u4)

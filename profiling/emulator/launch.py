@@ -45,9 +45,25 @@ def _public(module: Any) -> dict[str, object]:
     return {k: v for k, v in vars(module).items() if callable(v) and not k.startswith("_")}
 
 
-_UFUNCS = (
-    "minimum maximum absolute negative fmin fmax sqrt exp2 log2 sin cos tanh copysign rint trunc floor ceil".split()
-)
+_UFUNCS = [
+    "minimum",
+    "maximum",
+    "absolute",
+    "negative",
+    "fmin",
+    "fmax",
+    "sqrt",
+    "exp2",
+    "log2",
+    "sin",
+    "cos",
+    "tanh",
+    "copysign",
+    "rint",
+    "trunc",
+    "floor",
+    "ceil",
+]
 RUNTIME: dict[str, object] = {
     **_public(arithmetic),
     **_public(floating),
@@ -127,7 +143,8 @@ class Launch:
     shared_bytes: int
 
     def parameter(self, offset: int, dtype: str) -> np.generic:
-        return np.frombuffer(self.packed, dtype, 1, offset)[0]
+        value: np.generic = np.frombuffer(self.packed, dtype, 1, offset)[0]
+        return value
 
 
 def prepare(
@@ -162,7 +179,13 @@ def prepare(
         start = -(-end // 16) * 16
         if dynamic:
             start = addresses[dynamic[0].name]
-        shared.append(Range(dynamic[0].name if dynamic else "dynamic shared memory", start, start + geometry.dynamic_shared_bytes))
+        shared.append(
+            Range(
+                dynamic[0].name if dynamic else "dynamic shared memory",
+                start,
+                start + geometry.dynamic_shared_bytes,
+            )
+        )
         end = start + geometry.dynamic_shared_bytes
     names = [v.name for v in variables]
     return Launch(

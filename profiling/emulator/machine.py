@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.findings import Finding, Findings
 from mctskernel.profiling.emulator.lanes import Batch, Lanes, PartialWarpError
 
-_TRACED_SPLITS = 8  # how many splits back a common origin is looked for; further back it costs more than it saves
+_TRACED_SPLITS = (
+    8  # how many splits back a common origin is looked for; further back it costs more than it saves
+)
 _FAIRNESS = 2048  # block executions after which the highest group runs once, so that a spinning thread can be released
 
 
@@ -27,6 +29,9 @@ class Limits:
     seconds: float = 30.0
 
 
+DEFAULT_LIMITS = Limits()
+
+
 class LimitExceededError(Exception):
     """The run was stopped at a limit; the finding says where."""
 
@@ -35,7 +40,7 @@ class MemoryPort(Protocol):
     """What a machine tells the memory that its block functions talk to."""
 
     def barrier(self, lanes: Lanes | None) -> None:
-        """All threads of the lanes' blocks (of the batch, for None) have met at a barrier."""
+        """All threads of the lanes' blocks (of the batch, for None) have met."""
 
     def executed(self, block: Block, lanes: Lanes) -> None:
         """A basic block is about to run."""
@@ -117,18 +122,18 @@ class Machine:
             self._exceeded(block, lanes)
         self.port.executed(block, lanes)
         try:
-            outcome = self.program.functions[number](self.port, lanes, group.registers)
+            outcome: Any = self.program.functions[number](self.port, lanes, group.registers)
         except PartialWarpError:
             self._partial_warp(block, lanes)
             return
         if block.end == "jump":
             self._arrive(block.targets[0], group)
         elif block.end == "branch":
-            self._branch(block, group, outcome)  # type: ignore[arg-type]
+            self._branch(block, group, outcome)
         elif block.end == "barrier":
-            self._barrier(block, group, outcome)  # type: ignore[arg-type]
+            self._barrier(block, group, outcome)
         elif block.end == "switch":
-            self._switch(block, group, outcome)  # type: ignore[arg-type]
+            self._switch(block, group, outcome)
         else:
             self._leave(block, lanes)
 
@@ -163,7 +168,9 @@ class Machine:
 
     def _partial_warp(self, block: Block, lanes: Lanes) -> None:
         """A tensor instruction in divergent code is undefined: say so and stop these lanes."""
-        line = next((i.line for i in block.instructions if i.parts[0] in ("mma", "ldmatrix", "stmatrix")), None)
+        line = next(
+            (i.line for i in block.instructions if i.parts[0] in ("mma", "ldmatrix", "stmatrix")), None
+        )
         slot = int(lanes.slots[0])
         thread, where = self.batch.thread_of(slot), self.batch.block_of(slot)
         message = f"line {line}: a part of the warp of thread {thread} of block {where} executes a tensor instruction"
@@ -271,8 +278,9 @@ class Machine:
             total = sum(each[number][0] for each in arrived if number in each)
             needed = np.minimum(self.alive, self.batch.slots_per_block)
             for each in arrived:
-                if number in each and each[number][1] is not None:
-                    needed = np.minimum(needed, each[number][1])
+                count = each[number][1] if number in each else None
+                if count is not None:
+                    needed = np.minimum(needed, count)
             go = (total >= needed) & (total > 0)
             if go.any():
                 self._check_convergence(number, go)
@@ -318,9 +326,7 @@ class Machine:
         slot = int(w.group.lanes.slots[0])
         line = w.block.final.line if w.block.final else None
         thread, where = self.batch.thread_of(slot), self.batch.block_of(slot)
-        message = (
-            f"thread {thread} of block {where} waits at the barrier of line {line} for threads that never come there"
-        )
+        message = f"thread {thread} of block {where} waits at the barrier of line {line} for threads that never come"
         self.findings.add(Finding("divergent_barrier", message, line, thread=thread, block=where))
 
     def _let_go(self, number: int, go: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Device memory: buffers at aligned addresses with unmapped gaps between, and byte-exact records of what was written."""
+"""Device memory: buffers at aligned addresses with unmapped gaps, and byte-exact records of what was written."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mctskernel.profiling.emulator.codegen import Emitter, Handler, pair
-from mctskernel.profiling.emulator.ptx import SIZES, Immediate, Instruction, Negated, Operand, Symbol, Vector
+from mctskernel.profiling.emulator.ptx import SIZES, Immediate, Instruction, Operand
 
 _UNSIGNED = {8: "u64", 4: "u32", 2: "u16", 1: "u8"}
 _FLOATS = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
@@ -132,14 +132,11 @@ def _prmt(emitter: Emitter, instruction: Instruction) -> None:
 def _dot(emitter: Emitter, instruction: Instruction) -> None:
     *name, first, second = instruction.parts
     a, b, c = (emitter.read(o, "b32") for o in instruction.operands[1:4])
-    if first == second == "u32":
-        third = c
-    else:
-        third = emitter.read(instruction.operands[3], "s32")
-    signs = f"{first == 's32'}, {second == 's32'}"
+    third = c if first == second == "u32" else emitter.read(instruction.operands[3], "s32")
+    signs = f"signed_a={first == 's32'}, signed_b={second == 's32'}"
     text = f"dot4({a}, {b}, {third}, {signs})"
     if name[0] == "dp2a":
-        text = f"dot2({a}, {b}, {third}, {signs}, {name[1] == 'hi'})"
+        text = f"dot2({a}, {b}, {third}, {signs}, high={name[1] == 'hi'})"
     emitter.write(instruction.operands[0], text, "b32")
 
 
@@ -319,8 +316,8 @@ _OPPOSITE = {"equ": "!=", "neu": "==", "ltu": ">=", "leu": ">", "gtu": "<=", "ge
 
 
 def comparison(
-    emitter: Emitter, name: str, type_: str, a: Operand | None, b: Operand | None, ftz: bool
-) -> str:  # noqa: FBT001
+    emitter: Emitter, name: str, type_: str, a: Operand | None, b: Operand | None, *, ftz: bool
+) -> str:
     """Text of a comparison; `ltu` and its kin are true for unordered operands."""
     if type_ in ("f16x2", "bf16x2"):
         raise emitter.unsupported()
@@ -351,7 +348,7 @@ def _compared(
     ftz = "ftz" in parts
     names = [p for p in parts if p != "ftz"]
     a, b = instruction.operands[1:3]
-    result = emitter.temporary(comparison(emitter, names[0], type_, a, b, ftz))
+    result = emitter.temporary(comparison(emitter, names[0], type_, a, b, ftz=ftz))
     if len(names) == 1:
         return result, None, ""
     if names[1] not in ("and", "or", "xor") or len(instruction.operands) != 4:
@@ -530,13 +527,27 @@ def _nothing(emitter: Emitter, instruction: Instruction) -> None:
     """Hints without an effect that the emulator could see."""
 
 
-def _refuse_negated(operand: Operand | None) -> bool:
-    return isinstance(operand, (Negated, Symbol, Vector))
-
-
 ARITHMETIC: dict[str, Handler] = {
     **dict.fromkeys(
-        "cnot popc clz bfind brev bfe bfi sad shf and or xor not rem mul24 mad24".split(), _integer
+        [
+            "cnot",
+            "popc",
+            "clz",
+            "bfind",
+            "brev",
+            "bfe",
+            "bfi",
+            "sad",
+            "shf",
+            "and",
+            "or",
+            "xor",
+            "not",
+            "rem",
+            "mul24",
+            "mad24",
+        ],
+        _integer,
     ),
     **dict.fromkeys(("add", "sub"), _add_like),
     **dict.fromkeys(("mul", "div", "min", "max", "abs", "neg"), _mul_like),

@@ -4,14 +4,48 @@ from __future__ import annotations
 
 from mctskernel.profiling.emulator.codegen import Emitter, Handler, dtype_of, pair
 from mctskernel.profiling.emulator.control_flow import immediate
-from mctskernel.profiling.emulator.ptx import SIZES, Address, Immediate, Instruction, Operand, Register, Symbol, Vector
+from mctskernel.profiling.emulator.ptx import (
+    SIZES,
+    Address,
+    Immediate,
+    Instruction,
+    Operand,
+    Register,
+    Symbol,
+    Vector,
+)
 
 _SPACES = ("global", "shared", "local", "const", "param")
 _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "mmio", "acq_rel"))
 _IGNORED = frozenset(
-    "nc weak gpu sys cta cluster ca cg cs lu cv wb wt L1::evict_last L1::evict_first L1::evict_unchanged "
-    "L1::no_allocate L1::evict_normal L2::cache_hint L2::64B L2::128B L2::256B L2::evict_last L2::evict_first "
-    "L2::evict_normal noftz".split()
+    [
+        "nc",
+        "weak",
+        "gpu",
+        "sys",
+        "cta",
+        "cluster",
+        "ca",
+        "cg",
+        "cs",
+        "lu",
+        "cv",
+        "wb",
+        "wt",
+        "L1::evict_last",
+        "L1::evict_first",
+        "L1::evict_unchanged",
+        "L1::no_allocate",
+        "L1::evict_normal",
+        "L2::cache_hint",
+        "L2::64B",
+        "L2::128B",
+        "L2::256B",
+        "L2::evict_last",
+        "L2::evict_first",
+        "L2::evict_normal",
+        "noftz",
+    ]
 )
 MAX_LANE_BYTES = 16
 
@@ -63,7 +97,9 @@ def _assign_all(emitter: Emitter, target: Operand | None, call: str, element: st
         emitter.assign(each, f"{value}[{i}]", element)
 
 
-def _load_parameter(emitter: Emitter, target: Operand | None, source: Operand | None, type_: str, count: int) -> None:
+def _load_parameter(
+    emitter: Emitter, target: Operand | None, source: Operand | None, type_: str, count: int
+) -> None:
     if not isinstance(source, Address) or not isinstance(source.base, Symbol):
         raise emitter.unsupported("computed parameter address")
     if source.base.name not in emitter.parameters:
@@ -99,7 +135,7 @@ def _stored(emitter: Emitter, value: Operand | None, type_: str) -> str:
     return f"{text}.view(u{SIZES[type_]})" if floating else text
 
 
-_ATOMICS = frozenset("add min max exch cas and or xor inc dec".split())
+_ATOMICS = frozenset(["add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec"])
 
 
 def _atomic(emitter: Emitter, instruction: Instruction) -> None:
@@ -122,7 +158,9 @@ def _atomic(emitter: Emitter, instruction: Instruction) -> None:
     base, offset = emitter.address(operands.pop(0))
     packed = type_ if type_ in ("f16x2", "bf16x2", "bf16", "f16") else None
     element = "u" + str(SIZES[type_]) if packed or type_[0] == "b" else dtype_of(type_)
-    access = emitter.access("reduction" if reduction else "atomic", space, element, offset=offset, strong=True)
+    access = emitter.access(
+        "reduction" if reduction else "atomic", space, element, offset=offset, strong=True
+    )
     values = "None, None"
     if emitter.through_memory or emitter.slice is None:
         kind = f"b{8 * SIZES[type_]}" if packed else type_
@@ -170,7 +208,9 @@ def _copy(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _fence(emitter: Emitter, instruction: Instruction) -> None:
-    if instruction.parts[0] == "membar" or any(s in instruction.parts for s in ("gpu", "sys", "cta", "cluster")):
+    if instruction.parts[0] == "membar" or any(
+        s in instruction.parts for s in ("gpu", "sys", "cta", "cluster")
+    ):
         if "proxy" in instruction.opcode:
             raise emitter.unsupported()
         emitter.emit("m.fence(g)")
@@ -199,7 +239,9 @@ def _shuffle(emitter: Emitter, instruction: Instruction) -> None:
     if mode not in ("up", "down", "bfly", "idx"):
         raise emitter.unsupported()
     value, source, clamp, mask = (emitter.read(o, "b32") for o in instruction.operands[1:5])
-    result = emitter.temporary(f"shuffle(m, g, {mode!r}, {value}, {source}, {clamp}, {mask}, {_line(instruction)})")
+    result = emitter.temporary(
+        f"shuffle(m, g, {mode!r}, {value}, {source}, {clamp}, {mask}, {_line(instruction)})"
+    )
     first, second = pair(instruction.operands[0])
     emitter.assign(first, f"{result}[0]", "u4")
     if second is not None:
@@ -238,10 +280,16 @@ def _match(emitter: Emitter, instruction: Instruction) -> None:
 
 def _redux(emitter: Emitter, instruction: Instruction) -> None:
     _, sync, operation, type_ = (*instruction.parts, "")[:4]
-    if sync != "sync" or operation not in ("add", "min", "max", "and", "or", "xor") or type_ not in ("u32", "s32", "b32"):
+    if (
+        sync != "sync"
+        or operation not in ("add", "min", "max", "and", "or", "xor")
+        or type_ not in ("u32", "s32", "b32")
+    ):
         raise emitter.unsupported()
     value, mask = emitter.read(instruction.operands[1], type_), emitter.read(instruction.operands[2], "b32")
-    emitter.assign(instruction.operands[0], f"reduce_warp(g, {operation!r}, {value}, {mask})", dtype_of(type_))
+    emitter.assign(
+        instruction.operands[0], f"reduce_warp(g, {operation!r}, {value}, {mask})", dtype_of(type_)
+    )
 
 
 MEMORY: dict[str, Handler] = {

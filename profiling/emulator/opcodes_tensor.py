@@ -12,7 +12,9 @@ _MMA = re.compile(
     r"\.(?P<d>f16|f32|s32)\.(?P<a>f16|bf16|tf32|s8|u8)\.(?P<b>f16|bf16|tf32|s8|u8)\.(?P<c>f16|f32|s32)$"
 )
 _DEPTHS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "s8": (16, 32), "u8": (16, 32)}
-_MATRIX = re.compile(r"(?:ld|st)matrix\.sync\.aligned\.m8n8\.x(?P<count>[124])(?P<trans>\.trans)?\.shared(?:::cta)?\.b16$")
+_MATRIX = re.compile(
+    r"(?:ld|st)matrix\.sync\.aligned\.m8n8\.x(?P<count>[124])(?P<trans>\.trans)?\.shared(?:::cta)?\.b16$"
+)
 
 
 def _elements(emitter: Emitter, operand: Operand | None) -> tuple[Operand | None, ...]:
@@ -65,7 +67,7 @@ def _load_matrix(emitter: Emitter, instruction: Instruction) -> None:
     if not emitter.accesses[-1].value_needed:
         return
     transposed = match["trans"] is not None
-    result = emitter.temporary(f"distribute(g, spread(g, {rows}), {count}, transposed={transposed})")
+    result = emitter.temporary(f"distribute(spread(g, {rows}), {count}, transposed={transposed})")
     for i, target in enumerate(_elements(emitter, instruction.operands[0])):
         emitter.assign(target, f"{result}[{i}]", "u4")
 

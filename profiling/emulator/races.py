@@ -78,7 +78,11 @@ class RaceDetector:
     def log(self, kind: str, access: Access, g: Lanes, part: Part, unit: V | None = None) -> None:
         if part.space == "local" or (isinstance(part.storage, Buffer) and not part.storage.writable):
             return
-        epoch = 0 if self._epochs is None else self._epochs[g.warps if part.where is None else g.warps[part.where]]
+        epoch = (
+            0
+            if self._epochs is None
+            else self._epochs[g.warps if part.where is None else g.warps[part.where]]
+        )
         self._entries.append(Entry("atomic" if kind == "strong" else kind, access, g, part, unit, epoch))
 
     def warp_barrier(self, g: Lanes) -> None:
@@ -96,7 +100,8 @@ class RaceDetector:
             self._order.atomic(self._launch_blocks(g))
 
     def _launch_blocks(self, g: Lanes) -> np.ndarray:
-        return g.cached("launch blocks", lambda: self.batch.blocks[np.unique(g.block_index)])
+        blocks: np.ndarray = g.cached("launch blocks", lambda: self.batch.blocks[np.unique(g.block_index)])
+        return blocks
 
     def barrier(self, lanes: Lanes | None) -> None:
         """Close the interval of the batch (for None) or of the blocks that the lanes belong to."""
@@ -140,7 +145,7 @@ class RaceDetector:
                 index, mine = self._expanded(entry, entry.slots + 1)
                 early = owners.written[index] == mine
                 if early.any():
-                    self._report(entry, [copied], index, mine, owners.written, int(np.argmax(early)))
+                    self._report(entry, [copied], index, owners.written, int(np.argmax(early)))
         del self._entries[at]
         self.log("write", access, g, part)
 
@@ -197,7 +202,14 @@ class RaceDetector:
                 self._compare(entry, entries, index, mine, owners.updated, by_warp=by_warp)
 
     def _compare(
-        self, entry: Entry, entries: list[Entry], index: np.ndarray, mine: np.ndarray, owner: np.ndarray, *, by_warp: bool
+        self,
+        entry: Entry,
+        entries: list[Entry],
+        index: np.ndarray,
+        mine: np.ndarray,
+        owner: np.ndarray,
+        *,
+        by_warp: bool,
     ) -> None:
         difference = owner[index] ^ mine
         conflict = (difference - 1).view(np.uint64) < np.uint64((1 << _THREAD_BITS) - 1)
@@ -205,7 +217,14 @@ class RaceDetector:
             self._conflict(entry, entries, index, mine, owner, conflict, by_warp=by_warp)
 
     def _same_instruction(
-        self, entry: Entry, entries: list[Entry], index: np.ndarray, mine: np.ndarray, owner: np.ndarray, *, by_warp: bool
+        self,
+        entry: Entry,
+        entries: list[Entry],
+        index: np.ndarray,
+        mine: np.ndarray,
+        owner: np.ndarray,
+        *,
+        by_warp: bool,
     ) -> None:
         """Lanes of one instruction that write different values to one address."""
         conflict = owner[index] != mine
@@ -222,7 +241,7 @@ class RaceDetector:
         if conflict.any():
             self._conflict(entry, entries, index, mine, owner, conflict, by_warp=by_warp)
 
-    def _conflict(
+    def _conflict(  # noqa: PLR0917
         self,
         entry: Entry,
         entries: list[Entry],
@@ -238,14 +257,13 @@ class RaceDetector:
             low = (1 << 31) - 1
             conflict &= ((owner[index] & low) - 1) // scale == ((mine & low) - 1) // scale
         if conflict.any() and not self.findings.known("race", entry.access.line):
-            self._report(entry, entries, index, mine, owner, int(np.argmax(conflict)), by_warp=by_warp)
+            self._report(entry, entries, index, owner, int(np.argmax(conflict)), by_warp=by_warp)
 
     def _report(
         self,
         entry: Entry,
         entries: Sequence[Entry],
         index: np.ndarray,
-        mine: np.ndarray,
         owner: np.ndarray,
         at: int,
         *,
@@ -262,10 +280,20 @@ class RaceDetector:
         if other is not None:
             who = self.batch.thread_of(other[1])
             text += f", which thread {who} {_VERBS[other[0].kind]} at line {other[0].access.line}"
-        cause = "no wait for the copy" if pending or (other is not None and other[1] == slot) else "no barrier"
+        cause = (
+            "no wait for the copy" if pending or (other is not None and other[1] == slot) else "no barrier"
+        )
         name = entry.part.storage.name if isinstance(entry.part.storage, Buffer) else "shared"
         self.findings.add(
-            Finding("race", f"{text}, and {cause} is between them", entry.access.line, address, name, thread, block)
+            Finding(
+                "race",
+                f"{text}, and {cause} is between them",
+                entry.access.line,
+                address,
+                name,
+                thread,
+                block,
+            )
         )
 
     def _partner(
@@ -273,7 +301,11 @@ class RaceDetector:
     ) -> tuple[Entry, int] | None:
         """The access that a mark in the owner map came from."""
         for other in reversed(entries):
-            if other.kind == "read" or other.part.storage is not entry.part.storage or other.part.granules is None:
+            if (
+                other.kind == "read"
+                or other.part.storage is not entry.part.storage
+                or other.part.granules is None
+            ):
                 continue
             hits = np.flatnonzero(other.part.granules == granule)
             slots = other.slots[hits // max(1, other.access.bytes // self.granule)]
@@ -378,7 +410,8 @@ class _Order:
         a, b = np.where(known, other, mine) - 1, mine - 1
         before = (self.published[a] > 0) & (self.looked[b] >= self.published[a])
         after = (self.published[b] > 0) & (self.looked[a] >= self.published[b])
-        return np.where(known, before | after, self.published[b] > 0)
+        found: np.ndarray = np.where(known, before | after, self.published[b] > 0)
+        return found
 
 
 def _chosen(entry: Entry, lanes: np.ndarray) -> Entry | None:

@@ -44,7 +44,9 @@ Complaint = Callable[[str, Access, Lanes, int, int, str], None]
 class Resolver:
     """Resolves the accesses of one launch; repeated ones are recognised by the identity of their address array."""
 
-    def __init__(self, memory: GlobalMemory, shared: list[Range], local: list[Range], complain: Complaint) -> None:
+    def __init__(
+        self, memory: GlobalMemory, shared: list[Range], local: list[Range], complain: Complaint
+    ) -> None:
         self.memory = memory
         self.shared_ranges = shared
         self.local_ranges = local
@@ -96,7 +98,7 @@ class Resolver:
         if (bits | offset) & (size - 1):
             return None
         low, high = low + offset, high + offset + size
-        space, offset = access.space, offset
+        space = access.space
         if space == "generic":
             space, shift = window(low)
             low, high, offset = low - shift, high - shift, offset - shift
@@ -152,7 +154,9 @@ class Resolver:
             hit = next((r for r in ranges if r.start <= at and at + size <= r.end), None)
             if hit is None:
                 self.complain("out_of_bounds", access, g, int(where[0]), at, space)
-                return None, np.arange(len(addresses)) == 0 if len(addresses) < 64 else self._outside(ranges, addresses - shift, size)
+                return None, np.arange(len(addresses)) == 0 if len(addresses) < 64 else self._outside(
+                    ranges, addresses - shift, size
+                )
             inside = (addresses - shift >= hit.start) & (addresses - shift + size <= hit.end)
             offsets = addresses[inside] - shift >> _SHIFT[size]
             lanes = where[inside]
@@ -175,7 +179,9 @@ class Resolver:
         if access.kind not in ("load", "copy") and not buffer.writable:
             self.complain("write_to_readonly", access, g, int(where[0]), first, buffer.name)
             return None, inside
-        return Part(buffer, "global", (addresses[inside] - buffer.base) >> _SHIFT[size], where[inside]), inside
+        return Part(
+            buffer, "global", (addresses[inside] - buffer.base) >> _SHIFT[size], where[inside]
+        ), inside
 
     @staticmethod
     def _outside(ranges: list[Range], addresses: np.ndarray, size: int) -> np.ndarray:
@@ -185,7 +191,9 @@ class Resolver:
         return outside
 
     def owner(self, storage: Storage) -> str:
-        return storage.name if isinstance(storage, Buffer) else ("shared" if storage is self.shared else "local")
+        return (
+            storage.name if isinstance(storage, Buffer) else ("shared" if storage is self.shared else "local")
+        )
 
 
 def window(address: int) -> tuple[str, int]:

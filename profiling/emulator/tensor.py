@@ -60,7 +60,7 @@ def _values(g: Lanes, registers: Sequence[V], kind: str) -> np.ndarray:
     return flat.reshape(-1, WARP, flat.shape[1])
 
 
-def multiply_accumulate(
+def multiply_accumulate(  # noqa: PLR0917
     g: Lanes, k: int, kinds: tuple[str, str, str, str], a: Sequence[V], b: Sequence[V], c: Sequence[V]
 ) -> list[np.ndarray]:
     """`mma.sync.m16n8k*`: registers of D; `kinds` are the types of D, A, B and C."""
@@ -82,7 +82,7 @@ def multiply_accumulate(
     return [np.ascontiguousarray(whole[:, i]) for i in range(4)]
 
 
-def distribute(g: Lanes, rows: np.ndarray, matrices: int, *, transposed: bool) -> list[np.ndarray]:
+def distribute(rows: np.ndarray, matrices: int, *, transposed: bool) -> list[np.ndarray]:
     """`ldmatrix`: from the 16-byte rows that the lanes' addresses name, (4, lanes), to one register a matrix."""
     table = np.ascontiguousarray(rows.T).view(np.uint16).reshape(-1, WARP, 8)
     found: list[np.ndarray] = []

@@ -27,7 +27,7 @@ def per_lane(g: Lanes, by_warp: np.ndarray) -> np.ndarray:
     return np.repeat(by_warp, counts)
 
 
-def shuffle(m: Any, g: Lanes, mode: str, value: V, source: V, clamp: V, mask: V, line: int) -> tuple[V, V]:
+def shuffle(m: Any, g: Lanes, mode: str, value: V, source: V, clamp: V, mask: V, line: int) -> tuple[V, V]:  # noqa: PLR0917
     """`shfl.sync`: (value of the source lane, whether it was in range); PTX ISA, "shfl.sync"."""
     lane = g.cached("lane", lambda: (g.slots % WARP).astype(U32))
     key = f"shfl {mode} {source} {clamp}" if source.ndim == clamp.ndim == 0 else None
@@ -79,7 +79,7 @@ def _bits(table: np.ndarray) -> np.ndarray:
 def active_mask(g: Lanes) -> V:
     if g.whole_warps:
         return U32(0xFFFFFFFF)
-    return g.cached("active", lambda: per_lane(g, _bits(rows(g, np.True_, False))))
+    return g.cached("active", lambda: per_lane(g, _bits(rows(g, np.True_, np.False_))))
 
 
 def vote(g: Lanes, mode: str, condition: V, mask: V) -> V:
@@ -89,8 +89,8 @@ def vote(g: Lanes, mode: str, condition: V, mask: V) -> V:
         if mode == "ballot":
             return U32(0xFFFFFFFF) if condition else U32(0)
         return condition if mode != "uni" else np.True_
-    ballot = _bits(rows(g, condition, False))
-    active = _bits(rows(g, np.True_, False))
+    ballot = _bits(rows(g, condition, np.False_))
+    active = _bits(rows(g, np.True_, np.False_))
     present = per_lane(g, active) & mask
     raised = per_lane(g, ballot) & mask
     if mode == "ballot":
@@ -105,7 +105,7 @@ def vote(g: Lanes, mode: str, condition: V, mask: V) -> V:
 def match(g: Lanes, mode: str, value: V, mask: V) -> tuple[V, V]:
     """`match.sync`: mask of lanes with this lane's value, and for `all` whether every lane agrees."""
     table = rows(g, value, 0)
-    active = rows(g, np.True_, False)
+    active = rows(g, np.True_, np.False_)
     equal = (table[:, :, None] == table[:, None, :]) & active[:, None, :]
     words = np.packbits(equal, axis=2, bitorder="little").view("<u4").reshape(len(table), WARP)
     found = words[active] & mask
@@ -129,11 +129,13 @@ _REDUCTIONS = {
 def reduce_warp(g: Lanes, operation: str, value: V, mask: V) -> V:
     """`redux.sync`; groups of lanes in a warp may name different masks."""
     ufunc = _REDUCTIONS[operation]
-    identity = {"and": -1, "min": np.iinfo(value.dtype).max, "max": np.iinfo(value.dtype).min}.get(operation, 0)
+    identity = {"and": -1, "min": np.iinfo(value.dtype).max, "max": np.iinfo(value.dtype).min}.get(
+        operation, 0
+    )
     if identity == -1:
         identity = np.iinfo(value.dtype).max if value.dtype.kind == "u" else -1
     table = rows(g, value, identity)
-    active = rows(g, np.True_, False)
+    active = rows(g, np.True_, np.False_)
     members = rows(g, np.broadcast_to(mask, g.n) if mask.ndim == 0 else mask, 0)
     inside = (members[:, :, None] >> np.arange(WARP, dtype=U32)) & U32(1)
     kept = np.where((inside != 0) & active[:, None, :], table[:, None, :], value.dtype.type(identity))

@@ -45,7 +45,9 @@ def kernel(opcode: str, sources: list[str], target: str, *, constants: dict[int,
     return f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k({parameters})\n{{\n{body}\n}}"
 
 
-def compute(opcode: str, operands: list[np.ndarray], sources: list[str], target: str, **options: object) -> np.ndarray:
+def compute(
+    opcode: str, operands: list[np.ndarray], sources: list[str], target: str, **options: object
+) -> np.ndarray:
     memory = GlobalMemory()
     arguments = [memory.add(f"x{i}", x, writable=False) for i, x in enumerate(operands)]
     arguments.append(memory.add("d", len(operands[0]) * bits_of(target) // 8))
@@ -59,7 +61,10 @@ def integers(bits: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     top = 1 << bits
     edges = [0, 1, 2, 3, 7, 8, 31, 32, 33, 63, 64, top // 2 - 1, top // 2, top // 2 + 1, top - 1, top - 2]
-    random = [int.from_bytes(rng.bytes(bits // 8), "little") >> int(rng.integers(0, bits)) for _ in range(LANES - len(edges))]
+    random = [
+        int.from_bytes(rng.bytes(bits // 8), "little") >> int(rng.integers(0, bits))
+        for _ in range(LANES - len(edges))
+    ]
     values = np.array([e % top for e in edges] + random, f"u{bits // 8}")
     return rng.permutation(values)
 
@@ -76,7 +81,9 @@ def field(a: int, b: int, c: int, *, bits: int, sign: bool) -> int:
     position, length = b & 255, c & 255
     top = min(position + length - 1, bits - 1)
     filler = a >> top & 1 if sign and length else 0
-    return sum((a >> position + i & 1 if i < length and position + i < bits else filler) << i for i in range(bits))
+    return sum(
+        (a >> position + i & 1 if i < length and position + i < bits else filler) << i for i in range(bits)
+    )
 
 
 def insert(a: int, b: int, c: int, d: int, bits: int) -> int:
@@ -118,9 +125,11 @@ def integer_rows() -> list[Row]:
         u, s, b = f"u{n}", f"s{n}", f"b{n}"
         wrap = (1 << n) - 1
 
-        def both(name: str, f: Callable[..., int], count: int = 2, n: int = n, u: str = u, s: str = s) -> None:
-            rows.append((f"{name}.{u}", [u] * count, u, f))
-            rows.append((f"{name}.{s}", [s] * count, s, lambda *x: f(*(signed(v, n) for v in x))))
+        def both(  # noqa: PLR0917
+            name: str, f: Callable[..., int], count: int = 2, n: int = n, u: str = u, s: str = s
+        ) -> None:
+            rows.append((f"{name}.{u}", [u] * count, u, f))  # noqa: B023
+            rows.append((f"{name}.{s}", [s] * count, s, lambda *x: f(*(signed(v, n) for v in x))))  # noqa: B023
 
         both("add", lambda x, y: x + y)
         both("sub", lambda x, y: x - y)
@@ -130,7 +139,7 @@ def integer_rows() -> list[Row]:
         both("mad.hi", lambda x, y, z, n=n: (x * y >> n) + z, 3)
         both("min", min)
         both("max", max)
-        both("div", lambda x, y: quotient(x, y))
+        both("div", quotient)
         both("rem", lambda x, y: x - quotient(x, y) * y if y else x)
         if n > 16:
             both("sad", lambda x, y, z: abs(x - y) + z, 3)
@@ -155,7 +164,12 @@ def integer_rows() -> list[Row]:
                 (f"mul.wide.u{n}", [u, u], "u" + w, lambda x, y: x * y),
                 (f"mul.wide.s{n}", [s, s], "s" + w, lambda x, y, n=n: signed(x, n) * signed(y, n)),
                 (f"mad.wide.u{n}", [u, u, "u" + w], "u" + w, lambda x, y, z: x * y + z),
-                (f"mad.wide.s{n}", [s, s, "s" + w], "s" + w, lambda x, y, z, n=n: signed(x, n) * signed(y, n) + z),
+                (
+                    f"mad.wide.s{n}",
+                    [s, s, "s" + w],
+                    "s" + w,
+                    lambda x, y, z, n=n: signed(x, n) * signed(y, n) + z,
+                ),
             ]
         if n > 16:
             rows += [
@@ -163,23 +177,48 @@ def integer_rows() -> list[Row]:
                 (f"clz.{b}", [b], "u32", lambda x, n=n: n - x.bit_length()),
                 (f"brev.{b}", [b], b, lambda x, n=n: int(f"{x:0{n}b}"[::-1], 2)),
                 (f"bfind.{u}", [u], "u32", lambda x: x.bit_length() - 1),
-                (f"bfind.{s}", [s], "u32", lambda x, n=n, w=wrap: (~x & w if x >> n - 1 else x).bit_length() - 1),
+                (
+                    f"bfind.{s}",
+                    [s],
+                    "u32",
+                    lambda x, n=n, w=wrap: (~x & w if x >> n - 1 else x).bit_length() - 1,
+                ),
                 (f"bfind.shiftamt.{u}", [u], "u32", lambda x, n=n: n - x.bit_length() if x else -1),
                 (f"bfe.{u}", [u, "u32", "u32"], u, lambda x, y, z, n=n: field(x, y, z, bits=n, sign=False)),
                 (f"bfe.{s}", [s, "u32", "u32"], s, lambda x, y, z, n=n: field(x, y, z, bits=n, sign=True)),
                 (f"bfi.{b}", [b, b, "u32", "u32"], b, lambda x, y, z, v, n=n: insert(x, y, z, v, n)),
             ]
     rows += [
-        ("add.sat.s32", ["s32", "s32"], "s32", lambda x, y: max(-(2**31), min(2**31 - 1, signed(x, 32) + signed(y, 32)))),
+        (
+            "add.sat.s32",
+            ["s32", "s32"],
+            "s32",
+            lambda x, y: max(-(2**31), min(2**31 - 1, signed(x, 32) + signed(y, 32))),
+        ),
         ("prmt.b32", ["b32", "b32", "b32"], "b32", permute),
         ("shf.l.wrap.b32", ["b32", "b32", "u32"], "b32", lambda a, b, c: funnel(a, b, c & 31, left=True)),
         ("shf.r.wrap.b32", ["b32", "b32", "u32"], "b32", lambda a, b, c: funnel(a, b, c & 31, left=False)),
-        ("shf.l.clamp.b32", ["b32", "b32", "u32"], "b32", lambda a, b, c: funnel(a, b, min(c, 32), left=True)),
-        ("shf.r.clamp.b32", ["b32", "b32", "u32"], "b32", lambda a, b, c: funnel(a, b, min(c, 32), left=False)),
+        (
+            "shf.l.clamp.b32",
+            ["b32", "b32", "u32"],
+            "b32",
+            lambda a, b, c: funnel(a, b, min(c, 32), left=True),
+        ),
+        (
+            "shf.r.clamp.b32",
+            ["b32", "b32", "u32"],
+            "b32",
+            lambda a, b, c: funnel(a, b, min(c, 32), left=False),
+        ),
         ("dp4a.u32.u32", ["u32", "u32", "u32"], "u32", lambda a, b, c: dot(a, b, c, sign=False)),
         ("dp4a.s32.s32", ["s32", "s32", "s32"], "s32", lambda a, b, c: dot(a, b, c, sign=True)),
         ("mul24.lo.u32", ["u32", "u32"], "u32", lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF)),
-        ("mul24.lo.s32", ["s32", "s32"], "s32", lambda a, b: signed(a & 0xFFFFFF, 24) * signed(b & 0xFFFFFF, 24)),
+        (
+            "mul24.lo.s32",
+            ["s32", "s32"],
+            "s32",
+            lambda a, b: signed(a & 0xFFFFFF, 24) * signed(b & 0xFFFFFF, 24),
+        ),
     ]
     return rows
 
@@ -199,7 +238,9 @@ def test_integer_opcode(opcode: str) -> None:
     assert got.tolist() == expected(function, operands, bits_of(target))
 
 
-@pytest.mark.parametrize("opcode", [o for o, row in INTEGERS.items() if len(row[1]) > 1 and not o.startswith("div")])
+@pytest.mark.parametrize(
+    "opcode", [o for o, row in INTEGERS.items() if len(row[1]) > 1 and not o.startswith("div")]
+)
 @pytest.mark.parametrize("literal", [-5, 3, 0x7FFF])
 def test_integer_opcode_with_a_literal(opcode: str, literal: int) -> None:
     """Among others, mul.wide with a negative literal."""
@@ -217,14 +258,19 @@ def test_lop3(table: int) -> None:
     got = compute("lop3.b32", [*operands, operands[0]], ["b32"] * 4, "b32", constants={3: str(table)})
 
     def truth(a: int, b: int, c: int) -> int:
-        return sum((table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1)) & 1) << i for i in range(32))
+        return sum(
+            (table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1)) & 1) << i for i in range(32)
+        )
 
     assert got.tolist() == expected(truth, operands, 32)
 
 
 def floats(seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
-    edges = np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-40, -1e-45, 3.4e38, 65504, 0.5, 1 / 3, 2.5, -2.5], np.float32)
+    edges = np.array(
+        [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 1e-40, -1e-45, 3.4e38, 65504, 0.5, 1 / 3, 2.5, -2.5],
+        np.float32,
+    )
     wild = rng.integers(0, 2**32, 64, dtype=np.uint32).view(np.float32)
     mild = rng.standard_normal(LANES - len(wild) - len(edges)).astype(np.float32) * np.float32(8)
     return rng.permutation(np.concatenate([edges, wild, mild]).astype(np.float32))
@@ -255,12 +301,15 @@ FLOATS: dict[str, tuple[int, Callable[..., float]]] = {
     "div.rn.f32": (2, lambda a, b: a / b),
     "min.f32": (2, lambda a, b: b if a != a else a if b != b else min(a, b)),  # noqa: PLR0124
     "max.f32": (2, lambda a, b: b if a != a else a if b != b else max(a, b)),  # noqa: PLR0124
-    "max.NaN.f32": (2, lambda a, b: np.maximum(a, b)),
+    "max.NaN.f32": (2, lambda a, b: np.maximum(a, b)),  # noqa: PLW0108
     "abs.f32": (1, abs),
     "neg.f32": (1, lambda a: -a),
     "sqrt.rn.f32": (1, np.sqrt),
     "rcp.rn.f32": (1, lambda a: np.float32(1) / a),
-    "add.sat.f32": (2, lambda a, b: np.float32(0) if np.isnan(a + b) else np.clip(a + b, np.float32(0), np.float32(1))),
+    "add.sat.f32": (
+        2,
+        lambda a, b: np.float32(0) if np.isnan(a + b) else np.clip(a + b, np.float32(0), np.float32(1)),
+    ),
     "copysign.f32": (2, lambda a, b: np.copysign(b, a)),
 }
 
@@ -285,7 +334,13 @@ def test_fma_rounds_once() -> None:
 
 @pytest.mark.parametrize(
     ("opcode", "function"),
-    [("ex2.approx.f32", np.exp2), ("lg2.approx.f32", np.log2), ("sin.approx.f32", np.sin), ("tanh.approx.f32", np.tanh), ("rsqrt.approx.f32", lambda x: 1 / np.sqrt(x))],
+    [
+        ("ex2.approx.f32", np.exp2),
+        ("lg2.approx.f32", np.log2),
+        ("sin.approx.f32", np.sin),
+        ("tanh.approx.f32", np.tanh),
+        ("rsqrt.approx.f32", lambda x: 1 / np.sqrt(x)),
+    ],
 )
 def test_approximations_are_close(opcode: str, function: Callable[[np.ndarray], np.ndarray]) -> None:
     x = np.abs(np.random.default_rng(0).standard_normal(LANES)).astype(np.float32)
@@ -301,7 +356,7 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "gt": lambda a, b: a > b,
     "ge": lambda a, b: a >= b,
     "equ": lambda a, b: not (a < b or a > b),
-    "neu": lambda a, b: not a == b,
+    "neu": lambda a, b: a != b,
     "ltu": lambda a, b: not a >= b,
     "leu": lambda a, b: not a > b,
     "gtu": lambda a, b: not a <= b,
@@ -321,15 +376,38 @@ def test_float_comparison(name: str) -> None:
 
 def test_float_to_integer_saturates_and_nan_is_zero() -> None:
     x = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 2.5, -2.5, 1e20], np.float32)
-    assert compute("cvt.rzi.s32.f32", [x], ["f32"], "s32").view("i4").tolist() == [0, 2**31 - 1, -(2**31), 2**31 - 1, -(2**31), 2, -2, 2**31 - 1]
-    assert compute("cvt.rni.u32.f32", [x], ["f32"], "u32").tolist() == [0, 2**32 - 1, 0, 3_000_000_000, 0, 2, 0, 2**32 - 1]
+    assert compute("cvt.rzi.s32.f32", [x], ["f32"], "s32").view("i4").tolist() == [
+        0,
+        2**31 - 1,
+        -(2**31),
+        2**31 - 1,
+        -(2**31),
+        2,
+        -2,
+        2**31 - 1,
+    ]
+    assert compute("cvt.rni.u32.f32", [x], ["f32"], "u32").tolist() == [
+        0,
+        2**32 - 1,
+        0,
+        3_000_000_000,
+        0,
+        2,
+        0,
+        2**32 - 1,
+    ]
 
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 def test_directed_rounding(mode: str) -> None:
     x = np.random.default_rng(1).standard_normal(LANES) * 1e3
     got = compute(f"cvt.{mode}.f32.f64", [x], ["f64"], "f32").view(np.float32).astype(np.float64)
-    assert {"rn": np.abs(got - x) <= np.spacing(np.abs(x).astype("f4")) / 2, "rz": np.abs(got) <= np.abs(x), "rm": got <= x, "rp": got >= x}[mode].all()
+    assert {
+        "rn": np.abs(got - x) <= np.spacing(np.abs(x).astype("f4")) / 2,
+        "rz": np.abs(got) <= np.abs(x),
+        "rm": got <= x,
+        "rp": got >= x,
+    }[mode].all()
     np.testing.assert_allclose(got, x, rtol=2e-7)
 
 
@@ -345,11 +423,16 @@ def test_packed_halves(opcode: str) -> None:
     operands = [np.random.default_rng(i).standard_normal(2 * LANES).astype(np.float16) for i in range(count)]
     got = compute(opcode, [x.view("u4") for x in operands], ["f16x2"] * count, "f16x2").view(np.float16)
     x = [o.astype(np.float64) for o in operands]
-    want = {"fma": lambda: x[0] * x[1] + x[2], "add": lambda: x[0] + x[1], "mul": lambda: x[0] * x[1]}[opcode[:3]]()
+    want = {"fma": lambda: x[0] * x[1] + x[2], "add": lambda: x[0] + x[1], "mul": lambda: x[0] * x[1]}[
+        opcode[:3]
+    ]()
     np.testing.assert_array_equal(got, want.astype(np.float16))
 
 
-@pytest.mark.parametrize("opcode", ["wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "tex.2d.v4.f32.f32", "mbarrier.init.shared.b64"])
+@pytest.mark.parametrize(
+    "opcode",
+    ["wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", "tex.2d.v4.f32.f32", "mbarrier.init.shared.b64"],
+)
 def test_unknown_instruction_is_refused_by_name(opcode: str) -> None:
     memory = GlobalMemory()
     module = parse_ptx(kernel(opcode, ["b32"], "b32"))

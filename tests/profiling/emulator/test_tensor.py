@@ -1,4 +1,5 @@
 """Tensor instructions through WMMA-like inline PTX, against numpy's matrix product."""
+# ruff: noqa: E501 (kernels read better unwrapped)
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ def test_ldmatrix_and_mma(cuda: Compiler, kind: str) -> None:
     a, b = rng.integers(-8, 8, (16, 16)).astype(np.float32), rng.integers(-8, 8, (16, 8)).astype(np.float32)
 
     def stored(x: np.ndarray) -> np.ndarray:
-        return x.astype(np.float16).view(np.uint16) if kind == "f16" else (x.view(np.uint32) >> 16).astype(np.uint16)
+        return (
+            x.astype(np.float16).view(np.uint16)
+            if kind == "f16"
+            else (x.view(np.uint32) >> 16).astype(np.uint16)
+        )
 
     memory = GlobalMemory()
     arguments = [memory.add("a", stored(a)), memory.add("b", stored(b)), memory.add("c", 512)]
