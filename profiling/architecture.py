@@ -63,6 +63,7 @@ class Memory:
     dram_bytes_per_second: float
     l2_bytes: int
     l2_bytes_per_second: float
+    l2_store_lines_per_second: float
     l2_atomics_per_second: float
     sector_bytes: int
     line_bytes: int

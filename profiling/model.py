@@ -105,9 +105,9 @@ def _sm_terms(work: KernelWork, gpu: Architecture) -> dict[Term, float]:
 
 def _chip_terms(work: KernelWork, gpu: Architecture) -> dict[Term, float]:
     """What all SMs share, and the latency of what one block does after another."""
-    l2_sectors = work.l2_read_sectors + work.l2_write_sectors + work.spill_l2_sectors
+    reads, writes = work.l2_read_sectors + work.spill_l2_sectors, work.l2_write_sectors
     return {
-        Term.L2: l2_seconds(l2_sectors, gpu),
+        Term.L2: l2_seconds(reads, writes, work.store_lines, gpu),
         Term.DRAM: (work.dram_read_bytes + work.dram_write_bytes) / gpu.memory.dram_bytes_per_second,
         Term.LATENCY: latency_seconds(work.chain.cycles, work.blocks, work.occupancy.blocks, gpu),
         Term.ATOMICS: atomic_seconds(work.atomic_lanes, work.same_address_lanes, gpu),
@@ -139,9 +139,15 @@ def wavefront_seconds(wavefronts: float, gpu: Architecture) -> float:
     return wavefronts / (gpu.throughput.wavefronts * sm_cycles_per_second(gpu))
 
 
-def l2_seconds(sectors: float, gpu: Architecture) -> float:
-    """L2 moves whole sectors, whatever part of them is used."""
-    return sectors * gpu.memory.sector_bytes / gpu.memory.l2_bytes_per_second
+def l2_seconds(read_sectors: float, written_sectors: float, written_lines: float, gpu: Architecture) -> float:
+    """L2 moves whole sectors, whatever part of them is used, and takes a turn for every line of a store.
+
+    A store that scatters its lanes over 32 lines takes 32 turns, however few bytes it carries.
+    """
+    memory = gpu.memory
+    per_sector = memory.sector_bytes / memory.l2_bytes_per_second
+    writing = max(written_sectors * per_sector, written_lines / memory.l2_store_lines_per_second)
+    return read_sectors * per_sector + writing
 
 
 def latency_seconds(chain_cycles: float, blocks: int, resident_blocks: int, gpu: Architecture) -> float:

@@ -211,11 +211,11 @@ def _priced(counting: _Counting, build: Build, function: Function, gpu: Architec
         launch,
         build.resources_of(launch.kernel),
         function,
-        instruction_lines(build.ptx, build.entries[launch.kernel]),
-        counting.samples,
-        counting.ranges,
-        counting.neighbour,
         gpu,
+        ptx_lines=instruction_lines(build.ptx, build.entries[launch.kernel]),
+        samples=counting.samples,
+        buffers=counting.ranges,
+        neighbour=counting.neighbour,
     )
     found = price(work, gpu)
     return LaunchPrice(work, found, modelled_counters(work, found, gpu), diagnose(work, found, gpu))

@@ -47,11 +47,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class L1Traffic:
-    """What passes L1 in one launch, in sectors; `hit_rate` is by source line of the loads."""
+    """What passes L1 in one launch, in sectors.
+
+    By source line of the loads: the fraction of sectors that hit, and how many sectors a request touches.
+    """
 
     read_sectors: float
     write_sectors: float
     hit_rate: Mapping[int | None, float]
+    sectors_per_request: Mapping[int | None, float]
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ def l1_traffic(samples: Sequence[Sample], capacity: float) -> L1Traffic:
     reads = writes = 0.0
     found: dict[int | None, float] = {}
     total: dict[int | None, float] = {}
+    requests: dict[int | None, float] = {}
     for sample in samples:
         accesses = sample.counts.accesses
         is_load = np.array([access.kind in {"load", "copy"} for access in accesses], dtype=bool)
@@ -94,8 +99,10 @@ def l1_traffic(samples: Sequence[Sample], capacity: float) -> L1Traffic:
                 if of:
                     total[access.line] = total.get(access.line, 0.0) + scale * of
                     found[access.line] = found.get(access.line, 0.0) + scale * good
+                    requests[access.line] = requests.get(access.line, 0.0) + sample.weight * access.requests
     rates = {line: float(found[line] / total[line]) for line in total}
-    return L1Traffic(float(reads), float(writes), rates)
+    widths = {line: float(total[line] / requests[line]) for line in total}
+    return L1Traffic(float(reads), float(writes), rates, widths)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ class AccessPattern:
 class KernelWork:
     """One launch. Totals are over the whole grid, and instructions are warp instructions.
 
+    `store_lines` counts the lines of 128 bytes that each store request touches.
+
     Sectors are 32 bytes. `l2_*` is what passes between L1 and L2, `dram_*` between L2 and DRAM, and
     `unique_bytes` what a cache without limits would move. `same_address_lanes` are the lanes of atomics on
     the busiest address; `active_lanes` is the mean fraction of lanes at work. `barriers` is per warp.
@@ -74,6 +76,7 @@ class KernelWork:
     load_sectors: float = 0.0
     store_requests: float = 0.0
     store_sectors: float = 0.0
+    store_lines: float = 0.0
     l2_read_sectors: float = 0.0
     l2_write_sectors: float = 0.0
     dram_read_bytes: float = 0.0
@@ -103,11 +106,12 @@ def kernel_work(
     launch: ResolvedLaunch,
     resources: Resources,
     function: Function,
+    gpu: Architecture,
+    *,
     ptx_lines: Sequence[int],
     samples: Sequence[Sample],
     buffers: Sequence[Range],
     neighbour: Callable[[int], Counts | None],
-    gpu: Architecture,
 ) -> KernelWork:
     """Put together what the compiler, the machine code and the emulator say about one launch.
 
@@ -146,6 +150,7 @@ def kernel_work(
         load_sectors=sum(a.sectors for a in accesses if (a.space, a.kind) == ("global", "load")),
         store_requests=sum(a.requests for a in accesses if (a.space, a.kind) == ("global", "store")),
         store_sectors=sum(a.sectors for a in accesses if (a.space, a.kind) == ("global", "store")),
+        store_lines=sum(a.wavefronts for a in accesses if (a.space, a.kind) == ("global", "store")),
         l2_read_sectors=l1.read_sectors,
         l2_write_sectors=l1.write_sectors,
         dram_read_bytes=dram.read_bytes,
@@ -220,14 +225,19 @@ def _multiply_adds(opcode: str) -> int:
 
 
 def _load_latency(l1: L1Traffic, from_dram: float, gpu: Architecture) -> Callable[[Instruction], float]:
-    """Expected cycles of a load, by how often its line hits L1 and how much of what passes comes from DRAM."""
+    """Expected cycles of a load, which waits for the slowest of its sectors.
+
+    So L1 serves it only when all of them hit, and L2 only when none comes from DRAM.
+    """
     latency = gpu.latency
-    beyond = from_dram * latency.dram + (1.0 - from_dram) * latency.l2
-    mean = sum(l1.hit_rate.values()) / len(l1.hit_rate) if l1.hit_rate else 0.0
 
     def cycles(instruction: Instruction) -> float:
-        rate = l1.hit_rate.get(instruction.line, mean)
-        return rate * latency.l1 + (1.0 - rate) * beyond
+        rate = l1.hit_rate.get(instruction.line, 0.0)
+        sectors = max(l1.sectors_per_request.get(instruction.line, 1.0), 1.0)
+        all_hit = rate**sectors
+        no_dram = (1.0 - from_dram) ** max(sectors * (1.0 - rate), 1.0)
+        beyond = no_dram * latency.l2 + (1.0 - no_dram) * latency.dram
+        return float(all_hit * latency.l1 + (1.0 - all_hit) * beyond)
 
     return cycles
 

@@ -1,0 +1,118 @@
+"""The diagnosis names what was planted, with its numbers, and the strongest cause first."""
+
+from dataclasses import replace
+
+import pytest
+
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
+from mctskernel.profiling import counters
+from mctskernel.profiling.architecture import load_architecture, occupancy
+from mctskernel.profiling.bottleneck import combined_diagnosis, diagnose, diagnose_counters
+from mctskernel.profiling.model import price
+from mctskernel.profiling.sass import Pipe
+from mctskernel.profiling.scoreboard import Chain
+from mctskernel.profiling.work import AccessPattern, KernelWork
+
+H100 = load_architecture("H100")
+PLAIN = KernelWork(
+    kernel="k",
+    blocks=13200,
+    threads=256,
+    registers=32,
+    shared_bytes=0,
+    occupancy=occupancy(H100, 256, 32, 0),
+    instructions={Pipe.ALU: 1e6},
+    chain=Chain(100.0),
+    dram_read_bytes=1e8,
+    unique_bytes=1e8,
+)
+
+
+def strongest(**changes: object) -> Cause:
+    work = replace(PLAIN, **changes)  # type: ignore[arg-type]
+    return diagnose(work, price(work, H100), H100).causes[0]
+
+
+def access(space: str, **numbers: float) -> AccessPattern:
+    known = {"requests": 1e6, "lanes": 32e6, "sectors": 0.0, "ideal_sectors": 0.0}
+    known |= {"wavefronts": 1e6, "ideal_wavefronts": 1e6} | numbers
+    return AccessPattern(space, "load", 14, "x", 4, **known)
+
+
+@pytest.mark.parametrize(
+    ("changes", "bottleneck", "words"),
+    [
+        ({"dram_read_bytes": 1e10, "unique_bytes": 1e10}, Bottleneck.DRAM_BANDWIDTH, "10 GB move at"),
+        ({"dram_read_bytes": 1e10}, Bottleneck.DRAM_BANDWIDTH, "fetched or written more than once"),
+        ({"instructions": {Pipe.SPECIAL: 1e9}}, Bottleneck.SPECIAL_FUNCTIONS, "exp, sqrt"),
+        ({"chain": Chain(1e5, global_memory=9e4)}, Bottleneck.GLOBAL_LATENCY, "waits 90,000 of its 100,000"),
+        ({"chain": Chain(1e5, barriers=9e4)}, Bottleneck.BARRIERS, "waits about 90,000"),
+        ({"same_address_lanes": 1e6, "atomic_lanes": 1e6}, Bottleneck.ATOMICS, "take turns"),
+        ({"blocks": 10**8}, Bottleneck.LAUNCH_OVERHEAD, "100,000,000 blocks"),
+        ({"spill_wavefronts": 1e9, "spill_bytes": 96}, Bottleneck.SPILLS, "96 bytes per thread"),
+        (
+            {"instructions": {Pipe.FMA: 1e9}, "blocks": 2, "chain": Chain(0.0)},
+            Bottleneck.TOO_FEW_BLOCKS,
+            "130 of 132 SMs idle",
+        ),
+        (
+            {
+                "global_wavefronts": 1e9,
+                "accesses": (access("global", sectors=32e6, ideal_sectors=4e6),),
+            },
+            Bottleneck.UNCOALESCED_ACCESS,
+            "each warp load of x (line 14) touches 32 sectors where 4 would do, so 8 times",
+        ),
+        (
+            {
+                "shared_wavefronts": 1e9,
+                "conflict_wavefronts": 9e8,
+                "accesses": (access("shared", wavefronts=16e6),),
+            },
+            Bottleneck.BANK_CONFLICTS,
+            "each warp load (line 14) takes 16 cycles where 1 would do",
+        ),
+    ],
+)
+def test_what_was_planted_comes_first_with_its_numbers(
+    changes: dict[str, object], bottleneck: Bottleneck, words: str
+) -> None:
+    cause = strongest(**changes)
+    assert cause.bottleneck is bottleneck
+    assert words in cause.sentence
+    assert 0.3 < cause.share <= 1.0
+
+
+def test_low_occupancy_is_named_with_what_limits_it() -> None:
+    cause = strongest(chain=Chain(1e5), registers=255, occupancy=occupancy(H100, 256, 255, 0))
+    assert cause.bottleneck is Bottleneck.LOW_OCCUPANCY
+    assert "limited by registers" in cause.sentence
+
+
+def test_shares_are_fractions_in_order() -> None:
+    shares = [cause.share for cause in diagnose(PLAIN, price(PLAIN, H100), H100).causes]
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) <= 1.0 + 1e-9
+
+
+def test_launches_are_weighted_by_their_time() -> None:
+    first = Diagnosis((Cause(Bottleneck.TAIL, 1.0, "a"),))
+    second = Diagnosis((Cause(Bottleneck.ATOMICS, 1.0, "b"),))
+    causes = combined_diagnosis([(first, 1.0), (second, 3.0)]).causes
+    assert [(cause.sentence, cause.share) for cause in causes] == [("b", 0.75), ("a", 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("found", "bottleneck"),
+    [
+        ({counters.DRAM_THROUGHPUT: 92.0}, Bottleneck.DRAM_BANDWIDTH),
+        ({counters.ISSUE_ACTIVE: 85.0}, Bottleneck.INSTRUCTION_ISSUE),
+        ({counters.SECTORS_PER_LOAD: 32.0, counters.DRAM_THROUGHPUT: 20.0}, Bottleneck.UNCOALESCED_ACCESS),
+        ({counters.STALL_LONG_SCOREBOARD: 12.0, counters.ISSUE_ACTIVE: 10.0}, Bottleneck.GLOBAL_LATENCY),
+        ({counters.STALL_BARRIER: 12.0, counters.ISSUE_ACTIVE: 10.0}, Bottleneck.BARRIERS),
+    ],
+)
+def test_counters_alone_are_enough_for_a_rough_diagnosis(
+    found: dict[str, float], bottleneck: Bottleneck
+) -> None:
+    assert diagnose_counters(found, H100).causes[0].bottleneck is bottleneck

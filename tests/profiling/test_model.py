@@ -1,0 +1,99 @@
+"""Every term moves the price the right way, in the right unit."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel.profiling import model
+from mctskernel.profiling.architecture import load_architecture, occupancy
+from mctskernel.profiling.model import Term, price, soft_sum
+from mctskernel.profiling.sass import Pipe
+from mctskernel.profiling.scoreboard import Chain
+from mctskernel.profiling.work import KernelWork
+
+H100 = load_architecture("H100")
+COPY = KernelWork(
+    kernel="copy",
+    blocks=13200,
+    threads=256,
+    registers=32,
+    shared_bytes=0,
+    occupancy=occupancy(H100, 256, 32, 0),
+    instructions={Pipe.LSU: 2e6, Pipe.ALU: 4e6},
+    chain=Chain(900.0, global_memory=740.0),
+    global_wavefronts=2e6,
+    l2_read_sectors=4e6,
+    l2_write_sectors=4e6,
+    store_lines=1e6,
+    dram_read_bytes=1.28e8,
+    dram_write_bytes=1.28e8,
+    unique_bytes=2.56e8,
+)
+
+
+def test_a_copy_takes_about_what_dram_takes() -> None:
+    floor = 2.56e8 / H100.memory.dram_bytes_per_second
+    assert floor < price(COPY, H100).seconds < 1.4 * floor
+
+
+@pytest.mark.parametrize(
+    ("change", "term"),
+    [
+        ({"dram_read_bytes": 1e10}, Term.DRAM),
+        ({"l2_read_sectors": 1e9}, Term.L2),
+        ({"store_lines": 1e9}, Term.L2),
+        ({"global_wavefronts": 1e9}, Term.GLOBAL_WAVEFRONTS),
+        ({"spill_wavefronts": 1e9}, Term.GLOBAL_WAVEFRONTS),
+        ({"shared_wavefronts": 1e9}, Term.SHARED_WAVEFRONTS),
+        ({"shuffles": 1e9}, Term.SHARED_WAVEFRONTS),
+        ({"instructions": {Pipe.FMA: 1e10}}, Term.FMA),
+        ({"instructions": {Pipe.ALU: 1e10}}, Term.ALU),
+        ({"instructions": {Pipe.SPECIAL: 1e9}}, Term.SPECIAL),
+        ({"instructions": {Pipe.CONTROL: 1e10}}, Term.ISSUE),
+        ({"tensor_multiply_adds": 1e13}, Term.TENSOR),
+        ({"chain": Chain(1e6)}, Term.LATENCY),
+        ({"same_address_lanes": 1e7, "atomic_lanes": 1e7}, Term.ATOMICS),
+        ({"blocks": 10**8}, Term.BLOCK_LAUNCH),
+    ],
+)
+def test_more_of_something_costs_more_and_is_what_binds(change: dict[str, object], term: Term) -> None:
+    before, after = price(COPY, H100), price(replace(COPY, **change), H100)  # type: ignore[arg-type]
+    assert after.seconds > 3 * before.seconds
+    shares = after.shares()
+    assert shares[term] == max(shares.values())
+
+
+def test_fewer_resident_blocks_expose_more_latency() -> None:
+    few = replace(COPY, occupancy=occupancy(H100, 256, 255, 0))
+    assert few.occupancy.blocks == 1
+    ratio = price(few, H100).terms[Term.LATENCY] / price(COPY, H100).terms[Term.LATENCY]
+    assert ratio == pytest.approx(8, rel=0.1)
+
+
+def test_too_few_blocks_leave_sms_idle() -> None:
+    bound = replace(COPY, instructions={Pipe.FMA: 1e9})
+    assert (
+        price(replace(bound, blocks=66), H100).seconds > 1.8 * price(replace(bound, blocks=132), H100).seconds
+    )
+
+
+def test_fp32_peak_is_the_data_sheets() -> None:
+    flops = 2 * 32 * 1e9 / model.pipe_seconds(1e9, H100.throughput.fma, H100)
+    assert flops == pytest.approx(66.9e12, rel=0.01)
+
+
+def test_shares_add_up_to_one() -> None:
+    assert sum(price(COPY, H100).shares().values()) == pytest.approx(1.0)
+
+
+@given(st.lists(st.floats(0, 1e3), min_size=1, max_size=8))
+def test_a_soft_sum_lies_between_the_largest_and_the_sum(parts: list[float]) -> None:
+    assert max(parts) <= soft_sum(parts) * (1 + 1e-9)
+    assert soft_sum(parts) <= sum(parts) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("blocks", "factor"), [(132, 1.0), (264, 1.0), (133, 264 / 133), (66, 2.0)])
+def test_imbalance(blocks: int, factor: float) -> None:
+    assert model.imbalance(blocks, 132) == pytest.approx(factor)

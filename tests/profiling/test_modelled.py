@@ -1,0 +1,151 @@
+"""Real kernels through the compiler, the disassembler, the emulator and the model: good edits must pay."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+
+from mctskernel.core.evaluation import Bottleneck
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.launch_plan import plan_of, resolve
+from mctskernel.core.task import Array
+from mctskernel.profiling import counters
+from mctskernel.profiling.architecture import load_architecture
+from mctskernel.profiling.build import Build, build
+from mctskernel.profiling.emulator import parse_ptx
+from mctskernel.profiling.modelled import Modelled, Unmodelled, model_kernel
+from mctskernel.profiling.sass import disassemble
+
+H100 = load_architecture("H100")
+N = 1 << 24
+
+
+def never(name: str) -> Array:
+    raise AssertionError(f"the contents of {name} were asked for")
+
+
+def attempt(source: str, contents: Callable[[str], Array] = never, **sizes: int) -> Modelled | Unmodelled:
+    kernel = Kernel(source)
+    plan = plan_of(kernel)
+    built = build(kernel, plan)
+    assert isinstance(built, Build), built.message
+    buffers = sizes or {"x": 4 * N, "y": 4 * N}
+    resolved = resolve(plan, {"n": N, **kernel.macros}, tuple(buffers))
+    return model_kernel(
+        built, parse_ptx(built.ptx), disassemble(built.cubin), resolved, buffers, contents, H100
+    )
+
+
+@cache
+def modelled(source: str) -> Modelled:
+    found = attempt(source)
+    assert isinstance(found, Modelled), found
+    return found
+
+
+COPY = """/*
+[[launch]]
+kernel = "k"
+grid = ["n // 256"]
+block = [256]
+args = ["x", "y"]
+*/
+extern "C" __global__ void k(const float* x, float* y) {
+    int i = blockIdx.x * 256 + threadIdx.x;
+    y[i] = x[INDEX];
+}
+"""
+COALESCED = COPY.replace("INDEX", "i")
+STRIDED = COPY.replace("INDEX", "(i * 32) % (1 << 24) + i / (1 << 19)")
+VECTORS = COPY.replace("n // 256", "n // 1024").replace(
+    "y[i] = x[INDEX]", "((float4*)y)[i] = ((const float4*)x)[i]"
+)
+TRANSPOSE = """/*
+[[launch]]
+kernel = "k"
+grid = [128, 128]
+block = [32, 8]
+args = ["x", "y"]
+*/
+extern "C" __global__ void k(const float* x, float* y) {
+    __shared__ float tile[32][32 + PAD];
+    int c = blockIdx.x * 32 + threadIdx.x, r = blockIdx.y * 32 + threadIdx.y;
+    for (int j = 0; j < 32; j += 8) tile[threadIdx.y + j][threadIdx.x] = x[(r + j) * 4096 + c];
+    __syncthreads();
+    c = blockIdx.y * 32 + threadIdx.x; r = blockIdx.x * 32 + threadIdx.y;
+    for (int j = 0; j < 32; j += 8) y[(r + j) * 4096 + c] = tile[threadIdx.x][threadIdx.y + j];
+}
+"""
+
+
+def test_a_copy_is_bound_by_dram_at_the_true_traffic() -> None:
+    found = modelled(COALESCED)
+    assert found.counters[counters.DRAM_BYTES] == pytest.approx(8 * N, rel=0.02)
+    assert found.counters[counters.SECTORS_PER_LOAD] == pytest.approx(4.0)
+    assert found.counters[counters.LOAD_REQUESTS] == N / 32
+    assert found.diagnosis.causes[0].bottleneck in {Bottleneck.DRAM_BANDWIDTH, Bottleneck.LAUNCH_OVERHEAD}
+
+
+def test_uncoalesced_loads_cost_and_are_named_with_their_line() -> None:
+    found = modelled(STRIDED)
+    assert found.seconds > 1.5 * modelled(COALESCED).seconds
+    cause = next(c for c in found.diagnosis.causes if c.bottleneck is Bottleneck.UNCOALESCED_ACCESS)
+    assert "load of x (line 10) touches 32 sectors where 4 would do, so 8 times" in cause.sentence
+
+
+def test_vector_loads_need_fewer_instructions() -> None:
+    few, many = (modelled(source).counters[counters.INSTRUCTIONS] for source in (VECTORS, COALESCED))
+    assert few < 0.4 * many
+    assert modelled(VECTORS).seconds < modelled(COALESCED).seconds
+
+
+def test_bank_conflicts_cost_and_padding_removes_them() -> None:
+    conflicts, padded = (modelled(TRANSPOSE.replace("PAD", pad)) for pad in ("0", "1"))
+    assert padded.counters[counters.BANK_CONFLICTS] == 0
+    assert conflicts.counters[counters.BANK_CONFLICTS] == pytest.approx(31 * N / 32)
+    assert conflicts.seconds > 1.2 * padded.seconds
+    assert Bottleneck.BANK_CONFLICTS in {cause.bottleneck for cause in conflicts.diagnosis.causes}
+
+
+def test_buffers_have_no_bytes_unless_their_contents_decide_addresses() -> None:
+    gather = COALESCED.replace('"x", "y"', '"p", "x", "y"').replace("k(const", "k(const int* p, const")
+    gather = gather.replace("x[i]", "x[p[i]]")
+    asked: list[str] = []
+
+    def contents(name: str) -> Array:
+        asked.append(name)
+        return np.arange(N, dtype=np.int32)
+
+    found = attempt(gather, contents, p=4 * N, x=4 * N, y=4 * N)
+    assert isinstance(found, Modelled), found
+    assert "p" in asked
+    assert "y" not in asked
+    assert found.counters[counters.SECTORS_PER_LOAD] == pytest.approx(4.0)
+
+
+def test_launches_add_up_with_the_gap_between_them() -> None:
+    launch = COALESCED[COALESCED.index("[[launch]]") : COALESCED.index("*/")]
+    twice = modelled(COALESCED.replace(launch, launch + launch))
+    once = modelled(COALESCED)
+    assert twice.seconds == pytest.approx(2 * once.seconds + H100.overheads.launch_gap)
+    assert twice.counters[counters.DRAM_BYTES] == pytest.approx(2 * once.counters[counters.DRAM_BYTES])
+    assert twice.counters[counters.SECTORS_PER_LOAD] == pytest.approx(
+        once.counters[counters.SECTORS_PER_LOAD]
+    )
+
+
+def test_a_block_that_no_sm_can_hold_is_a_launch_error() -> None:
+    found = attempt(COALESCED.replace("block = [256]", "block = [256]\nshared = 240000"))
+    assert isinstance(found, Unmodelled)
+    assert found.launch_error
+    assert "more shared memory than" in found.message
+
+
+def test_counters_carry_plausible_values() -> None:
+    found = modelled(COALESCED).counters
+    assert found[counters.TIME] == modelled(COALESCED).seconds
+    assert 0 < found[counters.ISSUE_ACTIVE] <= 100
+    assert 0 < found[counters.DRAM_THROUGHPUT] <= 100
+    assert found[counters.ACTIVE_LANES] == 32
+    assert 4 <= found[counters.REGISTERS] <= 32
