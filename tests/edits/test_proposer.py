@@ -1,0 +1,126 @@
+"""The rule proposer ranks by evidence, repeats itself exactly and proposes nothing that can't be launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Outcome
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.proposer import ProposalRequest
+from mctskernel.edits.catalogue import CATALOGUE
+from mctskernel.edits.patch import apply
+from mctskernel.edits.proposer import RuleProposer
+from mctskernel.edits.rule import Context, Rule
+from mctskernel.edits.rules import ALL
+
+MakeRequest = Callable[..., ProposalRequest]
+
+SOURCE = """\
+/*
+[[launch]]
+kernel = "f"
+grid = ["ceil_div(rows * cols, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "out", "rows", "cols"]
+*/
+#define BLOCK 256
+__global__ void f(const float* x, float* out, int rows, int cols) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < rows * cols) {
+        out[i] = 2.0f * x[i];
+    }
+}
+"""
+
+
+def rule(name: str, text: str, *addresses: Bottleneck, prior: float = 1.0) -> Rule:
+    def propose(_: Context) -> Iterable[Edit]:
+        yield Edit(Category.TUNING, name, WholeSource(text), rationale="Because.")
+
+    return Rule(name, Category.TUNING, frozenset(addresses), propose, prior)
+
+
+def test_a_rule_that_addresses_the_diagnosis_comes_first(make_request: MakeRequest) -> None:
+    cause = Cause(Bottleneck.TAIL, 0.8, "The last wave is a fifth full.")
+    rules = (
+        rule("a", SOURCE.replace("256", "128"), Bottleneck.SPILLS),
+        rule("b", SOURCE.replace("256", "512"), Bottleneck.TAIL),
+    )
+    reply = RuleProposer(rules).propose(make_request(SOURCE, diagnosis=Diagnosis((cause,))))
+    assert [edit.title for edit in reply.edits] == ["b", "a"]
+    assert reply.edits[0].prior > 5 * reply.edits[1].prior
+    assert reply.edits[0].rationale == "Because. Evidence: The last wave is a fifth full."
+    assert reply.edits[1].rationale == "Because."
+    assert reply.edits[0].proposer == "rules"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SOURCE,
+        SOURCE + "// only a comment\n",
+        SOURCE.replace("256", "2048"),
+        SOURCE.replace("256", "0"),
+        SOURCE.replace("BLOCK)", "MISSING)"),
+        SOURCE.replace("#define BLOCK 256", "#define BLOCK 512").replace(
+            "void f", "void __launch_bounds__(256) f"
+        ),
+        SOURCE.replace("int i", "__shared__ double tile[BLOCK][25]; int i"),
+    ],
+)
+def test_what_changes_nothing_or_cannot_launch_is_dropped(make_request: MakeRequest, text: str) -> None:
+    assert RuleProposer((rule("a", text),)).propose(make_request(SOURCE)).edits == ()
+
+
+def test_duplicates_in_one_reply_are_dropped(make_request: MakeRequest) -> None:
+    rules = (rule("a", SOURCE.replace("256", "64")), rule("b", SOURCE.replace("256", " 64")))
+    reply = RuleProposer(rules).propose(make_request(SOURCE))
+    assert [edit.title for edit in reply.edits] == ["a"]
+
+
+def test_the_same_request_gets_the_same_reply(make_request: MakeRequest) -> None:
+    request = make_request(SOURCE)
+    assert RuleProposer().propose(request) == RuleProposer().propose(request)
+    assert RuleProposer().propose(request).edits
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
+def test_failed_kernels_get_no_proposals(make_request: MakeRequest, outcome: Outcome) -> None:
+    assert RuleProposer().propose(make_request(SOURCE, outcome=outcome)).edits == ()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "__global__ void f() {}",
+        "/* kernel = [ */ __global__ void f() {}",
+        SOURCE.replace("if (i", "if i"),
+        SOURCE.replace('kernel = "f"', 'kernel = "g"'),
+        "",
+    ],
+)
+def test_unreadable_kernels_get_no_structural_proposals(make_request: MakeRequest, source: str) -> None:
+    reply = RuleProposer().propose(make_request(source))
+    assert {edit.category for edit in reply.edits} <= {Category.TUNING}
+
+
+def test_triton_is_left_to_others(make_request: MakeRequest) -> None:
+    request = make_request(SOURCE)
+    triton = ProposalRequest(request.task, Kernel(SOURCE, Language.TRITON), request.evaluation)
+    assert RuleProposer().propose(triton).edits == ()
+
+
+def test_every_edit_says_why_and_is_another_kernel(make_request: MakeRequest) -> None:
+    request = make_request(SOURCE)
+    edits = RuleProposer().propose(request).edits
+    assert all(edit.title and edit.rationale and edit.expected_effect and edit.prior > 0 for edit in edits)
+    assert len({apply(request.kernel, edit).identity for edit in edits}) == len(edits)
+
+
+def test_rules_have_unique_names_and_the_catalogue_is_complete() -> None:
+    assert len({rule.name for rule in ALL}) == len(ALL)
+    assert set(CATALOGUE) == set(Category)
+    assert all(rule.addresses for rule in ALL)
