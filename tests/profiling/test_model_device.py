@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.device import DeviceError
+from mctskernel.core.evaluation import Outcome, Source
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task_file import load_task
+from mctskernel.profiling.model_device import ModelDevice
+
+WriteTask = Callable[..., Path]
+
+
+@pytest.fixture
+def device(write_task: WriteTask) -> ModelDevice:
+    return ModelDevice(load_task(write_task()))
+
+
+@pytest.fixture
+def source(write_task: WriteTask) -> str:
+    return load_task(write_task()).starting_kernel.source
+
+
+def test_the_starting_kernel_is_built_verified_and_priced(device: ModelDevice, source: str) -> None:
+    evaluation = device.evaluate(Kernel(source))
+    assert evaluation.outcome is Outcome.OK, evaluation.message
+    assert evaluation.source is Source.MODELLED
+    assert [timing.shape for timing in evaluation.timings] == ["n=4096"]
+    assert evaluation.checks
+    assert evaluation.resources[0].kernel == "twice"
+    assert {"build", "verify", "price"} <= evaluation.stage_seconds.keys()
+    assert evaluation.diagnosis is not None
+    assert evaluation.quarantine == ""
+
+
+def test_the_same_kernel_comes_to_the_same(device: ModelDevice, source: str) -> None:
+    first, second = (device.evaluate(Kernel(source)) for _ in range(2))
+    assert (first.checks, first.timings, first.counters) == (second.checks, second.timings, second.counters)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome", "sentence"),
+    [
+        ("2.0f * x[i]", "2.1f * x[i]", Outcome.WRONG_RESULT, "elements"),
+        ("if (i < n) {", "if (i < n - 1) {", Outcome.WRONG_RESULT, "never written"),
+        ("if (i < n) {", "{", Outcome.CRASH, "twice"),
+        ("out[i] = 2", "out[0] = 2", Outcome.RACE, "twice"),
+        ("2.0f * x[i]", "out[i] + x[i]", Outcome.WRONG_RESULT, "twice"),
+        ("const float* x", "float* x", Outcome.OK, ""),
+        ("if (i < n) {", "while (n) { __nanosleep(1); } {", Outcome.TIMEOUT, "twice"),
+        ("float* out", "flout* out", Outcome.BUILD_ERROR, "flout"),
+        ('"n"]', '"m"]', Outcome.LAUNCH_ERROR, "m"),
+        ('"out", "n"]', '"out"]', Outcome.LAUNCH_ERROR, "2 arguments"),
+        ('"out", "n"]', '"n", "out"]', Outcome.LAUNCH_ERROR, "pointer"),
+        ("#define BLOCK 64", "#define BLOCK 2048", Outcome.LAUNCH_ERROR, "1024"),
+        ('block = ["BLOCK"]', 'block = ["BLOCK"]\nshared = 232449', Outcome.LAUNCH_ERROR, "shared memory"),
+        ("__global__ void", "__global__ void __launch_bounds__(32)", Outcome.LAUNCH_ERROR, "launch_bounds"),
+        ("#define", '#include "/etc/passwd"\n#define', Outcome.REJECTED, "#include"),
+    ],
+)
+def test_a_planted_fault_has_its_outcome(  # noqa: PLR0917 - pytest passes them by name
+    device: ModelDevice,
+    source: str,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    after: str,
+    outcome: Outcome,
+    sentence: str,
+) -> None:
+    from mctskernel.profiling import emulation  # noqa: PLC0415
+    from mctskernel.profiling.emulator import Limits  # noqa: PLC0415
+
+    monkeypatch.setattr(emulation, "LIMITS", Limits(seconds=1.0))
+    assert before in source
+    evaluation = device.evaluate(Kernel(source.replace(before, after)))
+    assert evaluation.outcome is outcome, evaluation.message
+    assert sentence in evaluation.message
+
+
+def test_the_last_gate_catches_what_the_verify_shapes_do_not(device: ModelDevice, source: str) -> None:
+    assert all(check.passed for check in device.final_check(Kernel(source)))
+    special = source.replace("2.0f * x[i]", "(n == 77 ? 3.0f : 2.0f) * x[i]")
+    assert device.evaluate(Kernel(special)).ok
+    assert not all(check.passed for check in device.final_check(Kernel(special)))
+
+
+def test_the_last_gate_refuses_what_does_not_build(device: ModelDevice) -> None:
+    (check,) = device.final_check(Kernel("nothing"))
+    assert not check.passed
+
+
+def test_an_unknown_architecture_is_refused(write_task: WriteTask) -> None:
+    with pytest.raises(DeviceError, match="Z9000"):
+        ModelDevice(load_task(write_task()), "Z9000")

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mctskernel.tasks
+from mctskernel.core.task import Array, Task, Tolerance
+from mctskernel.core.task_file import load_task
+from mctskernel.profiling.verify import (
+    Values,
+    compare,
+    draw_case,
+    draw_cases,
+    draw_held_out_cases,
+    judge,
+    poison,
+)
+
+TASKS = Path(mctskernel.tasks.__file__).parent
+NAMES = sorted(folder.name for folder in TASKS.iterdir() if (folder / "task.toml").exists())
+TOLERANCE = Tolerance(relative=1e-5, absolute=1e-6, ratio=16)
+
+
+@pytest.fixture(scope="module")
+def softmax() -> Task:
+    return load_task(TASKS / "softmax")
+
+
+def truth() -> Array:
+    return np.random.default_rng(1).standard_normal((6, 40))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plain_implementation_passes_every_case_of_its_task(name: str) -> None:
+    task = load_task(TASKS / name)
+    for case in (*draw_cases(task, task.verify_shapes, 0), *draw_held_out_cases(task, 0)):
+        check = judge(case, case.plain)
+        assert check.passed, check.message
+
+
+def test_the_last_gate_has_seeds_of_its_own(softmax: Task) -> None:
+    used = {case.seed for case in draw_cases(softmax, softmax.verify_shapes, 3)}
+    assert used.isdisjoint(case.seed for case in draw_held_out_cases(softmax, 3))
+
+
+def test_special_values_are_among_the_cases(softmax: Task) -> None:
+    cases = draw_cases(softmax, softmax.verify_shapes, 0)
+    assert {case.values for case in cases} == set(Values)
+
+
+def test_a_softmax_that_does_not_subtract_the_maximum_is_found(softmax: Task) -> None:
+    verdicts = []
+    for case in draw_cases(softmax, softmax.verify_shapes, 0):
+        with np.errstate(all="ignore"):
+            powers = np.exp(case.inputs["x"])
+            verdicts.append(judge(case, {"out": powers / powers.sum(axis=1, keepdims=True)}).passed)
+    assert not all(verdicts)
+
+
+def all_nan(out: Array) -> Array:
+    return np.full_like(out, np.nan)
+
+
+def all_zero(out: Array) -> Array:
+    return np.zeros_like(out)
+
+
+def infinite_in_one_place(out: Array) -> Array:
+    out[-1, -1] = np.inf
+    return out
+
+
+def rows_off_by_one(out: Array) -> Array:
+    return np.roll(out, 1, axis=0)
+
+
+def last_column_unwritten(out: Array) -> Array:
+    out[:, -1] = poison("float32", out.shape)[:, -1]
+    return out
+
+
+def half_precision(out: Array) -> Array:
+    return out.astype(np.float16).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [all_nan, all_zero, infinite_in_one_place, rows_off_by_one, last_column_unwritten, half_precision],
+)
+def test_a_cheat_is_found(softmax: Task, cheat: Callable[[Array], Array]) -> None:
+    case = draw_case(softmax, {"rows": 7, "cols": 130}, 5)
+    check = judge(case, {"out": cheat(case.plain["out"].copy())})
+    assert not check.passed
+    assert "got" in check.message
+    assert check.error > 1
+
+
+def test_the_message_says_what_was_never_written(softmax: Task) -> None:
+    case = draw_case(softmax, {"rows": 7, "cols": 130}, 5)
+    out = last_column_unwritten(case.plain["out"].copy())
+    message = judge(case, {"out": out}).message
+    assert "7 of 910 elements, the first at [0, 129]" in message
+    assert "all of them were never written" in message
+
+
+def test_an_input_changed_in_place_is_found(softmax: Task) -> None:
+    case = draw_case(softmax, {"rows": 7, "cols": 130}, 5)
+    after = {"x": case.inputs["x"].copy()}
+    assert judge(case, case.plain, after).passed
+    # The same number with another sign bit: only a comparison of bits sees it.
+    case.inputs["x"][3, 3] = 0.0
+    after["x"][3, 3] = -0.0
+    check = judge(case, case.plain, after)
+    assert not check.passed
+    assert "'x' was changed in place" in check.message
+
+
+def test_the_tolerance_follows_each_row(softmax: Task) -> None:
+    expected = np.array([[1000.0, 1.0], [1.0, 0.5]])
+    actual = expected.astype(np.float32)
+    actual[0, 1] += 0.005
+    loose = Tolerance(relative=1e-5, absolute=0, ratio=float("inf"))
+    assert compare(actual, expected, actual, loose).passed
+    actual[1, 1] += 0.005
+    assert not compare(actual, expected, actual, loose).passed
+
+
+def test_the_ratio_test_finds_lowered_precision_that_the_tolerance_allows() -> None:
+    expected = truth()
+    plain = expected.astype(np.float32)
+    lax = Tolerance(relative=1e-2, absolute=1e-9, ratio=16)
+    assert compare(plain, expected, plain, lax).passed
+    lowered = compare(expected.astype(np.float16).astype(np.float32), expected, plain, lax)
+    assert "times the" in lowered.message
+
+
+def test_a_plain_result_that_is_exact_by_luck_is_no_yardstick() -> None:
+    expected = np.array([2048.0])
+    actual = np.nextafter(expected.astype(np.float32), np.float32(np.inf))
+    assert compare(actual, expected, expected.astype(np.float32), TOLERANCE).passed
+
+
+def test_special_results_pass_where_the_reference_has_the_same() -> None:
+    expected = np.array([[np.inf, -np.inf, np.nan, 1.0, 1e39]])
+    actual = np.array([[np.inf, -np.inf, np.nan, 1.0, np.inf]], np.float32)
+    assert compare(actual, expected, actual, TOLERANCE).passed
+    actual[0, 1] = np.inf
+    assert not compare(actual, expected, actual, TOLERANCE).passed
+    unwritten = poison("float32", (1, 5))
+    unwritten[0, [0, 1, 3, 4]] = [np.inf, -np.inf, 1.0, np.inf]
+    assert not compare(unwritten, expected, actual, TOLERANCE).passed
+
+
+def test_integers_are_compared_exactly() -> None:
+    expected = np.array([1, 2, 3])
+    assert compare(expected.astype(np.int32), expected, expected, TOLERANCE).passed
+    wrong = compare(np.array([1, 2, 4], np.int32), expected, expected, TOLERANCE)
+    assert "1 of 3 elements, the first at [2]: got 4, expected 3" in wrong.message
+
+
+def test_another_shape_is_no_match() -> None:
+    assert not compare(np.ones((2, 3)), np.ones((3, 2)), np.ones((3, 2)), TOLERANCE).passed
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_poison_is_not_a_number(dtype: str) -> None:
+    assert np.isnan(poison(dtype, (3, 2))).all()
+
+
+def test_poison_of_integers_is_a_pattern() -> None:
+    assert poison("int32", (2,)).view(np.uint32).tolist() == [0xCBCBCBCB] * 2
