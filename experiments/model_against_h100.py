@@ -86,9 +86,9 @@ def _modelled(variant: Mapping[str, Any]) -> dict[str, Any]:
             parse_ptx(built.ptx),
             pending.result,
             resolve(plan, {}, tuple("ABC")),
-            sizes,
-            lambda name: _zeros(sizes[name]),
             load_architecture("H100"),
+            buffers=sizes,
+            contents=lambda name: _zeros(sizes[name]),
         )
     if isinstance(found, Unmodelled):
         return row | {"error": found.message}

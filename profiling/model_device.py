@@ -130,9 +130,9 @@ class ModelDevice:
                 module,
                 disassembled,
                 candidate.resolve(self._task, shape),
-                {tensor.name: tensor.nbytes(shape) for tensor in (*self._task.inputs, *self._task.outputs)},
-                partial(self._contents, shape),
                 self._gpu,
+                buffers={t.name: t.nbytes(shape) for t in (*self._task.inputs, *self._task.outputs)},
+                contents=partial(self._contents, shape),
             )
             if isinstance(found, Unmodelled):
                 outcome = Outcome.LAUNCH_ERROR if found.launch_error else Outcome.REJECTED

@@ -64,9 +64,10 @@ def model_kernel(
     module: Module,
     disassembly: Disassembly | Callable[[], Disassembly],
     plan: ResolvedPlan,
+    gpu: Architecture,
+    *,
     buffers: Mapping[str, int],
     contents: Callable[[str], Array],
-    gpu: Architecture,
 ) -> Modelled | Unmodelled:
     """Price a plan at one shape.
 
@@ -85,7 +86,9 @@ def model_kernel(
             return Unmodelled(
                 _too_large(launch, resources.registers, fits.limited_by, gpu), launch_error=True
             )
-        counting = _Counting(module, build.entries[launch.kernel], launch, plan, buffers, contents)
+        counting = _Counting(
+            module, build.entries[launch.kernel], launch, plan, buffers=buffers, contents=contents
+        )
         problem = counting.sample()
         if problem:
             return Unmodelled(f"The kernel '{launch.kernel}' can't be counted: {problem}.")
@@ -122,6 +125,7 @@ class _Counting:
         entry: str,
         launch: ResolvedLaunch,
         plan: ResolvedPlan,
+        *,
         buffers: Mapping[str, int],
         contents: Callable[[str], Array],
     ) -> None:

@@ -33,7 +33,13 @@ def attempt(source: str, contents: Callable[[str], Array] = never, **sizes: int)
     buffers = sizes or {"x": 4 * N, "y": 4 * N}
     resolved = resolve(plan, {"n": N, **kernel.macros}, tuple(buffers))
     return model_kernel(
-        built, parse_ptx(built.ptx), disassemble(built.cubin), resolved, buffers, contents, H100
+        built,
+        parse_ptx(built.ptx),
+        disassemble(built.cubin),
+        resolved,
+        H100,
+        buffers=buffers,
+        contents=contents,
     )
 
 
