@@ -1,0 +1,65 @@
+"""Atomics on colliding addresses act as if one lane came after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, execute
+
+MASK = 0xFFFFFFFF
+OPERATIONS: dict[str, Callable[[int, int, int], int]] = {
+    "add": lambda old, b, c: old + b & MASK,
+    "min": lambda old, b, c: min(old, b),
+    "max": lambda old, b, c: max(old, b),
+    "and": lambda old, b, c: old & b,
+    "or": lambda old, b, c: old | b,
+    "xor": lambda old, b, c: old ^ b,
+    "exch": lambda old, b, c: b,
+    "inc": lambda old, b, c: 0 if old >= b else old + 1,
+    "dec": lambda old, b, c: b if old == 0 or old > b else old - 1,
+    "cas": lambda old, b, c: c if old == b else old,
+}
+
+
+@pytest.mark.parametrize("spread", [1, 3, 64])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_colliding_atomics(cuda: Callable[[str], Module], operation: str, spread: int) -> None:
+    type_ = "b32" if operation in ("and", "or", "xor", "exch", "cas") else "u32"
+    last = ", %3" if operation == "cas" else ""
+    source = f"""extern "C" __global__ void k(unsigned* acc, const unsigned* at, const unsigned* v, unsigned* old) {{
+    int i = threadIdx.x; unsigned d;
+    asm volatile("atom.global.{operation}.{type_} %0, [%1], %2{last};"
+      : "=r"(d) : "l"(acc + at[i]), "r"(v[i]), "r"(v[i] + 1) : "memory");
+    old[i] = d; }}"""
+    rng = np.random.default_rng(spread)
+    start = rng.integers(0, 6, 64).astype(np.uint32)
+    at = rng.integers(0, spread, 96).astype(np.uint32)
+    values = rng.integers(0, 6, 96).astype(np.uint32)
+    memory = GlobalMemory()
+    arguments = [
+        memory.add("acc", start),
+        memory.add("at", at),
+        memory.add("v", values),
+        memory.add("old", 4 * 96),
+    ]
+    done = execute(cuda(source), "k", Geometry((1, 1, 1), (96, 1, 1)), arguments, memory)
+    assert done.findings == ()
+    state, found = [int(x) for x in start], []
+    for place, value in zip(at.tolist(), values.tolist(), strict=True):
+        found.append(state[place])
+        state[place] = OPERATIONS[operation](state[place], value, value + 1)
+    assert memory.array("acc", "u4").tolist() == state
+    assert memory.array("old", "u4").tolist() == found
+
+
+def test_float_sums_of_one_address(cuda: Callable[[str], Module]) -> None:
+    source = 'extern "C" __global__ void k(const float* a, float* s) { atomicAdd(s, a[blockIdx.x * 128 + threadIdx.x]); }'  # noqa: E501
+    values = np.random.default_rng(0).standard_normal(1024).astype(np.float32)
+    memory = GlobalMemory()
+    arguments = [memory.add("a", values, writable=False), memory.add("s", np.zeros(1, np.float32))]
+    done = execute(cuda(source), "k", Geometry((8, 1, 1), (128, 1, 1)), arguments, memory)
+    assert done.findings == ()
+    np.testing.assert_allclose(memory.array("s", np.float32)[0], values.sum(dtype=np.float64), rtol=1e-5)
