@@ -11,7 +11,7 @@ import numpy as np
 from mctskernel.core.device import DeviceError, DeviceLostError
 from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.task import Shape, Task, shape_label
+from mctskernel.core.task import Array, Task, Tensor, shape_label
 from mctskernel.profiling.architecture import known_architectures, load_architecture
 from mctskernel.profiling.candidate import RefusedError, prepare
 from mctskernel.profiling.cuda_driver import (
@@ -26,8 +26,9 @@ from mctskernel.profiling.cuda_driver import (
 from mctskernel.profiling.gpu_plan import Arena, BoundPlan, Loaded, loaded, placed
 from mctskernel.profiling.gpu_timing import time_interleaved
 from mctskernel.profiling.guardrails import Peaks, flags, quarantine_reason
+from mctskernel.profiling.sampling import Sample, sampled, whole
 from mctskernel.profiling.stages import Stages
-from mctskernel.profiling.verify import Case, draw_cases, draw_held_out_cases, judge
+from mctskernel.profiling.verify import Case, draw_case, draw_cases, draw_held_out_cases, judge, poison
 from mctskernel.profiling.versions import package_versions
 
 TIMING_SECONDS = 0.1
@@ -50,7 +51,9 @@ class GpuDevice:
         # Twice the cache, so that filling it leaves nothing of the tensors there.
         self._flush = DeviceBuffer(2 * self._gpu.l2_bytes)
         self._kept = ExitStack()
-        self._arenas = [self._arena(shape, seed) for shape in task.search_shapes]
+        self._timed = [draw_case(task, shape, seed) for shape in task.search_shapes]
+        self._arenas = [self._arena(case) for case in self._timed]
+        self._rows = np.random.default_rng(seed)
         self._baseline: Loaded | None = None
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
@@ -109,15 +112,32 @@ class GpuDevice:
                 return evaluation
             with stages.timed("time"):
                 timings = tuple(self._time(ready, arena) for arena in self._arenas)
+            with stages.timed("verify"):
+                after = self._verify_timed(ready)
+            checks = (*checks, *after)
+            if not after[-1].passed:
+                outcome, message = Outcome.WRONG_RESULT, after[-1].message
+                return replace(evaluation, outcome=outcome, message=message, checks=checks)
         reason = quarantine_reason(self._task, timings, _peaks(self._gpu))
-        evaluation = replace(evaluation, timings=timings, quarantine=reason)
+        evaluation = replace(evaluation, checks=checks, timings=timings, quarantine=reason)
         return replace(evaluation, flags=flags(evaluation))
 
     def _verify(self, ready: Loaded, cases: Sequence[Case]) -> tuple[Check, ...]:
         """The checks up to the first that fails."""
         checks: list[Check] = []
         for case in cases:
-            checks.append(_run(self._task, ready, case))
+            checks.append(_run_case(self._task, ready, case))
+            if not checks[-1].passed:
+                break
+        return tuple(checks)
+
+    def _verify_timed(self, ready: Loaded) -> tuple[Check, ...]:
+        """Check the kernel once more on the inputs that were timed: random rows of what it leaves there."""
+        checks: list[Check] = []
+        for case, arena in zip(self._timed, self._arenas, strict=True):
+            for tensor in self._task.outputs:
+                arena.buffers[tensor.name].write(poison(tensor.dtype, tensor.extents(case.shape)))
+            checks.append(_run(ready, self._task, arena, sampled(case, self._rows)))
             if not checks[-1].passed:
                 break
         return tuple(checks)
@@ -145,30 +165,35 @@ class GpuDevice:
             self._baseline = Loaded(candidate, LoadedModule(candidate.build.cubin))
         return self._baseline
 
-    def _arena(self, shape: Shape, seed: int) -> Arena:
+    def _arena(self, case: Case) -> Arena:
         """The tensors at a search shape, kept on the GPU for the device's life."""
         try:
-            inputs = self._task.draw_inputs(shape, seed)
-            return self._kept.enter_context(placed(self._task, shape, inputs))
+            return self._kept.enter_context(placed(self._task, case.shape, case.inputs))
         except CudaError as error:
             raise DeviceError(
-                f"The GPU has no room for the tensors of '{self._task.name}' at {shape_label(shape)}: {error}. "
+                f"The GPU has no room for the tensors of '{self._task.name}' at {case.label}: {error}. "
                 "Perhaps another process is using it."
             ) from error
 
 
-def _run(task: Task, ready: Loaded, case: Case) -> Check:
+def _run_case(task: Task, ready: Loaded, case: Case) -> Check:
     with placed(task, case.shape, case.inputs) as arena:
-        with ready.bound(task, arena) as plan:
-            plan.run()
-            synchronize()
+        return _run(ready, task, arena, whole(case))
 
-        def read(name: str, dtype: str, extents: tuple[int, ...]) -> np.ndarray:
-            return arena.buffers[name].read(dtype, int(np.prod(extents, dtype=np.int64))).reshape(extents)
 
-        outputs = {t.name: read(t.name, t.dtype, t.extents(case.shape)) for t in task.outputs}
-        inputs = {t.name: read(t.name, t.dtype, t.extents(case.shape)) for t in task.inputs}
-    return judge(case, outputs, inputs)
+def _run(ready: Loaded, task: Task, arena: Arena, sample: Sample) -> Check:
+    """Run once on what the arena holds, and judge the sample's rows of what it holds afterwards."""
+    with ready.bound(task, arena) as plan:
+        plan.run()
+        synchronize()
+
+    def rows(tensor: Tensor) -> Array:
+        extents = tensor.extents(arena.shape)
+        array = arena.buffers[tensor.name].read(tensor.dtype, int(np.prod(extents, dtype=np.int64)))
+        return sample.rows_of(tensor.name, array.reshape(extents))
+
+    outputs = {tensor.name: rows(tensor) for tensor in task.outputs}
+    return judge(sample.case, outputs, {tensor.name: rows(tensor) for tensor in task.inputs})
 
 
 def _peaks(gpu: Gpu) -> Peaks:

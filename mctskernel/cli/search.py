@@ -53,7 +53,9 @@ DEFAULTS = Policy()
     help="The GPU that --device model stands for.",
 )
 @click.option(
-    "--workers", type=click.IntRange(min=1), help="Evaluations in flight. [default: one for each CPU core]"
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Evaluations in flight. [default: one for each CPU core; 1 on a GPU]",
 )
 @click.option(
     "--selection",
@@ -107,13 +109,14 @@ def search(
     """
     folder = find_task(task)
     name = load_task(folder).name
+    kind = default_kind() if device == "auto" else device
     configuration = Configuration(
         task=name,
-        device=default_kind() if device == "auto" else device,
+        device=kind,
         architecture=architecture,
         proposer=proposer,
         seed=seed,
-        workers=workers or default_workers(),
+        workers=_workers(kind, workers),
         budget=Budget(evaluations=budget, seconds=seconds, dollars=dollars),
         policy=Policy(selection=selection, value=backup, exploration=exploration),
     )
@@ -124,3 +127,10 @@ def search(
     with follow_search() as (follow, stop_requested):
         conclusion = begin(path, folder, configuration, follow, stop_requested)
     conclude(conclusion)
+
+
+def _workers(kind: str, asked: int | None) -> int:
+    """A GPU is held by one worker: a second one would disturb what the first one times."""
+    if kind == "gpu" and asked not in (None, 1):
+        raise click.UsageError("A GPU is timed by one worker at a time: leave --workers out, or give 1.")
+    return 1 if kind == "gpu" else asked or default_workers()
