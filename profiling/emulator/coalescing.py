@@ -26,11 +26,11 @@ def sectors_by_warp(addresses: np.ndarray) -> np.ndarray:
 def wavefronts(addresses: np.ndarray, size: int) -> tuple[int, int]:
     """Shared-memory wavefronts of the requests, and how many there would be without bank conflicts.
 
-    Accesses of 4 bytes or less take a warp at a time, 8 bytes a half and 16 bytes a quarter of a warp; lanes that
-    read the same word share it. `addresses` is (warps, 32), negative for inactive lanes.
+    Accesses of up to 8 bytes are served by warp, 16 bytes by half warp, each in as many wavefronts as the busiest bank
+    has distinct words: lanes that read the same word share it. `addresses` is (warps, 32), negative for inactive lanes.
     """
     words = max(size // 4, 1)
-    parts = addresses.reshape(-1, 32 // words) if words > 1 else addresses
+    parts = addresses.reshape(-1, 16) if words > 2 else addresses
     present = (parts >= 0).any(axis=1)
     if not present.all():
         parts = parts[present]
@@ -48,7 +48,7 @@ def wavefronts(addresses: np.ndarray, size: int) -> tuple[int, int]:
     fresh &= table >= 0
     row = np.broadcast_to(np.arange(len(table))[:, None] * _BANKS, table.shape)[fresh]
     degree = np.bincount(row + (table[fresh] & (_BANKS - 1)), minlength=len(table) * _BANKS)
-    return int(degree.reshape(-1, _BANKS).max(axis=1).sum()), len(table)
+    return int(degree.reshape(-1, _BANKS).max(axis=1).sum()), int((-(-fresh.sum(axis=1) // _BANKS)).sum())
 
 
 def same_address_lanes(addresses: np.ndarray) -> int:
