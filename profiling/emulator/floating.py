@@ -5,6 +5,9 @@ Approximate instructions are computed to full precision, so they are closer to t
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V, select
@@ -22,11 +25,6 @@ def flush(x: V) -> V:
 def saturate(x: V) -> V:
     """Clamp to [0, 1], NaN to 0 (`.sat`)."""
     return np.fmin(np.fmax(x, x.dtype.type(0)), x.dtype.type(1))
-
-
-def fma32(a: V, b: V, c: V) -> V:
-    """Fused multiply-add of double precision copies of f32 values: the product is exact."""
-    return (a * b + c).astype(F32)
 
 
 def _two_sum(a: V, b: V) -> tuple[V, V]:
@@ -51,13 +49,32 @@ def fma64(a: V, b: V, c: V) -> V:
     total, rest = _two_sum(product, high)
     accurate = total + odd_sum(rest, low)
     plain = a * b + c
-    safe = (
-        np.isfinite(accurate)
-        & (np.abs(product) > F64(1e-290))
-        & (np.abs(a) < F64(1e290))
-        & (np.abs(b) < F64(1e290))
-    )
-    return select(safe, accurate, plain)
+    moderate = (np.abs(product) > F64(1e-290)) & (np.abs(product) < F64(1e290))
+    moderate = moderate & (np.abs(a) < F64(1e290)) & (np.abs(b) < F64(1e290)) & (np.abs(c) < F64(1e290))
+    result = select(moderate, accurate, plain)
+    finite = np.isfinite(a) & np.isfinite(b) & (a != 0) & (b != 0)
+    extreme = finite & ~moderate & ~np.isnan(c)
+    return _with_exact(result, extreme, a, b, c) if extreme.any() else result
+
+
+def _with_exact(result: V, where: V, a: V, b: V, c: V) -> V:
+    """Lanes whose intermediate values leave the range of f64, one by one."""
+    lanes = np.broadcast_arrays(result, where, a, b, c)
+    out = np.array(lanes[0])
+    for i in np.flatnonzero(lanes[1]):
+        x, y, z = (float(v.reshape(-1)[i]) for v in lanes[2:])
+        out.reshape(-1)[i] = _exact_fma(x, y, z)
+    return out if out.ndim else out[()]
+
+
+def _exact_fma(a: float, b: float, c: float) -> float:
+    if math.isinf(c):
+        return c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    try:
+        return float(exact) if exact else a * b + c
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
 
 
 def odd_sum(a: V, b: V) -> V:
@@ -84,10 +101,6 @@ def round32(x: V, mode: str) -> V:
     else:
         wrong, target = back < x, F32(np.inf)
     return select(wrong, np.nextafter(near, target), near)
-
-
-def half_to_float(x: V) -> V:
-    return x.astype(F32)
 
 
 def float_to_half(x: V, mode: str = "rn") -> V:
@@ -147,16 +160,8 @@ def odd32(x: V) -> V:
     return (down.view(np.uint32) | inexact.astype(np.uint32)).view(F32)
 
 
-def minimum_nan(a: V, b: V) -> V:
-    return np.minimum(a, b)
-
-
-def maximum_nan(a: V, b: V) -> V:
-    return np.maximum(a, b)
-
-
 def to_integer(x: V, dtype: str, mode: str) -> V:
-    """Float to integer: out-of-range values saturate, NaN becomes 0 (the most negative value's bits for 64 bits)."""
+    """Float to integer: out-of-range values saturate, NaN becomes 0 or, where either side has 64 bits, the top bit."""
     rounding = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[mode]
     wide = rounding(x.astype(F64) if x.dtype.itemsize < 8 else x)
     info = np.iinfo(dtype)
@@ -165,9 +170,8 @@ def to_integer(x: V, dtype: str, mode: str) -> V:
     plain = select(inside, wide, wide.dtype.type(0)).astype(dtype)
     kind = np.dtype(dtype).type
     result = select(inside, plain, select(wide < low, kind(info.min), kind(info.max)))
-    not_a_number = kind(0)
-    if info.bits == 64:
-        not_a_number = kind(-(2**63)) if info.min else kind(2**63)
+    top = info.bits == 64 or x.dtype.itemsize == 8
+    not_a_number = kind(0) if not top else kind(info.min or 1 << (info.bits - 1))
     return select(np.isnan(wide), not_a_number, result)
 
 
