@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mctskernel.edits.rule import Rule
 from mctskernel.edits.rules import (
+    accumulators,
     coalescing,
     coarsening,
     hints,
@@ -22,6 +23,7 @@ ALL: tuple[Rule, ...] = (
     *launch.RULES,
     *hints.RULES,
     *unrolling.RULES,
+    *accumulators.RULES,
     *coarsening.RULES,
     *padding.RULES,
     *coalescing.RULES,

@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 from cuda.core import Program, ProgramOptions
 
+from mctskernel.core.edit import WholeSource
 from mctskernel.core.evaluation import Diagnosis, Evaluation, Outcome, Resources, Source
 from mctskernel.core.kernel import Kernel
+from mctskernel.core.launch_plan import plan_of
 from mctskernel.core.proposer import ProposalRequest
 from mctskernel.core.task import Task, Tensor, Tolerance
 from mctskernel.edits.patch import apply
 from mctskernel.edits.proposer import RuleProposer
+from mctskernel.edits.rule import Context
 from mctskernel.edits.rules import ALL
+from mctskernel.edits.syntax import parse
 
 PLAN = """\
 /*
@@ -89,6 +93,21 @@ def propose(make_request: MakeRequest) -> Propose:
         for text in proposed.values():
             build(text)
         return proposed
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def results() -> Callable[[Task, str, str], list[str]]:
+    """The new texts that a rule makes of a text of a task, in the rule's own order."""
+    rules = {rule.name: rule for rule in ALL}
+
+    def run(task: Task, source: str, rule: str) -> list[str]:
+        kernel = Kernel(source)
+        evaluation = Evaluation(Outcome.OK, Source.MODELLED)
+        context = Context(task, kernel, parse(source), plan_of(kernel), evaluation)
+        changes = [edit.change for edit in rules[rule].propose(context)]
+        return [change.source for change in changes if isinstance(change, WholeSource)]
 
     return run
 
