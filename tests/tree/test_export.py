@@ -1,0 +1,146 @@
+"""Exports can be read by others, and trajectories tell the story of a kernel."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import networkx as nx
+import pytest
+
+from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.evaluation import (
+    Bottleneck,
+    Cause,
+    Diagnosis,
+    Evaluation,
+    Outcome,
+    Score,
+    Source,
+    Timing,
+)
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import Attempt, Proposals
+from mctskernel.tree.export import export, from_json, to_csv, to_graphml, to_json, to_networkx
+from mctskernel.tree.search import Propose, Try
+from mctskernel.tree.trajectory import edit_attempts, lineage_attempts, run_seconds, trajectory
+
+LATENCY = Diagnosis((Cause(Bottleneck.GLOBAL_LATENCY, 0.8, "Limited by latency."),))
+BANDWIDTH = Diagnosis((Cause(Bottleneck.DRAM_BANDWIDTH, 0.9, "Limited by DRAM."),))
+
+
+def timed(speedup: float, diagnosis: Diagnosis) -> tuple[Evaluation, Score]:
+    timings = tuple(
+        Timing(shape, seconds / speedup, 0.0, 1.0) for shape, seconds in (("n=1", 4.0), ("n=2", 1.0))
+    )
+    evaluation = Evaluation(
+        Outcome.OK, Source.MODELLED, timings=timings, diagnosis=diagnosis, flags=("spills",)
+    )
+    return evaluation, Score(speedup - 1, speedup, {"time": speedup - 1, "relief": 0.0})
+
+
+@pytest.fixture
+def story(tell: Any) -> Any:
+    """root -> tile (2x) -> vector, "loads" (6x, the best); beside them a failure, a duplicate, one in flight."""
+    story = tell(widening="unlimited", repair_depth=0)
+    story.search.evaluated(0, *timed(1.0, LATENCY))
+    story.propose("tile", "broken", "flying", "never", priors=(4.0, 3.0, 2.0, 1.0))
+    story.search.evaluated(story.submit()[1], *timed(2.0, LATENCY))
+    story.try_next(-1.0, Outcome.BUILD_ERROR)
+    story.submit()
+    below = Propose((0, 1))
+    title = 'vector, "loads"\n\x00=1'
+    edits = [
+        Edit(Category.VECTORIZATION, title, WholeSource("vector")),
+        Edit(Category.TUNING, "t", WholeSource("root")),
+    ]
+    story.search.proposed(below, Proposals(tuple(edits)))
+    story.search.evaluated(
+        story.search.submit(Try((0, 1), 0, edits[0]), Kernel("vector")), *timed(6.0, BANDWIDTH)
+    )
+    story.search.submit(Try((0, 1), 1, edits[1]), Kernel("root"))
+    story.search.refuse(story.next_try(), "The patch doesn't fit.")
+    return story
+
+
+def test_json_is_read_back(story: Any) -> None:
+    exported = export(story.tree)
+    assert from_json(to_json(story.tree)) == exported
+    assert [node.id for node in exported.nodes] == [0, 1, 2, 3, 4]
+    assert [node.parent for node in exported.nodes] == [None, 0, 0, 0, 1]
+    assert [node.outcome for node in exported.nodes] == ["ok", "ok", "build error", None, "ok"]
+    assert [node.visits for node in exported.nodes] == [4, 2, 1, 0, 1]
+    assert [node.value for node in exported.nodes] == [5.0, 5.0, -1.0, None, 5.0]
+    assert [node.speedup for node in exported.nodes] == [1.0, 2.0, 0.0, None, 6.0]
+    assert exported.nodes[0].seconds == pytest.approx(2.0)  # sqrt(4 * 1)
+    assert exported.nodes[4].seconds == pytest.approx(2.0 / 6)
+    assert exported.nodes[4].terms == {"time": 5.0, "relief": 0.0}
+    assert exported.nodes[4].bottleneck == "DRAM bandwidth"
+    assert [(again.parent, again.node) for again in exported.transpositions] == [(1, 0)]
+
+
+def test_value_is_the_mean_where_the_policy_says_so(tell: Any) -> None:
+    story = tell(value="mean")
+    story.evaluate(0, 0.0)
+    story.propose("a")
+    story.try_next(1.0)
+    assert [node.value for node in export(story.tree).nodes] == [0.5, 1.0]
+
+
+def test_csv_has_a_line_for_each_node(story: Any) -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv(story.tree))))
+    assert [row["id"] for row in rows] == ["0", "1", "2", "3", "4"]
+    assert rows[4]["edit"].startswith('vector, "loads"\n')
+    assert rows[4]["term.time"] == "5.0"
+    assert (rows[3]["outcome"], rows[3]["reward"], rows[3]["term.time"]) == ("", "", "")
+
+
+def test_graphml_is_read_by_networkx(story: Any) -> None:
+    graph = nx.parse_graphml(to_graphml(story.tree), node_type=int)
+    assert set(graph.edges) == {(0, 1), (0, 2), (0, 3), (1, 4), (1, 0)}
+    assert graph.edges[1, 0]["transposition"] is True
+    assert graph.nodes[4]["speedup"] == 6.0
+    assert graph.nodes[4]["edit"] == 'vector, "loads"\n\ufffd=1'
+    assert "outcome" not in graph.nodes[3]
+
+
+def test_networkx_graph_without_transpositions_is_a_tree(story: Any) -> None:
+    graph = to_networkx(story.tree)
+    graph.remove_edges_from([edge for *edge, again in graph.edges(data="transposition") if again])
+    assert nx.is_arborescence(graph)
+
+
+def test_empty_tree_is_exported(tell: Any) -> None:
+    tree = tell().tree
+    assert export(tree).nodes[0].outcome is None
+    assert nx.parse_graphml(to_graphml(tree), node_type=int).number_of_nodes() == 1
+    assert to_csv(tree).count("\n") == 2
+
+
+def test_trajectory_carries_the_evidence_of_every_edge(story: Any) -> None:
+    root, tile, vector = trajectory(story.tree, 4).steps
+    assert [step.node for step in (root, tile, vector)] == [0, 1, 4]
+    assert root.edit is None
+    assert (root.gain, tile.gain, vector.gain) == (0.0, 2.0, 3.0)
+    assert (root.before, vector.before, vector.after) == (None, LATENCY, BANDWIDTH)
+    assert [attempt.title for attempt in lineage_attempts(story.tree, 4)] == ["tile", vector.edit.title]
+
+
+def test_a_node_in_flight_ends_its_trajectory_before_it(story: Any) -> None:
+    assert [step.node for step in trajectory(story.tree, 3).steps] == [0]
+
+
+def test_attempts_tell_failures_duplicates_and_refusals(story: Any) -> None:
+    assert edit_attempts(story.tree, 0) == (
+        Attempt("tile", "tuning", Outcome.OK, 2.0),
+        Attempt("broken", "tuning", Outcome.BUILD_ERROR, 0.0),
+        Attempt("never", "tuning", Outcome.REJECTED, 0.0, "The patch doesn't fit."),
+    )
+    duplicate = edit_attempts(story.tree, 1)[1]
+    assert (duplicate.outcome, duplicate.gain) == (Outcome.DUPLICATE, 0.5)
+    assert "node 0" in duplicate.message
+
+
+def test_run_seconds_of_what_was_not_timed() -> None:
+    assert run_seconds(Evaluation(Outcome.CRASH, Source.MEASURED)) is None
