@@ -14,12 +14,13 @@ import numpy as np
 
 from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.emulator import Counts
-from mctskernel.profiling.locality import Ints, hits
+from mctskernel.profiling.locality import Bools, Ints, hits
 
 SHARED_BY_L2 = 0.5
 """A buffer up to this fraction of L2 stays there while the kernel runs (assumed: two halves mirror each other)."""
 
-RESERVED_SHARED_BYTES = 1024
+FOLLOWED = 1 << 18
+"""Accesses of a trace above which only a sample of the sectors is followed."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,15 @@ def l1_traffic(samples: Sequence[Sample], capacity: float) -> L1Traffic:
             if not len(trace.sectors):
                 continue
             touched = sum(access.sectors for access in accesses if access.space == "global")
-            scale = sample.weight * touched / len(trace.sectors)
-            loads = is_load[trace.accesses]
-            served = hits(trace.sectors[loads], capacity)
+            rate = sampling_rate(sample.counts)
+            kept = _is_sampled(trace.sectors, rate)
+            sectors, of_access = trace.sectors[kept], trace.accesses[kept]
+            scale = sample.weight * touched / max(len(sectors), 1)
+            loads = is_load[of_access]
+            served = hits(sectors[loads], capacity / rate)
             reads += scale * np.count_nonzero(~served)
             writes += scale * np.count_nonzero(~loads)
-            which = trace.accesses[loads]
+            which = of_access[loads]
             counted = np.bincount(which, minlength=len(accesses))
             hit = np.bincount(which, weights=served, minlength=len(accesses))
             for access, of, good in zip(accesses, counted, hit, strict=True):
@@ -132,10 +136,11 @@ def dram_traffic(
 ) -> DramTraffic:
     """Bytes to and from DRAM. `neighbour(distance)` counts the block so far after the middle one."""
     read = written = unique = 0.0
+    rate = sampling_rate(samples[len(samples) // 2].counts)
     sector = gpu.memory.sector_bytes
     for buffer in buffers:
         for kinds, is_read in ((("load", "copy", "atomic", "reduction"), True), (_WRITES, False)):
-            gross = sum(s.weight * len(_unique(s.counts, buffer, kinds)) for s in samples)
+            gross = sum(s.weight * rate * len(_unique(s.counts, buffer, kinds, rate)) for s in samples)
             if not gross:
                 continue
             distinct = min(gross, float(buffer.sectors))
@@ -155,14 +160,32 @@ def dram_traffic(
 _WRITES = ("store", "atomic", "reduction")
 
 
-def _unique(counts: Counts, buffer: Range, kinds: Sequence[str]) -> Ints:
-    """The different sectors of a buffer that counted blocks touch with accesses of these kinds."""
+def sampling_rate(counts: Counts) -> int:
+    """One in how many sectors to follow, so that about `FOLLOWED` accesses are left of the longest trace."""
+    longest = max((len(trace.sectors) for trace in counts.traces), default=0)
+    return 1 << max(0, (longest - 1) // FOLLOWED).bit_length()
+
+
+def _is_sampled(sectors: Ints, rate: int) -> Bools:
+    """Chosen by a hash of the sector, so that every access to one is followed or none is.
+
+    Waldspurger, Park, Garthwaite and Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015.
+    """
+    if rate == 1:
+        return np.ones(len(sectors), dtype=bool)
+    hashed = (sectors.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
+    return (hashed & np.uint64(rate - 1)) == 0
+
+
+def _unique(counts: Counts, buffer: Range, kinds: Sequence[str], rate: int) -> Ints:
+    """The different sectors of a buffer, one in `rate`, that counted blocks touch with accesses of these kinds."""
     chosen = np.array([access.kind in kinds for access in counts.accesses], dtype=bool)
     parts = []
     for trace in counts.traces:
         if len(trace.sectors):
             inside = (trace.sectors >= buffer.first) & (trace.sectors <= buffer.last) & chosen[trace.accesses]
-            parts.append(trace.sectors[inside])
+            sectors = trace.sectors[inside]
+            parts.append(sectors[_is_sampled(sectors, rate)])
     return np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
 
 
@@ -179,7 +202,8 @@ def _distinct_at_once(
     one of them does.
     """
     width = residency.grid[0]
-    own = _unique(middle, buffer, kinds)
+    rate = sampling_rate(middle)
+    own = _unique(middle, buffer, kinds, rate)
     in_row = min(width, residency.at_once)
     rows = max(1.0, residency.at_once / width)
     factor = 1.0
@@ -187,7 +211,9 @@ def _distinct_at_once(
         if count > 1:
             other = neighbour(distance)
             shared = (
-                0.0 if other is None else len(np.intersect1d(own, _unique(other, buffer, kinds))) / len(own)
+                0.0
+                if other is None
+                else len(np.intersect1d(own, _unique(other, buffer, kinds, rate))) / max(len(own), 1)
             )
             factor *= 1.0 + (count - 1.0) * (1.0 - shared)
-    return len(own) * factor
+    return rate * len(own) * factor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -176,6 +176,19 @@ class _Once:
     ideal_wavefronts: int = 0
     same_address_lanes: int = 0
 
+    def moved(self, sectors: int) -> _Once:
+        """The same access so many sectors further on."""
+        assert self.sectors is not None  # noqa: S101 - only global accesses are moved
+        return _Once(
+            self.requests,
+            self.lanes,
+            self.space,
+            self.sectors + sectors,
+            self.wavefronts,
+            self.ideal_wavefronts,
+            self.same_address_lanes,
+        )
+
 
 _Recent = tuple[V, V | None, Lanes, _Once]
 
@@ -236,7 +249,17 @@ class Patterns:
             self.known[key] = once
         if once.sectors is None:
             return once
-        return replace(once, sectors=once.sectors + (first // grain))
+        return once.moved(first // grain)
+
+
+def _distinct(sectors: np.ndarray) -> int:
+    """How many different sectors there are; by a table where they lie close together, as they mostly do."""
+    low, high = int(sectors.min()), int(sectors.max())
+    if high - low > 8 * len(sectors) + (1 << 20):
+        return len(np.unique(sectors))
+    touched = np.zeros(high - low + 1, bool)
+    touched[sectors - low] = True
+    return int(np.count_nonzero(touched))
 
 
 @dataclass
@@ -280,7 +303,7 @@ class CountingMemory:
         every = np.concatenate(sectors) if sectors else np.empty(0, np.int64)
         which = np.concatenate(accesses) if accesses else np.empty(0, np.int32)
         for ordinal in np.unique(which):
-            self.tallies[ordinal].unique_sectors += len(np.unique(every[which == ordinal]))
+            self.tallies[ordinal].unique_sectors += _distinct(every[which == ordinal])
         truncated = self.kept_sectors > len(every)
         self.traces.append(Trace(int(self.batch.blocks[0]), every, which, truncated))
 

@@ -5,7 +5,16 @@ import pytest
 
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.emulator import AccessCounts, Counts, Trace
-from mctskernel.profiling.traffic import Range, Residency, Sample, dram_traffic, l1_capacity, l1_traffic
+from mctskernel.profiling.traffic import (
+    FOLLOWED,
+    Range,
+    Residency,
+    Sample,
+    dram_traffic,
+    l1_capacity,
+    l1_traffic,
+    sampling_rate,
+)
 
 H100 = load_architecture("H100")
 
@@ -67,3 +76,15 @@ def test_a_large_buffer_that_every_wave_reads_is_fetched_by_each() -> None:
     )
     assert found.read_bytes == pytest.approx(10 * size * 32)
     assert found.unique_bytes == size * 32
+
+
+def test_a_sample_of_the_sectors_of_a_long_trace_tells_what_all_of_them_tell() -> None:
+    n = 8 * FOLLOWED
+    block = Sample(0, counted(0, [*range(n // 2), *range(n // 2)]), 1.0)
+    assert sampling_rate(block.counts) == 8
+    kept = l1_traffic([block], capacity=n)
+    thrashed = l1_traffic([block], capacity=n // 8)
+    assert kept.read_sectors == pytest.approx(n / 2, rel=0.02)
+    assert thrashed.read_sectors == pytest.approx(n, rel=0.02)
+    found = dram_traffic([block], [Range("x", 0, n - 1)], Residency((1, 1, 1), 1), H100, lambda _: None)
+    assert found.read_bytes == pytest.approx(32 * n / 2, rel=0.02)
