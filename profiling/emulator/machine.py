@@ -23,9 +23,13 @@ _FAIRNESS = 2048  # block executions after which the highest group runs once, so
 
 @dataclass(frozen=True)
 class Limits:
-    """When a run counts as hung: lane-instructions executed and wall-clock seconds."""
+    """When a run counts as hung: lane-instructions and basic blocks executed, or wall-clock seconds.
+
+    The first two give the same verdict on every machine; the seconds are for what they don't foresee.
+    """
 
     lane_instructions: int = 20_000_000_000
+    block_executions: int = 100_000_000
     seconds: float = 30.0
 
 
@@ -116,10 +120,8 @@ class Machine:
         lanes = group.lanes
         self.steps += 1
         self.lane_instructions += self.program.lengths[number] * lanes.n
-        if self.lane_instructions > self.limits.lane_instructions or (
-            self.steps % 256 == 0 and time.perf_counter() > self._deadline
-        ):
-            self._exceeded(block, lanes)
+        if limit := self._limit_reached():
+            self._exceeded(limit, block, lanes)
         self.port.executed(block, lanes)
         try:
             outcome: Any = self.program.functions[number](self.port, lanes, group.registers)
@@ -149,14 +151,23 @@ class Machine:
                 return number
         return min(ready)
 
-    def _exceeded(self, block: Block, lanes: Lanes) -> None:
+    def _limit_reached(self) -> str:
+        """The limit that the run has just passed, in words; empty while it hasn't."""
+        if self.lane_instructions > self.limits.lane_instructions:
+            return f"{self.limits.lane_instructions:,} lane-instructions"
+        if self.steps > self.limits.block_executions:
+            return f"{self.limits.block_executions:,} basic blocks"
+        if self.steps % 256 == 0 and time.perf_counter() > self._deadline:
+            return f"{self.limits.seconds:g} seconds"
+        return ""
+
+    def _exceeded(self, limit: str, block: Block, lanes: Lanes) -> None:
         line = next((i.line for i in [*block.instructions, block.final] if i is not None and i.line), None)
         slot = int(lanes.slots[0])
-        what = "lane-instructions" if self.lane_instructions > self.limits.lane_instructions else "seconds"
         self.findings.add(
             Finding(
                 "limit",
-                f"still running after the limit of {getattr(self.limits, what.replace('-', '_')):,} {what}: thread "
+                f"still running after the limit of {limit}: thread "
                 f"{self.batch.thread_of(slot)} of block {self.batch.block_of(slot)} is near line {line}; "
                 "it spins, or waits for a block that doesn't run at the same time",
                 line,
