@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from mctskernel.answer import believed_speedup
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.executor import Executor
-from mctskernel.core.proposer import ProposalRequest, Proposer
+from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.profiling.guardrails import flags
@@ -20,7 +20,7 @@ from mctskernel.run import Budget
 from mctskernel.tree.events import Event, Resumed
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import Exhausted, Propose, TreeSearch, Try, Wait
-from mctskernel.tree.trajectory import edit_attempts, edit_title, lineage_attempts
+from mctskernel.tree.trajectory import edit_title
 
 POLL_SECONDS = 0.1
 """How long to wait for a finished evaluation before looking at the clock and at Ctrl-C again."""
@@ -141,7 +141,7 @@ class Search:
         while len(self._in_flight) < self.executor.capacity and self._ending() is None:
             match self.tree_search.ask():
                 case Propose() as request:
-                    reply = self.proposer.propose(self._proposal_request(request.node))
+                    reply = self.proposer.propose(self.tree_search.proposal_request(request, self.task))
                     self.tree_search.proposed(request, reply)
                 case Try() as attempt:
                     self._try(attempt)
@@ -161,18 +161,6 @@ class Search:
     def _submit(self, node: int) -> None:
         self._in_flight.add(node)
         self.executor.submit(node, self.tree_search.kernel(node))
-
-    def _proposal_request(self, node_id: int) -> ProposalRequest:
-        evaluation = self._tree.nodes[node_id].evaluation
-        assert evaluation is not None  # noqa: S101 - selection never asks about a node in flight
-        return ProposalRequest(
-            task=self.task,
-            kernel=self.tree_search.kernel(node_id),
-            evaluation=evaluation,
-            lineage=lineage_attempts(self._tree, node_id),
-            siblings=edit_attempts(self._tree, node_id),
-            seed=self.tree_search.proposal_seed(node_id),
-        )
 
     def _collect(self, timeout: float) -> None:
         for node, evaluation in self.executor.wait(timeout):
