@@ -14,6 +14,55 @@ from functools import cached_property, lru_cache
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
 
+from mctskernel.edits.nodes import (
+    Replacement,
+    assigned_names,
+    calls,
+    enclosing,
+    field,
+    identifiers,
+    insert_after,
+    insert_before,
+    strip_parentheses,
+    swap,
+    text_of,
+    walk,
+    whole_number,
+    within,
+)
+
+__all__ = [
+    "Access",
+    "Declaration",
+    "Function",
+    "Loop",
+    "Macro",
+    "Parameter",
+    "Replacement",
+    "Source",
+    "accesses",
+    "as_loop",
+    "assigned_names",
+    "calls",
+    "define",
+    "enclosing",
+    "fresh_name",
+    "identifiers",
+    "indentation",
+    "insert_after",
+    "insert_before",
+    "names_in_scope",
+    "parse",
+    "replace",
+    "strip_parentheses",
+    "swap",
+    "text_of",
+    "unroll_pragma",
+    "walk",
+    "whole_number",
+    "within",
+]
+
 _LANGUAGE = Language(tree_sitter_cuda.language())
 _CONDITIONALS = frozenset({"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif"})
 _DECLARATORS = frozenset(
@@ -42,12 +91,12 @@ class Source:
     @cached_property
     def macro_names(self) -> frozenset[str]:
         """Names of all macros, object-like and function-like."""
-        return frozenset(text_of(_field(node, "name")) for node in _defines(self.root))
+        return frozenset(text_of(field(node, "name")) for node in _defines(self.root))
 
     @cached_property
     def integer_macros(self) -> tuple[Macro, ...]:
         """Object-like macros defined once, outside any condition, as a whole-number literal."""
-        names = [text_of(_field(node, "name")) for node in _defines(self.root)]
+        names = [text_of(field(node, "name")) for node in _defines(self.root)]
         found = (_integer_macro(node) for node in walk(self.root, "preproc_def"))
         return tuple(macro for macro in found if macro is not None and names.count(macro.name) == 1)
 
@@ -180,15 +229,6 @@ class Access:
     node: Node
 
 
-@dataclass(frozen=True)
-class Replacement:
-    """New text for the bytes from `start` up to `end`; an insertion when they are equal."""
-
-    start: int
-    end: int
-    text: str
-
-
 @lru_cache(maxsize=256)
 def parse(text: str) -> Source:
     """Parse a CUDA C++ text; never fails: look at `Function.clean` before trusting a function."""
@@ -208,21 +248,6 @@ def replace(source: Source, replacements: Iterable[Replacement]) -> str:
     return b"".join([*pieces, data[position:]]).decode()
 
 
-def swap(node: Node, text: str) -> Replacement:
-    """Replace a node's text."""
-    return Replacement(node.start_byte, node.end_byte, text)
-
-
-def insert_before(node: Node, text: str) -> Replacement:
-    """Insert text right before a node."""
-    return Replacement(node.start_byte, node.start_byte, text)
-
-
-def insert_after(node: Node, text: str) -> Replacement:
-    """Insert text right after a node."""
-    return Replacement(node.end_byte, node.end_byte, text)
-
-
 def define(source: Source, name: str, value: int) -> Replacement:
     """A new `#define`, after the last one at the top of the file or before the first code."""
     text = f"#define {name} {value}\n"
@@ -233,58 +258,10 @@ def define(source: Source, name: str, value: int) -> Replacement:
     return insert_before(first, text + "\n")
 
 
-def text_of(node: Node) -> str:
-    """A node's text."""
-    return (node.text or b"").decode()
-
-
-def walk(node: Node, *types: str) -> Iterator[Node]:
-    """The node and all below it, in the order of the text; only of the given types if there are any."""
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if not types or current.type in types:
-            yield current
-        stack.extend(reversed(current.children))
-
-
-def within(node: Node, outer: Node) -> bool:
-    """Whether a node lies inside another, or is it."""
-    return outer.start_byte <= node.start_byte and node.end_byte <= outer.end_byte
-
-
-def enclosing(node: Node, *types: str) -> Node | None:
-    """The nearest node of one of the types that has this one inside."""
-    parent = node.parent
-    while parent is not None and parent.type not in types:
-        parent = parent.parent
-    return parent
-
-
 def indentation(source: Source, node: Node) -> str:
     """The blanks at the start of the line on which a node starts."""
     line = source.text.encode()[: node.start_byte].rpartition(b"\n")[2].decode()
     return line[: len(line) - len(line.lstrip())]
-
-
-def identifiers(node: Node) -> frozenset[str]:
-    """Plain names in a subtree; `threadIdx.x` and its kin count as one name."""
-    names: set[str] = set()
-    for found in walk(node, "identifier", "type_identifier", "field_expression"):
-        if found.type == "field_expression":
-            names.add("".join(text_of(found).split()))
-        else:
-            names.add(text_of(found))
-    return frozenset(names)
-
-
-def calls(node: Node, *names: str) -> tuple[Node, ...]:
-    """Call expressions in a subtree, of the named functions if there are any."""
-    return tuple(
-        call
-        for call in walk(node, "call_expression")
-        if not names or text_of(_field(call, "function")) in names
-    )
 
 
 def names_in_scope(source: Source, function: Function) -> frozenset[str]:
@@ -302,38 +279,6 @@ def fresh_name(source: Source, wanted: str) -> str:
     return name
 
 
-def assigned_names(node: Node) -> dict[str, int]:
-    """How often each plain name is assigned, incremented or has its address taken; not initialised."""
-    counts: dict[str, int] = {}
-    for found in walk(node, "assignment_expression", "update_expression", "pointer_expression"):
-        if found.type == "pointer_expression" and text_of(_field(found, "operator")) != "&":
-            continue
-        target = strip_parentheses(
-            _field(found, "left" if found.type == "assignment_expression" else "argument")
-        )
-        if target.type == "field_expression":
-            target = _field(target, "argument")
-        if target.type == "identifier":
-            counts[text_of(target)] = counts.get(text_of(target), 0) + 1
-    return counts
-
-
-def whole_number(literal: str) -> int | None:
-    """The value of an integer literal without digit separators."""
-    digits = literal.rstrip("uUlL")
-    try:
-        return int(digits, 0)
-    except ValueError:
-        return None
-
-
-def strip_parentheses(node: Node) -> Node:
-    """The expression inside any parentheses."""
-    while node.type == "parenthesized_expression" and node.named_child_count == 1:
-        node = node.named_children[0]
-    return node
-
-
 def as_loop(node: Node) -> Loop | None:
     """The canonical form of a `for_statement`, if it has it."""
     initializer, condition = node.child_by_field_name("initializer"), node.child_by_field_name("condition")
@@ -344,13 +289,13 @@ def as_loop(node: Node) -> Loop | None:
     if len(declared) != 1 or declared[0].value is None or condition.type != "binary_expression":
         return None
     variable = declared[0]
-    comparison = text_of(_field(condition, "operator"))
-    if text_of(_field(condition, "left")) != variable.name or comparison not in {"<", "<=", "!="}:
+    comparison = text_of(field(condition, "operator"))
+    if text_of(field(condition, "left")) != variable.name or comparison not in {"<", "<=", "!="}:
         return None
     step = _step(update, variable.name)
     if step is None or variable.name in assigned_names(body):
         return None
-    bound = _field(condition, "right")
+    bound = field(condition, "right")
     if identifiers(bound) & assigned_names(body).keys():
         return None
     return Loop(
@@ -385,7 +330,7 @@ def accesses(node: Node) -> tuple[Access, ...]:
         indices: list[Node] = []
         base = subscript
         while base.type == "subscript_expression":
-            arguments = _field(base, "indices").named_children
+            arguments = field(base, "indices").named_children
             if len(arguments) != 1:
                 break
             indices.insert(0, arguments[0])
@@ -403,20 +348,16 @@ def _use(node: Node) -> tuple[bool, bool]:
     if parent is None:
         return True, False
     if parent.type == "assignment_expression" and parent.child_by_field_name("left") == node:
-        return text_of(_field(parent, "operator")) != "=", True
+        return text_of(field(parent, "operator")) != "=", True
     if parent.type == "update_expression":
         return True, True
-    if parent.type == "pointer_expression" and text_of(_field(parent, "operator")) == "&":
+    if parent.type == "pointer_expression" and text_of(field(parent, "operator")) == "&":
         return True, True
     return True, False
 
 
 def _argument(subscript: Node) -> Node:
-    return strip_parentheses(_field(subscript, "argument"))
-
-
-def _field(node: Node, name: str) -> Node:
-    return node.child_by_field_name(name) or node
+    return strip_parentheses(field(subscript, "argument"))
 
 
 def _defines(root: Node) -> Iterator[Node]:
@@ -432,15 +373,15 @@ def _integer_macro(node: Node) -> Macro | None:
     if number is None:
         return None
     start = value.start_byte
-    return Macro(text_of(_field(node, "name")), number, start, start + len(literal.encode()), node)
+    return Macro(text_of(field(node, "name")), number, start, start + len(literal.encode()), node)
 
 
 def _function(node: Node) -> Function:
     head = [child for child in node.children if child.type not in {"compound_statement"}]
-    declarator = next(walk(_field(node, "declarator"), "function_declarator"), node)
+    declarator = next(walk(field(node, "declarator"), "function_declarator"), node)
     parameter_list = declarator.child_by_field_name("parameters")
     return Function(
-        name=text_of(_field(declarator, "declarator")),
+        name=text_of(field(declarator, "declarator")),
         parameters=tuple(
             _parameter(child)
             for child in (parameter_list.named_children if parameter_list is not None else ())
@@ -449,7 +390,7 @@ def _function(node: Node) -> Function:
         is_kernel=any(child.type == "__global__" for child in head),
         is_template=node.parent is not None and node.parent.type == "template_declaration",
         launch_bounds=next((child for child in head if child.type == "launch_bounds"), None),
-        body=_field(node, "body"),
+        body=field(node, "body"),
         node=node,
     )
 
@@ -458,7 +399,7 @@ def _parameter(node: Node) -> Parameter:
     pointers = list(walk(node, "pointer_declarator", "array_declarator", "reference_declarator"))
     return Parameter(
         name=_declared_name(node),
-        type=text_of(_field(node, "type")),
+        type=text_of(field(node, "type")),
         pointer=bool(pointers),
         const=_has_qualifier(node, "const"),
         restrict=any(_has_qualifier(pointer, "__restrict__", "__restrict") for pointer in pointers),
@@ -472,7 +413,7 @@ def _declared(node: Node) -> tuple[Declaration, ...]:
 
 def _declaration(node: Node, declarator: Node) -> Declaration:
     value = declarator.child_by_field_name("value") if declarator.type == "init_declarator" else None
-    inner = _field(declarator, "declarator") if declarator.type == "init_declarator" else declarator
+    inner = field(declarator, "declarator") if declarator.type == "init_declarator" else declarator
     extents: list[Node | None] = []
     pointer = False
     while inner.type in _DECLARATORS:
@@ -487,7 +428,7 @@ def _declaration(node: Node, declarator: Node) -> Declaration:
         inner = below
     return Declaration(
         name=text_of(inner),
-        type=text_of(_field(node, "type")),
+        type=text_of(field(node, "type")),
         pointer=pointer,
         const=_has_qualifier(node, "const", "constexpr"),
         shared=_has_qualifier(node, "__shared__"),
@@ -512,10 +453,10 @@ def _has_qualifier(node: Node, *texts: str) -> bool:
 
 
 def _step(update: Node, variable: str) -> str | None:
-    if update.type == "update_expression" and text_of(_field(update, "argument")) == variable:
-        return "1" if text_of(_field(update, "operator")) == "++" else None
-    if update.type == "assignment_expression" and text_of(_field(update, "left")) == variable:
-        step = text_of(_field(update, "right"))
-        operator = text_of(_field(update, "operator"))
+    if update.type == "update_expression" and text_of(field(update, "argument")) == variable:
+        return "1" if text_of(field(update, "operator")) == "++" else None
+    if update.type == "assignment_expression" and text_of(field(update, "left")) == variable:
+        step = text_of(field(update, "right"))
+        operator = text_of(field(update, "operator"))
         return step if operator == "+=" and not step.startswith("-") else None
     return None
