@@ -103,6 +103,12 @@ class Resumed(_Event, frozen=True, tag="resumed"):
 
 Event = Started | Submitted | Evaluated | Asked | Proposed | Duplicated | Refused | Resumed
 
+
+def is_costly(event: Event) -> bool:
+    """Whether losing the event would lose work that was paid for, in GPU time or in money."""
+    return isinstance(event, Started | Evaluated) or (isinstance(event, Proposed) and event.dollars > 0)
+
+
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 

@@ -1,4 +1,7 @@
-"""The journal: events in a file, one JSON object a line, each on disk before the search goes on.
+"""The journal: events in a file, one JSON object a line, each in the file before the search goes on.
+
+A killed process loses no line. A power cut may lose the last few, but no evaluation and no paid reply: those
+are flushed to the disk, with all before them, before anybody hears of them.
 
 The first line names the schema and its version. A last line without its end was being written when the
 process died: it is dropped with a warning. Whatever else can't be read is an error with file and line.
@@ -17,7 +20,7 @@ from typing import Protocol, Self
 
 import msgspec
 
-from mctskernel.tree.events import Event, decode, encode
+from mctskernel.tree.events import Event, decode, encode, is_costly
 from mctskernel.tree.fold import apply
 from mctskernel.tree.legality import TreeError
 from mctskernel.tree.node import Tree
@@ -61,7 +64,7 @@ class MemoryJournal:
 class Journal:
     """A journal open for appending, by one process at a time.
 
-    With `durable` false, a line is left to the operating system: it outlives the process but not a power cut.
+    With `durable` false nothing is flushed to the disk: every line outlives the process, not a power cut.
     """
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
@@ -76,7 +79,7 @@ class Journal:
             self._end = len(_whole_lines(path))
             os.ftruncate(self._file, self._end)
             if self._end == 0:
-                self._write(_HEADER_LINE)
+                self._write(_HEADER_LINE, flush=self._durable)
         except BaseException:
             os.close(self._file)
             raise
@@ -87,7 +90,7 @@ class Journal:
         Raises JournalError when it can't be written; the journal then ends with the event before it.
         """
         line = encode(event)
-        self._write(line + b"\n")
+        self._write(line + b"\n", flush=self._durable and is_costly(event))
         return decode(line)
 
     def close(self) -> None:
@@ -102,12 +105,12 @@ class Journal:
     ) -> None:
         self.close()
 
-    def _write(self, line: bytes) -> None:
+    def _write(self, line: bytes, *, flush: bool) -> None:
         try:
             written = 0
             while written < len(line):
                 written += os.pwrite(self._file, line[written:], self._end + written)
-            if self._durable:
+            if flush:
                 os.fsync(self._file)
         except OSError as error:
             with contextlib.suppress(OSError):
