@@ -7,6 +7,7 @@ from mctskernel.edits.rules import (
     accumulators,
     coalescing,
     coarsening,
+    grid_stride,
     hints,
     launch,
     matmul,
@@ -31,6 +32,7 @@ ALL: tuple[Rule, ...] = (
     *coalescing.RULES,
     *row_parallel.RULES,
     *warp_reduction.RULES,
+    *grid_stride.RULES,
     *vectorize.RULES,
     *matmul.RULES,
 )
