@@ -44,7 +44,10 @@ def unified_diff(before: str, after: str, *, context: int = 3) -> str:
 
 
 def as_patch(before: str, after: str) -> Patch:
-    """SEARCH/REPLACE blocks that turn one text into another, each with lines enough to be unique."""
+    """SEARCH/REPLACE blocks that turn one text into another, each with lines enough to be unique.
+
+    `before` must not be blank.
+    """
     old, new = _split(before), _split(after)
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     changes = [op for op in matcher.get_opcodes() if op[0] != "equal"]
@@ -54,6 +57,9 @@ def as_patch(before: str, after: str) -> Patch:
         block, current = _block(current, start + drift, end + drift, replacement)
         drift += len(replacement) - (end - start)
         blocks.append(block)
+    if any(not block.search.strip() for block in blocks):
+        # What earlier blocks leave may be blank, and a blank text can't be searched for.
+        return Patch((Block(before, after),))
     return Patch(tuple(blocks))
 
 

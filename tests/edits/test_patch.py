@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
@@ -94,6 +94,7 @@ TEXTS = st.one_of(LINES.map(lambda lines: "\n".join(lines) + "\n"), LINES.map("\
 
 
 @given(TEXTS, TEXTS)
+@example("int a;\n\n", "\nb = 1;\n")
 def test_a_difference_turned_into_blocks_applies_back(before: str, after: str) -> None:
     assume(before.strip() and after.strip() and Kernel(before).identity != Kernel(after).identity)
     change = Edit(Category.TUNING, "an edit", as_patch(before, after))
