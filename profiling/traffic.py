@@ -174,7 +174,8 @@ def _is_sampled(sectors: Ints, rate: int) -> Bools:
     if rate == 1:
         return np.ones(len(sectors), dtype=bool)
     hashed = (sectors.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
-    return (hashed & np.uint64(rate - 1)) == 0
+    chosen: Bools = (hashed & np.uint64(rate - 1)) == 0
+    return chosen
 
 
 def _unique(counts: Counts, buffer: Range, kinds: Sequence[str], rate: int) -> Ints:
