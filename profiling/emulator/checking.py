@@ -6,6 +6,7 @@ import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
 from mctskernel.profiling.emulator.atomics import apply_atomic
+from mctskernel.profiling.emulator.barrier_reductions import BarrierReductions
 from mctskernel.profiling.emulator.codegen import Access
 from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.findings import Finding, Findings, Kind
@@ -36,6 +37,7 @@ class CheckedMemory:
         self.batch = batch
         self.resolver.start(batch)
         self.races.start(batch, self.resolver.shared)
+        self.reductions = BarrierReductions(batch)
         self.pending = []
         self.groups = np.zeros(batch.slots, np.int64)
 

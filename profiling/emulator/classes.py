@@ -85,6 +85,8 @@ def classify(block: Block) -> dict[str, int]:
     """Instructions of a basic block by class."""
     counts: dict[str, int] = {}
     for instruction in [*block.instructions, *([block.final] if block.final is not None else [])]:
+        if instruction.parts[0] in ("contribute", "contributed"):  # the barrier beside them counts
+            continue
         name = instruction_class(instruction)
         counts[name] = counts.get(name, 0) + 1
     return counts

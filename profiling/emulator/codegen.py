@@ -305,7 +305,21 @@ class Emitter:
 
 
 TOUCHES_MEMORY = frozenset(
-    ("ld", "ldu", "st", "atom", "red", "cp", "ldmatrix", "stmatrix", "membar", "fence", "bar", "barrier")
+    (
+        "ld",
+        "ldu",
+        "st",
+        "atom",
+        "red",
+        "cp",
+        "ldmatrix",
+        "stmatrix",
+        "membar",
+        "fence",
+        "bar",
+        "barrier",
+        "contribute",
+    )
 )
 _AXES = ("tid", "ntid", "ctaid", "nctaid")
 SPECIAL_TYPES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +34,7 @@ WITHOUT_DESTINATION = frozenset(
         "red",
         "bar",
         "barrier",
+        "contribute",
         "membar",
         "fence",
         "bra",
@@ -55,6 +57,7 @@ WITHOUT_DESTINATION = frozenset(
 ENDS_BLOCK = frozenset(("bra", "brx", "ret", "exit", "trap", "bar", "barrier"))
 WARP_SYNCHRONOUS = frozenset(("shfl", "vote", "match", "redux", "mma", "ldmatrix", "stmatrix", "activemask"))
 MAX_INLINED = 200_000
+_BARRIER_REDUCTION = re.compile(r"(?:bar|barrier)(?:\.cta)?\.red\.")
 
 
 @dataclass
@@ -236,7 +239,7 @@ def _blocks(statements: list[Statement]) -> list[Block]:
     groups: list[list[Instruction]] = [[]]
     start: dict[str, int] = {}
     tables: dict[str, tuple[str, ...]] = {}
-    for statement in statements:
+    for statement in _lowered(statements):
         match statement:
             case Label(name):
                 if groups[-1]:
@@ -262,6 +265,21 @@ def _blocks(statements: list[Statement]) -> list[Block]:
     for block in blocks:
         _finish(block, start, tables, leave)
     return [*blocks, Block(leave, [], "exit")]
+
+
+def _lowered(statements: list[Statement]) -> Iterator[Statement]:
+    """`bar.red` as a contribution, a plain barrier and the result, with opcodes of our own."""
+    for statement in statements:
+        if not isinstance(statement, Instruction) or not _BARRIER_REDUCTION.match(statement.opcode):
+            yield statement
+            continue
+        target, *numbers, condition = statement.operands
+        mode = next((p for p in statement.parts if p in ("popc", "and", "or")), None)
+        if statement.guard is not None or mode is None or immediate(numbers[0]) is None:
+            raise UnsupportedPtxError(statement.opcode, statement.line)
+        yield Instruction("contribute", (numbers[0], condition), None, statement.line)
+        yield Instruction("barrier.sync", tuple(numbers), None, statement.line)
+        yield Instruction(f"contributed.{mode}", (target, numbers[0]), None, statement.line)
 
 
 def _finish(block: Block, start: dict[str, int], tables: dict[str, tuple[str, ...]], leave: int) -> None:
@@ -300,10 +318,7 @@ def _finish(block: Block, start: dict[str, int], tables: dict[str, tuple[str, ..
 def definitions(instruction: Instruction) -> list[Register]:
     """Registers that an instruction writes."""
     base = instruction.parts[0]
-    if not instruction.operands or (
-        base in WITHOUT_DESTINATION
-        and not instruction.opcode.startswith(("bar.red", "barrier.red", "barrier.cta.red"))
-    ):
+    if not instruction.operands or base in WITHOUT_DESTINATION:
         return []
     first = instruction.operands[0]
     return [] if isinstance(first, Address) else list(_registers([first]))
@@ -369,7 +384,7 @@ def address_slice(blocks: list[Block]) -> tuple[set[Register], bool]:
     for instruction in instructions:
         needed.update(_registers(o for o in instruction.operands if isinstance(o, Address)))
         needed.update(_registers([instruction.guard]))
-        if instruction.parts[0] in ("bar", "barrier", "cp"):
+        if instruction.parts[0] in ("bar", "barrier", "cp", "contribute"):
             needed.update(uses(instruction))
     changed = True
     while changed:

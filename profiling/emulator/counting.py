@@ -10,6 +10,7 @@ import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
 from mctskernel.profiling.emulator.atomics import apply_atomic
+from mctskernel.profiling.emulator.barrier_reductions import BarrierReductions
 from mctskernel.profiling.emulator.classes import classify
 from mctskernel.profiling.emulator.coalescing import same_address_lanes, sectors_by_warp, wavefronts
 from mctskernel.profiling.emulator.codegen import Access, Program
@@ -285,6 +286,7 @@ class CountingMemory:
     def start(self, batch: Batch) -> None:
         self.batch = batch
         self.resolver.start(batch)
+        self.reductions = BarrierReductions(batch)
         self.recent = {}
         self.kept: list[tuple[int, np.ndarray]] = []
         self.kept_sectors = 0

@@ -232,6 +232,18 @@ def barrier(emitter: Emitter, instruction: Instruction) -> str:
     return f"({parts[0]!r}, {number}, {count})"
 
 
+def _contribute(emitter: Emitter, instruction: Instruction) -> None:
+    condition = emitter.read(instruction.operands[1], "pred")
+    emitter.emit(f"m.reductions.contribute(g, {immediate(instruction.operands[0])}, {condition})")
+
+
+def _contributed(emitter: Emitter, instruction: Instruction) -> None:
+    target, number = instruction.operands
+    mode = instruction.parts[1]
+    text = f"m.reductions.result(g, {immediate(number)}, {mode!r})"
+    emitter.assign(target, text, "u4" if mode == "popc" else "b1")
+
+
 def _shuffle(emitter: Emitter, instruction: Instruction) -> None:
     if instruction.parts[1] != "sync" or instruction.parts[-1] != "b32":
         raise emitter.unsupported()
@@ -301,6 +313,8 @@ MEMORY: dict[str, Handler] = {
     "cp": _copy,
     "membar": _fence,
     "fence": _fence,
+    "contribute": _contribute,
+    "contributed": _contributed,
     "bar": barrier,  # type: ignore[dict-item]
     "barrier": barrier,  # type: ignore[dict-item]
     "shfl": _shuffle,
