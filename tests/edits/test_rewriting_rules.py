@@ -178,7 +178,7 @@ def test_a_tile_that_warps_walk_down_is_padded(propose: Propose, with_plan_text:
     [
         ("tile[threadIdx.x][threadIdx.y]", "tile[threadIdx.y][threadIdx.x]"),
         ("float tile[TILE][TILE]", "double tile[TILE][TILE]"),
-        ("__syncthreads();", "__syncthreads(); float* flat = tile[0]; flat[0] = 1.0f;"),
+        ("__syncthreads();", "__syncthreads(); float* flat = (float*)tile; flat[0] = 1.0f;"),
     ],
 )
 def test_tiles_without_conflicts_or_with_another_view_are_not_padded(
