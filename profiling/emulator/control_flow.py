@@ -393,8 +393,8 @@ def address_slice(blocks: list[Block]) -> tuple[set[Register], bool]:
             base = instruction.parts[0]
             if needed.intersection(definitions(instruction)):
                 needed.update(uses(instruction))
-                private = not instruction.opcode.startswith(("ld.param", "ld.const"))
-                through_memory |= base in ("ld", "atom", "ldmatrix") and private
+                constant = instruction.opcode.startswith(("ld.param", "ld.const", "ld.global.nc"))
+                through_memory |= base in ("ld", "atom", "ldmatrix") and not constant
             if through_memory and base in ("st", "atom", "red"):
                 needed.update(uses(instruction))
         changed = before != (len(needed), through_memory)
