@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,3 +57,102 @@ def test_ldmatrix_bank_conflicts_are_counted(cuda: Compiler) -> None:
     assert (matrix["x4"].wavefronts, matrix["x4"].ideal_wavefronts) == (8, 4)
     assert (matrix["x2"].wavefronts, matrix["x2"].ideal_wavefronts) == (2, 2)
     assert counts.warp_instructions["mma"] == 1
+
+
+SHAPES = [
+    *(
+        (f"m16n8k{k}", "f32", kind, kind, "f32")
+        for kind, depths in (("f16", (8, 16)), ("bf16", (8, 16)), ("tf32", (4, 8)))
+        for k in depths
+    ),
+    *((f"m16n8k{k}", "f16", "f16", "f16", "f16") for k in (8, 16)),
+    *((f"m16n8k{k}", "s32", a, b, "s32") for k in (16, 32) for a in ("s8", "u8") for b in ("s8", "u8")),
+]
+BITS = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "f32": 32, "s32": 32}
+
+
+def position_a(kind: str, lane: int, i: int) -> tuple[int, int]:
+    """Row and column of element i of a lane's A, as the PTX ISA's tables give them shape by shape."""
+    group, member = lane >> 2, lane % 4
+    if kind == "tf32":
+        return group + (8 if i % 2 else 0), member + (4 if i >= 2 else 0)
+    if BITS[kind] == 16:
+        row = group if i < 2 or 4 <= i < 6 else group + 8
+        return row, member * 2 + (i & 1) + (8 if i >= 4 else 0)
+    row = group if i < 4 or 8 <= i < 12 else group + 8
+    return row, member * 4 + (i & 3) + (16 if i >= 8 else 0)
+
+
+def position_b(kind: str, lane: int, i: int) -> tuple[int, int]:
+    group, member = lane >> 2, lane % 4
+    if kind == "tf32":
+        return member + 4 * i, group
+    if BITS[kind] == 16:
+        return member * 2 + (i & 1) + (8 if i >= 2 else 0), group
+    return member * 4 + (i & 3) + (16 if i >= 4 else 0), group
+
+
+def packed(kind: str, values: list[int]) -> np.ndarray:
+    if kind == "f16":
+        return np.array(values, np.float16).view(np.uint32)
+    if kind == "bf16":
+        return (np.array(values, np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)
+    if kind in ("tf32", "f32"):
+        return np.array(values, np.float32).view(np.uint32)
+    return np.array(values, np.int32 if kind == "s32" else "i1" if kind == "s8" else "u1").view(np.uint32)
+
+
+@pytest.mark.parametrize("types", SHAPES, ids=".".join)
+def test_mma_shapes(lanes: Any, types: tuple[str, str, str, str, str]) -> None:
+    shape, d, a, b, c = types
+    k = int(shape.rpartition("k")[2])
+    rng = np.random.default_rng(k)
+    low = 0 if "u8" in (a, b) else -9
+    left, right, start = (rng.integers(low, 10, extents) for extents in ((16, k), (k, 8), (16, 8)))
+    rows = [(t >> 2, t % 4 * 2) for t in range(32)]
+    counts = [16 * k // 32, 8 * k // 32]
+    columns: list[np.ndarray] = []
+    for kind, matrix, position, n in ((a, left, position_a, counts[0]), (b, right, position_b, counts[1])):
+        by_lane = [packed(kind, [int(matrix[position(kind, t, i)]) for i in range(n)]) for t in range(32)]
+        columns += list(np.array(by_lane).T)
+    sums = [packed(c, [int(start[r + 8 * (i // 2), q + i % 2]) for i in range(4)]) for r, q in rows]
+    columns += list(np.array(sums).T)
+    registers = [f"%a{i}" for i in range(len(columns))]
+    split = [16 * k * BITS[a] // 1024, 8 * k * BITS[b] // 1024]
+    parts = [registers[: split[0]], registers[split[0] : sum(split)], registers[sum(split) :]]
+    targets = [f"%d{i}" for i in range(len(parts[2]))]
+    lists = ", ".join("{" + ", ".join(names) + "}" for names in (targets, *parts))
+    body = f"mma.sync.aligned.{shape}.row.col.{d}.{a}.{b}.{c} {lists};"
+    type_ = "f32" if c == "f32" else "b32"
+    inputs = [("b32", x) for x in columns[: sum(split)]] + [(type_, x) for x in columns[sum(split) :]]
+    found = lanes(body, [(t, np.ascontiguousarray(x)) for t, x in inputs], [type_] * len(targets), lanes=32)
+    wanted = left @ right + start
+    by_lane = [packed(d, [int(wanted[r + 8 * (i // 2), q + i % 2]) for i in range(4)]) for r, q in rows]
+    assert np.array(found).T.tolist() == np.array(by_lane).tolist()
+
+
+@pytest.mark.parametrize("trans", ["", ".trans"])
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_matrices_loaded_and_stored_again(lanes: Any, number: int, trans: str) -> None:
+    """`ldmatrix` gives each lane two neighbours of its row; `stmatrix` puts them where they came from."""
+    a = np.random.default_rng(number).integers(0, 1 << 32, (32, 4), dtype=np.uint64).astype(np.uint32)
+    names = ", ".join(f"%d{i}" for i in range(number))
+    body = (
+        ".shared .align 16 .b8 s[512]; .shared .align 16 .b8 r[512]; mov.u32 %t1, %laneid; shl.b32 %t1, %t1, 4;"
+        "mov.u32 %t2, s; add.u32 %t2, %t2, %t1; mov.u32 %t3, r; add.u32 %t3, %t3, %t1;"
+        "st.shared.v4.b32 [%t2], {%a0, %a1, %a2, %a3}; st.shared.v4.b32 [%t3], {%a0, %a0, %a0, %a0}; bar.sync 0;"
+        f"ldmatrix.sync.aligned.m8n8.x{number}{trans}.shared.b16 {{{names}}}, [%t2];"
+        f"stmatrix.sync.aligned.m8n8.x{number}{trans}.shared.b16 [%t3], {{{names}}}; bar.sync 0;"
+        "ld.shared.v4.b32 {%d4, %d5, %d6, %d7}, [%t3];"
+    )
+    body += "".join(f"mov.b32 %d{i}, 0;" for i in range(number, 4))
+    columns = [("b32", np.ascontiguousarray(a[:, i])) for i in range(4)]
+    *found, x, y, z, w = lanes(body, columns, ["b32"] * 8, lanes=32)
+    halves = a.view(np.uint16).reshape(4, 8, 8)
+    for m in range(number):
+        matrix = halves[m].T if trans else halves[m]
+        wanted = [
+            int(matrix[t // 4, t % 4 * 2]) | int(matrix[t // 4, t % 4 * 2 + 1]) << 16 for t in range(32)
+        ]
+        assert found[m].tolist() == wanted
+    np.testing.assert_array_equal(np.stack([x, y, z, w], 1)[: 8 * number], a[: 8 * number])
