@@ -18,6 +18,7 @@ from mctskernel.edits.syntax import (
     Replacement,
     Source,
     identifiers,
+    indentation,
     parse,
     replace,
     swap,
@@ -121,6 +122,18 @@ def dedented(source: Source, nodes: Iterable[Node]) -> tuple[str, ...]:
         return (lines[0], *(line[margin:] for line in lines[1:]))
     margin = min(_margin(line) for line in lines if line.strip())
     return tuple(line[margin:].rstrip() for line in lines)
+
+
+def changed(source: Source, node: Node, changes: Iterable[Replacement]) -> list[str]:
+    """The lines of a statement with replacements made inside it, moved to the left margin."""
+    data = source.text.encode()
+    position, pieces = node.start_byte, []
+    for change in sorted(changes, key=lambda change: change.start):
+        pieces += [data[position : change.start].decode(), change.text]
+        position = change.end
+    text = "".join([*pieces, data[position : node.end_byte].decode()])
+    margin = indentation(source, node)
+    return [line.removeprefix(margin) for line in text.split("\n")]
 
 
 def indented(lines: Iterable[str], levels: int = 1) -> list[str]:

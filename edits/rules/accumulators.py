@@ -16,7 +16,7 @@ from mctskernel.core.evaluation import Bottleneck
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import code, inlined
 from mctskernel.edits.limits import TYPE_BYTES
-from mctskernel.edits.rewrite import fresh_names, indented
+from mctskernel.edits.rewrite import changed, fresh_names, indented
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.syntax import (
     Access,
@@ -155,13 +155,13 @@ def _function_macros(source: Source) -> frozenset[str]:
 def _element(function: Function, loop: Loop, access: Access) -> str | None:
     """The element that an access touches, in names that the loop doesn't change; None if it changes."""
     local = {d.name for d in function.declarations if within(d.node, loop.node)}
-    changed = local | assigned_names(loop.node).keys() | {loop.variable}
+    moving = local | assigned_names(loop.node).keys() | {loop.variable}
     known = {name: value for name, value in definitions(function).items() if name in local}
     indices = []
     for index in access.indices:
         if any(True for _ in walk(index, "call_expression", "subscript_expression", "update_expression")):
             return None
-        text = inlined(index, known, identifiers(function.node) - changed)
+        text = inlined(index, known, identifiers(function.node) - moving)
         if text is None:
             return None
         indices.append(f"[{text}]")
@@ -223,7 +223,7 @@ def _replaced(source: Source, function: Function, found: Accumulator) -> str:
     lead = loop.pragma if loop.pragma is not None else node
     margin = indentation(source, lead)
     condition = f"{text_of(loop.start)} {loop.comparison} {text_of(loop.bound)}"
-    inside = _with_uses(source, node, changes)
+    inside = changed(source, node, changes)
     pragma = [text_of(loop.pragma).strip()] if loop.pragma is not None else []
     lines = [
         f"if ({condition}) {{",
@@ -231,18 +231,6 @@ def _replaced(source: Source, function: Function, found: Accumulator) -> str:
         "}",
     ]
     return replace(source, [Replacement(lead.start_byte, node.end_byte, f"\n{margin}".join(lines))])
-
-
-def _with_uses(source: Source, node: Node, changes: list[Replacement]) -> list[str]:
-    """The lines of a statement with replacements inside it, at the left margin."""
-    data = source.text.encode()
-    position, pieces = node.start_byte, []
-    for change in sorted(changes, key=lambda change: change.start):
-        pieces += [data[position : change.start].decode(), change.text]
-        position = change.end
-    text = "".join([*pieces, data[position : node.end_byte].decode()])
-    margin = indentation(source, node)
-    return [line.removeprefix(margin) for line in text.split("\n")]
 
 
 def _array(found: Accumulator) -> str:

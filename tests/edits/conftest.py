@@ -98,13 +98,13 @@ def propose(make_request: MakeRequest) -> Propose:
 
 
 @pytest.fixture(scope="session")
-def results() -> Callable[[Task, str, str], list[str]]:
+def results() -> Callable[..., list[str]]:
     """The new texts that a rule makes of a text of a task, in the rule's own order."""
     rules = {rule.name: rule for rule in ALL}
 
-    def run(task: Task, source: str, rule: str) -> list[str]:
+    def run(task: Task, source: str, rule: str, resources: tuple[Resources, ...] = ()) -> list[str]:
         kernel = Kernel(source)
-        evaluation = Evaluation(Outcome.OK, Source.MODELLED)
+        evaluation = Evaluation(Outcome.OK, Source.MODELLED, resources=resources)
         context = Context(task, kernel, parse(source), plan_of(kernel), evaluation)
         changes = [edit.change for edit in rules[rule].propose(context)]
         return [change.source for change in changes if isinstance(change, WholeSource)]

@@ -13,8 +13,8 @@ from mctskernel.edits.rules.matmul.nest import MatmulNest, Operand, naive_nest
 from mctskernel.edits.rules.matmul.staged import staged_nest
 from mctskernel.edits.syntax import fresh_name
 
-SIZES = {"BM": 64, "BN": 64, "BK": 16, "TM": 4, "TN": 4}
-LARGE_SIZES = {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8}
+SIZES = {"BM": 64, "BN": 64, "BK": 16, "TM": 4, "TN": 4, "VEC": 4}
+LARGE_SIZES = {"BM": 128, "BN": 128, "BK": 16, "TM": 8, "TN": 8, "VEC": 4}
 
 
 def _propose(context: Context) -> Iterable[Edit]:
@@ -23,7 +23,7 @@ def _propose(context: Context) -> Iterable[Edit]:
         if nest is None:
             continue
         names = tuple(fresh_name(context.source, name) for name in (*SIZES, "THREADS", "PAD"))
-        BM, BN, BK, TM, TN, threads, pad = names
+        BM, BN, BK, TM, TN, _, threads, pad = names
         grid = (f"ceil_div({nest.col.extent}, {BN})", f"ceil_div({nest.row.extent}, {BM})", *nest.outer_grid)
         for sizes in (SIZES, LARGE_SIZES):
             defines: dict[str, int | str] = dict(zip(names, sizes.values(), strict=False))
@@ -51,13 +51,14 @@ def _propose(context: Context) -> Iterable[Edit]:
 
 
 def blocked_body(nest: MatmulNest, macros: Sequence[str]) -> list[str]:
-    """The body of the register-blocked kernel; `macros` name BM, BN, BK, TM, TN, THREADS and PAD.
+    """The body of the register-blocked kernel; `macros` name BM, BN, BK, TM, TN, VEC, THREADS and PAD.
 
-    Tiles are stored with k first, so that a thread reads along their rows.
+    Tiles are stored with k first, so that a thread reads along their rows. Of the TM rows and TN columns of a
+    thread VEC at a time are neighbours, and the next thread's follow: a warp then reads consecutive vectors.
     """
-    BM, BN, BK, TM, TN, threads, pad = macros
+    BM, BN, BK, TM, TN, vec, threads, pad = macros
     k = nest.k
-    left, right, tx, ty, row0, col0, k0, i, j, m, n, a, b = fresh_names(
+    left, right, tx, ty, row0, col0, k0, i, j, m, n, q, a, b = fresh_names(
         nest.names,
         f"{nest.left.buffer}_tile",
         f"{nest.right.buffer}_tile",
@@ -70,6 +71,7 @@ def blocked_body(nest: MatmulNest, macros: Sequence[str]) -> list[str]:
         "j",
         "m",
         "n",
+        "q",
         f"{nest.left.buffer}_part",
         f"{nest.right.buffer}_part",
     )
@@ -96,10 +98,12 @@ def blocked_body(nest: MatmulNest, macros: Sequence[str]) -> list[str]:
         loop = f"for (int {variable} = 0; {variable} < {count}; ++{variable}) {{"
         return ["#pragma unroll", loop, *indented(body), "}"]
 
-    total = f"{nest.accumulator}[{i}][{j}]"
+    total, stored = f"{nest.accumulator}[{i}][{j}]", f"{nest.accumulator}[{i}][{q} * {vec} + {j}]"
+    row = f"({i} / {vec} * ({BM} / {TM}) + {ty}) * {vec} + {i} % {vec}"
     epilogue = "\n".join(nest.epilogue)
     return [
         f'static_assert({BM} % {TM} == 0 && {BN} % {TN} == 0, "threads must cover the block\'s outputs");',
+        f'static_assert({TM} % {vec} == 0 && {TN} % {vec} == 0, "vectors must cover a thread\'s outputs");',
         tile(nest.left, left, BM),
         tile(nest.right, right, BN),
         *nest.uniform,
@@ -119,8 +123,12 @@ def blocked_body(nest: MatmulNest, macros: Sequence[str]) -> list[str]:
                     k,
                     BK,
                     f"{nest.element} {a}[{TM}], {b}[{TN}];",
-                    *each(i, TM, f"{a}[{i}] = {left}[{k}][{ty} * {TM} + {i}];"),
-                    *each(j, TN, f"{b}[{j}] = {right}[{k}][{tx} * {TN} + {j}];"),
+                    *each(i, TM, f"{a}[{i}] = {left}[{k}][{row}];"),
+                    *each(
+                        j,
+                        TN,
+                        f"{b}[{j}] = {right}[{k}][({j} / {vec} * ({BN} / {TN}) + {tx}) * {vec} + {j} % {vec}];",
+                    ),
                     *each(i, TM, *each(j, TN, f"{total} += {a}[{i}] * {b}[{j}];")),
                 ),
                 "__syncthreads();",
@@ -131,13 +139,17 @@ def blocked_body(nest: MatmulNest, macros: Sequence[str]) -> list[str]:
             i,
             TM,
             *each(
-                j,
-                TN,
-                f"const int {nest.row.name} = {row0} + {ty} * {TM} + {i};",
-                f"const int {nest.col.name} = {col0} + {tx} * {TN} + {j};",
-                f"if ({nest.inside}) {{",
-                *indented(replace_names(epilogue, {nest.accumulator: total}).splitlines()),
-                "}",
+                q,
+                f"{TN} / {vec}",
+                *each(
+                    j,
+                    vec,
+                    f"const int {nest.row.name} = {row0} + {row};",
+                    f"const int {nest.col.name} = {col0} + ({q} * ({BN} / {TN}) + {tx}) * {vec} + {j};",
+                    f"if ({nest.inside}) {{",
+                    *indented(replace_names(epilogue, {nest.accumulator: stored}).splitlines()),
+                    "}",
+                ),
             ),
         ),
     ]

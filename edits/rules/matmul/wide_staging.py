@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from tree_sitter import Node
 
@@ -16,37 +15,21 @@ from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.edits.affine import Polynomial, definitions, polynomial
 from mctskernel.edits.indexing import code, condition_of, replace_names
-from mctskernel.edits.rewrite import Rewrite, apply, dedented, fresh_names, indented, only_launches
+from mctskernel.edits.rewrite import dedented, fresh_names, indented, only_launches
 from mctskernel.edits.rule import Context, Rule, edit
-from mctskernel.edits.rules.vectorize import ALIGNED
+from mctskernel.edits.rules.matmul.wide_forms import Wide, with_wide_loops
 from mctskernel.edits.syntax import (
     Access,
     Function,
     Loop,
-    Replacement,
     accesses,
     enclosing,
-    fresh_name,
     identifiers,
-    indentation,
-    insert_before,
     names_in_scope,
     strip_parentheses,
     text_of,
     walk,
 )
-
-_ANY = "?"
-
-
-@dataclass(frozen=True)
-class Wide:
-    """A loop with a form that moves four elements at once where all of `conditions` hold."""
-
-    loop: Loop
-    buffer: str
-    conditions: tuple[str, ...]
-    lines: tuple[str, ...]
 
 
 def _propose(context: Context) -> Iterable[Edit]:
@@ -67,7 +50,7 @@ def _propose(context: Context) -> Iterable[Edit]:
         yield edit(
             Category.VECTORIZATION,
             f"move {buffers} of {function.name} as float4",
-            _rewritten(context, function, found),
+            with_wide_loops(context, launch, function, found),
             rationale=(
                 "A block moves whole tiles of consecutive elements; 16 bytes an access take a quarter of the "
                 "instructions."
@@ -113,7 +96,7 @@ def _fill(context: Context, function: Function, loop: Loop, known: Mapping[str, 
         "}",
     ]
     conditions = (*(f"{name} % 4 == 0" for name in sorted({*needs, width})),)
-    return Wide(loop, buffer, conditions, tuple(lines))
+    return Wide(loop, buffer, conditions, tuple(lines), fills=True)
 
 
 def _drain(context: Context, function: Function, loop: Loop, known: Mapping[str, Node]) -> Wide | None:
@@ -164,7 +147,9 @@ def _drain(context: Context, function: Function, loop: Loop, known: Mapping[str,
         "}",
     ]
     needs |= {text_of(loop.bound)}
-    return Wide(loop, access.array, tuple(f"{name} % 4 == 0" for name in sorted(needs)), tuple(lines))
+    return Wide(
+        loop, access.array, tuple(f"{name} % 4 == 0" for name in sorted(needs)), tuple(lines), fills=False
+    )
 
 
 def _guarded_store(statements: list[Node], function: Function) -> tuple[Node, Node, Node, Access] | None:
@@ -289,38 +274,6 @@ def _alignment(context: Context, function: Function, value: Polynomial, along: s
 
 def _moved(target: str, along: str, lane: str) -> str:
     return re.sub(rf"\[{along}\]", f"[{along} + {lane}]", target)
-
-
-def _rewritten(context: Context, function: Function, found: list[Wide]) -> str:
-    aligned = fresh_name(context.source, "is_aligned")
-    taken = names_in_scope(context.source, function)
-    flags: dict[str, str] = {}
-    declarations, changes = [], []
-    for wide in found:
-        (flag,) = fresh_names(taken, f"wide_{wide.buffer}")
-        condition = f"{aligned}({wide.buffer}) && {' && '.join(wide.conditions)}"
-        if flags.setdefault(flag, condition) != condition:
-            continue
-        node = wide.loop.node
-        lead = wide.loop.pragma
-        start = lead.start_byte if lead is not None else node.start_byte
-        pragma = (text_of(lead).strip(),) if lead is not None else ()
-        margin = indentation(context.source, node)
-        lines = [
-            f"if ({flag}) {{",
-            *indented([*pragma, *wide.lines]),
-            "} else {",
-            *indented([*pragma, *dedented(context.source, [node])]),
-            "}",
-        ]
-        changes.append(Replacement(start, node.end_byte, f"\n{margin}".join(lines)))
-    declarations = [f"const bool {flag} = {condition};" for flag, condition in flags.items()]
-    first = next(
-        n for n in code(function.body) if n.type in {"for_statement", "preproc_call", "if_statement"}
-    )
-    margin = indentation(context.source, first)
-    changes.append(insert_before(first, "".join(f"{line}\n{margin}" for line in declarations)))
-    return apply(context, Rewrite(function, functions=[ALIGNED.format(name=aligned)], more=changes))
 
 
 RULES = (
