@@ -60,6 +60,8 @@ def instruction_class(instruction: Instruction) -> str:
     """Names such as "fma32", "int", "load.global", "branch"; "other" for hints and what has no class."""
     parts = instruction.parts
     base, type_ = parts[0], parts[-1]
+    if instruction.opcode.startswith(("wmma.load", "wmma.store")):
+        return f"{parts[1]}.{next((p for p in parts if p in ('global', 'shared')), 'generic')}"
     if base in _BY_OPCODE:
         return _BY_OPCODE[base]
     if base in _MEMORY:

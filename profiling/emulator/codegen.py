@@ -313,6 +313,7 @@ TOUCHES_MEMORY = frozenset(
         "red",
         "cp",
         "ldmatrix",
+        "wmma",
         "stmatrix",
         "membar",
         "fence",

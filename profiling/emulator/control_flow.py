@@ -55,7 +55,9 @@ WITHOUT_DESTINATION = frozenset(
     ]
 )
 ENDS_BLOCK = frozenset(("bra", "brx", "ret", "exit", "trap", "bar", "barrier"))
-WARP_SYNCHRONOUS = frozenset(("shfl", "vote", "match", "redux", "mma", "ldmatrix", "stmatrix", "activemask"))
+WARP_SYNCHRONOUS = frozenset(
+    ("shfl", "vote", "match", "redux", "mma", "wmma", "ldmatrix", "stmatrix", "activemask")
+)
 MAX_INLINED = 200_000
 _BARRIER_REDUCTION = re.compile(r"(?:bar|barrier)(?:\.cta)?\.red\.")
 
@@ -384,6 +386,8 @@ def address_slice(blocks: list[Block]) -> tuple[set[Register], bool]:
     for instruction in instructions:
         needed.update(_registers(o for o in instruction.operands if isinstance(o, Address)))
         needed.update(_registers([instruction.guard]))
+        if instruction.opcode.startswith(("wmma.load", "wmma.store")):
+            needed.update(_registers(instruction.operands[2:]))
         if instruction.parts[0] in ("bar", "barrier", "cp", "contribute"):
             needed.update(uses(instruction))
     changed = True
@@ -394,8 +398,8 @@ def address_slice(blocks: list[Block]) -> tuple[set[Register], bool]:
             if needed.intersection(definitions(instruction)):
                 needed.update(uses(instruction))
                 constant = instruction.opcode.startswith(("ld.param", "ld.const", "ld.global.nc"))
-                through_memory |= base in ("ld", "atom", "ldmatrix") and not constant
-            if through_memory and base in ("st", "atom", "red"):
+                through_memory |= base in ("ld", "atom", "ldmatrix", "wmma") and not constant
+            if through_memory and base in ("st", "atom", "red", "stmatrix", "wmma"):
                 needed.update(uses(instruction))
         changed = before != (len(needed), through_memory)
     return needed, through_memory

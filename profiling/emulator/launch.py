@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mctskernel.profiling.emulator import arithmetic, floating, tensor, warp
+from mctskernel.profiling.emulator import arithmetic, floating, fragments, tensor, warp
 from mctskernel.profiling.emulator.codegen import Program, compile_program
 from mctskernel.profiling.emulator.control_flow import address_slice, control_flow
 from mctskernel.profiling.emulator.lanes import Geometry
@@ -17,6 +17,7 @@ from mctskernel.profiling.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW, Gl
 from mctskernel.profiling.emulator.opcodes import ARITHMETIC
 from mctskernel.profiling.emulator.opcodes_memory import MEMORY
 from mctskernel.profiling.emulator.opcodes_tensor import TENSOR
+from mctskernel.profiling.emulator.opcodes_wmma import WMMA
 from mctskernel.profiling.emulator.ptx import Function, Module, Parameter, Variable
 from mctskernel.profiling.emulator.resolve import Range
 
@@ -69,6 +70,7 @@ RUNTIME: dict[str, object] = {
     **_public(floating),
     **_public(warp),
     **_public(tensor),
+    **_public(fragments),
     **{name: getattr(np, name) for name in _UFUNCS},
     "low24": _low24,
     "relu": _relu,
@@ -76,7 +78,7 @@ RUNTIME: dict[str, object] = {
     "SHARED_WINDOW": SHARED_WINDOW,
     "LOCAL_WINDOW": LOCAL_WINDOW,
 }
-HANDLERS = {**ARITHMETIC, **MEMORY, **TENSOR}
+HANDLERS = {**ARITHMETIC, **MEMORY, **TENSOR, **WMMA}
 
 
 def program_of(module: Module, entry: str, *, sliced: bool) -> Program:

@@ -180,7 +180,8 @@ class Machine:
     def _partial_warp(self, block: Block, lanes: Lanes) -> None:
         """A tensor instruction in divergent code is undefined: say so and stop these lanes."""
         line = next(
-            (i.line for i in block.instructions if i.parts[0] in ("mma", "ldmatrix", "stmatrix")), None
+            (i.line for i in block.instructions if i.parts[0] in ("mma", "wmma", "ldmatrix", "stmatrix")),
+            None,
         )
         slot = int(lanes.slots[0])
         thread, where = self.batch.thread_of(slot), self.batch.block_of(slot)

@@ -44,7 +44,7 @@ def _fragment_c() -> tuple[np.ndarray, np.ndarray]:
     return _GROUP[:, None] + 8 * (element // 2), _MEMBER[:, None] * 2 + element % 2
 
 
-def _values(g: Lanes, registers: Sequence[V], kind: str) -> np.ndarray:
+def register_values(g: Lanes, registers: Sequence[V], kind: str) -> np.ndarray:
     """(warps, 32, elements) in double precision, or int64."""
     table = np.stack([np.broadcast_to(r, g.n) for r in registers], axis=1)
     if kind == "f16":
@@ -65,7 +65,7 @@ def multiply_accumulate(  # noqa: PLR0917
 ) -> list[np.ndarray]:
     """`mma.sync.m16n8k*`: registers of D; `kinds` are the types of D, A, B and C."""
     to, kind_a, kind_b, kind_c = kinds
-    fa, fb, fc = _values(g, a, kind_a), _values(g, b, kind_b), _values(g, c, kind_c)
+    fa, fb, fc = register_values(g, a, kind_a), register_values(g, b, kind_b), register_values(g, c, kind_c)
     warps = len(fa)
     left, right = np.zeros((warps, 16, k), fa.dtype), np.zeros((warps, k, 8), fb.dtype)
     row, column = _fragment_a(k, _BITS[kind_a])

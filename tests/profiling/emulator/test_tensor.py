@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -156,3 +157,88 @@ def test_matrices_loaded_and_stored_again(lanes: Any, number: int, trans: str) -
         ]
         assert found[m].tolist() == wanted
     np.testing.assert_array_equal(np.stack([x, y, z, w], 1)[: 8 * number], a[: 8 * number])
+
+
+WMMA = """#include <mma.h>
+using namespace nvcuda;
+extern "C" __global__ void k(const IN* a, const IN* b, const OUT* c, OUT* d) {
+  __shared__ __align__(32) IN sa[64 * 32]; for (int i = threadIdx.x; i < 64 * 32; i += 32) sa[i] = i < LENGTH_A ? a[i] : (IN)0;
+  __syncthreads();
+  wmma::fragment<wmma::matrix_a, SHAPE, FRAGMENT, wmma::A_major> fa;
+  wmma::fragment<wmma::matrix_b, SHAPE, FRAGMENT, wmma::B_major> fb;
+  wmma::fragment<wmma::accumulator, SHAPE, OUT> fc;
+  wmma::load_matrix_sync(fa, sa, STRIDE_A); wmma::load_matrix_sync(fb, b, STRIDE_B);
+  wmma::load_matrix_sync(fc, c, STRIDE_C, wmma::mem_C_major);
+  wmma::mma_sync(fc, fa, fb, fc);
+  for (int i = 0; i < fc.num_elements; i++) fc.x[i] += fc.x[i];
+  wmma::store_matrix_sync(d, fc, STRIDE_C, wmma::mem_C_major);
+}
+"""
+PRODUCTS = [
+    *(
+        (16, 16, 16, "half", "half", o, x, y, z)
+        for o, x, y, z in itertools.product(("float", "half"), *[("row", "col")] * 3)
+    ),
+    *((m, n, 16, "half", "half", "float", "row", "col", "row") for m, n in ((32, 8), (8, 32))),
+    (16, 16, 16, "__nv_bfloat16", "__nv_bfloat16", "float", "row", "row", "row"),
+    (16, 16, 8, "float", "wmma::precision::tf32", "float", "row", "col", "row"),
+    (16, 16, 16, "signed char", "signed char", "int", "row", "col", "row"),
+    (32, 8, 16, "unsigned char", "unsigned char", "int", "col", "row", "col"),
+]
+
+
+@pytest.mark.parametrize("case", PRODUCTS, ids=lambda case: "-".join(map(str, case)))
+def test_wmma(cuda: Compiler, case: tuple[int, int, int, str, str, str, str, str, str]) -> None:
+    m, n, k, given, fragment, result, layout_a, layout_b, layout_c = case
+    stride_a, stride_b = k if layout_a == "row" else m, n if layout_b == "row" else k
+    stride_c = (n if layout_c == "row" else m) + 16
+    words = {"IN": given, "OUT": result, "LENGTH_A": m * k, "SHAPE": f"{m}, {n}, {k}", "FRAGMENT": fragment}
+    words |= {"STRIDE_A": stride_a, "STRIDE_B": stride_b, "STRIDE_C": stride_c}
+    words |= {"A_": layout_a + "_", "B_": layout_b + "_", "mem_C_": f"mem_{layout_c}_"}
+    source = "#include <cuda_bf16.h>\n" + WMMA
+    for word in sorted(words, key=len, reverse=True):
+        source = source.replace(word, str(words[word]))
+    rng = np.random.default_rng(m)
+    low = 0 if given.startswith("unsigned") else -5
+    a, b = rng.integers(low, 6, (m, k)), rng.integers(low, 6, (k, n))
+    stored = {"half": "f2", "float": "f4", "signed char": "i1", "unsigned char": "u1", "int": "i4"}
+
+    def laid(x: np.ndarray, layout: str, kind: str) -> np.ndarray:
+        x = x if layout == "row" else x.T
+        if kind == "__nv_bfloat16":
+            return (np.ascontiguousarray(x, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        return np.ascontiguousarray(x, stored[kind])
+
+    extents = (m, stride_c) if layout_c == "row" else (n, stride_c)
+    c = rng.integers(0, 9, extents).astype(stored[result])
+    memory = GlobalMemory()
+    arguments = [memory.add("a", laid(a, layout_a, given)), memory.add("b", laid(b, layout_b, given))]
+    arguments += [memory.add("c", c), memory.add("d", np.zeros_like(c))]
+    done = execute(cuda(source), "k", Geometry((1, 1, 1), (32, 1, 1)), arguments, memory)
+    assert [f.message for f in done.findings] == []
+    found = memory.array("d", stored[result]).reshape(extents)
+    found, start = (x if layout_c == "row" else x.T for x in (found, c))
+    np.testing.assert_array_equal(found[:m, :n], 2 * (a @ b + start[:m, :n]))
+
+
+def test_wmma_finds_out_of_bounds_and_counts_sectors(cuda: Compiler) -> None:
+    source = """#include <mma.h>
+using namespace nvcuda;
+extern "C" __global__ void k(const half* a, float* d) {
+  wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> fa;
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> fb;
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> fc;
+  wmma::fill_fragment(fc, 0.0f);
+  wmma::load_matrix_sync(fa, a, 16);
+  wmma::load_matrix_sync(fb, a + 16, 16);
+  wmma::mma_sync(fc, fa, fb, fc);
+  wmma::store_matrix_sync(d, fc, 64, wmma::mem_row_major);
+}"""
+    memory = GlobalMemory()
+    arguments = [memory.add("a", np.zeros(256, np.float16)), memory.add("d", 4096)]
+    geometry = Geometry((1, 1, 1), (32, 1, 1))
+    done = execute(cuda(source), "k", geometry, arguments, memory)
+    assert [(f.kind, f.line) for f in done.findings] == [("out_of_bounds", 9)]
+    counts = count(cuda(source), "k", geometry, arguments, memory)
+    assert sum(a.sectors for a in counts.accesses if a.kind == "load") == 2 * 16
+    assert sum(a.unique_sectors for a in counts.accesses if a.kind == "store") >= 2 * 16
