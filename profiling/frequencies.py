@@ -40,10 +40,12 @@ def block_frequencies(function: Function, line_counts: Mapping[int, float]) -> d
     """
     blocks = sorted(function.graph.nodes)
     anchors = _anchors(function, line_counts)
-    scale = _rough_frequencies(blocks, anchors)
+    rough = _rough_frequencies(blocks, anchors)
     edges = list(function.graph.edges)
     if len(edges) > MAX_EDGES or not anchors:
-        return scale
+        return rough
+    # A block without evidence may run often even if the one before it never does: no block is trusted to be rare.
+    scale = {block: max(frequency, 1.0) for block, frequency in rough.items()}
     sources, targets = [scale[edge[0]] for edge in edges], [scale[edge[1]] for edge in edges]
     columns = np.minimum(np.array(sources), np.array(targets)) if edges else np.empty(0)
     inflow = np.zeros((len(blocks), len(edges)))
