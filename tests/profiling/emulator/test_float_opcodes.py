@@ -483,3 +483,13 @@ def test_properties(lanes: Any, kind: str) -> None:
         facts = [finite, not finite and not math.isnan(exact), not math.isnan(exact), math.isnan(exact)]
         facts += [finite and not small and exact != 0, small]
         assert f == sum(bool(fact) << i for i, fact in enumerate(facts))
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_copysign_takes_the_sign_of_the_first(lanes: Any, kind: str) -> None:
+    form = FORMATS[kind]
+    a, b = samples(kind, 1), samples(kind, 2)
+    top = 1 << (form.bits - 1)
+    (found,) = lanes(f"copysign.{kind} %d0, %a0, %a1;", [(kind, a), (kind, b)], [kind], lanes=LANES)
+    for x, y, f in zip(a.tolist(), b.tolist(), found.tolist(), strict=True):
+        assert same(form, f, (x & top) | (y & ~top))

@@ -266,6 +266,21 @@ def test_integer_opcode_with_values_that_all_lanes_share(lanes: Any, opcode: str
             assert found.tolist() == expected(types, result, reference, spread)
 
 
+@pytest.mark.parametrize("opcode", [opcode for opcode, (types, *_) in CASES.items() if len(types) > 1])
+def test_integer_opcode_with_literals(lanes: Any, opcode: str) -> None:
+    """In the place of the second operand: negative ones, for `mul.wide` too, and small and large ones."""
+    types, result, reference = CASES[opcode]
+    rng = np.random.default_rng(list(opcode.encode()))
+    columns = [sample(t, rng, 64) for t in types]
+    first, *rest = (f"%a{i}" for i in range(len(types)))
+    for literal in (-5, 3, 0x7FFF):
+        body = f"{opcode} {', '.join(['%d0', first, str(literal), *rest[1:]])};"
+        (found,) = lanes(body, list(zip(types, columns, strict=True)), [result], lanes=64)
+        given = [c.tolist() for c in columns]
+        given[1] = [literal & ((1 << width(types[1])) - 1)] * 64
+        assert found.tolist() == expected(types, result, reference, given)
+
+
 @pytest.mark.parametrize("type_", ["s16", "s32", "s64", "u16", "u32", "u64"])
 @pytest.mark.parametrize("opcode", ["div", "rem"])
 def test_division(lanes: Any, opcode: str, type_: str) -> None:
@@ -327,12 +342,15 @@ COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
-@pytest.mark.parametrize("type_", [*SIGNED, *UNSIGNED])
-@pytest.mark.parametrize("name", COMPARISONS)
+FOR_UNSIGNED = ("lo", "ls", "hi", "hs")
+
+
+@pytest.mark.parametrize(
+    ("name", "type_"),
+    [(n, t) for n in COMPARISONS for t in (*SIGNED, *UNSIGNED) if t[0] == "u" or n not in FOR_UNSIGNED],
+)
 def test_comparisons(lanes: Any, name: str, type_: str) -> None:
     """`setp` with both destinations and a combining predicate, `set` and `selp`."""
-    if name in ("lo", "ls", "hi", "hs") and type_[0] == "s":
-        pytest.skip("for unsigned types")
     rng = np.random.default_rng(3)
     a, b, c = sample(type_, rng), sample(type_, rng), sample("u32", rng)
     body = (
