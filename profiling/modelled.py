@@ -22,8 +22,8 @@ from mctskernel.profiling.sass import Disassembly, Function
 from mctskernel.profiling.traffic import Range, Sample
 from mctskernel.profiling.work import KernelWork, kernel_work
 
-LARGE_SAMPLE = 40_000_000
-"""Lane instructions of one block beyond which no second block is counted (about 0.1 s)."""
+LARGE_SAMPLE = 8_000_000
+"""Lane instructions of one block beyond which no second block is counted: what is so long is seldom uneven."""
 
 
 @dataclass(frozen=True)

@@ -36,5 +36,5 @@ def test_guarded_tile_fills_do_not_hide_the_loop_that_multiplies(titles: tuple[s
         kernel = edited(task, kernel, evaluation, title)
         evaluation = device.evaluate(kernel)
     assert evaluation.ok, evaluation.message
-    assert evaluation.counters["smsp__inst_executed_pipe_fma.sum"] == pytest.approx(PRODUCTS, rel=0.25)
-    assert evaluation.counters["smsp__inst_executed_pipe_fma.sum"] >= 0.999 * PRODUCTS
+    # The pipe does integer multiply-adds for addresses too: as many again in the naive kernel.
+    assert 0.999 <= evaluation.counters["smsp__inst_executed_pipe_fma.sum"] / PRODUCTS <= 2.2
