@@ -16,6 +16,7 @@ from mctskernel.edits.rules import (
     transpose,
     tuning,
     unrolling,
+    vector_elements,
     vectorize,
     warp_reduction,
 )
@@ -34,5 +35,6 @@ ALL: tuple[Rule, ...] = (
     *warp_reduction.RULES,
     *grid_stride.RULES,
     *vectorize.RULES,
+    *vector_elements.RULES,
     *matmul.RULES,
 )
