@@ -10,7 +10,8 @@ from mctskernel.profiling.emulator.findings import Finding
 from mctskernel.profiling.emulator.lanes import Geometry
 from mctskernel.profiling.emulator.machine import Limits
 from mctskernel.profiling.emulator.memory import GlobalMemory
-from mctskernel.profiling.emulator.ptx import Function, Module, Parameter, UnsupportedPtx, parse_ptx
+from mctskernel.profiling.emulator.parser import parse_ptx
+from mctskernel.profiling.emulator.ptx import Function, Module, Parameter, UnsupportedPtx
 
 __all__ = [
     "AccessCounts",
