@@ -1,12 +1,15 @@
 """How fast the PTX emulator runs: `python -m mctskernel.experiments.bench_emulator`.
 
-Prints lane-instructions per second and seconds for a checked run, and seconds for counting one block.
+Prints the processor's name, seconds and lane-instructions per second of a checked run, and seconds for counting
+one block.
 """
 
 from __future__ import annotations
 
+import platform
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from cuda.bindings import nvrtc
@@ -99,7 +102,15 @@ def counted(module: Module, workload: Workload) -> float:
     return count(module, "k", workload.geometry, [*arguments, workload.size], memory).seconds
 
 
+def processor() -> str:
+    """The processor's name, where the system tells it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 def main() -> None:
+    print(f"{processor()}, one core")
     print(f"{'kernel':22}{'parse s':>9}{'run s':>9}{'G lane-inst/s':>15}{'count s':>9}")
     for name, workload in WORKLOADS.items():
         text = compile_ptx(workload.source)

@@ -74,6 +74,22 @@ PLANTED = {
         T
         + "__shared__ float s[128], r[128]; r[t] = 0; s[t] = a[i]; __syncthreads();\nb[i] = s[t + u[0] + 64] + r[t]; // bug",
     ),
+    "local array overrun": (
+        "out_of_bounds",
+        T + "float r[8]; for (int j = 0; j < 8; j++) r[j] = a[t + j]; int n = (int)u[0] + t;\n"
+        "float v = r[n & 15]; // bug\nb[i] = v + r[(n + 1) & 7];",
+    ),
+    "local array read before it is written": (
+        "uninitialised_read",
+        T
+        + "float r[8]; int n = (int)u[0] + t; r[n & 3] = a[i];\nfloat v = r[(n + 1) & 3]; // bug\nb[i] = v;",
+    ),
+    "wmma beyond its tile": (
+        "out_of_bounds",
+        T + "if (t >= 32) return; __shared__ __align__(32) float s[128];\n"
+        'asm volatile("{ .reg .f32 f<8>; wmma.load.c.sync.aligned.row.m16n16k16.shared.f32 '
+        '{f0,f1,f2,f3,f4,f5,f6,f7}, [%0], 16; }" :: "r"((unsigned)__cvta_generic_to_shared(s))); // bug\nb[i] = 1;',
+    ),
     "dynamic shared memory too small": (
         "out_of_bounds",
         T + "extern __shared__ float s[];\ns[t] = a[i]; // bug\n__syncthreads(); b[i] = s[t];",
