@@ -177,11 +177,10 @@ def instruction_lines(ptx: str, entry: str) -> list[int]:
 
 def _lines(ptx: str, begin: int, end: int) -> Iterator[int]:
     body = ptx.index("{", begin, end)
-    number, counted = ptx.count("\n", 0, body) + 1, body
-    for line in re.finditer(r"[^\n]*\n?", ptx[body:end]):
-        text = line[0]
+    first = ptx.count("\n", 0, body) + 1
+    for number, text in enumerate(ptx[body:end].split("\n"), first):
         if text.startswith("}"):
             break
         if _STATEMENT.match(text):
-            for _ in range(len(re.findall(r";", text))):
-                yield number + ptx.count("\n", counted, body + line.start())
+            for _ in range(text.count(";")):
+                yield number

@@ -6,6 +6,7 @@ the named GPU. Every number is modelled, and says so.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from functools import cache, partial
 
@@ -43,6 +44,7 @@ class ModelDevice:
         self._task = task
         self._seed = seed
         self._drawn: dict[str, dict[str, Array]] = {}
+        self._judged: dict[str, Evaluation] = {}
         self._cases = draw_cases(task, task.verify_shapes, seed)
         self._held_out = draw_held_out_cases(task, seed)
 
@@ -50,7 +52,11 @@ class ModelDevice:
         """Guard, build, verify and price one kernel; the first of these that fails decides the outcome."""
         stages = Stages()
         try:
-            evaluation = self._judge(prepare(self._task, kernel, self._gpu.architecture, stages), stages)
+            candidate = prepare(self._task, kernel, self._gpu.architecture, stages)
+            code = self._identity_of_code(candidate)
+            if code not in self._judged:
+                self._judged[code] = self._judge(candidate, stages)
+            evaluation = self._judged[code]
         except RefusedError as refusal:
             evaluation = refusal.evaluation(Source.MODELLED)
         return replace(evaluation, stage_seconds=stages.seconds)
@@ -71,6 +77,16 @@ class ModelDevice:
             "architecture": self._gpu.architecture,
             **package_versions("nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm", "numpy"),
         }
+
+    def _identity_of_code(self, candidate: Candidate) -> str:
+        """What the verdict follows from: PTX, source lines included, and every launch of it.
+
+        About every third edit of the rules (a qualifier, a pragma) changes the text and not this.
+        """
+        task = self._task
+        shapes = (*task.search_shapes, *task.verify_shapes, *task.held_out_shapes)
+        launches = [candidate.resolve(task, shape) for shape in shapes]
+        return hashlib.sha256(f"{launches}\n{candidate.build.ptx}".encode()).hexdigest()
 
     def _judge(self, candidate: Candidate, stages: Stages) -> Evaluation:
         made = candidate.build

@@ -11,7 +11,7 @@ import numpy as np
 
 from mctskernel.profiling.emulator import arithmetic, floating, fragments, tensor, warp
 from mctskernel.profiling.emulator.codegen import Program, compile_program
-from mctskernel.profiling.emulator.control_flow import address_slice, control_flow
+from mctskernel.profiling.emulator.control_flow import ControlFlow, address_slice, control_flow
 from mctskernel.profiling.emulator.lanes import Geometry
 from mctskernel.profiling.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
 from mctskernel.profiling.emulator.opcodes import ARITHMETIC
@@ -86,7 +86,9 @@ def program_of(module: Module, entry: str, *, sliced: bool) -> Program:
     key = (entry, sliced)
     if key not in module.compiled:
         function = module.entries[entry]
-        flow = control_flow(module, function)
+        if entry not in module.flows:
+            module.flows[entry] = control_flow(module, function)
+        flow: ControlFlow = module.flows[entry]
         offsets, _ = parameter_layout(function.parameters)
         placed = {p.name: (offset, p.type) for p, offset in zip(function.parameters, offsets, strict=True)}
         symbols = [v.name for v in variables_of(module, function)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 SIZES = {
     **dict.fromkeys(("pred", "b8", "u8", "s8", "e4m3x", "e5m2x"), 1),
@@ -149,4 +150,5 @@ class Module:
     functions: Mapping[str, Function]
     variables: tuple[Variable, ...]
     target: str
+    flows: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     compiled: dict[object, object] = field(default_factory=dict, repr=False, compare=False)

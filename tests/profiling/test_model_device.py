@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
@@ -10,8 +9,7 @@ from mctskernel.core.evaluation import Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.model_device import ModelDevice
-
-WriteTask = Callable[..., Path]
+from tests.conftest import KERNEL, WriteTask
 
 
 @pytest.fixture
@@ -95,3 +93,22 @@ def test_the_last_gate_refuses_what_does_not_build(device: ModelDevice) -> None:
 def test_an_unknown_architecture_is_refused(write_task: WriteTask) -> None:
     with pytest.raises(DeviceError, match="Z9000"):
         ModelDevice(load_task(write_task()), "Z9000")
+
+
+def test_a_text_that_compiles_to_the_same_code_is_judged_once(write_task: WriteTask) -> None:
+    task = load_task(write_task())
+    device = ModelDevice(task)
+    first = device.evaluate(task.starting_kernel)
+    again = device.evaluate(Kernel(KERNEL.replace("2.0f * x[i]", "x[i] * 2.0f")))
+    other = device.evaluate(Kernel(KERNEL.replace("2.0f * x[i]", "x[i] * 3.0f")))
+    assert replace(again, stage_seconds={}) == replace(first, stage_seconds={})
+    assert again.stage_seconds.keys() == {"build"}
+    assert other.outcome is Outcome.WRONG_RESULT
+
+
+def test_another_grid_is_another_kernel_though_its_code_is_the_same(write_task: WriteTask) -> None:
+    task = load_task(write_task())
+    device = ModelDevice(task)
+    device.evaluate(task.starting_kernel)
+    short = device.evaluate(Kernel(KERNEL.replace("ceil_div(n, BLOCK)", "max(1, n // BLOCK)")))
+    assert short.outcome is Outcome.WRONG_RESULT
