@@ -225,7 +225,15 @@ def _with_shuffles(context: Context, tree: Tree) -> list[Replacement]:
         "__syncthreads();",
         f"if ({thread} < 32) {{",
         *indented(
-            [f"{lane} = {gathered};", *exchange, f"if ({thread} == 0) {{", f"    {array}[0] = {lane};", "}"]
+            [
+                f"{lane} = {gathered};",
+                *exchange,
+                # Shuffles order no memory, and every lane may have read the first element.
+                "__syncwarp();",
+                f"if ({thread} == 0) {{",
+                f"    {array}[0] = {lane};",
+                "}",
+            ]
         ),
         "}",
         "__syncthreads();",

@@ -282,7 +282,7 @@ class CountingMemory:
         else:
             self.store(write, g, target, mask, tuple(np.atleast_2d(values)) if read.count > 1 else (values,))
 
-    def fence(self, g: Lanes) -> None:
+    def fence(self, *_: object) -> None:
         """Nothing to count here: fences are counted as instructions."""
 
     commit = warp_barrier = wait = fence

@@ -192,3 +192,19 @@ def test_counting_agrees_with_what_was_stored_in_shared_memory(cuda: Compiler) -
     )
     (load,) = [a for a in counted(cuda, body).accesses if a.kind == "load" and a.space == "global"]
     assert load.sectors == 128
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "__syncwarp();",
+        "__threadfence();",
+        "__threadfence_block();",
+        'asm volatile("cp.async.commit_group;"); asm volatile("cp.async.wait_group 0;");',
+        'asm volatile("cp.async.wait_all;");',
+    ],
+)
+def test_what_orders_memory_moves_nothing(cuda: Compiler, between: str) -> None:
+    counts = counted(cuda, f"__shared__ float s[128]; s[t] = a[i]; {between} b[i] = s[t ^ 1];")
+    assert not counts.findings
+    assert (of(counts, "load").requests, of(counts, "store").requests) == (4, 4)
