@@ -1,0 +1,84 @@
+"""A Markdown table of finished runs, and the same as JSON.
+
+python -m mctskernel.experiments.summarise_runs RUN ... [--json FILE]
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import click
+import msgspec
+
+from mctskernel.report.view import View, load_view
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A run in one line; times in seconds."""
+
+    task: str
+    device: str
+    numbers: str
+    seed: int
+    evaluations: int
+    outcomes: dict[str, int]
+    start_seconds: float
+    best_seconds: float
+    speedup: float
+    held_out_checks: int
+    seconds_per_candidate: float
+    path: list[str]
+    fingerprint: dict[str, str]
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the same there.")
+def main(runs: tuple[Path, ...], file: Path | None) -> None:
+    """Summarise finished RUNS."""
+    summaries = [summarise(load_view(run)) for run in runs]
+    headings = (
+        "task",
+        "start, us",
+        "best, us",
+        "speed-up",
+        "evaluations",
+        "s a candidate, median",
+        "best path",
+    )
+    print(f"| {' | '.join(headings)} |")
+    print("|---|---|---|---|---|---|---|")
+    for each in summaries:
+        times = f"{each.start_seconds * 1e6:.1f} | {each.best_seconds * 1e6:.1f} | {each.speedup:.2f}x"
+        cost = f"{each.evaluations} | {each.seconds_per_candidate:.2f}"
+        print(f"| {each.task} | {times} | {cost} | {'; '.join(each.path)} |")
+    first = summaries[0]
+    print(f"\n{first.numbers}, {first.device}; {', '.join(f'{k} {v}' for k, v in first.fingerprint.items())}")
+    if file is not None:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(summaries), indent=1) + b"\n")
+
+
+def summarise(view: View) -> Summary:
+    """One run; its search must have stopped."""
+    steps = view.steps
+    evaluations = [node.evaluation for node in view.tree.nodes if node.evaluation is not None]
+    return Summary(
+        task=view.manifest.configuration.task,
+        device=view.device,
+        numbers=str(view.evaluation(view.best.id).source),
+        seed=view.manifest.configuration.seed,
+        evaluations=view.tree.evaluations,
+        outcomes=view.outcomes,
+        start_seconds=steps[0].seconds or 0.0,
+        best_seconds=steps[-1].seconds or 0.0,
+        speedup=steps[-1].speedup,
+        held_out_checks=len(view.answer.checks) if view.answer else 0,
+        seconds_per_candidate=statistics.median(each.cost_seconds for each in evaluations),
+        path=[step.edit.title for step in steps if step.edit],
+        fingerprint=view.manifest.fingerprint,
+    )
+
+
+if __name__ == "__main__":
+    main()
