@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mctskernel.core.evaluation import Evaluation, Resources, Timing
+from mctskernel.core.evaluation import Evaluation, Timing
 from mctskernel.core.expression import evaluate
 from mctskernel.core.task import Shape, Task, shape_label
 
@@ -106,17 +106,18 @@ def register_limit(evaluation: Evaluation, _: Evaluation | None = None) -> list[
 
 
 def register_cliff(evaluation: Evaluation, parent: Evaluation | None) -> list[str]:
-    """Each kernel whose registers passed a power of two that halves how many warps fit."""
-    before: dict[str, Resources] = (
-        {found.kernel: found for found in parent.resources} if parent is not None else {}
-    )
-    return [
-        f"'{found.kernel}' went from {before[found.kernel].registers} to {found.registers} registers a "
-        f"thread, past the cliff at {cliff}: half as many warps fit on a multiprocessor."
-        for found in evaluation.resources
-        for cliff in (32, 64, 128)
-        if found.kernel in before and before[found.kernel].registers <= cliff < found.registers
-    ]
+    """Each kernel whose registers passed a power of two, above which half as many warps fit; the highest one."""
+    before = {found.kernel: found.registers for found in parent.resources} if parent is not None else {}
+    remarks = []
+    for found in evaluation.resources:
+        were = before.get(found.kernel, found.registers)
+        passed = [cliff for cliff in (32, 64, 128) if were <= cliff < found.registers]
+        if passed:
+            remarks.append(
+                f"'{found.kernel}' went from {were} to {found.registers} registers a thread, past the cliff at "
+                f"{passed[-1]}: half as many warps fit on a multiprocessor as just below it."
+            )
+    return remarks
 
 
 def local_arrays(evaluation: Evaluation, _: Evaluation | None = None) -> list[str]:

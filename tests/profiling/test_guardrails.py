@@ -58,4 +58,6 @@ def test_spills_and_cliffs_are_flagged() -> None:
     assert "local memory" in flags(evaluation(stack_bytes=64))[0]
     assert "the most there are" in flags(evaluation(registers=255))[0]
     assert "past the cliff at 64" in flags(evaluation(registers=65), evaluation(registers=64))[0]
+    (once,) = flags(evaluation(registers=127), evaluation(registers=32))
+    assert "past the cliff at 64" in once
     assert flags(evaluation(registers=70), evaluation(registers=65)) == ()
