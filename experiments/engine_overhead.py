@@ -56,7 +56,7 @@ class Overhead:
 
 def measure(journal: EventLog, policy: Policy, nodes: int) -> Overhead:
     """Grows a tree of so many nodes; the last tenth of them is timed."""
-    stopwatch, rng = Stopwatch(), random.Random(0)  # noqa: S311
+    stopwatch, rng = Stopwatch(), random.Random(0)  # noqa: S311 - repeatable, not secret
     search = TreeSearch(Tree(), _TimedLog(journal, stopwatch), MemoryBlobs())
     search.evaluated(search.start(Kernel("0"), policy, seed=0), *_result(rng))
     timed = max(nodes // 10, 1)

@@ -16,11 +16,11 @@ def open_device(spec: DeviceSpec) -> Device:
     task = load_task(spec.task_folder)
     # Imported here: the one needs a driver, the other a compiler, and neither needs the other's.
     if spec.kind == "model":
-        from mctskernel.profiling.model_device import ModelDevice  # noqa: PLC0415
+        from mctskernel.profiling.model_device import ModelDevice  # noqa: PLC0415 - as said above
 
         return ModelDevice(task, spec.architecture, spec.seed)
     if spec.kind == "gpu":
-        from mctskernel.profiling.gpu_device import GpuDevice  # noqa: PLC0415
+        from mctskernel.profiling.gpu_device import GpuDevice  # noqa: PLC0415 - as said above
 
         return GpuDevice(task, spec.seed)
     raise DeviceError(f"There is no device called '{spec.kind}'; there are {', '.join(KINDS)}.")

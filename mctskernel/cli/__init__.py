@@ -38,5 +38,5 @@ def main() -> None:
 
         mctskernel search --budget 200
 
-        mctskernel show runs/LATEST
+        mctskernel show RUN
     """

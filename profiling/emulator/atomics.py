@@ -73,7 +73,7 @@ def apply_atomic(
 _MAX_ROUNDS = 64
 
 
-def _together(  # noqa: PLR0917
+def _together(  # noqa: PLR0917 - the operands of one instruction
     target: np.ndarray,
     at: np.ndarray,
     lanes: np.ndarray,
@@ -88,7 +88,7 @@ def _together(  # noqa: PLR0917
     vectorised: dict[str, Callable[[], Any]] = {
         "min": lambda: np.minimum(found, operand),
         "max": lambda: np.maximum(found, operand),
-        "cas": lambda: np.where(found == operand, c[lanes], found),  # type: ignore[index]
+        "cas": lambda: np.where(found == operand, c[lanes], found),  # type: ignore[index] # cas has it
         "inc": lambda: np.where(found >= operand, found.dtype.type(0), found + found.dtype.type(1)),
         "dec": lambda: np.where((found == 0) | (found > operand), operand, found - found.dtype.type(1)),
     }

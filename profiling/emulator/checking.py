@@ -78,7 +78,7 @@ class CheckedMemory:
                 part.storage.valid_view(size)[part.index] = _ALL_SET[size]
             self.races.log("strong" if access.strong else "write", access, g, part, unit)
 
-    def atomic(  # noqa: PLR0917
+    def atomic(  # noqa: PLR0917 - generated code calls it by position
         self, access: Access, g: Lanes, address: V, mask: V | None, operation: str, b: V, c: V | None
     ) -> V:
         """Apply lane by lane in ascending order; returns the old values (zero where inactive)."""
@@ -101,7 +101,7 @@ class CheckedMemory:
     def fence(self, g: Lanes) -> None:
         self.races.fence(g)
 
-    def warp_barrier(self, g: Lanes, mask: V) -> None:  # noqa: ARG002
+    def warp_barrier(self, g: Lanes, mask: V) -> None:  # noqa: ARG002 - the port of generated code
         self.races.warp_barrier(g)
 
     def barrier(self, lanes: Lanes | None) -> None:
@@ -112,7 +112,7 @@ class CheckedMemory:
     def finish_batch(self) -> None:
         self.races.barrier(None)
 
-    def copy(  # noqa: PLR0917
+    def copy(  # noqa: PLR0917 - generated code calls it by position
         self, read: Access, write: Access, g: Lanes, source: V, target: V, mask: V | None, size: V | None
     ) -> None:
         """`cp.async`: the source is read now, the destination changes when the lanes wait."""
@@ -172,7 +172,7 @@ class CheckedMemory:
             self.races.completed(copy.write, copy.lanes, copy.part)
             size = copy.write.bytes
             copy.part.storage.view(size)[copy.part.index] = copy.unit
-            assert copy.part.storage.valid is not None  # noqa: S101
+            assert copy.part.storage.valid is not None  # noqa: S101 - copies land in shared memory, which has it
             copy.part.storage.valid_view(size)[copy.part.index] = _ALL_SET[size]
 
     def absent_source(self, g: Lanes, absent: np.ndarray, origin: np.ndarray, mask: V, line: int) -> None:
