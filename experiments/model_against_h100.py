@@ -27,6 +27,7 @@ from mctskernel.core.launch_plan import Launch, LaunchPlan, resolve
 from mctskernel.core.task import Array
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.build import BuildFailure, build
+from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import parse_ptx
 from mctskernel.profiling.modelled import Unmodelled, model_kernel
 from mctskernel.profiling.sass import start_disassembly
@@ -76,16 +77,19 @@ def _modelled(variant: Mapping[str, Any]) -> dict[str, Any]:
     row = {name: variant[name] for name in ("name", "family", "us")} | {"ncu": variant.get("ncu", {})}
     began = time.perf_counter()
     plan = LaunchPlan((Launch("k", tuple(variant["grid"]), tuple(variant["block"]), ("A", "B", "C")),))
-    built = build(Kernel(variant["text"]), plan)
+    kernel, resolved = Kernel(variant["text"]), resolve(plan, {}, tuple("ABC"))
+    built = build(kernel, ("k",))
     if isinstance(built, BuildFailure):
         return row | {"error": built.message}
     sizes = dict(zip("ABC", (4 * floats for floats in BUFFER_FLOATS[variant["family"]]), strict=True))
+    candidate = Candidate(kernel, (resolved,), (built,), ((resolved.launches[0], 0),))
+    module = parse_ptx(built.ptx)
     with start_disassembly(built.cubin) as pending:
         found = model_kernel(
-            built,
-            parse_ptx(built.ptx),
-            pending.result,
-            resolve(plan, {}, tuple("ABC")),
+            candidate,
+            lambda _: module,
+            lambda _: pending.result(),
+            resolved,
             load_architecture("H100"),
             buffers=sizes,
             contents=lambda name: _zeros(sizes[name]),

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from mctskernel.core.device import DeviceSpec
+from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
@@ -123,11 +124,15 @@ def _reference_problems_at(task: Task, shape: Shape) -> Iterator[str]:
         if not np.array_equal(array, again[name], equal_nan=True):
             yield f"{where}, make_inputs made '{name}' differently for the same seed; draw from rng only."
     wide = {
-        name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in inputs.items()
+        name: array.astype(np.float64) if is_floating(array.dtype) else array
+        for name, array in inputs.items()
     }
     with np.errstate(all="ignore"):
         truth = task.expected(wide, shape)
-        plain = task.expected(inputs, shape)
+        plain = task.expected(
+            {name: array.astype(arithmetic_dtype(array.dtype), copy=False) for name, array in inputs.items()},
+            shape,
+        )
     for name, array in inputs.items():
         if not np.array_equal(array, before[name], equal_nan=True):
             yield f"{where}, reference changed its input '{name}' in place."
@@ -136,8 +141,8 @@ def _reference_problems_at(task: Task, shape: Shape) -> Iterator[str]:
 
 
 def _output_problems(tensor: Tensor, truth: Array, plain: Array, where: str) -> Iterator[str]:
-    dtype = np.dtype(tensor.dtype)
-    if dtype.kind != "f":
+    dtype = numpy_dtype(tensor.dtype)
+    if not is_floating(dtype):
         if plain.dtype.kind not in "iub":
             yield f"{where}, reference gave '{tensor.name}' as {plain.dtype}, task.toml says {tensor.dtype}."
         return
@@ -146,10 +151,10 @@ def _output_problems(tensor: Tensor, truth: Array, plain: Array, where: str) -> 
             f"{where}, reference gave '{tensor.name}' as {truth.dtype} for float64 inputs; "
             "it must keep their precision, since it is the truth."
         )
-    if plain.dtype != dtype:
+    if plain.dtype != arithmetic_dtype(dtype):
         yield (
-            f"{where}, reference gave '{tensor.name}' as {plain.dtype} for inputs in their own precision; "
-            f"task.toml says {tensor.dtype}."
+            f"{where}, reference gave '{tensor.name}' as {plain.dtype} for inputs in their own precision "
+            f"(16-bit floats as float32); task.toml says {tensor.dtype}."
         )
     if not np.isfinite(truth).all():
         yield f"{where}, reference gave '{tensor.name}' with NaN or infinity for the inputs that were drawn."

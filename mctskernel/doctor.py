@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import Launch, LaunchPlan
 
 _PROBE = Kernel('extern "C" __global__ void probe(float* x) { x[threadIdx.x] += 1.0f; }\n')
-_PROBE_PLAN = LaunchPlan((Launch("probe", (1,), (32,), ("x",)),))
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def _compiler() -> Finding:
     try:
         from mctskernel.profiling.build import Build, build
 
-        result = build(_PROBE, _PROBE_PLAN)
+        result = build(_PROBE, ("probe",))
     except (RuntimeError, OSError, ImportError) as error:
         return Missing(capability, _first_line(error), remedy)
     if isinstance(result, Build):

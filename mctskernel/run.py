@@ -22,6 +22,7 @@ import msgspec
 from mctskernel import __version__
 from mctskernel.blobs import BlobStore
 from mctskernel.core.device import DeviceSpec
+from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.tree.policy import Policy
@@ -54,6 +55,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: int
     budget: Budget
     policy: Policy
+    language: Language = Language.CUDA
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -100,12 +102,16 @@ class RunFolder:
     def device_spec(self, configuration: Configuration) -> DeviceSpec:
         """How a worker opens this run's device."""
         return DeviceSpec(
-            configuration.device, self.task, architecture=configuration.architecture, seed=configuration.seed
+            configuration.device,
+            self.task,
+            architecture=configuration.architecture,
+            seed=configuration.seed,
+            language=configuration.language,
         )
 
     def load_task(self) -> Task:
-        """The task as it was when the run began. Raises TaskError."""
-        return load_task(self.task)
+        """The task as it was when the run began, starting from its kernel in the run's language. Raises TaskError."""
+        return load_task(self.task, read_manifest(self).configuration.language)
 
 
 def prepare_run(path: Path, task: Task) -> RunFolder:

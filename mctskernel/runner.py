@@ -55,7 +55,7 @@ def begin(
     stop_requested: Callable[[], bool],
 ) -> Conclusion:
     """Make a new run and search. Raises TaskError, RunError, JournalError and DeviceError."""
-    task = load_task(task_folder)
+    task = load_task(task_folder, configuration.language)
     _try_reference(task)
     folder = prepare_run(path, task)
     try:

@@ -10,7 +10,7 @@ import importlib.metadata
 import io
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -23,7 +23,6 @@ from cuda.pathfinder import find_nvidia_header_directory
 
 from mctskernel.core.evaluation import Resources
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import LaunchPlan
 
 # No such folder: a quoted #include has no directory of this machine to be looked for in.
 _FOLDER = "/candidate"
@@ -62,11 +61,11 @@ class BuildFailure:
 
 def build(
     kernel: Kernel,
-    plan: LaunchPlan,
+    names: Sequence[str],
     architecture: str = "sm_90",
     cache: ProgramCacheResource | None = None,
 ) -> Build | BuildFailure:
-    """Compile a CUDA C++ kernel for a named architecture.
+    """Compile a CUDA C++ kernel for a named architecture; `names` are the functions that its plan launches.
 
     A search never builds the same text twice, so `cache` (one of cuda-core's) only helps across runs. Raises
     cuda-core's errors when the compiler itself is missing or broken.
@@ -84,7 +83,6 @@ def build(
         product = compiled
         if cache is not None:
             cache[key] = msgspec.msgpack.encode(product)
-    names = tuple(dict.fromkeys(launch.kernel for launch in plan.launches))
     entries = _entries(names, _ENTRY.findall(product.ptx))
     if isinstance(entries, str):
         return BuildFailure(entries, product.log, time.perf_counter() - began)

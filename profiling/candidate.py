@@ -1,12 +1,14 @@
-"""From a kernel to something that can be launched at every shape of its task, for every device."""
+"""From a kernel to something that can be launched at every shape of its task, for every language and device."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from mctskernel.core.evaluation import Evaluation, Outcome, Source
-from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedPlan, plan_of, resolve
+from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, ResolvedPlan, plan_of, resolve
 from mctskernel.core.task import Shape, Task
 from mctskernel.profiling.arguments import bind, parameter_types
 from mctskernel.profiling.build import Build, BuildFailure, build
@@ -15,31 +17,83 @@ from mctskernel.profiling.stages import Stages
 
 
 @dataclass(frozen=True)
+class Specialised:
+    """What was built for a kernel's launches.
+
+    `launches` maps each launch as the plan has it to the one that is made, whose shared memory and arguments are what
+    the compiled code wants, and to the index of its build.
+    """
+
+    builds: tuple[Build, ...]
+    launches: Mapping[ResolvedLaunch, tuple[ResolvedLaunch, int]]
+
+
+@dataclass(frozen=True)
 class Candidate:
-    """A kernel that was built, with its launch plan."""
+    """A kernel that was built: its launches at each of the task's shapes, and the machine code of each launch.
+
+    `plans` are in the order of `Task.shapes`. CUDA C++ is built once; Triton once for each specialisation that a
+    shape needs. Plain data, so that it can be sent to another process.
+    """
 
     kernel: Kernel
-    plan: LaunchPlan
-    build: Build
+    plans: tuple[ResolvedPlan, ...]
+    builds: tuple[Build, ...]
+    built: tuple[tuple[ResolvedLaunch, int], ...]
 
-    def resolve(self, task: Task, shape: Shape) -> ResolvedPlan:
-        """The launch plan at one shape. Raises LaunchPlanError."""
-        return resolve(self.plan, task.names(shape, self.kernel), task.buffer_names)
+    def at(self, task: Task, shape: Shape) -> ResolvedPlan:
+        """The launches at one of the task's shapes."""
+        return self.plans[task.shapes.index(shape)]
 
-    def parameter_types(self, kernel: str) -> tuple[str, ...]:
-        """The PTX types of the parameters of one of the plan's kernels."""
-        return parameter_types(self.build.ptx, self.build.entries[kernel])
+    def build_of(self, launch: ResolvedLaunch) -> Build:
+        """The machine code of one of the candidate's launches."""
+        return self.builds[self.index_of(launch)]
+
+    def index_of(self, launch: ResolvedLaunch) -> int:
+        """Which of the builds a launch runs."""
+        return self._index[launch]
+
+    def entry_of(self, launch: ResolvedLaunch) -> str:
+        """The name of a launch's function in its machine code."""
+        return self.build_of(launch).entries[launch.kernel]
+
+    def arguments(self, launch: ResolvedLaunch, addresses: Mapping[str, int]) -> tuple[bytes, ...]:
+        """The bytes of each of a launch's arguments, given where the buffers are."""
+        types = parameter_types(self.build_of(launch).ptx, self.entry_of(launch))
+        return bind(launch, types, addresses)
+
+    @property
+    def resources(self) -> tuple[Resources, ...]:
+        """The compiler's report on what runs at the first search shape, each function once."""
+        indices = dict.fromkeys(self.index_of(launch) for launch in self.plans[0].launches)
+        return tuple(dict.fromkeys(found for index in indices for found in self.builds[index].resources))
+
+    @property
+    def log(self) -> str:
+        """The compiler's messages on all of it."""
+        return "\n".join(dict.fromkeys(made.log for made in self.builds if made.log))
+
+    @property
+    def build_seconds(self) -> float:
+        """What building cost, in seconds."""
+        return sum(made.seconds for made in self.builds)
+
+    @cached_property
+    def _index(self) -> Mapping[ResolvedLaunch, int]:
+        return dict(self.built)
 
 
 class RefusedError(Exception):
     """A kernel that can't be judged any further; carries the outcome."""
 
-    def __init__(self, outcome: Outcome, message: str, build: Build | None = None, log: str = "") -> None:
+    def __init__(
+        self, outcome: Outcome, message: str, candidate: Candidate | None = None, log: str = ""
+    ) -> None:
         super().__init__(message)
         self.outcome = outcome
         self.message = message
-        self.log = build.log if build is not None else log
-        self.resources = build.resources if build is not None else ()
+        self.log = candidate.log if candidate is not None else log
+        self.resources = candidate.resources if candidate is not None else ()
 
     def evaluation(self, source: Source) -> Evaluation:
         """The refusal as an evaluation."""
@@ -50,21 +104,47 @@ def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Ca
     """Guard and build a kernel, and check its launch plan at every shape of the task. Raises RefusedError."""
     if reason := breach(kernel):
         raise RefusedError(Outcome.REJECTED, reason)
-    try:
-        plan = plan_of(kernel)
-    except LaunchPlanError as error:
-        raise RefusedError(Outcome.LAUNCH_ERROR, str(error)) from error
+    plans = _plans(task, kernel)
     with stages.timed("build"):
-        made = build(kernel, plan, architecture)
+        made = _build(kernel, plans, len(task.search_shapes), architecture)
     if isinstance(made, BuildFailure):
         raise RefusedError(Outcome.BUILD_ERROR, made.message, log=made.log)
-    candidate = Candidate(kernel, plan, made)
+    ready = tuple(
+        ResolvedPlan(tuple(made.launches[launch][0] for launch in plan.launches), plan.scratch)
+        for plan in plans
+    )
+    candidate = Candidate(kernel, ready, made.builds, tuple(made.launches.values()))
     try:
-        for shape in (*task.search_shapes, *task.verify_shapes, *task.held_out_shapes):
-            resolved = candidate.resolve(task, shape)
-            nowhere = dict.fromkeys((*task.buffer_names, *(each.name for each in resolved.scratch)), 0)
-            for launch in resolved.launches:
-                bind(launch, candidate.parameter_types(launch.kernel), nowhere)
+        for plan in ready:
+            buffers = (*task.buffer_names, *(each.name for each in plan.scratch))
+            for launch in plan.launches:
+                candidate.arguments(launch, dict.fromkeys(buffers, 0))
     except LaunchPlanError as error:
-        raise RefusedError(Outcome.LAUNCH_ERROR, str(error), made) from error
+        raise RefusedError(Outcome.LAUNCH_ERROR, str(error), candidate) from error
     return candidate
+
+
+def _plans(task: Task, kernel: Kernel) -> tuple[ResolvedPlan, ...]:
+    try:
+        plan = plan_of(kernel)
+        return tuple(resolve(plan, task.names(shape, kernel), task.buffer_names) for shape in task.shapes)
+    except LaunchPlanError as error:
+        raise RefusedError(Outcome.LAUNCH_ERROR, str(error)) from error
+
+
+def _build(
+    kernel: Kernel, plans: Sequence[ResolvedPlan], searched: int, architecture: str
+) -> Specialised | BuildFailure:
+    """Build for the plans, the first `searched` of which are those that times are taken of."""
+    if kernel.language is Language.TRITON:
+        # Imported here: Triton takes half a second to import, and CUDA C++ doesn't need it.
+        from mctskernel.profiling.triton_build import build_triton  # noqa: PLC0415 - as said above
+
+        return build_triton(kernel, plans, searched, architecture)
+    launches = [launch for plan in plans for launch in plan.launches]
+    made = build(kernel, tuple(dict.fromkeys(launch.kernel for launch in launches)), architecture)
+    return (
+        made
+        if isinstance(made, BuildFailure)
+        else Specialised((made,), {each: (each, 0) for each in launches})
+    )

@@ -15,6 +15,7 @@ from cuda.bindings import driver as cu
 from cuda.pathfinder import DynamicLibNotFoundError
 
 from mctskernel.core.device import DeviceError
+from mctskernel.core.dtypes import DType
 from mctskernel.core.launch_plan import ResolvedLaunch
 from mctskernel.core.task import Array
 
@@ -130,7 +131,7 @@ class DeviceBuffer:
         data = np.ascontiguousarray(array)
         call(cu.cuMemcpyHtoD, self.address + offset, data.ctypes.data, data.nbytes)
 
-    def read(self, dtype: str, count: int, offset: int = 0) -> Array:
+    def read(self, dtype: DType, count: int, offset: int = 0) -> Array:
         """`count` elements from `offset` bytes into the buffer, after everything launched before."""
         array: Array = np.empty(count, dtype)
         call(cu.cuMemcpyDtoH, array.ctypes.data, self.address + offset, array.nbytes)

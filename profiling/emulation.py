@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Outcome
 from mctskernel.core.launch_plan import ResolvedScratch
 from mctskernel.core.task import Array, Task, shape_label
-from mctskernel.profiling.arguments import bind
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import Finding, Geometry, GlobalMemory, Limits, Module, execute
 from mctskernel.profiling.verify import Case, judge, poison
@@ -48,19 +48,19 @@ class Emulated:
     message: str = ""
 
 
-def emulate(task: Task, candidate: Candidate, module: Module, cases: Sequence[Case]) -> Emulated:
-    """Run every case until one fails; `module` is the candidate's PTX, parsed."""
+def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case]) -> Emulated:
+    """Run every case until one fails; `modules` are the candidate's builds, their PTX parsed."""
     checks: list[Check] = []
     for case in cases:
-        outcome, check = _run(task, candidate, module, case)
+        outcome, check = _run(task, candidate, modules, case)
         checks.append(check)
         if not check.passed:
             return Emulated(outcome, tuple(checks), check.message)
     return Emulated(Outcome.OK, tuple(checks))
 
 
-def _run(task: Task, candidate: Candidate, module: Module, case: Case) -> tuple[Outcome, Check]:
-    resolved = candidate.resolve(task, case.shape)
+def _run(task: Task, candidate: Candidate, modules: Sequence[Module], case: Case) -> tuple[Outcome, Check]:
+    resolved = candidate.at(task, case.shape)
     memory = GlobalMemory()
     addresses = {name: memory.add(name, array, writable=False) for name, array in case.inputs.items()}
     for output in task.outputs:
@@ -75,14 +75,14 @@ def _run(task: Task, candidate: Candidate, module: Module, case: Case) -> tuple[
                 f"threads, more than the {MAX_THREADS:,} that are emulated."
             )
             return Outcome.TIMEOUT, _failed(case, message)
-        entry = candidate.build.entries[launch.kernel]
-        arguments = bind(launch, candidate.parameter_types(launch.kernel), addresses)
+        arguments = candidate.arguments(launch, addresses)
         geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
+        module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
         execution = execute(module, entry, geometry, arguments, memory, limits=LIMITS)
         if execution.findings:
             return _explained(case, launch.kernel, execution.findings)
     outputs = {
-        output.name: memory.array(output.name, output.dtype).reshape(output.extents(case.shape))
+        output.name: memory.array(output.name, numpy_dtype(output.dtype)).reshape(output.extents(case.shape))
         for output in task.outputs
     }
     check = judge(case, outputs)

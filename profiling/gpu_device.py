@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from mctskernel.core.device import DeviceError, DeviceLostError
+from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Array, Task, Tensor, shape_label
@@ -105,8 +106,8 @@ class GpuDevice:
                 Source.MEASURED,
                 checks[-1].message,
                 checks=checks,
-                resources=candidate.build.resources,
-                log=candidate.build.log,
+                resources=candidate.resources,
+                log=candidate.log,
             )
             if not evaluation.ok:
                 return evaluation
@@ -162,7 +163,7 @@ class GpuDevice:
         """The starting kernel, kept on the GPU. Asked for once a candidate has passed, the start before all."""
         if self._baseline is None:
             candidate = prepare(self._task, self._task.starting_kernel, self._gpu.architecture, Stages())
-            self._baseline = Loaded(candidate, LoadedModule(candidate.build.cubin))
+            self._baseline = Loaded(candidate, LoadedModule(candidate.builds[0].cubin))
         return self._baseline
 
     def _arena(self, case: Case) -> Arena:
@@ -189,7 +190,9 @@ def _run(ready: Loaded, task: Task, arena: Arena, sample: Sample) -> Check:
 
     def rows(tensor: Tensor) -> Array:
         extents = tensor.extents(arena.shape)
-        array = arena.buffers[tensor.name].read(tensor.dtype, int(np.prod(extents, dtype=np.int64)))
+        array = arena.buffers[tensor.name].read(
+            numpy_dtype(tensor.dtype), int(np.prod(extents, dtype=np.int64))
+        )
         return sample.rows_of(tensor.name, array.reshape(extents))
 
     outputs = {tensor.name: rows(tensor) for tensor in task.outputs}

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.task import Array, Shape, Task
-from mctskernel.profiling.arguments import bind
 from mctskernel.profiling.candidate import Candidate, RefusedError
 from mctskernel.profiling.cuda_driver import DeviceBuffer, Gpu, LoadedModule, PreparedLaunch
 from mctskernel.profiling.verify import poison
@@ -50,7 +49,7 @@ class Loaded:
     def bound(self, task: Task, arena: Arena) -> Iterator[BoundPlan]:
         """The launch plan at the arena's shape, ready to run, with poisoned scratch buffers of its own."""
         candidate = self.candidate
-        resolved = candidate.resolve(task, arena.shape)
+        resolved = candidate.at(task, arena.shape)
         with ExitStack() as stack:
             scratch = {each.name: stack.enter_context(_allocated(each.nbytes)) for each in resolved.scratch}
             for buffer in scratch.values():
@@ -59,9 +58,9 @@ class Loaded:
             launches = [
                 PreparedLaunch(
                     self.module,
-                    candidate.build.entries[launch.kernel],
+                    candidate.entry_of(launch),
                     launch,
-                    bind(launch, candidate.parameter_types(launch.kernel), addresses),
+                    candidate.arguments(launch, addresses),
                 )
                 for launch in resolved.launches
             ]
@@ -86,7 +85,7 @@ class BoundPlan:
 @contextmanager
 def loaded(task: Task, candidate: Candidate, gpu: Gpu) -> Iterator[Loaded]:
     """Put a candidate on the GPU for a while. Raises RefusedError when a launch asks for more than it has."""
-    module = LoadedModule(candidate.build.cubin)
+    module = LoadedModule(candidate.builds[0].cubin)
     try:
         _refuse_oversized(task, candidate, module, gpu)
         yield Loaded(candidate, module)
@@ -95,23 +94,23 @@ def loaded(task: Task, candidate: Candidate, gpu: Gpu) -> Iterator[Loaded]:
 
 
 def _refuse_oversized(task: Task, candidate: Candidate, module: LoadedModule, gpu: Gpu) -> None:
-    made = candidate.build
-    for shape in (*task.search_shapes, *task.verify_shapes, *task.held_out_shapes):
-        for launch in candidate.resolve(task, shape).launches:
+    made = candidate.builds[0]
+    for shape in task.shapes:
+        for launch in candidate.at(task, shape).launches:
             what = f"The launch of '{launch.kernel}'"
             most = module.max_threads(made.entries[launch.kernel])
             if launch.threads > most:
                 raise RefusedError(
                     Outcome.LAUNCH_ERROR,
                     f"{what} has blocks of {launch.threads} threads; its registers and launch bounds allow {most}.",
-                    made,
+                    candidate,
                 )
             shared = made.resources_of(launch.kernel).shared_bytes + launch.shared_bytes
             if shared > gpu.max_shared_bytes:
                 raise RefusedError(
                     Outcome.LAUNCH_ERROR,
                     f"{what} takes {shared} bytes of shared memory a block; {gpu.name} has {gpu.max_shared_bytes}.",
-                    made,
+                    candidate,
                 )
 
 

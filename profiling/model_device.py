@@ -7,12 +7,15 @@ the named GPU. Every number is modelled, and says so.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 
 from mctskernel.core.device import DeviceError
+from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import LaunchPlanError
@@ -65,7 +68,7 @@ class ModelDevice:
         """Verify on the held-out shapes, or on the verify shapes where there are none, with fresh seeds."""
         try:
             candidate = prepare(self._task, kernel, self._gpu.architecture, Stages())
-            return emulate(self._task, candidate, self._module(candidate), self._held_out).checks
+            return emulate(self._task, candidate, self._modules(candidate), self._held_out).checks
         except RefusedError as refusal:
             return (Check("", 0, passed=False, error=float("inf"), message=refusal.message),)
 
@@ -83,29 +86,30 @@ class ModelDevice:
 
         About every third edit of the rules (a qualifier, a pragma) changes the text and not this.
         """
-        task = self._task
-        shapes = (*task.search_shapes, *task.verify_shapes, *task.held_out_shapes)
-        launches = [candidate.resolve(task, shape) for shape in shapes]
-        return hashlib.sha256(f"{launches}\n{candidate.build.ptx}".encode()).hexdigest()
+        ptx = "\n".join(made.ptx for made in candidate.builds)
+        return hashlib.sha256(f"{candidate.plans}\n{candidate.built}\n{ptx}".encode()).hexdigest()
 
     def _judge(self, candidate: Candidate, stages: Stages) -> Evaluation:
-        made = candidate.build
-        module = self._module(candidate)
+        modules = self._modules(candidate)
         try:
-            with start_disassembly(made.cubin) as disassembly:
+            with ExitStack() as stack:
+                disassemblies = {
+                    index: stack.enter_context(start_disassembly(candidate.builds[index].cubin))
+                    for index in self._timed_builds(candidate)
+                }
                 with stages.timed("verify"):
-                    verified = emulate(self._task, candidate, module, self._cases)
+                    verified = emulate(self._task, candidate, modules, self._cases)
                 evaluation = Evaluation(
                     verified.outcome,
                     Source.MODELLED,
                     verified.message,
                     checks=verified.checks,
-                    resources=made.resources,
-                    log=made.log,
+                    resources=candidate.resources,
+                    log=candidate.log,
                 )
                 if not evaluation.ok:
                     return evaluation
-                prices = self._price(candidate, module, disassembly, stages)
+                prices = self._price(candidate, modules, disassemblies, stages)
         except DisassemblerError as error:
             raise DeviceError(str(error)) from error
         evaluation = replace(
@@ -118,41 +122,49 @@ class ModelDevice:
         reason = quarantine_reason(self._task, evaluation.timings, _peaks(self._gpu))
         return replace(evaluation, quarantine=reason, flags=flags(evaluation))
 
-    def _module(self, candidate: Candidate) -> Module:
-        """The candidate's PTX, for launches that the GPU would accept. Raises RefusedError."""
-        task, made = self._task, candidate.build
+    def _timed_builds(self, candidate: Candidate) -> dict[int, None]:
+        """The builds that run at the search shapes."""
+        plans = [candidate.at(self._task, shape) for shape in self._task.search_shapes]
+        return dict.fromkeys(candidate.index_of(launch) for plan in plans for launch in plan.launches)
+
+    def _modules(self, candidate: Candidate) -> tuple[Module, ...]:
+        """The PTX of each build, for launches that the GPU would accept. Raises RefusedError."""
         try:
-            module = parse_ptx(made.ptx)
-            for shape in (*task.search_shapes, *task.verify_shapes, *task.held_out_shapes):
-                for launch in candidate.resolve(task, shape).launches:
-                    entry = module.entries[made.entries[launch.kernel]]
-                    check_launch(launch, made.resources_of(launch.kernel), entry.max_threads, self._gpu)
+            modules = tuple(parse_ptx(made.ptx) for made in candidate.builds)
+            for launch, index in candidate.built:
+                entry = modules[index].entries[candidate.entry_of(launch)]
+                resources = candidate.builds[index].resources_of(launch.kernel)
+                check_launch(launch, resources, entry.max_threads, self._gpu)
         except UnsupportedPtx as error:
             message = f"The emulator doesn't know {error}, so the kernel can't be verified here."
-            raise RefusedError(Outcome.REJECTED, message, made) from error
+            raise RefusedError(Outcome.REJECTED, message, candidate) from error
         except LaunchPlanError as error:
-            raise RefusedError(Outcome.LAUNCH_ERROR, str(error), made) from error
-        return module
+            raise RefusedError(Outcome.LAUNCH_ERROR, str(error), candidate) from error
+        return modules
 
     def _price(
-        self, candidate: Candidate, module: Module, disassembly: PendingDisassembly, stages: Stages
+        self,
+        candidate: Candidate,
+        modules: Sequence[Module],
+        disassemblies: Mapping[int, PendingDisassembly],
+        stages: Stages,
     ) -> list[Modelled]:
         """The price at each search shape. Raises RefusedError."""
         prices = []
-        disassembled = cache(disassembly.result)
+        disassembled = cache(lambda index: disassemblies[index].result())
         for shape in self._task.search_shapes:
             found = model_kernel(
-                candidate.build,
-                module,
-                disassembled,
-                candidate.resolve(self._task, shape),
+                candidate,
+                lambda launch: modules[candidate.index_of(launch)],
+                lambda launch: disassembled(candidate.index_of(launch)),
+                candidate.at(self._task, shape),
                 self._gpu,
                 buffers={t.name: t.nbytes(shape) for t in (*self._task.inputs, *self._task.outputs)},
                 contents=partial(self._contents, shape),
             )
             if isinstance(found, Unmodelled):
                 outcome = Outcome.LAUNCH_ERROR if found.launch_error else Outcome.REJECTED
-                raise RefusedError(outcome, f"At {shape_label(shape)}: {found.message}", candidate.build)
+                raise RefusedError(outcome, f"At {shape_label(shape)}: {found.message}", candidate)
             stages.add(found.stage_seconds)
             prices.append(found)
         return prices
@@ -165,7 +177,7 @@ class ModelDevice:
         if name in self._drawn[label]:
             return self._drawn[label][name]
         output = next(tensor for tensor in self._task.outputs if tensor.name == name)
-        return np.zeros(output.extents(shape), output.dtype)
+        return np.zeros(output.extents(shape), numpy_dtype(output.dtype))
 
 
 def _timing(shape: Shape, modelled: Modelled) -> Timing:

@@ -14,6 +14,7 @@ from mctskernel.core.task import Array
 from mctskernel.profiling.architecture import Architecture, occupancy
 from mctskernel.profiling.bottleneck import combined_diagnosis, diagnose
 from mctskernel.profiling.build import Build
+from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.counters import combined_counters, modelled_counters
 from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, Module, count
 from mctskernel.profiling.frequencies import instruction_lines
@@ -60,9 +61,9 @@ class Unmodelled:
 
 
 def model_kernel(
-    build: Build,
-    module: Module,
-    disassembly: Disassembly | Callable[[], Disassembly],
+    candidate: Candidate,
+    module: Callable[[ResolvedLaunch], Module],
+    disassembly: Callable[[ResolvedLaunch], Disassembly],
     plan: ResolvedPlan,
     gpu: Architecture,
     *,
@@ -71,14 +72,15 @@ def model_kernel(
 ) -> Modelled | Unmodelled:
     """Price a plan at one shape.
 
-    `buffers` gives the bytes of each of the task's tensors at that shape; `contents(name)` gives an array,
-    and is only called for buffers whose contents decide addresses or branches. `disassembly` may be the
-    `.result` of one that is still under way: it is asked for after counting.
+    `module` and `disassembly` give the PTX and the machine code of a launch; the latter is asked for after
+    counting, since it may still be under way. `buffers` gives the bytes of each of the task's tensors at that
+    shape; `contents(name)` gives an array, and is only called for buffers whose contents decide addresses or
+    branches.
     """
     counted: list[_Counting] = []
     began = time.perf_counter()
     for launch in plan.launches:
-        resources = build.resources_of(launch.kernel)
+        resources = candidate.build_of(launch).resources_of(launch.kernel)
         fits = occupancy(
             gpu, launch.threads, resources.registers, resources.shared_bytes + launch.shared_bytes
         )
@@ -87,18 +89,18 @@ def model_kernel(
                 _too_large(launch, resources.registers, fits.limited_by, gpu), launch_error=True
             )
         counting = _Counting(
-            module, build.entries[launch.kernel], launch, plan, buffers=buffers, contents=contents
+            module(launch), candidate.entry_of(launch), launch, plan, buffers=buffers, contents=contents
         )
         problem = counting.sample()
         if problem:
             return Unmodelled(f"The kernel '{launch.kernel}' can't be counted: {problem}.")
         counted.append(counting)
     counting_seconds, began = time.perf_counter() - began, time.perf_counter()
-    functions = (disassembly() if callable(disassembly) else disassembly).functions
+    functions = [disassembly(each.launch).functions[each.entry] for each in counted]
     waiting_seconds, began = time.perf_counter() - began, time.perf_counter()
     prices = [
-        _priced(counting, build, functions[build.entries[counting.launch.kernel]], gpu)
-        for counting in counted
+        _priced(counting, candidate.build_of(counting.launch), function, gpu)
+        for counting, function in zip(counted, functions, strict=True)
     ]
     stages = {
         "count": counting_seconds,
@@ -130,9 +132,9 @@ class _Counting:
         contents: Callable[[str], Array],
     ) -> None:
         self.launch = launch
+        self.entry = entry
         self.samples: list[Sample] = []
         self._module = module
-        self._entry = entry
         self._geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
         self._sizes = {**buffers, **{scratch.name: scratch.nbytes for scratch in plan.scratch}}
         self._inputs = frozenset(buffers)
@@ -182,7 +184,7 @@ class _Counting:
         """One block's counts, or what is in the way of them."""
         while True:
             counts = count(
-                self._module, self._entry, self._geometry, self._arguments, self._memory, blocks=(block,)
+                self._module, self.entry, self._geometry, self._arguments, self._memory, blocks=(block,)
             )
             if counts.findings:
                 return counts.findings[0].message

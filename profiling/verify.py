@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype, rounding_unit
 from mctskernel.core.evaluation import Check
 from mctskernel.core.task import Array, Shape, Task, Tensor, Tolerance, shape_label
 
@@ -100,13 +101,13 @@ def draw_case(task: Task, shape: Shape, seed: int, values: Values = Values.DRAWN
         inputs = {tensor.name: _special(tensor, inputs[tensor.name], values, rng) for tensor in task.inputs}
     with np.errstate(all="ignore"):
         expected = task.expected(_in_float64(inputs), shape)
-        plain = task.expected(inputs, shape)
+        plain = _rounded(task, task.expected(_in_arithmetic_precision(inputs), shape))
     return Case(shape, seed, values, inputs, expected, plain, task.tolerance)
 
 
 def poison(dtype: str, extents: tuple[int, ...]) -> Array:
     """An array that no kernel has written: a NaN with a payload of its own, or 0xCB in every byte."""
-    kind = np.dtype(dtype)
+    kind = numpy_dtype(dtype)
     array = np.empty(extents, kind)
     array.view(_bits(kind))[...] = _poison_pattern(kind)
     return array
@@ -136,7 +137,7 @@ def compare(actual: Array, expected: Array, plain: Array, tolerance: Tolerance) 
     """
     if actual.shape != expected.shape:
         return Comparison(float("inf"), f"it has the shape {actual.shape}, not {expected.shape}.")
-    if not np.issubdtype(actual.dtype, np.floating):
+    if not is_floating(actual.dtype):
         with np.errstate(invalid="ignore"):
             wrong = actual != expected.astype(actual.dtype)
         return _describe(actual, expected, wrong, 1.0 if wrong.any() else 0.0)
@@ -174,7 +175,7 @@ def _plain_error(plain: Array, truth: Array, dtype: np.dtype[np.generic]) -> flo
     if not finite.any():
         return 0.0
     error = np.abs(plain[finite].astype(np.float64) - truth[finite])
-    rounding = 0.5 * float(np.finfo(dtype.name).eps) * float(np.abs(truth[finite]).max())
+    rounding = 0.5 * rounding_unit(dtype) * float(np.abs(truth[finite]).max())
     return max(float(error.max()), rounding)
 
 
@@ -224,7 +225,7 @@ def _special_case(task: Task, shape: Shape, seed: int, values: Values) -> Case |
     errors = [
         compare(moved[tensor.name], case.expected[tensor.name], case.plain[tensor.name], strict).error
         for tensor in task.outputs
-        if tensor.dtype.startswith("float") and (strict.absolute or strict.relative)
+        if is_floating(numpy_dtype(tensor.dtype)) and (strict.absolute or strict.relative)
     ]
     widening = ROUNDINGS * max(errors, default=0.0)
     if not widening <= MAX_WIDENING:
@@ -238,9 +239,9 @@ def _special_case(task: Task, shape: Shape, seed: int, values: Values) -> Case |
 
 def _nudge(array: Array, rng: np.random.Generator) -> Array:
     """Every element moved by one rounding of its precision, up or down at random, in float64."""
-    if not np.issubdtype(array.dtype, np.floating):
+    if not is_floating(array.dtype):
         return array
-    step = float(np.finfo(array.dtype).eps) * rng.choice((-0.5, 0.5), array.shape)
+    step = rounding_unit(array.dtype) * rng.choice((-0.5, 0.5), array.shape)
     moved: Array = array.astype(np.float64) * (1.0 + step)
     return moved
 
@@ -266,8 +267,21 @@ def _special(tensor: Tensor, drawn: Array, values: Values, rng: np.random.Genera
 
 def _in_float64(inputs: Mapping[str, Array]) -> dict[str, Array]:
     return {
-        name: array.astype(np.float64) if np.issubdtype(array.dtype, np.floating) else array
+        name: array.astype(np.float64) if is_floating(array.dtype) else array
         for name, array in inputs.items()
+    }
+
+
+def _in_arithmetic_precision(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: array.astype(arithmetic_dtype(array.dtype), copy=False) for name, array in inputs.items()}
+
+
+def _rounded(task: Task, outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs as a kernel stores them: floats in the precision of their tensor."""
+    dtypes = {tensor.name: numpy_dtype(tensor.dtype) for tensor in task.outputs}
+    return {
+        name: array.astype(dtypes[name], copy=False) if is_floating(dtypes[name]) else array
+        for name, array in outputs.items()
     }
 
 
@@ -286,12 +300,20 @@ def _as_bits(array: Array) -> Array:
 
 def _poison_pattern(dtype: np.dtype[np.generic]) -> int:
     repeated = int.from_bytes(b"\xcb" * dtype.itemsize, "little")
-    if not np.issubdtype(dtype, np.floating):
+    if not is_floating(dtype):
         return repeated
     # Sign clear, exponent all ones, quiet bit set; the payload stays 0xCB...
-    exponent = {2: 0x7E00, 4: 0x7FC00000, 8: 0x7FF8000000000000}[dtype.itemsize]
-    payload = {2: 0x01FF, 4: 0x003FFFFF, 8: 0x0007FFFFFFFFFFFF}[dtype.itemsize]
+    exponent, payload = _QUIET_NAN[dtype.name]
     return exponent | (repeated & payload)
+
+
+_QUIET_NAN = {
+    "float16": (0x7E00, 0x01FF),
+    "bfloat16": (0x7FC0, 0x003F),
+    "float32": (0x7FC00000, 0x003FFFFF),
+    "float64": (0x7FF8000000000000, 0x0007FFFFFFFFFFFF),
+}
+"""The quiet NaN of each type, and the bits of it that are payload."""
 
 
 def _is_poison(array: Array) -> npt.NDArray[np.bool_]:

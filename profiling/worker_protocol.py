@@ -15,7 +15,7 @@ import msgspec
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Check, Evaluation
-from mctskernel.core.kernel import Kernel
+from mctskernel.core.kernel import Kernel, Language
 
 MAX_MESSAGE_BYTES = 16 << 20
 _LENGTH = struct.Struct("<Q")
@@ -30,11 +30,12 @@ class Open(msgspec.Struct, tag=True, frozen=True):
     seed: int
     opener: str
     memory_bytes: int
+    language: Language = Language.CUDA
 
     @property
     def spec(self) -> DeviceSpec:
         """The device to open."""
-        return DeviceSpec(self.kind, Path(self.task_folder), self.architecture, self.seed)
+        return DeviceSpec(self.kind, Path(self.task_folder), self.architecture, self.seed, self.language)
 
 
 class Evaluate(msgspec.Struct, tag=True, frozen=True):

@@ -153,7 +153,13 @@ class Worker:
         spec = self._spec
         folder = str(spec.task_folder.resolve())
         opening = Open(
-            spec.kind, folder, spec.architecture, spec.seed, self._opener, self._limits.memory_bytes
+            spec.kind,
+            folder,
+            spec.architecture,
+            spec.seed,
+            self._opener,
+            self._limits.memory_bytes,
+            spec.language,
         )
         with contextlib.suppress(OSError):
             self._child.channel.send(opening)

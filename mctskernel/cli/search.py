@@ -8,6 +8,7 @@ from pathlib import Path
 import rich_click as click
 
 from mctskernel.cli.following import conclude, default_workers, follow_search
+from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.architecture import known_architectures
 from mctskernel.profiling.devices import default_kind
@@ -37,6 +38,13 @@ DEFAULTS = Policy()
     default="rules",
     show_default=True,
     help="Who proposes edits.",
+)
+@click.option(
+    "--language",
+    type=click.Choice(list(Language)),
+    default=Language.CUDA,
+    show_default=True,
+    help="The language of the starting kernel: kernel.cu or kernel.py of the task.",
 )
 @click.option(
     "--device",
@@ -88,6 +96,7 @@ def search(
     dollars: float | None,
     seed: int,
     proposer: str,
+    language: Language,
     device: str,
     architecture: str,
     workers: int | None,
@@ -108,7 +117,7 @@ def search(
         mctskernel search my_task/ --device gpu --seconds 600 --out runs/first
     """
     folder = find_task(task)
-    name = load_task(folder).name
+    name = load_task(folder, language).name
     kind = default_kind() if device == "auto" else device
     configuration = Configuration(
         task=name,
@@ -119,10 +128,11 @@ def search(
         workers=_workers(kind, workers),
         budget=Budget(evaluations=budget, seconds=seconds, dollars=dollars),
         policy=Policy(selection=selection, value=backup, exploration=exploration),
+        language=language,
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     click.echo(
-        f"Searching {name} on {configuration.device} with {configuration.workers} worker(s) into {path}"
+        f"Searching {name} in {language} on {configuration.device} with {configuration.workers} worker(s) into {path}"
     )
     with follow_search() as (follow, stop_requested):
         conclusion = begin(path, folder, configuration, follow, stop_requested)

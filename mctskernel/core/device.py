@@ -7,20 +7,22 @@ from pathlib import Path
 from typing import Protocol
 
 from mctskernel.core.evaluation import Check, Evaluation, Source
-from mctskernel.core.kernel import Kernel
+from mctskernel.core.kernel import Kernel, Language
 
 
 @dataclass(frozen=True)
 class DeviceSpec:
     """Which device judges which task: enough to open it in a worker process.
 
-    `kind` is `gpu` or `model`; `architecture` names the GPU that is modelled (`H100`); `seed` decides inputs.
+    `kind` is `gpu` or `model`; `architecture` names the GPU that is modelled (`H100`); `seed` decides inputs;
+    `language` is that of the starting kernel.
     """
 
     kind: str
     task_folder: Path
     architecture: str = "H100"
     seed: int = 0
+    language: Language = Language.CUDA
 
     @property
     def source(self) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import hashlib
 import re
@@ -39,8 +40,8 @@ class Kernel:
 
     @cached_property
     def macros(self) -> Mapping[str, int]:
-        """Object-like macros with whole-number values (`#define TILE 16`), in order of definition."""
-        return _macros(self.source) if self.language is Language.CUDA else {}
+        """Named whole numbers in order of definition: `#define TILE 16` in CUDA C++, `TILE = 16` in Triton."""
+        return _macros(self.source) if self.language is Language.CUDA else _constants(self.source)
 
 
 # A string or character literal, a comment, or the leading plan comment is one token.
@@ -56,15 +57,14 @@ def leading_comment(source: str) -> tuple[int, int] | None:
 
 
 def _normalise(source: str, language: Language) -> str:
+    if language is Language.TRITON:
+        module = _parsed(source)
+        return ast.unparse(module) if module is not None else source
     source = source.replace("\r\n", "\n")
-    if language is Language.CUDA:
-        span = leading_comment(source)
-        plan, body = (source[span[0] : span[1]], source[span[1] + 2 :]) if span else ("", source)
-        source = f"{plan}\n{_with_literals_kept(_without_comments(body))}"
-    lines = (
-        " ".join(line.split()) if language is Language.CUDA else line.rstrip() for line in source.split("\n")
-    )
-    return "\n".join(line for line in lines if line)
+    span = leading_comment(source)
+    plan, body = (source[span[0] : span[1]], source[span[1] + 2 :]) if span else ("", source)
+    lines = f"{plan}\n{_with_literals_kept(_without_comments(body))}".split("\n")
+    return "\n".join(kept for line in lines if (kept := " ".join(line.split())))
 
 
 def _without_comments(source: str) -> str:
@@ -88,4 +88,33 @@ def _macros(source: str) -> dict[str, int]:
         except ExpressionError:
             values.pop(name, None)
             texts.pop(name, None)
+    return values
+
+
+def _parsed(source: str) -> ast.Module | None:
+    """The syntax tree of a Triton module, or None where it has none."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _constants(source: str) -> dict[str, int]:
+    values: dict[str, int] = {}
+    module = _parsed(source)
+    for statement in module.body if module is not None else ():
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                pass
+            case _:
+                continue
+        match value:
+            case ast.Call(func=ast.Attribute(attr="constexpr"), args=[wrapped]):
+                value = wrapped
+        try:
+            values[name] = evaluate_int(ast.unparse(value), values)
+        except ExpressionError:
+            values.pop(name, None)
     return values

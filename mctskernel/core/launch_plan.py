@@ -1,12 +1,12 @@
 """The launch plan: which kernels run, with which grid, block, shared memory, arguments and scratch buffers.
 
-It is TOML in the leading comment of a `.cu` file, so that an edit can change it and a reader can see it:
+It is TOML in the leading comment of a `.cu` file or the docstring of a Triton module, so that an edit can change
+it and a reader can see it:
 
-    /*
     [[launch]]
     kernel = "softmax"
     grid = ["rows"]
-    block = ["BLOCK"]
+    block = ["BLOCK"]             # CUDA C++ alone, as is:
     shared = "BLOCK * 4"          # bytes of dynamic shared memory, optional
     args = ["x", "out", "rows", "cols"]
 
@@ -15,9 +15,15 @@ It is TOML in the leading comment of a `.cu` file, so that an edit can change it
     dtype = "float32"
     shape = ["rows"]
     zero = true                   # filled with zeros before every run, on the candidate's time
-    */
 
-Numbers may be expressions over the task's dimensions and scalars and the source's macros.
+A Triton launch has, in place of `block` and `shared`:
+
+    constexprs = { BLOCK = "BLOCK" }   # by the parameter's name; `args` are the other parameters, in order
+    num_warps = 4                      # optional, as is:
+    num_stages = 3
+
+Numbers may be expressions over the task's dimensions and scalars and the source's macros (in Triton, the module's
+whole-number constants).
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.expression import ExpressionError, Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel, Language, leading_comment
 
@@ -35,21 +42,14 @@ MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_LAUNCHES = 64
-MAX_SCRATCH_BYTES = 8 << 30
+MAX_STAGES = 16
+WARP_THREADS = 32
 
-DTYPE_BYTES: Mapping[str, int] = {
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-}
+TRITON_WARPS = 4
+TRITON_STAGES = 3
+"""What Triton takes where a launch names no number of warps or pipeline stages."""
+
+MAX_SCRATCH_BYTES = 8 << 30
 
 Extent = int | str
 
@@ -60,13 +60,26 @@ class LaunchPlanError(ValueError):
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch as written: extents and arguments are numbers or expressions."""
+    """One launch as written: extents and arguments are numbers or expressions.
+
+    `triton` is what a launch of a Triton kernel has beside them; its `block` follows from the warps.
+    """
 
     kernel: str
     grid: tuple[Extent, ...]
     block: tuple[Extent, ...]
     args: tuple[Extent | float, ...]
     shared: Extent = 0
+    triton: TritonOptions | None = None
+
+
+@dataclass(frozen=True)
+class TritonOptions:
+    """How a Triton kernel is compiled for a launch, as written."""
+
+    constexprs: tuple[tuple[str, Extent | float], ...] = ()
+    num_warps: Extent = TRITON_WARPS
+    num_stages: Extent = TRITON_STAGES
 
 
 @dataclass(frozen=True)
@@ -96,6 +109,7 @@ class ResolvedLaunch:
     block: tuple[int, int, int]
     shared_bytes: int
     arguments: tuple[str | Number, ...]
+    triton: ResolvedOptions | None = None
 
     @property
     def threads(self) -> int:
@@ -106,6 +120,15 @@ class ResolvedLaunch:
     def blocks(self) -> int:
         """Blocks in the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+@dataclass(frozen=True)
+class ResolvedOptions:
+    """How a Triton kernel is compiled for a launch, at one shape."""
+
+    constexprs: tuple[tuple[str, Number], ...]
+    num_warps: int
+    num_stages: int
 
 
 @dataclass(frozen=True)
@@ -139,7 +162,8 @@ def plan_of(kernel: Kernel) -> LaunchPlan:
     except tomllib.TOMLDecodeError as error:
         raise LaunchPlanError(f"The launch plan is not valid TOML: {error}.") from error
     _only(document, {"launch", "scratch"}, "The launch plan")
-    launches = tuple(_launch(entry) for entry in _tables(document, "launch"))
+    read = _launch if kernel.language is Language.CUDA else _triton_launch
+    launches = tuple(read(entry) for entry in _tables(document, "launch"))
     if not launches:
         raise LaunchPlanError("The launch plan has no [[launch]] table.")
     if len(launches) > MAX_LAUNCHES:
@@ -213,15 +237,43 @@ def _launch(entry: Mapping[str, Any]) -> Launch:
     kernel = _name(entry, "kernel", "A launch")
     what = f"The launch of '{kernel}'"
     _only(entry, {"kernel", "grid", "block", "shared", "args"}, what)
-    args = entry.get("args", [])
-    if not isinstance(args, list) or any(
-        isinstance(a, bool) or not isinstance(a, int | float | str) for a in args
-    ):
-        raise LaunchPlanError(f"{what}: 'args' must be a list of names, numbers or expressions.")
     (shared,) = _extents({"shared": entry.get("shared", 0)}, "shared", what, 1)
     return Launch(
-        kernel, _extents(entry, "grid", what, 3), _extents(entry, "block", what, 3), tuple(args), shared
+        kernel,
+        _extents(entry, "grid", what, 3),
+        _extents(entry, "block", what, 3),
+        _arguments(entry, what),
+        shared,
     )
+
+
+def _triton_launch(entry: Mapping[str, Any]) -> Launch:
+    kernel = _name(entry, "kernel", "A launch")
+    what = f"The launch of '{kernel}'"
+    _only(entry, {"kernel", "grid", "args", "constexprs", "num_warps", "num_stages"}, what)
+    constexprs = entry.get("constexprs", {})
+    if not isinstance(constexprs, dict) or not all(_is_argument(value) for value in constexprs.values()):
+        raise LaunchPlanError(f"{what}: 'constexprs' must map parameters to numbers or expressions.")
+    (warps,) = _extents({"num_warps": entry.get("num_warps", TRITON_WARPS)}, "num_warps", what, 1)
+    (stages,) = _extents({"num_stages": entry.get("num_stages", TRITON_STAGES)}, "num_stages", what, 1)
+    return Launch(
+        kernel,
+        _extents(entry, "grid", what, 3),
+        (f"({warps}) * {WARP_THREADS}",),
+        _arguments(entry, what),
+        triton=TritonOptions(tuple(constexprs.items()), warps, stages),
+    )
+
+
+def _arguments(entry: Mapping[str, Any], what: str) -> tuple[Extent | float, ...]:
+    args = entry.get("args", [])
+    if not isinstance(args, list) or not all(_is_argument(each) for each in args):
+        raise LaunchPlanError(f"{what}: 'args' must be a list of names, numbers or expressions.")
+    return tuple(args)
+
+
+def _is_argument(value: object) -> bool:
+    return isinstance(value, int | float | str) and not isinstance(value, bool)
 
 
 def _scratch(entry: Mapping[str, Any]) -> Scratch:
@@ -256,6 +308,7 @@ def _three(
 
 def _resolve_launch(launch: Launch, names: Mapping[str, Number], buffers: Collection[str]) -> ResolvedLaunch:
     what = f"The launch of '{launch.kernel}'"
+    triton = _resolve_options(launch.triton, names, what) if launch.triton is not None else None
     grid = _three(launch.grid, MAX_GRID, names, f"{what}: the grid")
     block = _three(launch.block, MAX_BLOCK, names, f"{what}: the block")
     threads = block[0] * block[1] * block[2]
@@ -265,7 +318,23 @@ def _resolve_launch(launch: Launch, names: Mapping[str, Number], buffers: Collec
     if shared < 0:
         raise LaunchPlanError(f"{what}: {shared} bytes of shared memory is negative.")
     arguments = tuple(_argument(argument, names, buffers, what) for argument in launch.args)
-    return ResolvedLaunch(launch.kernel, grid, block, shared, arguments)
+    return ResolvedLaunch(launch.kernel, grid, block, shared, arguments, triton)
+
+
+def _resolve_options(options: TritonOptions, names: Mapping[str, Number], what: str) -> ResolvedOptions:
+    warps = _whole(options.num_warps, names, f"{what}: num_warps")
+    if warps < 1 or warps & (warps - 1) or warps * WARP_THREADS > MAX_THREADS:
+        raise LaunchPlanError(f"{what}: num_warps is {warps}; it must be a power of two up to 32.")
+    stages = _whole(options.num_stages, names, f"{what}: num_stages")
+    if not 1 <= stages <= MAX_STAGES:
+        raise LaunchPlanError(f"{what}: num_stages is {stages}; it must be from 1 to {MAX_STAGES}.")
+    constexprs = []
+    for name, value in options.constexprs:
+        try:
+            constexprs.append((name, evaluate(value, names)))
+        except ExpressionError as error:
+            raise LaunchPlanError(f"{what}: constexpr '{name}': {error}") from error
+    return ResolvedOptions(tuple(constexprs), warps, stages)
 
 
 def _argument(

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mctskernel.core.dtypes import DTYPE_BYTES, is_number, numpy_dtype
 from mctskernel.core.expression import Number, evaluate_int
 from mctskernel.core.kernel import Kernel
 
 Array = npt.NDArray[Any]
 Shape = Mapping[str, int]
 
-DTYPES = ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "uint32", "int64")
 DISTRIBUTIONS = ("normal", "uniform", "integers")
 
 
@@ -42,7 +42,7 @@ class Tensor:
 
     def nbytes(self, shape: Shape) -> int:
         """Size in bytes at one shape."""
-        return int(np.prod(self.extents(shape), dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return int(np.prod(self.extents(shape), dtype=np.int64)) * DTYPE_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,11 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Task:
-    """What is computed and how it is judged. Functions that take a shape want every dimension in it."""
+    """What is computed and how it is judged. Functions that take a shape want every dimension in it.
+
+    `independent` names a dimension along which nothing depends on anything else (the rows of a softmax): outputs
+    at some of its indices follow from the inputs at the same ones. Empty where there is none.
+    """
 
     name: str
     summary: str
@@ -75,8 +79,14 @@ class Task:
     tolerance: Tolerance
     starting_kernel: Kernel
     flops: int | str | None = None
+    independent: str = ""
     reference: Callable[..., object] = field(repr=False, default=lambda: None)
     make_inputs: Callable[..., Mapping[str, Array]] | None = field(repr=False, default=None)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Every shape: those that are searched at, verified at, and held out, in this order."""
+        return (*self.search_shapes, *self.verify_shapes, *self.held_out_shapes)
 
     @property
     def buffer_names(self) -> tuple[str, ...]:
@@ -120,7 +130,7 @@ class Task:
 
     def _checked(self, array: object, tensor: Tensor, shape: Shape, what: str) -> Array:
         found = _with_extents(array, tensor, shape, f"{self._where}: {what}")
-        if found.dtype != np.dtype(tensor.dtype):
+        if found.dtype != numpy_dtype(tensor.dtype):
             raise TaskError(
                 f"{self._where}: {what} made '{tensor.name}' as {found.dtype}, task.toml says {tensor.dtype}."
             )
@@ -153,13 +163,13 @@ def shape_label(shape: Shape) -> str:
 
 
 def _draw(tensor: Tensor, extents: tuple[int, ...], rng: np.random.Generator) -> Array:
-    dtype = np.dtype(tensor.dtype)
+    dtype = numpy_dtype(tensor.dtype)
     if tensor.distribution == "integers":
         return rng.integers(int(tensor.low), int(tensor.high), extents, endpoint=True).astype(dtype)
     if tensor.distribution == "uniform":
         return rng.uniform(tensor.low, tensor.high, extents).astype(dtype)
-    if dtype == np.float32:
-        return rng.standard_normal(extents, dtype=np.float32)
+    if dtype.itemsize <= 4:
+        return rng.standard_normal(extents, dtype=np.float32).astype(dtype, copy=False)
     return rng.standard_normal(extents).astype(dtype)
 
 
@@ -168,7 +178,7 @@ def _with_extents(array: object, tensor: Tensor, shape: Shape, what: str) -> Arr
         found = np.asarray(array)
     except ValueError as error:
         raise TaskError(f"{what} made '{tensor.name}', which is no array: {error}") from error
-    if found.dtype.kind not in "biuf":
+    if not is_number(found.dtype):
         raise TaskError(f"{what} made '{tensor.name}' of {type(array).__name__}, not of numbers.")
     if found.shape != tensor.extents(shape):
         raise TaskError(

@@ -3,7 +3,8 @@
     my_task/
         task.toml      names, shapes, tolerance
         reference.py   reference(...) in numpy, precise when given float64 inputs
-        kernel.cu      the starting kernel, its launch plan in the leading comment
+        kernel.cu      the starting kernel in CUDA C++, its launch plan in the leading comment
+        kernel.py      the starting kernel in Triton, its launch plan in the docstring; one of the two is enough
 
 `reference` is called with the inputs, dimensions and scalars that its parameters name, and returns one array
 or a tuple of arrays in the order of the outputs. `make_inputs(rng, ...)` beside it is optional: it returns a
@@ -22,21 +23,36 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from mctskernel.core.dtypes import DTYPE_BYTES, is_floating, numpy_dtype
 from mctskernel.core.expression import ExpressionError, Number, evaluate
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import DISTRIBUTIONS, DTYPES, Shape, Task, TaskError, Tensor, Tolerance, shape_label
+from mctskernel.core.task import DISTRIBUTIONS, Shape, Task, TaskError, Tensor, Tolerance, shape_label
 
 
-def load_task(folder: Path) -> Task:
-    """Read a task folder. Runs `reference.py`, which is the user's own code. Raises TaskError."""
+def load_task(folder: Path, language: Language | None = None) -> Task:
+    """Read a task folder. Runs `reference.py`, which is the user's own code. Raises TaskError.
+
+    The starting kernel is the one in `language`: `kernel.cu` or `kernel.py`. Without one it is what `task.toml` calls
+    `kernel`, or the first of the two that exists.
+    """
     document = _document(folder / "task.toml")
     where = folder / "task.toml"
-    known = {"name", "summary", "inputs", "outputs", "scalars", "shapes", "tolerance", "kernel", "flops"}
+    known = {
+        "name",
+        "summary",
+        "inputs",
+        "outputs",
+        "scalars",
+        "shapes",
+        "independent",
+        "tolerance",
+        "kernel",
+        "flops",
+    }
     unknown = sorted(document.keys() - known)
     if unknown:
         raise TaskError(f"{where} has the unknown key '{unknown[0]}' (known: {', '.join(sorted(known))}).")
-    kernel_file = folder / _text(document, "kernel", where, "kernel.cu")
-    language = Language.TRITON if kernel_file.suffix == ".py" else Language.CUDA
+    kernel_file = _kernel_file(folder, document, language)
     code = _reference_module(folder / "reference.py")
     name = _text(document, "name", where, folder.resolve().name)
     if not re.fullmatch(r"\w[\w.-]*", name):
@@ -55,14 +71,50 @@ def load_task(folder: Path) -> Task:
         verify_shapes=_shapes(shapes, "verify", where, required=1),
         held_out_shapes=_shapes(shapes, "held_out", where, required=0),
         tolerance=_tolerance(document, where),
-        starting_kernel=Kernel(_read(kernel_file), language),
+        starting_kernel=Kernel(_read(kernel_file), _language_of(kernel_file)),
         flops=document.get("flops"),
+        independent=_text(document, "independent", where, ""),
         reference=code["reference"],
         make_inputs=code.get("make_inputs"),
     )
     _check_names(task, where)
     _check_extents(task, where)
+    _check_independent(task, where)
     return task
+
+
+def languages(folder: Path) -> tuple[Language, ...]:
+    """The languages that a task folder has a starting kernel in, besides one under another name."""
+    return tuple(language for language in Language if (folder / f"kernel{language.suffix}").is_file())
+
+
+def _kernel_file(folder: Path, document: Mapping[str, Any], language: Language | None) -> Path:
+    named = folder / _text(document, "kernel", folder / "task.toml", "")
+    if named != folder and language in (None, _language_of(named)):
+        return named
+    if language is None:
+        language = next(iter(languages(folder)), Language.CUDA)
+    return folder / f"kernel{language.suffix}"
+
+
+def _language_of(file: Path) -> Language:
+    return Language.TRITON if file.suffix == Language.TRITON.suffix else Language.CUDA
+
+
+def _check_independent(task: Task, where: Path) -> None:
+    """The independent dimension is an extent of every output, as it stands, so that indices can be taken of it."""
+    if not task.independent:
+        return
+    if any(task.independent not in shape for shape in task.search_shapes):
+        raise TaskError(
+            f"{where}: 'independent' is {task.independent!r}, which is no dimension of every shape."
+        )
+    for tensor in task.outputs:
+        if tensor.shape.count(task.independent) != 1:
+            raise TaskError(
+                f"{where}: '{task.independent}' is said to be independent, but the output '{tensor.name}' doesn't "
+                "have it as one of its extents."
+            )
 
 
 def _check_names(task: Task, where: Path) -> None:
@@ -151,17 +203,18 @@ def _tensor(entry: Mapping[str, Any], what: str) -> Tensor:
     name, dtype, shape = entry.get("name"), entry.get("dtype", "float32"), entry.get("shape")
     if not isinstance(name, str) or not name.isidentifier():
         raise TaskError(f"{what} needs a 'name' that is an identifier, not {name!r}.")
-    if dtype not in DTYPES:
-        raise TaskError(f"{what} '{name}': dtype {dtype!r} is not one of {', '.join(DTYPES)}.")
+    if dtype not in DTYPE_BYTES:
+        raise TaskError(f"{what} '{name}': dtype {dtype!r} is not one of {', '.join(DTYPE_BYTES)}.")
     if not isinstance(shape, list) or not all(isinstance(extent, int | str) for extent in shape):
         raise TaskError(f"{what} '{name}' needs a 'shape', a list of numbers or expressions.")
-    distribution = entry.get("distribution", "normal" if dtype.startswith("float") else "integers")
+    floating = is_floating(numpy_dtype(dtype))
+    distribution = entry.get("distribution", "normal" if floating else "integers")
     if distribution not in DISTRIBUTIONS:
         raise TaskError(f"{what} '{name}': distribution must be one of {', '.join(DISTRIBUTIONS)}.")
     low, high = entry.get("low", 0.0), entry.get("high", 1.0 if distribution != "integers" else 100.0)
     if not (_is_number(low) and _is_number(high) and math.isfinite(high - low) and low <= high):
         raise TaskError(f"{what} '{name}': 'low' and 'high' must be numbers, low first.")
-    if not dtype.startswith("float"):
+    if not floating:
         limits = np.iinfo(dtype)
         if low < limits.min or high > limits.max:
             raise TaskError(f"{what} '{name}': {low} to {high} doesn't fit {dtype}.")

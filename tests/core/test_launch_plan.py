@@ -15,6 +15,8 @@ from mctskernel.core.launch_plan import (
     Launch,
     LaunchPlan,
     LaunchPlanError,
+    ResolvedLaunch,
+    ResolvedOptions,
     ResolvedPlan,
     plan_of,
     resolve,
@@ -49,10 +51,47 @@ def test_a_plan_resolves_at_a_shape() -> None:
     assert (scratch.elements, scratch.nbytes, scratch.zero) == (3000, 6000, True)
 
 
+TRITON = '''"""
+[[launch]]
+kernel = "k"
+grid = ["ceil_div(n, BLOCK)"]
+args = ["x", "n"]
+constexprs = { BLOCK = "BLOCK", SCALE = 0.5 }
+num_warps = "BLOCK // 128"
+"""
+import triton
+
+BLOCK = 4 * 128
+'''
+
+
+def triton_plan(source: str) -> ResolvedLaunch:
+    kernel = Kernel(source, Language.TRITON)
+    return resolve(plan_of(kernel), {**kernel.macros, "n": 1000}, ("x",)).launches[0]
+
+
 def test_a_triton_plan_is_in_the_docstring() -> None:
-    assert plan_of(Kernel(f'"""\n{LAUNCH}"""\nimport triton\n', Language.TRITON)).launches[0].kernel == "k"
+    launch = triton_plan(TRITON)
+    assert launch.triton == ResolvedOptions((("BLOCK", 512), ("SCALE", 0.5)), num_warps=4, num_stages=3)
+    assert (launch.grid, launch.block, launch.arguments) == ((2, 1, 1), (128, 1, 1), ("x", 1000))
     with pytest.raises(LaunchPlanError, match="leading docstring"):
         plan_of(Kernel("import triton\n", Language.TRITON))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("num_warps", "block", "unknown key 'block'"),
+        ('"BLOCK // 128"', "3", "num_warps is 3; it must be a power of two up to 32"),
+        ('num_warps = "BLOCK // 128"', "num_stages = 99", "num_stages is 99; it must be from 1 to 16"),
+        ("0.5", "[1]", "'constexprs' must map parameters to numbers or expressions"),
+        ("SCALE = 0.5", 'SCALE = "rows"', "constexpr 'SCALE'"),
+    ],
+)
+def test_a_wrong_triton_launch_is_told_in_a_sentence(old: str, new: str, sentence: str) -> None:
+    assert old in TRITON
+    with pytest.raises(LaunchPlanError, match=sentence):
+        triton_plan(TRITON.replace(old, new, 1))
 
 
 SCRATCH = '[[scratch]]\nname = "s"\nshape = [1]\n'

@@ -7,24 +7,19 @@ from cuda.core.utils import InMemoryProgramCache
 
 from mctskernel.core.evaluation import Resources
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import Launch, LaunchPlan
 from mctskernel.profiling.build import Build, BuildFailure, build, readable_name
 
 STORE = "__global__ void store(float* x) { x[threadIdx.x] = 1.0f; }"
 
 
-def plan(*names: str) -> LaunchPlan:
-    return LaunchPlan(tuple(Launch(name, (1,), (32,), ("x",)) for name in names))
-
-
 def built(source: str, *names: str) -> Build:
-    result = build(Kernel(source), plan(*names))
+    result = build(Kernel(source), names)
     assert isinstance(result, Build), result.message
     return result
 
 
 def failed(source: str, *names: str) -> BuildFailure:
-    result = build(Kernel(source), plan(*names))
+    result = build(Kernel(source), names)
     assert isinstance(result, BuildFailure)
     return result
 
@@ -120,9 +115,9 @@ def test_a_relative_include_finds_nothing_in_the_working_folder(
 
 def test_a_cache_returns_the_same_build_without_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = InMemoryProgramCache()
-    first = build(Kernel(STORE), plan("store"), cache=cache)
+    first = build(Kernel(STORE), ("store",), cache=cache)
     monkeypatch.setattr("mctskernel.profiling.build.Program", None)
-    again = build(Kernel(STORE), plan("store"), cache=cache)
+    again = build(Kernel(STORE), ("store",), cache=cache)
     assert isinstance(first, Build)
     assert isinstance(again, Build)
     assert (again.ptx, again.cubin, again.resources) == (first.ptx, first.cubin, first.resources)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import Launch, LaunchPlan
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.frequencies import block_frequencies, instruction_lines, nonnegative_least_squares
 from mctskernel.profiling.sass import Function, disassemble
@@ -23,7 +22,7 @@ extern "C" __global__ void k(const float* __restrict__ a, float* b, int n) {
 
 
 def built(source: str) -> tuple[Build, Function]:
-    result = build(Kernel(source), LaunchPlan((Launch("k", (1,), (32,), ()),)))
+    result = build(Kernel(source), ("k",))
     assert isinstance(result, Build), result.message
     return result, disassemble(result.cubin).functions["k"]
 

@@ -13,6 +13,7 @@ from mctskernel.core.task import Array
 from mctskernel.profiling import counters
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.build import Build, build
+from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import parse_ptx
 from mctskernel.profiling.modelled import Modelled, Unmodelled, model_kernel
 from mctskernel.profiling.sass import disassemble
@@ -28,14 +29,15 @@ def never(name: str) -> Array:
 def attempt(source: str, contents: Callable[[str], Array] = never, **sizes: int) -> Modelled | Unmodelled:
     kernel = Kernel(source)
     plan = plan_of(kernel)
-    built = build(kernel, plan)
+    built = build(kernel, [launch.kernel for launch in plan.launches])
     assert isinstance(built, Build), built.message
     buffers = sizes or {"x": 4 * N, "y": 4 * N}
     resolved = resolve(plan, {"n": N, **kernel.macros}, tuple(buffers))
+    candidate = Candidate(kernel, (resolved,), (built,), tuple((each, 0) for each in resolved.launches))
     return model_kernel(
-        built,
-        parse_ptx(built.ptx),
-        disassemble(built.cubin),
+        candidate,
+        lambda _: parse_ptx(built.ptx),
+        lambda _: disassemble(built.cubin),
         resolved,
         H100,
         buffers=buffers,

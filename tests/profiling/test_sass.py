@@ -5,7 +5,6 @@ from functools import cache
 import pytest
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import Launch, LaunchPlan
 from mctskernel.profiling import sass
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.sass import DisassemblerError, Disassembly, Function, Pipe, disassemble
@@ -35,7 +34,7 @@ extern "C" __global__ void k(const float* __restrict__ a, float* b) {
 
 @cache
 def function(source: str, architecture: str = "sm_90") -> Function:
-    result = build(Kernel(source), LaunchPlan((Launch("k", (1,), (256,), ()),)), architecture)
+    result = build(Kernel(source), ("k",), architecture)
     assert isinstance(result, Build), result.message
     return disassemble(result.cubin).functions["k"]
 
@@ -52,7 +51,7 @@ def test_memory_instructions_carry_their_source_lines() -> None:
 
 
 def test_every_instruction_names_the_ptx_line_that_it_came_from() -> None:
-    result = build(Kernel(STRAIGHT), LaunchPlan((Launch("k", (1,), (256,), ()),)))
+    result = build(Kernel(STRAIGHT), ("k",))
     assert isinstance(result, Build)
     ptx = result.ptx.split("\n")
     stores = [i for i in function(STRAIGHT).instructions if i.mnemonic in {"LDG", "STS", "LDS", "STG", "BAR"}]
@@ -116,7 +115,7 @@ def test_a_file_that_is_no_cubin_is_reported() -> None:
 
 
 def test_a_disassembly_that_nobody_waits_for_is_ended() -> None:
-    result = build(Kernel(STRAIGHT), LaunchPlan((Launch("k", (1,), (256,), ()),)))
+    result = build(Kernel(STRAIGHT), ("k",))
     assert isinstance(result, Build)
     with sass.start_disassembly(result.cubin) as pending:
         process = pending._process
@@ -132,7 +131,7 @@ def test_a_missing_disassembler_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
 
 def test_several_kernels_are_told_apart() -> None:
     source = STRAIGHT + NESTED.replace("void k(", "void other(")
-    result = build(Kernel(source), LaunchPlan((Launch("k", (1,), (256,), ()),)))
+    result = build(Kernel(source), ("k",))
     assert isinstance(result, Build)
     found: Disassembly = disassemble(result.cubin)
     assert set(found.functions) == {"k", "other"}
