@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.answer import Answer, choose, write_answer
+from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.proposer import RuleProposer
-from mctskernel.executors.local import LocalExecutor
+from mctskernel.executors import open_executor
 from mctskernel.report.markdown import trajectory_markdown
 from mctskernel.report.view import View
 from mctskernel.run import (
@@ -59,7 +60,7 @@ def begin(
     _try_reference(task)
     folder = prepare_run(path, task)
     try:
-        with LocalExecutor(folder.device_spec(configuration), workers=configuration.workers) as executor:
+        with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
             write_manifest(folder, configuration, executor.fingerprint())
             return _conduct(folder, configuration, executor, follow, stop_requested)
     finally:
@@ -82,7 +83,7 @@ def resume(
         budget=budget or manifest.configuration.budget,
         workers=workers or manifest.configuration.workers,
     )
-    with LocalExecutor(folder.device_spec(configuration), workers=configuration.workers) as executor:
+    with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
         _refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
         return _conduct(folder, configuration, executor, follow, stop_requested)
 
@@ -96,7 +97,7 @@ def _try_reference(task: Task) -> None:
 def _conduct(
     folder: RunFolder,
     configuration: Configuration,
-    executor: LocalExecutor,
+    executor: Executor,
     follow: Follower,
     stop_requested: Callable[[], bool],
 ) -> Conclusion:
