@@ -31,6 +31,7 @@ from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import parse_ptx
 from mctskernel.profiling.modelled import Unmodelled, model_kernel
 from mctskernel.profiling.sass import start_disassembly
+from mctskernel.report.comparison import rank_correlation
 
 BUFFER_FLOATS: Mapping[str, tuple[int, int, int]] = {
     "sgemm": (4194304, 4194304, 4194304),
@@ -122,9 +123,10 @@ def report(rows: Sequence[Mapping[str, Any]]) -> None:
         measured = np.array([row["us"] for row in known])
         modelled = np.array([row["modelled_us"] for row in known])
         low, middle, high = np.percentile(modelled / measured, [25, 50, 75])
+        correlation = rank_correlation(measured, modelled)
         first, fifth = (regret(measured, modelled, picks) for picks in (1, 5))
         print(
-            f"{family:10} {len(known):4} {spearman(measured, modelled):9.3f} {first:7.3f} {fifth:9.3f} "
+            f"{family:10} {len(known):4} {correlation:9.3f} {first:7.3f} {fifth:9.3f} "
             f"{low:8.2f} {middle:7.2f} {high:7.2f}"
         )
     _print_counters([row for row in rows if row.get("ncu") and "counters" in row])
@@ -152,17 +154,6 @@ def _print_cost(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _median(values: Iterable[float]) -> float:
     return statistics.median(values)
-
-
-def spearman(first: Array, second: Array) -> float:
-    """Rank correlation; ties share their mean rank."""
-    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
-
-
-def _ranks(values: Array) -> Array:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return np.asarray((ends - (counts - 1) / 2.0)[inverse])
 
 
 def regret(measured: Array, modelled: Array, picks: int) -> float:

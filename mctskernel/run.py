@@ -58,14 +58,22 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     language: Language = Language.CUDA
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    """The content of run.json."""
+class Origin(msgspec.Struct, frozen=True):
+    """The run whose kernels a run has measured again: its folder, and the fingerprint of its device."""
+
+    run: str
+    fingerprint: dict[str, str]
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of run.json. `measured_from` is None for a search that began at the starting kernel."""
 
     schema_version: int
     created: str
     version: str
     configuration: Configuration
     fingerprint: dict[str, str]
+    measured_from: Origin | None = None
 
 
 @dataclass(frozen=True)
@@ -128,10 +136,15 @@ def prepare_run(path: Path, task: Task) -> RunFolder:
     return folder
 
 
-def write_manifest(folder: RunFolder, configuration: Configuration, fingerprint: dict[str, str]) -> None:
+def write_manifest(
+    folder: RunFolder,
+    configuration: Configuration,
+    fingerprint: dict[str, str],
+    measured_from: Origin | None = None,
+) -> None:
     """Write run.json; from then on the folder is a run. Raises RunError."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    manifest = Manifest(SCHEMA_VERSION, created, __version__, configuration, fingerprint)
+    manifest = Manifest(SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from)
     write_text(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n")
 
 

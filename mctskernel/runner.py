@@ -119,15 +119,18 @@ def _conduct(
             stop_requested=stop_requested,
             spent_seconds=spent,
         )
-        ending = search.run(unfinished)
-        if ending is Ending.NO_BASELINE:
-            return Conclusion(
-                folder, tree_search.tree, ending, Answer(None, 0.0), root_failure(tree_search.tree)
-            )
-        answer = choose(tree_search, executor)
-        write_answer(folder, tree_search, answer)
-        write_text(folder.best / "trajectory.md", trajectory_markdown(View(folder, tree_search.tree, answer)))
-        return Conclusion(folder, tree_search.tree, ending, answer)
+        return conclude(folder, search, search.run(unfinished))
+
+
+def conclude(folder: RunFolder, search: Search, ending: Ending) -> Conclusion:
+    """Choose the answer of a search that has stopped and write best/. Raises RunError and DeviceError."""
+    tree_search = search.tree_search
+    if ending is Ending.NO_BASELINE:
+        return Conclusion(folder, tree_search.tree, ending, Answer(None, 0.0), root_failure(tree_search.tree))
+    answer = choose(tree_search, search.executor)
+    write_answer(folder, tree_search, answer)
+    write_text(folder.best / "trajectory.md", trajectory_markdown(View(folder, tree_search.tree, answer)))
+    return Conclusion(folder, tree_search.tree, ending, answer)
 
 
 def _refuse_other_device(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:

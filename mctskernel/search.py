@@ -19,7 +19,7 @@ from mctskernel.profiling.reward import is_eligible, score
 from mctskernel.run import Budget
 from mctskernel.tree.events import Event, Resumed
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.search import Exhausted, Propose, TreeSearch, Try, Wait
+from mctskernel.tree.search import Exhausted, Propose, Request, TreeSearch, Try, Wait
 from mctskernel.tree.trajectory import edit_title
 
 POLL_SECONDS = 0.1
@@ -75,7 +75,10 @@ Follower = Callable[[Snapshot], None]
 
 @dataclass
 class Search:
-    """What a search works with. `spent_seconds` is what earlier processes spent on the same run."""
+    """What a search works with. `spent_seconds` is what earlier processes spent on the same run.
+
+    `ask` says what to do next in place of the tree's policy.
+    """
 
     tree_search: TreeSearch
     task: Task
@@ -85,6 +88,7 @@ class Search:
     follow: Follower
     stop_requested: Callable[[], bool] = lambda: False
     spent_seconds: float = 0.0
+    ask: Callable[[], Request] | None = None
     _began: float = field(default_factory=time.monotonic)
     _in_flight: set[int] = field(default_factory=set)
     _outcomes: Counter[str] = field(default_factory=Counter)
@@ -138,8 +142,9 @@ class Search:
         return Ending.EXHAUSTED if self._tree.exhausted else None
 
     def _fill(self) -> None:
+        ask = self.ask or self.tree_search.ask
         while len(self._in_flight) < self.executor.capacity and self._ending() is None:
-            match self.tree_search.ask():
+            match ask():
                 case Propose() as request:
                     reply = self.proposer.propose(self.tree_search.proposal_request(request, self.task))
                     self.tree_search.proposed(request, reply)

@@ -76,6 +76,10 @@ class Exhausted:
     """Nothing is left to try, and nothing in flight."""
 
 
+Request = Propose | Try | Wait | Exhausted
+"""What to do next."""
+
+
 class TreeSearch:
     """A tree with its journal and blobs.
 
@@ -109,7 +113,7 @@ class TreeSearch:
         self._record(Resumed(at=self._clock()))
         return tuple(self.tree.pending)
 
-    def ask(self) -> Propose | Try | Wait | Exhausted:
+    def ask(self) -> Request:
         """What to do next. Changes nothing: asked twice, it says the same."""
         selection = select(self.tree, self.tree.policy)
         if selection is None:

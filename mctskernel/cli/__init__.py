@@ -15,6 +15,7 @@ class _Commands(CommandGroup):
     commands_by_name: ClassVar[Mapping[str, str]] = {
         "search": "mctskernel.cli.search",
         "resume": "mctskernel.cli.resume",
+        "measure": "mctskernel.cli.measure",
         "show": "mctskernel.cli.show",
         "best": "mctskernel.cli.best",
         "export": "mctskernel.cli.export",

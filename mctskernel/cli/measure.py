@@ -1,0 +1,76 @@
+"""`mctskernel measure RUN`: a run's best kernels on another device."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import rich_click as click
+from rich.console import Console
+
+from mctskernel.cli.following import conclude, default_workers, follow_search
+from mctskernel.measure import BEST_NODES, Target
+from mctskernel.measure import measure as measure_run
+from mctskernel.profiling.architecture import known_architectures
+from mctskernel.report.comparison import print_comparison
+from mctskernel.report.view import View, load_view
+from mctskernel.search import Ending
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--nodes",
+    type=click.IntRange(min=1),
+    default=BEST_NODES,
+    show_default=True,
+    help="How many of the fastest kernels, beside all that led to them.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["gpu", "model"]),
+    default="gpu",
+    show_default=True,
+    help="Where to judge them: on this machine's GPU, or by a model of one.",
+)
+@click.option(
+    "--architecture",
+    type=click.Choice(list(known_architectures())),
+    default="H100",
+    show_default=True,
+    help="The GPU that --device model stands for.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Evaluations in flight. [default: one for each CPU core; 1 on a GPU]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The new run's folder. [default: runs/TASK-measured-DATE-TIME]",
+)
+def measure(
+    run: Path, nodes: int, device: str, architecture: str, workers: int | None, out: Path | None
+) -> None:
+    """Judge the best kernels of RUN on this machine's GPU, into a new run.
+
+    RUN was made by a model of a GPU, or on another one. Its fastest kernels, its answer and every kernel on the
+    way to them are built, verified, timed and profiled here. The new run has the same edits between the same
+    kernels and an answer of its own, so `show`, `export` and `resume` work on it. Says at the end how the times of
+    the two runs compare. RUN itself is not changed.
+
+        mctskernel measure runs/softmax-20260101-120000 --nodes 20
+    """
+    before = load_view(run)
+    task = before.manifest.configuration.task
+    path = out or Path("runs") / f"{task}-measured-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    target = Target(device, architecture, workers or (1 if device == "gpu" else default_workers()))
+    click.echo(f"Measuring the best kernels of {run} on {device} into {path}")
+    with follow_search() as (follow, stop_requested):
+        conclusion = measure_run(
+            before, path, target, best_nodes=nodes, follow=follow, stop_requested=stop_requested
+        )
+    if conclusion.ending is not Ending.NO_BASELINE:
+        print_comparison(Console(), before, View(conclusion.folder, conclusion.tree, conclusion.answer))
+    conclude(conclusion)

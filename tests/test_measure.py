@@ -1,0 +1,203 @@
+"""Runs measured again: what is taken along, and what comes of it where times are planted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task_file import load_task
+from mctskernel.measure import best_lineages, replay
+from mctskernel.report.comparison import compare, rank_correlation
+from mctskernel.report.view import View, load_view
+from mctskernel.run import Budget, Configuration, Origin, RunError, prepare_run, read_manifest, write_manifest
+from mctskernel.runner import Conclusion, conclude
+from mctskernel.search import Ending, Search
+from mctskernel.tree.journal import Journal, read_tree
+from mctskernel.tree.node import Tree
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.search import TreeSearch
+from tests.conftest import WriteTask
+from tests.landscape import InProcess, Neighbours, judge, kernel, seconds
+
+CONFIGURATION = Configuration(
+    task="double",
+    device="model",
+    architecture="H100",
+    proposer="rules",
+    seed=0,
+    workers=1,
+    budget=Budget(evaluations=40),
+    policy=Policy(),
+)
+
+
+@pytest.fixture
+def before(tmp_path: Path, write_task: WriteTask) -> View:
+    """A finished run over the landscape, on disk."""
+    folder = prepare_run(tmp_path / "before", load_task(write_task(kernel=kernel(1, 1).source)))
+    write_manifest(folder, CONFIGURATION, {"gpu": "modelled"})
+    with Journal(folder.journal) as journal:
+        tree_search = TreeSearch(Tree(), journal, folder.blobs)
+        root = tree_search.start(folder.load_task().starting_kernel, CONFIGURATION.policy, 0)
+        search = Search(
+            tree_search,
+            folder.load_task(),
+            Neighbours(),
+            InProcess(),
+            CONFIGURATION.budget,
+            follow=lambda _: None,
+        )
+        conclude(folder, search, search.run((root,)))
+    return load_view(folder.path)
+
+
+def again(
+    before: View, path: Path, judged_by: Callable[[Kernel], Evaluation], stop_after: int = 1000
+) -> tuple[Conclusion, InProcess]:
+    """The run measured again by an executor that judges as planted."""
+    wanted = best_lineages(before, 5)
+    folder = prepare_run(path, before.folder.load_task())
+    configuration = msgspec.structs.replace(CONFIGURATION, budget=Budget(evaluations=len(wanted)))
+    write_manifest(folder, configuration, {"gpu": "planted"}, Origin("before", {"gpu": "modelled"}))
+    executor = InProcess(capacity=3, judged_by=judged_by)
+    conclusion = replay(
+        before,
+        wanted,
+        folder,
+        executor=executor,
+        follow=lambda _: None,
+        stop_requested=lambda: len(executor.judged) >= stop_after,
+    )
+    return conclusion, executor
+
+
+def planted(time: Callable[[Kernel], float]) -> Callable[[Kernel], Evaluation]:
+    def measured(candidate: Kernel) -> Evaluation:
+        found = time(candidate)
+        return Evaluation(Outcome.OK, Source.MEASURED, timings=(Timing("", found, found, found),))
+
+    return measured
+
+
+def test_the_best_come_with_all_that_led_to_them(before: View) -> None:
+    wanted = best_lineages(before, 3)
+    nodes = before.tree.nodes
+    assert wanted[0] == 0
+    assert before.answer is not None
+    assert before.answer.node in wanted
+    assert all(nodes[number].parent in wanted for number in wanted[1:])
+    times = {node.id: seconds(kernel_of(before, node.id)) for node in nodes if node.outcome is Outcome.OK}
+    assert set(sorted(times, key=times.__getitem__)[:3]) <= set(wanted)
+    assert len(wanted) < len(nodes)
+
+
+def test_the_lineage_is_kept_and_the_answer_is_chosen_by_the_new_times(before: View, tmp_path: Path) -> None:
+    # Here the landscape is upside down: what was the fastest is the slowest.
+    conclusion, _ = again(before, tmp_path / "after", planted(lambda candidate: 1 / seconds(candidate)))
+    after = load_view(tmp_path / "after")
+    rows = compare(before.tree, after.tree)
+    assert len(rows) == len(after.tree.nodes) == len(best_lineages(before, 5))
+    parent_before = {row.after: before.tree.nodes[row.before].parent for row in rows}
+    for row in rows[1:]:
+        parent = after.tree.nodes[row.after].parent
+        assert parent is not None
+        assert next(each.before for each in rows if each.after == parent) == parent_before[row.after]
+        old, new = before.tree.nodes[row.before], after.tree.nodes[row.after]
+        assert old.parent is not None
+        assert old.edit is not None
+        assert new.edit is not None
+        assert before.tree.nodes[old.parent].edits[old.edit] == after.tree.nodes[parent].edits[new.edit]
+    assert [row.ratio for row in rows] == pytest.approx([(row.seconds_before or 0) ** -2 for row in rows])
+    assert conclusion.answer.node == 0
+    assert (tmp_path / "after" / "best" / "kernel.cu").read_text() == kernel(1, 1).source
+    assert after.manifest.measured_from == Origin("before", {"gpu": "modelled"})
+
+
+def test_a_failure_is_shown_and_what_is_below_it_is_judged(before: View, tmp_path: Path) -> None:
+    second = before.tree.lineage(before.best.id)[1]
+    refused = kernel_of(before, second).identity
+
+    def judged(candidate: Kernel) -> Evaluation:
+        if candidate.identity == refused:
+            return Evaluation(Outcome.TIMEOUT, Source.MEASURED, "over 10 s")
+        return planted(seconds)(candidate)
+
+    conclusion, _ = again(before, tmp_path / "after", judged)
+    rows = compare(before.tree, conclusion.tree)
+    assert [(row.before, row.remark) for row in rows if row.seconds_after is None] == [(second, "timeout")]
+    assert len(rows) == len(best_lineages(before, 5))
+    assert conclusion.answer.node is not None
+    assert conclusion.tree.nodes[conclusion.answer.node].kernel.source == before.best.kernel.source
+
+
+def test_without_a_baseline_nothing_else_is_judged(before: View, tmp_path: Path) -> None:
+    def broken(_: Kernel) -> Evaluation:
+        return Evaluation(Outcome.BUILD_ERROR, Source.MEASURED, "no such target")
+
+    conclusion, executor = again(before, tmp_path / "after", broken)
+    assert conclusion.ending is Ending.NO_BASELINE
+    assert "no such target" in conclusion.problem
+    assert len(executor.judged) == 1
+
+
+def test_an_interruption_keeps_what_was_measured(before: View, tmp_path: Path) -> None:
+    conclusion, executor = again(before, tmp_path / "after", planted(seconds), stop_after=3)
+    tree = read_tree(tmp_path / "after" / "journal.jsonl")
+    assert conclusion.ending is Ending.INTERRUPTED
+    assert 3 <= len(executor.judged) < len(best_lineages(before, 5))
+    assert sum(node.evaluation is not None for node in tree.nodes) == len(executor.judged)
+    assert (tmp_path / "after" / "best" / "answer.json").exists()
+
+
+def test_a_measured_run_can_be_searched_further(before: View, tmp_path: Path) -> None:
+    conclusion, _ = again(before, tmp_path / "after", planted(seconds))
+    measured = len(conclusion.tree.nodes)
+    with Journal(conclusion.folder.journal) as journal:
+        tree_search = TreeSearch(read_tree(conclusion.folder.journal), journal, conclusion.folder.blobs)
+        search = Search(
+            tree_search,
+            conclusion.folder.load_task(),
+            Neighbours(),
+            InProcess(judged_by=judge),
+            Budget(evaluations=measured + 10),
+            follow=lambda _: None,
+        )
+        assert search.run(tree_search.resume()) is Ending.BUDGET
+    assert len(tree_search.tree.nodes) == measured + 10
+
+
+def test_a_run_without_a_good_node_is_a_sentence(before: View) -> None:
+    for node in before.tree.nodes:
+        if node.evaluation is not None:
+            node.evaluation = replace(node.evaluation, quarantine="too fast")
+    with pytest.raises(RunError, match="no kernel that passed every guard"):
+        best_lineages(before, 5)
+    with pytest.raises(RunError, match="no evaluation yet"):
+        best_lineages(View(before.folder, Tree(), None), 5)
+
+
+def test_a_search_of_its_own_names_no_origin(before: View) -> None:
+    assert "measured_from" not in before.folder.manifest.read_text()
+    assert read_manifest(before.folder).measured_from is None
+
+
+def test_rank_correlation() -> None:
+    values = np.array([3.0, 1.0, 2.0, 10.0])
+    assert rank_correlation(values, values**3) == pytest.approx(1.0)
+    assert rank_correlation(values, -values) == pytest.approx(-1.0)
+    # Worked by hand: ranks 1 2 3 4 against 1.5 1.5 3 4, covariance 4.5 / sqrt(5 * 4.5).
+    tied = rank_correlation(np.array([1.0, 2.0, 3.0, 4.0]), np.array([5.0, 5.0, 6.0, 7.0]))
+    assert tied == pytest.approx(4.5 / (5 * 4.5) ** 0.5)
+    assert np.isnan(rank_correlation(values, np.ones(4)))
+    assert np.isnan(rank_correlation(values[:2], values[:2]))
+
+
+def kernel_of(run: View, node: int) -> Kernel:
+    return Kernel(run.source(node))
