@@ -11,10 +11,29 @@ from tree_sitter import Node
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import Polynomial
-from mctskernel.edits.syntax import Function, Source, identifiers, strip_parentheses, text_of, walk
+from mctskernel.edits.syntax import (
+    Function,
+    Source,
+    enclosing,
+    identifiers,
+    strip_parentheses,
+    text_of,
+    walk,
+    within,
+)
 
 AXES = ("x", "y", "z")
 BUILT_INS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
+_BRANCHES = (
+    "if_statement",
+    "for_statement",
+    "while_statement",
+    "do_statement",
+    "switch_statement",
+    "conditional_expression",
+    "lambda_expression",
+    "binary_expression",
+)
 
 
 @dataclass(frozen=True)
@@ -129,6 +148,23 @@ def inlined(node: Node, known: Mapping[str, Node], keep: frozenset[str], depth: 
             return None
         replacements[name] = text
     return replace_names(text_of(node), replacements)
+
+
+def always_happens(node: Node, outer: Node) -> bool:
+    """Whether whoever executes a statement, or the body of a loop, certainly comes by a node inside it."""
+    branch = enclosing(node, *_BRANCHES)
+    if branch is None or not within(branch, outer):
+        return True
+    if branch.type == "binary_expression":
+        operator = branch.child_by_field_name("operator")
+        first = branch.child_by_field_name("left")
+        shortened = operator is not None and text_of(operator) in {"&&", "||"}
+    else:
+        first, shortened = branch.child_by_field_name("condition"), True
+        if branch.type in {"for_statement", "lambda_expression"}:
+            return False
+    reached = not shortened or (first is not None and within(node, first))
+    return reached and always_happens(branch, outer)
 
 
 def code(node: Node) -> list[Node]:

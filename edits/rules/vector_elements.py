@@ -1,9 +1,9 @@
-"""Four neighbouring elements a thread in elementwise kernels without a loop: one float4 access for each array."""
+"""Neighbouring elements in one thread of elementwise kernels without a loop: 16 bytes an access."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node
@@ -11,40 +11,43 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.indexing import AXES, guarded, inlined
+from mctskernel.edits.indexing import AXES, always_happens, guarded, inlined
 from mctskernel.edits.rewrite import Rewrite, apply, changed, fresh_names, indented
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.rules.coarsening import MULTIPROCESSORS, CoveredIndex, covered_indices
-from mctskernel.edits.rules.vectorize import ALIGNED
 from mctskernel.edits.syntax import (
     Access,
     Function,
     Replacement,
     accesses,
-    enclosing,
+    assigned_names,
     fresh_name,
     identifiers,
     indentation,
     names_in_scope,
+    strip_parentheses,
     swap,
     text_of,
     walk,
     within,
 )
-
-LANES = 4
-_BRANCHES = ("if_statement", "for_statement", "while_statement", "do_statement", "switch_statement")
+from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, Vector, lanes_for
 
 
 @dataclass(frozen=True)
-class Vector:
-    """Accesses of one array at one index, which moves with the thread's; `index` is its text before the body."""
+class Neighbours:
+    """Accesses of one array at one index, which moves with the thread's; `index` is its text before the body.
+
+    With a `modulus` the index is a remainder, and they are neighbours where that is a multiple of the lanes.
+    """
 
     array: str
+    type: str
     index: str
     reads: bool
     writes: bool
     nodes: tuple[Node, ...]
+    modulus: str | None
 
 
 def _propose(context: Context) -> Iterable[Edit]:
@@ -55,21 +58,25 @@ def _propose(context: Context) -> Iterable[Edit]:
         timed = context.resolved[: len(context.task.search_shapes)]
         fewest = min(plan.launches[context.plan.launches.index(launch)].blocks for plan in timed)
         body = guarded(function)
-        if body is None or fewest < LANES * MULTIPROCESSORS or not _is_bound_only(found, body.prologue):
+        if body is None or not _is_bound_only(found, body.prologue):
             continue
-        vectors = _vectors(found, body.statements)
-        if not any(vector.writes for vector in vectors):
+        groups = _neighbours(found, body.statements)
+        if not any(group.writes for group in groups):
             continue
-        arrays = " and ".join(dict.fromkeys(vector.array for vector in vectors))
+        lanes = lanes_for(group.type for group in groups)
+        if fewest < lanes * MULTIPROCESSORS:
+            continue
+        arrays = " and ".join(dict.fromkeys(group.array for group in groups))
         yield edit(
             Category.VECTORIZATION,
-            f"move {arrays} of {function.name} as float4, four elements a thread",
-            _widened(context, found, body.statements, vectors),
+            f"move {arrays} of {function.name} in vectors of {lanes}",
+            _widened(context, found, body.statements, groups),
             rationale=(
-                "Consecutive threads touch consecutive elements; four of them in one thread take one 16-byte access "
-                "each way and share the arithmetic on indices."
+                f"Consecutive threads touch consecutive elements; {lanes} of them in one thread take 16-byte "
+                "accesses and share the arithmetic on indices."
             ),
-            expected_effect="4 times fewer loads and stores, and 4 times the bytes in flight for each warp.",
+            expected_effect=f"Up to {lanes} times fewer loads and stores, and as many times the bytes in flight "
+            "for each warp.",
         )
 
 
@@ -79,36 +86,55 @@ def _is_bound_only(found: CoveredIndex, prologue: Sequence[Node]) -> bool:
     return not any(node != found.index.node and name in identifiers(node) for node in prologue)
 
 
-def _vectors(found: CoveredIndex, statements: Sequence[Node]) -> tuple[Vector, ...]:
-    """The float4 accesses of the body; none if an access would be neither whole nor independent of the lane."""
+def _neighbours(found: CoveredIndex, statements: Sequence[Node]) -> tuple[Neighbours, ...]:
+    """The vectors of the body; none if an access would be neither whole nor independent of the lane."""
     function, index = found.function, found.index.name
     known = {name: value for name, value in definitions(function).items() if name != index}
-    groups: dict[tuple[str, str], list[Access]] = {}
+    groups: dict[tuple[str, str, str | None], list[Access]] = {}
     for access in (access for node in statements for access in accesses(node)):
         parameter = function.parameter(access.array)
         if parameter is None or not parameter.pointer or len(access.indices) != 1:
             return ()
         value = polynomial(access.indices[0], known)
         step = value.coefficient(index)
-        if step is not None and step.constant == 1 and parameter.type == "float":
-            groups.setdefault((access.array, str(value)), []).append(access)
+        movable = parameter.type in ELEMENT_BYTES and _certain(access.node, statements)
+        modulus = _modulus(access.indices[0], found, known)
+        if step is not None and step.constant == 1 and parameter.type in ELEMENT_BYTES:
+            groups.setdefault((access.array, str(value), None), []).append(access)
+        elif modulus is not None and movable and not access.writes:
+            groups.setdefault((access.array, str(value), modulus), []).append(access)
         elif access.writes or (step is not None and step.terms):
             return ()
     local = {d.name for d in function.declarations if any(within(d.node, node) for node in statements)}
     keep = frozenset(identifiers(function.node) - local)
     vectors = []
-    for (array, _), group in groups.items():
+    for (array, _, modulus), group in groups.items():
         text = inlined(group[0].indices[0], {n: v for n, v in known.items() if n in local}, keep)
-        if text is None or not any(_always_happens(access.node, statements) for access in group):
+        parameter = function.parameter(array)
+        if text is None or parameter is None or not any(_certain(a.node, statements) for a in group):
             return ()
         writes = [access for access in group if access.writes]
         if writes and not _is_whole(function, group, writes, statements):
             return ()
         reads = any(access.reads for access in group)
-        vectors.append(
-            Vector(array, _bare(text), reads, bool(writes), tuple(access.node for access in group))
-        )
+        nodes = tuple(access.node for access in group)
+        vectors.append(Neighbours(array, parameter.type, _bare(text), reads, bool(writes), nodes, modulus))
     return tuple(vectors)
+
+
+def _modulus(node: Node, found: CoveredIndex, known: Mapping[str, Node]) -> str | None:
+    """The name m where an index is the thread's index modulo m."""
+    node = strip_parentheses(node)
+    while node.type == "identifier" and text_of(node) in known:
+        node = strip_parentheses(known[text_of(node)])
+    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+    operator = node.child_by_field_name("operator")
+    if left is None or right is None or operator is None or text_of(operator) != "%":
+        return None
+    name = text_of(right)
+    whole = found.function.parameter(name)
+    constant = whole is not None and not whole.pointer and name not in assigned_names(found.function.body)
+    return name if constant and str(polynomial(left, known)) == found.index.name else None
 
 
 def _is_whole(
@@ -116,68 +142,59 @@ def _is_whole(
 ) -> bool:
     """Whether an array is written at each lane's index, and touched nowhere else."""
     everywhere = sum(access.array == group[0].array for access in function.accesses)
-    return everywhere == len(group) and any(_always_happens(access.node, statements) for access in writes)
+    return everywhere == len(group) and any(_certain(access.node, statements) for access in writes)
 
 
-def _always_happens(node: Node, statements: Sequence[Node]) -> bool:
+def _certain(node: Node, statements: Sequence[Node]) -> bool:
     """Whether nothing decides at run time if an access takes place."""
-    if enclosing(node, *_BRANCHES) not in {None, enclosing(statements[0], *_BRANCHES)}:
-        return False
-    parent = node.parent
-    while parent is not None and not parent.type.endswith("statement"):
-        operator = parent.child_by_field_name("operator")
-        if parent.type in {"conditional_expression", "lambda_expression"}:
-            return False
-        if operator is not None and text_of(operator) in {"&&", "||"}:
-            return False
-        parent = parent.parent
-    return True
+    return any(within(node, statement) and always_happens(node, statement) for statement in statements)
 
 
 def _widened(
-    context: Context, found: CoveredIndex, statements: Sequence[Node], vectors: Sequence[Vector]
+    context: Context, found: CoveredIndex, statements: Sequence[Node], groups: Sequence[Neighbours]
 ) -> str:
     source, function, index = context.source, found.function, found.index.name
+    lanes = lanes_for(group.type for group in groups)
     aligned = fresh_name(source, "is_aligned")
-    names = [f"{vector.array}_lanes" for vector in vectors]
+    names = [f"{group.array}_lanes" for group in groups]
     lane, *names = fresh_names(names_in_scope(source, function), "lane", *names)
-    loads, stores = [], []
-    moved: dict[int, Replacement] = {}
-    for vector, name in zip(vectors, names, strict=True):
-        at = f"&{vector.array}[{vector.index}]"
-        loads.append(f"alignas(16) float {name}[{LANES}];")
-        if vector.reads:
-            loads.append(f"*reinterpret_cast<float4*>({name}) = *reinterpret_cast<const float4*>({at});")
-        if vector.writes:
-            stores.append(f"*reinterpret_cast<float4*>({at}) = *reinterpret_cast<const float4*>({name});")
-        moved |= {node.start_byte: swap(node, f"{name}[{lane}]") for node in vector.nodes}
     left = f"{_factor(text_of(found.bound))} - {index}"
-    whole = " && ".join([f"{left} >= {LANES}", *(f"{aligned}(&{v.array}[{v.index}])" for v in vectors)])
+    conditions, loads, stores = [f"{left} >= {lanes}"], list[str](), list[str]()
+    moved: dict[int, Replacement] = {}
+    for group, name in zip(groups, names, strict=True):
+        vector = Vector(group.type, lanes, name, f"&{group.array}[{group.index}]")
+        if group.modulus is not None:
+            conditions.append(f"{group.modulus} % {lanes} == 0")
+        conditions.append(f"{aligned}({vector.address})")
+        loads += [vector.declaration, *(vector.loads if group.reads else ())]
+        stores += vector.stores if group.writes else ()
+        moved |= {node.start_byte: swap(node, f"{name}[{lane}]") for node in group.nodes}
+    whole = " && ".join(conditions)
     lines = [
         f"if ({whole}) {{",
         *indented(
             [
                 *loads,
                 "#pragma unroll",
-                f"for (int {lane} = 0; {lane} < {LANES}; ++{lane}) {{",
+                f"for (int {lane} = 0; {lane} < {lanes}; ++{lane}) {{",
                 *indented(_for_lane(context, index, lane, statements, list(moved.values()))),
                 "}",
                 *stores,
             ]
         ),
         "} else {",
-        f"    for (int {lane} = 0; {lane} < {LANES} && {lane} < {left}; ++{lane}) {{",
+        f"    for (int {lane} = 0; {lane} < {lanes} && {lane} < {left}; ++{lane}) {{",
         *indented(_for_lane(context, index, lane, statements, []), 2),
         "    }",
         "}",
     ]
     margin = indentation(source, statements[0])
     changes = [
-        swap(found.value, f"{LANES} * ({text_of(found.value)})"),
+        swap(found.value, f"{lanes} * ({text_of(found.value)})"),
         Replacement(statements[0].start_byte, statements[-1].end_byte, f"\n{margin}".join(lines)),
     ]
     extents = list(found.launch.grid)
-    extents[AXES.index("x")] = f"ceil_div({found.count}, {found.planned_block} * {LANES})"
+    extents[AXES.index("x")] = f"ceil_div({found.count}, {found.planned_block} * {lanes})"
     launch = dataclasses.replace(found.launch, grid=tuple(extents))
     launches = tuple(launch if entry is found.launch else entry for entry in context.plan.launches)
     plan = dataclasses.replace(context.plan, launches=launches)

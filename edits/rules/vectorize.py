@@ -1,4 +1,4 @@
-"""Four elements per access in strided loops over contiguous elements."""
+"""Sixteen bytes per access in strided loops over contiguous elements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.indexing import BUILT_INS, code, global_index_axis, inlined, replace_names
+from mctskernel.edits.indexing import (
+    BUILT_INS,
+    always_happens,
+    code,
+    global_index_axis,
+    inlined,
+    replace_names,
+)
 from mctskernel.edits.rewrite import Rewrite, apply, dedented, fresh_names, indented, only_launches
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.syntax import (
@@ -32,13 +39,7 @@ from mctskernel.edits.syntax import (
     walk,
     within,
 )
-
-ALIGNED = """
-// Whether a float4 may be read or written there.
-__device__ bool {name}(const void* address) {{
-    return reinterpret_cast<size_t>(address) % 16 == 0;
-}}
-"""
+from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, Vector, lanes_for
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Lanes:
     """Accesses of one array that move with the loop: `index` is their index in terms of the loop's variable."""
 
     array: str
+    type: str
     index: str
     reads: bool
     writes: bool
@@ -54,7 +56,7 @@ class Lanes:
 
 @dataclass(frozen=True)
 class WideLoop:
-    """A strided loop that can take four iterations at once."""
+    """A strided loop that can take several iterations at once."""
 
     loop: Loop
     lanes: tuple[Lanes, ...]
@@ -66,15 +68,16 @@ def _propose(context: Context) -> Iterable[Edit]:
         if not loops:
             continue
         arrays = " and ".join(dict.fromkeys(lanes.array for loop in loops for lanes in loop.lanes))
+        width = lanes_for(lanes.type for loop in loops for lanes in loop.lanes)
         yield edit(
             Category.VECTORIZATION,
-            f"access {arrays} of {function.name} as float4",
+            f"access {arrays} of {function.name} in vectors of {width}",
             _widened(context, function, loops),
             rationale=(
-                "Consecutive elements go one to a thread; with 16 bytes per access a quarter of the instructions "
-                "keeps as many bytes in flight."
+                f"Consecutive elements go one to a thread; {width} at once, 16 bytes an access, keep as many bytes "
+                "in flight with a fraction of the instructions."
             ),
-            expected_effect="4 times fewer loads and stores.",
+            expected_effect=f"Up to {width} times fewer loads and stores.",
         )
 
 
@@ -147,7 +150,8 @@ def _lanes(loop: Loop, function: Function, known: Mapping[str, Node]) -> tuple[L
             continue
         index = polynomial(access.indices[0], known)
         step = index.coefficient(loop.variable)
-        if parameter.type != "float" or len(access.indices) != 1 or step is None or step.constant != 1:
+        plain = parameter.type in ELEMENT_BYTES and len(access.indices) == 1
+        if not plain or step is None or step.constant != 1:
             if access.writes:
                 return ()
             continue
@@ -158,10 +162,12 @@ def _lanes(loop: Loop, function: Function, known: Mapping[str, Node]) -> tuple[L
     found = []
     for (array, _), group in groups.items():
         text = inlined(group[0].indices[0], {n: v for n, v in known.items() if n in local}, keep)
-        if text is None:
+        if text is None or not any(always_happens(access.node, loop.body) for access in group):
             return ()
         reads, writes = any(a.reads for a in group), any(a.writes for a in group)
-        found.append(Lanes(array, text, reads, writes, tuple(a.node for a in group)))
+        parameter = function.parameter(array)
+        kind = parameter.type if parameter is not None else ""
+        found.append(Lanes(array, kind, text, reads, writes, tuple(a.node for a in group)))
     return tuple(found)
 
 
@@ -231,6 +237,7 @@ def _parsed(text: str) -> Node:
 def _widened(context: Context, function: Function, loops: Sequence[WideLoop]) -> str:
     aligned = fresh_name(context.source, "is_aligned")
     first = loops[0].loop
+    width = lanes_for(lanes.type for wide in loops for lanes in wide.lanes)
     taken = names_in_scope(context.source, function)
     end, lane, wide_name = fresh_names(taken, f"wide_{_word(first)}", "lane", "wide")
     bases = dict.fromkeys(
@@ -243,34 +250,37 @@ def _widened(context: Context, function: Function, loops: Sequence[WideLoop]) ->
     together = f" &&\n{margin}    ".join(bases)
     declaration = (
         f"const bool {wide_name} = {together};\n{margin}"
-        f"const int {end} = {wide_name} ? {_factor(bound)} / 4 * 4 : 0;\n{margin}"
+        f"const int {end} = {wide_name} ? {_factor(bound)} / {width} * {width} : 0;\n{margin}"
     )
     anchor = first.pragma if first.pragma is not None else first.node
     changes = [insert_before(anchor, declaration)]
     for wide in loops:
         node = wide.loop.node
         text = f"\n{indentation(context.source, node)}".join(
-            _wide_and_rest(context, function, wide, end, lane)
+            _wide_and_rest(context, function, wide, (end, lane, width))
         )
         changes.append(Replacement(node.start_byte, node.end_byte, text))
     rewrite = Rewrite(function, functions=[ALIGNED.format(name=aligned)], more=changes)
     return apply(context, rewrite)
 
 
-def _wide_and_rest(context: Context, function: Function, wide: WideLoop, end: str, lane: str) -> list[str]:
+def _wide_and_rest(
+    context: Context, function: Function, wide: WideLoop, names: tuple[str, str, int]
+) -> list[str]:
     loop = wide.loop
+    end, lane, width = names
     taken = names_in_scope(context.source, function)
-    loads, stores = [], []
+    loads, stores = list[str](), list[str]()
     changes: dict[int, tuple[int, str]] = {}
     for number, lanes in enumerate(wide.lanes):
         same = [other.array for other in wide.lanes[:number]].count(lanes.array)
         (name,) = fresh_names(taken, f"{lanes.array}_lanes{same + 1 if same else ''}")
-        loads.append(f"alignas(16) float {name}[4];")
-        at = f"&{lanes.array}[{lanes.index}]"
+        vector = Vector(lanes.type, width, name, f"&{lanes.array}[{lanes.index}]")
+        loads.append(vector.declaration)
         if lanes.reads:
-            loads.append(f"*reinterpret_cast<float4*>({name}) = *reinterpret_cast<const float4*>({at});")
+            loads += vector.loads
         if lanes.writes:
-            stores.append(f"*reinterpret_cast<float4*>({at}) = *reinterpret_cast<const float4*>({name});")
+            stores += vector.stores
         for node in lanes.nodes:
             changes[node.start_byte] = (node.end_byte, f"{name}[{lane}]")
     body = _body_with(context, loop, changes, lane)
@@ -278,12 +288,12 @@ def _wide_and_rest(context: Context, function: Function, wide: WideLoop, end: st
     header = f"for ({loop.type} {loop.variable} = "
     rest_start = f"{end} + {text_of(loop.start)}"
     return [
-        f"{header}4 * {start}; {loop.variable} < {end}; {loop.variable} += 4 * {step}) {{",
+        f"{header}{width} * {start}; {loop.variable} < {end}; {loop.variable} += {width} * {step}) {{",
         *indented(
             [
                 *loads,
                 "#pragma unroll",
-                f"for (int {lane} = 0; {lane} < 4; ++{lane}) {{",
+                f"for (int {lane} = 0; {lane} < {width}; ++{lane}) {{",
                 *indented(body),
                 "}",
                 *stores,

@@ -13,7 +13,6 @@ from mctskernel.edits.indexing import code
 from mctskernel.edits.rewrite import Rewrite, apply, changed, dedented, fresh_names, indented
 from mctskernel.edits.rule import Context
 from mctskernel.edits.rules.hints import REGISTERS_PER_SM
-from mctskernel.edits.rules.vectorize import ALIGNED
 from mctskernel.edits.syntax import (
     Function,
     Loop,
@@ -27,6 +26,7 @@ from mctskernel.edits.syntax import (
     unroll_pragma,
     within,
 )
+from mctskernel.edits.vectors import ALIGNED
 
 REGISTER_GRANULE = 8
 """Registers are allocated in so many for each thread."""
