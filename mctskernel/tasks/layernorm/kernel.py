@@ -2,7 +2,7 @@
 [[launch]]
 kernel = "layernorm"
 grid = ["rows"]
-args = ["x", "weight", "bias", "out", "rows", "cols", "eps"]
+args = ["x", "weight", "bias", "out", "cols", "eps"]
 constexprs = { BLOCK = "BLOCK" }
 num_warps = 1
 """
@@ -15,7 +15,7 @@ BLOCK = 128
 
 # One program per row, which reads it three times.
 @triton.jit
-def layernorm(x, weight, bias, out, rows, cols, eps, BLOCK: tl.constexpr):
+def layernorm(x, weight, bias, out, cols, eps, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     total = 0.0
     for start in range(0, cols, BLOCK):

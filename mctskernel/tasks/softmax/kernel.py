@@ -2,7 +2,7 @@
 [[launch]]
 kernel = "softmax"
 grid = ["rows"]
-args = ["x", "out", "rows", "cols"]
+args = ["x", "out", "cols"]
 constexprs = { BLOCK = "BLOCK" }
 num_warps = 1
 """
@@ -15,7 +15,7 @@ BLOCK = 128
 
 # One program per row, which reads it three times.
 @triton.jit
-def softmax(x, out, rows, cols, BLOCK: tl.constexpr):
+def softmax(x, out, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     largest = float("-inf")
     for start in range(0, cols, BLOCK):
