@@ -254,9 +254,9 @@ def _special(tensor: Tensor, drawn: Array, values: Values, rng: np.random.Genera
         return np.ascontiguousarray(np.broadcast_to(drawn[..., :1], drawn.shape))
     match values:
         case Values.LARGE:
-            return np.multiply(drawn, 64, dtype=drawn.dtype)
+            return np.asarray(drawn * drawn.dtype.type(64))
         case Values.SMALL:
-            return np.multiply(drawn, 2.0**-10, dtype=drawn.dtype)
+            return np.asarray(drawn * drawn.dtype.type(2.0**-10))
         case Values.ZERO:
             return np.zeros_like(drawn)
         case _:
