@@ -106,7 +106,7 @@ def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Ca
         raise RefusedError(Outcome.REJECTED, reason)
     plans = _plans(task, kernel)
     with stages.timed("build"):
-        made = _build(kernel, plans, len(task.search_shapes), architecture)
+        made = _build(task, kernel, plans, architecture)
     if isinstance(made, BuildFailure):
         raise RefusedError(Outcome.BUILD_ERROR, made.message, log=made.log)
     ready = tuple(
@@ -133,14 +133,15 @@ def _plans(task: Task, kernel: Kernel) -> tuple[ResolvedPlan, ...]:
 
 
 def _build(
-    kernel: Kernel, plans: Sequence[ResolvedPlan], searched: int, architecture: str
+    task: Task, kernel: Kernel, plans: Sequence[ResolvedPlan], architecture: str
 ) -> Specialised | BuildFailure:
-    """Build for the plans, the first `searched` of which are those that times are taken of."""
+    """Build for the plans, which are in the order of the task's shapes."""
     if kernel.language is Language.TRITON:
         # Imported here: Triton takes half a second to import, and CUDA C++ doesn't need it.
         from mctskernel.profiling.triton_build import build_triton  # noqa: PLC0415 - as said above
 
-        return build_triton(kernel, plans, searched, architecture)
+        dtypes = {tensor.name: tensor.dtype for tensor in (*task.inputs, *task.outputs)}
+        return build_triton(kernel, plans, len(task.search_shapes), architecture, dtypes)
     launches = [launch for plan in plans for launch in plan.launches]
     made = build(kernel, tuple(dict.fromkeys(launch.kernel for launch in launches)), architecture)
     return (

@@ -1,8 +1,9 @@
-"""Static guardrails: what a CUDA C++ candidate may not contain, checked before anything is built.
+"""Static guardrails: what a candidate may not contain, checked before anything is built.
 
-A candidate is hostile text that the compiler reads on this machine. So it may include CUDA's own headers
-and nothing else, may not ask which files exist, and may not hide a directive from these rules: what C++ would
-read differently from the scanner below (raw strings, unbalanced quotes) is refused too.
+The rules here are those of CUDA C++; Triton's are in `triton_source`. A CUDA C++ candidate is hostile text that the
+compiler reads on this machine. So it may include CUDA's own headers and nothing else, may not ask which files exist,
+and may not hide a directive from these rules: what C++ would read differently from the scanner below (raw strings,
+unbalanced quotes) is refused too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mctskernel.core.kernel import Kernel, Language
+from mctskernel.profiling.triton_source import ForbiddenError, SourceError, read_module
 
 MAX_SOURCE_CHARACTERS = 200_000
 MAX_LINE_CHARACTERS = 5_000
@@ -102,13 +104,23 @@ class Scan:
 
 def breach(kernel: Kernel) -> str:
     """Why a kernel is rejected before it is built, as a sentence; empty when nothing is wrong with it."""
-    if kernel.language is not Language.CUDA:
-        return f"This device judges CUDA C++ kernels; this one is written in {kernel.language}."
     too_large = _size(kernel.source)
     if too_large:
         return too_large
+    if kernel.language is Language.TRITON:
+        return _triton_breach(kernel.source)
     found = scan(kernel.source)
     return next((sentence for rule in RULES if (sentence := rule.breach(kernel, found))), "")
+
+
+def _triton_breach(source: str) -> str:
+    try:
+        read_module(source)
+    except ForbiddenError as error:
+        return str(error)
+    except SourceError:
+        return ""  # What isn't Python doesn't build, which an edit may mend.
+    return ""
 
 
 def scan(source: str) -> Scan:

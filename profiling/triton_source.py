@@ -1,0 +1,469 @@
+"""Triton candidates: what their modules may hold, and loading one without running anything that it says.
+
+A candidate is hostile text, and Triton runs Python while it compiles: it calls whatever a kernel's body can reach
+and reads any attribute of it. So a module may hold a docstring (the launch plan), `import triton` and
+`triton.language`, constants and functions under a bare `@triton.jit`, and bodies may use only the names and
+attributes listed here. Nothing of a module but its `def` statements is ever executed.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from mctskernel.core.expression import ExpressionError, Number, evaluate
+
+MAX_DEPTH = 80
+"""Levels of nesting in the syntax tree; Triton's code generator takes several Python frames for each."""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+LANGUAGE = _names(
+    """
+    PropagateNan abs add arange argmax argmin associative_scan assume atomic_add atomic_and atomic_cas
+    atomic_max atomic_min atomic_or atomic_xchg atomic_xor advance bfloat16 bitonic_merge broadcast broadcast_to
+    cast cat cdiv ceil clamp constexpr cos cumprod cumsum debug_barrier div_rn dot erf exp exp2 expand_dims fdiv
+    flip float16 float32 float64 float8e4nv float8e5 floor fma full gather histogram int1 int16 int32 int64 int8
+    interleave join load log log2 make_block_ptr max max_constancy max_contiguous maximum min minimum mul
+    multiple_of num_programs permute philox pointer_type program_id rand rand4x randint randint4x randn randn4x
+    range ravel reduce reduce_or reshape rsqrt sigmoid sin softmax sort split sqrt sqrt_rn squeeze static_assert
+    static_range store sub sum swizzle2d topk trans uint16 uint32 uint64 uint8 umulhi unsqueeze view where
+    xor_sum zeros zeros_like
+    """
+)
+"""What a body may use of `tl`. Printing, inline assembly, other modules and tensor descriptors are not here."""
+
+MATH = _names(
+    """
+    abs ceil cos div_rn erf exp exp2 fdiv floor fma log log2 rsqrt sin sqrt sqrt_rn umulhi
+    """
+)
+"""What a body may use of `tl.math`."""
+
+PROPAGATION = frozenset({"ALL", "NONE"})
+"""What a body may use of `tl.PropagateNan`."""
+
+LIBDEVICE = _names(
+    """
+    abs acos acosh asin asinh atan atan2 atanh brev cbrt ceil clz copysign cos cosh div_rn erf erfc erfinv exp
+    exp10 exp2 expm1 fast_cosf fast_dividef fast_exp10f fast_expf fast_log10f fast_log2f fast_logf fast_powf
+    fast_sinf fast_tanf fdim ffs float_as_int float_as_uint floor fma fmod hypot int_as_float isinf isnan ldexp
+    lgamma llrint log log10 log1p log2 mulhi nearbyint normcdf popc pow rcbrt remainder rint round rsqrt
+    saturatef signbit sin sinh sqrt tan tanh tgamma trunc uint_as_float
+    """
+)
+"""What a body may use of `libdevice`."""
+
+HOST = frozenset({"cdiv", "next_power_of_2"})
+"""What a body may use of `triton`."""
+
+MEMBERS = _names(
+    """
+    T abs advance argmax argmin associative_scan atomic_add atomic_and atomic_cas atomic_max atomic_min
+    atomic_or atomic_xchg atomic_xor broadcast_to cast cdiv ceil cos cumprod cumsum dtype element_ty erf exp
+    exp2 expand_dims flip floor gather histogram is_floating is_int log log2 logical_and logical_or max min ndim
+    numel permute primitive_bitwidth ravel reduce reshape rsqrt scalar shape sigmoid sin softmax sort split sqrt
+    sqrt_rn sum to trans type value view xor_sum
+    """
+)
+"""Methods and attributes of tensors, constexprs and types that a body may use."""
+
+FUNCTIONS = frozenset({"range", "min", "max", "float", "int", "len"})
+"""Python's functions that Triton maps to its own."""
+
+_MODULES = {"triton": HOST, "tl": LANGUAGE, "libdevice": LIBDEVICE}
+_IMPORTS = {
+    "import triton": "triton",
+    "import triton.language as tl": "tl",
+    "from triton import language as tl": "tl",
+    "from triton.language.extra import libdevice": "libdevice",
+    "from triton.language.extra.cuda import libdevice": "libdevice",
+}
+_POWERFUL = _names(
+    """
+    breakpoint compile delattr dir eval exec exit getattr globals hasattr help input isinstance list locals
+    object open print setattr super type vars
+    """
+)
+"""Python's names that not even a local may take: Triton maps some of them, and the others invite confusion."""
+
+_RESERVED = FUNCTIONS | _MODULES.keys() | _POWERFUL
+
+
+@dataclass(frozen=True)
+class TritonModule:
+    """A vetted module. `constants` are those that functions see: their value, and whether they are constexprs."""
+
+    source: str
+    functions: Mapping[str, ast.FunctionDef]
+    constants: Mapping[str, tuple[Number, bool]]
+    imports: frozenset[str]
+
+
+class SourceError(Exception):
+    """A module that is not Python, or that holds what no candidate may hold; the message is a sentence."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(f"Line {line}: {message}" if line else message)
+
+
+class ForbiddenError(SourceError):
+    """A module that holds what no candidate may hold."""
+
+
+def read_module(source: str) -> TritonModule:
+    """Parse and vet a module. Raises ForbiddenError, or SourceError for what is no Python."""
+    _check_characters(source)
+    try:
+        tree = ast.parse(source)
+        _check_depth(tree)
+        return _module(source, tree)
+    except SyntaxError as error:
+        raise SourceError(f"{error.msg}.", error.lineno) from error
+    except (RecursionError, MemoryError) as error:
+        raise ForbiddenError("The source is nested too deeply.") from error
+    except ValueError as error:
+        raise SourceError(f"The source is no Python: {error}.") from error
+
+
+def _check_characters(source: str) -> None:
+    """Refuse what splits lines for some readers of Python and not for others.
+
+    Triton finds a function's text by its line numbers, so that both must agree on what a line is.
+    """
+    found = re.search(r"[^\n\t\x20-\x7e\xa0-\u2027\u202a-\U0010ffff]|[\u2066-\u2069\u202a-\u202e]", source)
+    if found:
+        line = source.count("\n", 0, found.start()) + 1
+        raise ForbiddenError(
+            f"the control character U+{ord(found[0]):04X} is not allowed in a candidate.", line
+        )
+
+
+def _check_depth(tree: ast.AST) -> None:
+    level: list[ast.AST] = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return
+    line = next((node.lineno for node in level if isinstance(node, ast.stmt | ast.expr)), None)
+    raise ForbiddenError(f"the source is nested more than {MAX_DEPTH} levels deep.", line)
+
+
+def _module(source: str, tree: ast.Module) -> TritonModule:
+    functions: dict[str, ast.FunctionDef] = {}
+    constants: dict[str, tuple[Number, bool]] = {}
+    imports: set[str] = set()
+    for index, statement in enumerate(tree.body):
+        match statement:
+            case ast.Expr(value=ast.Constant(value=str())) if index == 0:
+                pass
+            case ast.Import() | ast.ImportFrom():
+                imports.add(_import(statement))
+            case ast.FunctionDef(name=name):
+                _check_new(name, statement.lineno, functions, constants)
+                functions[name] = statement
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                _check_new(name, statement.lineno, functions, constants)
+                constants[name] = _constant(value, constants, statement.lineno)
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value, annotation=annotation):
+                _check_new(name, statement.lineno, functions, constants)
+                if not _is_constexpr(annotation):
+                    raise ForbiddenError(
+                        "a constant's annotation may only be tl.constexpr.", statement.lineno
+                    )
+                constants[name] = (_constant(value, constants, statement.lineno)[0], True)
+            case _:
+                raise ForbiddenError(
+                    "host code is never run here; a module may hold constants and @triton.jit functions.",
+                    statement.lineno,
+                )
+    if not functions:
+        raise ForbiddenError("The source has no @triton.jit function, so there is no kernel to launch.")
+    for function in functions.values():
+        _check_function(function, frozenset(functions))
+    return TritonModule(source, functions, constants, frozenset(imports))
+
+
+def _import(statement: ast.Import | ast.ImportFrom) -> str:
+    text = ast.unparse(statement)
+    if text not in _IMPORTS:
+        raise ForbiddenError(
+            f"'{text[:80]}' is not allowed; a candidate may import triton, triton.language as tl, and libdevice "
+            "from triton.language.extra.",
+            statement.lineno,
+        )
+    return _IMPORTS[text]
+
+
+def _check_new(name: str, line: int, *taken: Mapping[str, object]) -> None:
+    _check_name(name, line)
+    if any(name in names for names in taken):
+        raise ForbiddenError(f"'{name}' is defined twice.", line)
+
+
+def _check_name(name: str, line: int) -> None:
+    if not name.isascii() or name.startswith("__") or name in _RESERVED:
+        raise ForbiddenError(f"'{name}' can't be redefined in a candidate.", line)
+
+
+def _constant(
+    value: ast.expr, constants: Mapping[str, tuple[Number, bool]], line: int
+) -> tuple[Number, bool]:
+    constexpr = False
+    match value:
+        case ast.Call(func=function, args=[wrapped], keywords=[]) if _is_constexpr(function):
+            value, constexpr = wrapped, True
+    try:
+        return evaluate(
+            ast.unparse(value), {name: found for name, (found, _) in constants.items()}
+        ), constexpr
+    except ExpressionError as error:
+        raise ForbiddenError(
+            f"host code is never run here; a constant is a number or arithmetic of numbers ({error})", line
+        ) from error
+
+
+def _is_constexpr(node: ast.expr) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="tl"), attr="constexpr"):
+            return True
+    return False
+
+
+def _check_function(function: ast.FunctionDef, functions: frozenset[str]) -> None:
+    match function.decorator_list:
+        case [ast.Attribute(value=ast.Name(id="triton"), attr="jit")]:
+            pass
+        case _:
+            raise ForbiddenError(
+                f"'{function.name}' must have the one decorator @triton.jit, without arguments; other host code "
+                "is never run here.",
+                function.lineno,
+            )
+    if function.returns is not None or getattr(function, "type_params", []):
+        raise ForbiddenError(
+            f"'{function.name}' may have neither a return annotation nor type parameters.", function.lineno
+        )
+    arguments = function.args
+    if arguments.vararg or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
+        raise ForbiddenError(
+            f"'{function.name}' may have plain parameters alone, no * or /.", function.lineno
+        )
+    for parameter in arguments.args:
+        _check_name(parameter.arg, parameter.lineno)
+        if parameter.annotation is not None and not _is_constexpr(parameter.annotation):
+            raise ForbiddenError(
+                f"the parameter '{parameter.arg}' may be annotated with tl.constexpr alone.", parameter.lineno
+            )
+    for default in arguments.defaults:
+        if not _is_literal(default):
+            raise ForbiddenError(f"a default of '{function.name}' is no literal number.", default.lineno)
+    bound = {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    bound.update(parameter.arg for parameter in arguments.args)
+    _Body(functions, frozenset(bound)).check(function.body)
+
+
+def _is_literal(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=None | bool() | int() | float()):
+            return True
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
+            return True
+    return False
+
+
+class _Body:
+    """Walks a function's body; whatever is not named here is forbidden."""
+
+    def __init__(self, functions: frozenset[str], bound: frozenset[str]) -> None:
+        self._functions = functions
+        self._bound = bound
+
+    def check(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Pass() | ast.Return(value=None) | ast.Expr(value=ast.Constant(value=str())):
+                pass
+            case ast.Expr(value=value) | ast.Return(value=ast.expr() as value):
+                self._value(value)
+            case ast.Assign(value=value) | ast.AugAssign(value=value):
+                self._targets(node)
+                self._value(value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value, annotation=annotation):
+                if not _is_constexpr(annotation):
+                    raise ForbiddenError("an annotation may be tl.constexpr alone.", node.lineno)
+                self._target(target)
+                self._value(value)
+            case ast.If(test=test, body=body, orelse=orelse) | ast.While(test=test, body=body, orelse=orelse):
+                self._value(test)
+                self.check(body)
+                self.check(orelse)
+            case ast.For(target=target, iter=over, body=body, orelse=[]):
+                self._target(target)
+                self._loop(over)
+                self.check(body)
+            case _:
+                raise ForbiddenError(f"{_described(node)} is not allowed in a kernel here.", node.lineno)
+
+    def _targets(self, node: ast.Assign | ast.AugAssign) -> None:
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            self._target(target)
+
+    def _target(self, node: ast.expr) -> None:
+        match node:
+            case ast.Name(id=name):
+                _check_name(name, node.lineno)
+                if name in self._functions:
+                    raise ForbiddenError(
+                        f"'{name}' is a function of this module and can't be assigned.", node.lineno
+                    )
+            case ast.Tuple(elts=elements):
+                for element in elements:
+                    self._target(element)
+            case _:
+                raise ForbiddenError("only names can be assigned in a kernel here.", node.lineno)
+
+    def _loop(self, node: ast.expr) -> None:
+        match node:
+            case ast.Call(func=ast.Name(id="range")):
+                pass
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr="range" | "static_range")):
+                pass
+            case _:
+                raise ForbiddenError("a loop goes over range, tl.range or tl.static_range.", node.lineno)
+        self._value(node)
+
+    def _value(self, node: ast.expr) -> None:
+        """An expression whose result is a value of the kernel: no module, no function, no text."""
+        match node:
+            case ast.Constant(value=None | bool() | int() | float()):
+                pass
+            case ast.Name(id=name):
+                self._name(name, node.lineno)
+            case ast.Attribute():
+                self._attribute(node)
+            case ast.Call():
+                self._call(node)
+            case ast.BinOp(left=left, op=op, right=right):
+                if isinstance(op, ast.Pow | ast.MatMult):
+                    raise ForbiddenError(
+                        "the operators ** and @ are not allowed in a kernel here.", node.lineno
+                    )
+                self._value(left)
+                self._value(right)
+            case _ if _is_plain(node):
+                for child in _operands(node):
+                    self._value(child)
+            case _:
+                raise ForbiddenError(f"{_described(node)} is not allowed in a kernel here.", node.lineno)
+
+    def _name(self, name: str, line: int) -> None:
+        if name in _MODULES or name in FUNCTIONS or name in self._functions:
+            raise ForbiddenError(f"'{name}' is no value: call it, or name what is wanted of it.", line)
+        # Any other name is a local, a constant, or nothing at all, which the compiler says better.
+        if (
+            not name.isascii()
+            or name.startswith("__")
+            or (hasattr(builtins, name) and name not in self._bound)
+        ):
+            raise ForbiddenError(f"'{name}' is not allowed in a kernel here.", line)
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        match node.value:
+            case ast.Name(id=module) if module in _MODULES:
+                known = _MODULES[module]
+            case ast.Attribute(value=ast.Name(id="tl"), attr="math"):
+                known = MATH
+            case ast.Attribute(value=ast.Name(id="tl"), attr="PropagateNan"):
+                known = PROPAGATION
+            case base:
+                self._value(base)
+                known = MEMBERS
+        if node.attr not in known:
+            raise ForbiddenError(
+                f"{_text(node)} is not allowed in a kernel here{_hint(node.attr)}.", node.lineno
+            )
+
+    def _call(self, node: ast.Call) -> None:
+        match node.func:
+            case ast.Name(id=name) if name in FUNCTIONS or name in self._functions:
+                pass
+            case ast.Name(id=name) if hasattr(builtins, name) or name.startswith("__"):
+                raise ForbiddenError(f"{name}(...) is not allowed in a kernel here.", node.lineno)
+            case ast.Name():
+                pass  # An unknown name, or a value that can't be called: the compiler's to say.
+            case ast.Attribute() as function:
+                self._attribute(function)
+            case _:
+                raise ForbiddenError("only named functions can be called in a kernel here.", node.lineno)
+        for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
+            self._argument(argument)
+        if any(keyword.arg is None or keyword.arg.startswith("_") for keyword in node.keywords):
+            raise ForbiddenError("arguments are given one by one, and none begins with _.", node.lineno)
+
+    def _argument(self, node: ast.expr) -> None:
+        """A value, or what only calls take: a short text, or a function to reduce or scan with."""
+        match node:
+            case ast.Constant(value=str(text)) if len(text) <= 200:
+                pass
+            case ast.Name(id=name) if name in self._functions:
+                pass
+            case _:
+                self._value(node)
+
+
+def _is_plain(node: ast.expr) -> bool:
+    return isinstance(
+        node,
+        ast.UnaryOp | ast.BoolOp | ast.Compare | ast.IfExp | ast.Subscript | ast.Slice | ast.Tuple | ast.List,
+    )
+
+
+def _operands(node: ast.expr) -> Iterator[ast.expr]:
+    return (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr))
+
+
+_DESCRIPTIONS: Mapping[type[ast.AST], str] = {
+    ast.Import: "an import",
+    ast.ImportFrom: "an import",
+    ast.FunctionDef: "a function inside a function",
+    ast.AsyncFunctionDef: "a function inside a function",
+    ast.ClassDef: "a class",
+    ast.Lambda: "a lambda",
+    ast.JoinedStr: "an f-string",
+    ast.NamedExpr: "an assignment inside an expression",
+    ast.Starred: "a starred expression",
+    ast.ListComp: "a comprehension",
+    ast.SetComp: "a comprehension",
+    ast.DictComp: "a comprehension",
+    ast.GeneratorExp: "a comprehension",
+    ast.Constant: "a text or an odd constant",
+}
+
+
+def _described(node: ast.AST) -> str:
+    return _DESCRIPTIONS.get(type(node), f"'{type(node).__name__.lower()}'")
+
+
+def _text(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= 60 else f"...{text[-57:]}"
+
+
+def _hint(name: str) -> str:
+    if "descriptor" in name:
+        return " (tensor descriptors need a host that makes them; use pointers or tl.make_block_ptr)"
+    return " (nothing can be printed from a kernel)" if name.endswith("print") else ""
