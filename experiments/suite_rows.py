@@ -1,0 +1,75 @@
+"""What the suite knows so far: one JSON object a line, appended as soon as it is known, so that nothing is lost.
+
+Of several rows about the same thing the last one holds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from mctskernel.core.kernel import Language
+from mctskernel.experiments.search_cost import SearchCost
+from mctskernel.experiments.summarise_runs import Summary
+
+
+class _Row(msgspec.Struct, frozen=True, tag_field="row", kw_only=True):
+    """`problem` says in a sentence why numbers are missing."""
+
+    problem: str = ""
+
+
+class SearchRow(_Row, frozen=True, tag="search"):
+    """A search of one task in one language. `compulsory_bytes` and `flops` are those of the search shape."""
+
+    task: str
+    language: Language
+    device: str
+    compulsory_bytes: int = 0
+    flops: float = 0.0
+    summary: Summary | None = None
+    cost: SearchCost | None = None
+
+
+class TorchRow(_Row, frozen=True, tag="torch"):
+    """The same task by PyTorch: medians of `triton.testing.do_bench`, in seconds; None where it doesn't run."""
+
+    task: str
+    eager_seconds: float | None = None
+    compiled_seconds: float | None = None
+    versions: dict[str, str] = {}
+
+
+class CopyRow(_Row, frozen=True, tag="copy"):
+    """Bytes read and written in a second by a copy on the device, timed like the PyTorch operators."""
+
+    bytes_per_second: float = 0.0
+
+
+Row = SearchRow | TorchRow | CopyRow
+
+
+def append_row(file: Path, row: Row) -> None:
+    """Write a row down at once."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as lines:
+        lines.write(msgspec.json.encode(row) + b"\n")
+
+
+def read_rows(file: Path) -> list[Row]:
+    """The rows of a file, none if there is no file; a torn last line is dropped."""
+    if not file.exists():
+        return []
+    whole = file.read_bytes().rpartition(b"\n")[0]
+    return [msgspec.json.decode(line, type=Row) for line in whole.splitlines()]
+
+
+def latest(
+    rows: list[Row],
+) -> tuple[dict[tuple[str, Language, str], SearchRow], dict[str, TorchRow], CopyRow]:
+    """The rows that hold: searches by task, language and device; PyTorch's by task; the copy."""
+    searches = {(row.task, row.language, row.device): row for row in rows if isinstance(row, SearchRow)}
+    torch = {row.task: row for row in rows if isinstance(row, TorchRow)}
+    copies = [row for row in rows if isinstance(row, CopyRow)]
+    return searches, torch, copies[-1] if copies else CopyRow(problem="No copy was timed.")

@@ -1,0 +1,178 @@
+"""The suite's tasks as PyTorch operators, eager and compiled with max-autotune: values and times.
+
+    python -m mctskernel.experiments.torch_baselines --rows rows.jsonl [TASK ...]
+
+Needs a GPU and the extra `gpu`. Runs in a process of its own, so that PyTorch never shares one with a search, and
+appends a row as soon as it is known. An operator takes the arguments of the task's reference, as tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+from torch import Tensor
+
+from mctskernel.core.expression import Number
+from mctskernel.core.task import Array, Shape, Task, TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.experiments.suite_rows import CopyRow, TorchRow, append_row
+from mctskernel.tasks import builtin_tasks
+
+COPY_BYTES = 1 << 30
+"""Size of the buffer that is copied: over twenty times the L2 cache of an H100."""
+
+Operator = Callable[..., Tensor]
+Bound = functools.partial[Tensor]
+
+
+def softmax(x: Tensor) -> Tensor:
+    """`F.softmax` over the rows."""
+    return F.softmax(x, dim=1)
+
+
+def layernorm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """`F.layer_norm`."""
+    return F.layer_norm(x, x.shape[1:], weight, bias, eps)
+
+
+def rmsnorm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """`F.rms_norm`."""
+    return F.rms_norm(x, x.shape[1:], weight, eps)
+
+
+def transpose(x: Tensor) -> Tensor:
+    """A copy: a view would move nothing."""
+    return x.t().contiguous()
+
+
+def total(x: Tensor) -> Tensor:
+    """The sum, as an array of one element."""
+    return x.sum().reshape(1)
+
+
+def cumsum(x: Tensor) -> Tensor:
+    """`torch.cumsum` along the rows."""
+    return torch.cumsum(x, dim=1)
+
+
+def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
+    """`F.gelu` in its tanh form."""
+    return F.gelu(x + bias, approximate="tanh")
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """`torch.matmul`; float32 without TF32, which is PyTorch's default."""
+    return a @ b
+
+
+def stencil(grid: Tensor, center: float, side: float) -> Tensor:
+    """Slices of the grid."""
+    out = grid.clone()
+    around = grid[:-2, 1:-1] + grid[2:, 1:-1] + grid[1:-1, :-2] + grid[1:-1, 2:]
+    out[1:-1, 1:-1] = center * grid[1:-1, 1:-1] + side * around
+    return out
+
+
+OPERATORS: Mapping[str, Operator] = {
+    "softmax": softmax,
+    "layernorm": layernorm,
+    "rmsnorm": rmsnorm,
+    "transpose": transpose,
+    "sum": total,
+    "cumsum": cumsum,
+    "bias_gelu": bias_gelu,
+    "matmul": matmul,
+    "stencil": stencil,
+}
+
+
+@click.command()
+@click.argument("tasks", nargs=-1)
+@click.option("--rows", type=click.Path(path_type=Path), required=True, help="Append the rows there.")
+def main(tasks: tuple[str, ...], rows: Path) -> None:
+    """Time PyTorch's operators of TASKS, or of all tasks, and a copy."""
+    if not torch.cuda.is_available():
+        click.echo("PyTorch finds no GPU.", err=True)
+        sys.exit(1)
+    append_row(rows, _copy())
+    for name in tasks or OPERATORS:
+        click.echo(f"PyTorch: {name}")
+        append_row(rows, time_operator(name))
+
+
+def bound(operator: Operator, task: Task, inputs: Mapping[str, Array], shape: Shape, device: str) -> Bound:
+    """An operator with the arguments that the task's reference would get, on a device.
+
+    Raises TaskError when the task has no such argument.
+    """
+    tensors = {name: as_tensor(array, device) for name, array in inputs.items()}
+    available: dict[str, Tensor | Number] = {**tensors, **shape, **task.scalars}
+    wanted = inspect.signature(operator).parameters
+    missing = [name for name in wanted if name not in available]
+    if missing:
+        raise TaskError(f"The operator of {task.name} takes '{missing[0]}', which the task doesn't have.")
+    return functools.partial(operator, **{name: available[name] for name in wanted})
+
+
+def as_tensor(array: Array, device: str) -> Tensor:
+    """The same numbers on a device; bfloat16 is not a type of numpy's own, so its bits are carried over."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(device)
+    return torch.from_numpy(array).to(device)
+
+
+def time_operator(name: str) -> TorchRow:
+    """Eager and compiled, the geometric mean over the search shapes. What goes wrong is the row's problem."""
+    versions = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+    operator, folder = OPERATORS.get(name), builtin_tasks().get(name)
+    if operator is None or folder is None:
+        return TorchRow(task=name, versions=versions, problem=f"There is no PyTorch operator for {name}.")
+    eager: list[float] = []
+    compiled: list[float] = []
+    problem = ""
+    try:
+        task = load_task(folder)
+        for shape in task.search_shapes:
+            run = bound(operator, task, task.draw_inputs(shape, seed=0), shape, "cuda")
+            eager.append(_do_bench(run))
+            fast = torch.compile(run.func, mode="max-autotune", dynamic=False)
+            compiled.append(_do_bench(functools.partial(fast, **run.keywords)))
+    except (RuntimeError, TaskError) as error:
+        problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+    finally:
+        torch.cuda.empty_cache()
+    return TorchRow(
+        task=name,
+        eager_seconds=statistics.geometric_mean(eager) if eager else None,
+        compiled_seconds=statistics.geometric_mean(compiled) if compiled else None,
+        versions=versions,
+        problem=problem,
+    )
+
+
+def _do_bench(run: Callable[[], object]) -> float:
+    # Imported here: it looks for a GPU, and the operators' values are tested without one.
+    from triton.testing import do_bench  # noqa: PLC0415 - as said above
+
+    return float(do_bench(run, return_mode="median")) / 1e3
+
+
+def _copy() -> CopyRow:
+    source = torch.empty(COPY_BYTES // 4, device="cuda")
+    target = torch.empty_like(source)
+    seconds = _do_bench(lambda: target.copy_(source))
+    return CopyRow(bytes_per_second=2 * COPY_BYTES / seconds if seconds > 0 else math.nan)
+
+
+if __name__ == "__main__":
+    main()
