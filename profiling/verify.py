@@ -98,7 +98,7 @@ def draw_case(task: Task, shape: Shape, seed: int, values: Values = Values.DRAWN
     inputs = task.draw_inputs(shape, seed)
     if values is not Values.DRAWN:
         rng = np.random.default_rng(seed)
-        inputs = {tensor.name: _special(tensor, inputs[tensor.name], values, rng) for tensor in task.inputs}
+        inputs = {each.name: _special(each, shape, inputs[each.name], values, rng) for each in task.inputs}
     with np.errstate(all="ignore"):
         expected = task.expected(_in_float64(inputs), shape)
         plain = _rounded(task, task.expected(_in_arithmetic_precision(inputs), shape))
@@ -246,9 +246,10 @@ def _nudge(array: Array, rng: np.random.Generator) -> Array:
     return moved
 
 
-def _special(tensor: Tensor, drawn: Array, values: Values, rng: np.random.Generator) -> Array:
+def _special(tensor: Tensor, shape: Shape, drawn: Array, values: Values, rng: np.random.Generator) -> Array:
     if tensor.distribution != "normal":
-        limits = {Values.LARGE: tensor.high, Values.SMALL: tensor.low, Values.ZERO: tensor.low}
+        low, high = tensor.limits(shape)
+        limits = {Values.LARGE: high, Values.SMALL: low, Values.ZERO: low}
         if values in limits:
             return np.full_like(drawn, limits[values])
         return np.ascontiguousarray(np.broadcast_to(drawn[..., :1], drawn.shape))

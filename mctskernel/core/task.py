@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mctskernel.core.dtypes import DTYPE_BYTES, is_number, numpy_dtype
-from mctskernel.core.expression import Number, evaluate_int
+from mctskernel.core.expression import Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel
 
 Array = npt.NDArray[Any]
@@ -27,18 +27,22 @@ class TaskError(ValueError):
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output: extents are numbers or expressions over the dimensions."""
+    """An input or output: extents, and the range of a distribution, are numbers or expressions over the dimensions."""
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
     distribution: str = "normal"
-    low: float = 0.0
-    high: float = 1.0
+    low: float | str = 0.0
+    high: float | str = 1.0
 
     def extents(self, shape: Shape) -> tuple[int, ...]:
         """The extents at one shape."""
         return tuple(evaluate_int(extent, shape) for extent in self.shape)
+
+    def limits(self, shape: Shape) -> tuple[float, float]:
+        """The range of the distribution at one shape."""
+        return float(evaluate(self.low, shape)), float(evaluate(self.high, shape))
 
     def nbytes(self, shape: Shape) -> int:
         """Size in bytes at one shape."""
@@ -105,7 +109,7 @@ class Task:
         """Fresh inputs, the same for the same seed and shape."""
         rng = np.random.default_rng(seed)
         if self.make_inputs is None:
-            return {tensor.name: _draw(tensor, tensor.extents(shape), rng) for tensor in self.inputs}
+            return {tensor.name: _draw(tensor, shape, rng) for tensor in self.inputs}
         made = self._call(self.make_inputs, {"rng": rng, **shape, **self.scalars})
         if not isinstance(made, Mapping):
             raise TaskError(f"{self._where}: make_inputs must return a dictionary of arrays.")
@@ -162,12 +166,13 @@ def shape_label(shape: Shape) -> str:
     return " ".join(f"{name}={value}" for name, value in shape.items())
 
 
-def _draw(tensor: Tensor, extents: tuple[int, ...], rng: np.random.Generator) -> Array:
-    dtype = numpy_dtype(tensor.dtype)
+def _draw(tensor: Tensor, shape: Shape, rng: np.random.Generator) -> Array:
+    dtype, extents = numpy_dtype(tensor.dtype), tensor.extents(shape)
+    low, high = tensor.limits(shape)
     if tensor.distribution == "integers":
-        return rng.integers(int(tensor.low), int(tensor.high), extents, endpoint=True).astype(dtype)
+        return rng.integers(int(low), int(high), extents, endpoint=True).astype(dtype)
     if tensor.distribution == "uniform":
-        return rng.uniform(tensor.low, tensor.high, extents).astype(dtype)
+        return rng.uniform(low, high, extents).astype(dtype)
     if dtype.itemsize <= 4:
         return rng.standard_normal(extents, dtype=np.float32).astype(dtype, copy=False)
     return rng.standard_normal(extents).astype(dtype)

@@ -144,11 +144,30 @@ def _check_extents(task: Task, where: Path) -> None:
                     f"{where}: '{tensor.name}' has the shape {extents} at {shape_label(shape)}; "
                     "every extent must be at least 1."
                 )
+        for tensor in task.inputs:
+            _check_limits(tensor, shape, f"{where}: [[inputs]] '{tensor.name}'")
         try:
             if task.flops is not None:
                 evaluate(task.flops, {**task.scalars, **shape})
         except ExpressionError as error:
             raise TaskError(f"{where}: flops: {error}") from error
+
+
+def _check_limits(tensor: Tensor, shape: Shape, what: str) -> None:
+    try:
+        low, high = tensor.limits(shape)
+    except ExpressionError as error:
+        raise TaskError(f"{what}: {error}") from error
+    if not (math.isfinite(high - low) and low <= high):
+        raise TaskError(
+            f"{what}: at {shape_label(shape)} it would be drawn from {low:g} to {high:g}; "
+            "both must be finite, 'low' first."
+        )
+    dtype = numpy_dtype(tensor.dtype)
+    if not is_floating(dtype):
+        limits = np.iinfo(dtype)
+        if low < limits.min or high > limits.max:
+            raise TaskError(f"{what}: {low:g} to {high:g} doesn't fit {tensor.dtype}.")
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -212,13 +231,9 @@ def _tensor(entry: Mapping[str, Any], what: str) -> Tensor:
     if distribution not in DISTRIBUTIONS:
         raise TaskError(f"{what} '{name}': distribution must be one of {', '.join(DISTRIBUTIONS)}.")
     low, high = entry.get("low", 0.0), entry.get("high", 1.0 if distribution != "integers" else 100.0)
-    if not (_is_number(low) and _is_number(high) and math.isfinite(high - low) and low <= high):
-        raise TaskError(f"{what} '{name}': 'low' and 'high' must be numbers, low first.")
-    if not floating:
-        limits = np.iinfo(dtype)
-        if low < limits.min or high > limits.max:
-            raise TaskError(f"{what} '{name}': {low} to {high} doesn't fit {dtype}.")
-    return Tensor(name, dtype, tuple(shape), distribution, float(low), float(high))
+    if not all(_is_number(limit) or isinstance(limit, str) for limit in (low, high)):
+        raise TaskError(f"{what} '{name}': 'low' and 'high' must be numbers or expressions.")
+    return Tensor(name, dtype, tuple(shape), distribution, low, high)
 
 
 def _scalars(document: Mapping[str, Any], where: Path) -> dict[str, Number]:
