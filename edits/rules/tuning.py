@@ -38,7 +38,7 @@ LARGEST_GRID = 1 << 16
 
 def smaller_blocks(context: Context) -> Iterator[Edit]:
     """Fewer threads in a block."""
-    for macro in _block_macros(context):
+    for macro in block_macros(context):
         for factor, prior in ((2, 1.0), (4, 0.7), (8, 0.4)):
             if macro.value % factor == 0:
                 yield from _set(
@@ -53,7 +53,7 @@ def smaller_blocks(context: Context) -> Iterator[Edit]:
 
 def larger_blocks(context: Context) -> Iterator[Edit]:
     """More threads in a block."""
-    for macro in _block_macros(context):
+    for macro in block_macros(context):
         for factor, prior in ((2, 1.0), (4, 0.7)):
             yield from _set(
                 context,
@@ -66,7 +66,7 @@ def larger_blocks(context: Context) -> Iterator[Edit]:
 
 def reshaped_blocks(context: Context) -> Iterator[Edit]:
     """As many threads in another shape."""
-    by_name = {macro.name: macro for macro in _block_macros(context)}
+    by_name = {macro.name: macro for macro in block_macros(context)}
     shapes = {tuple(map(str, launch.block[:2])) for launch in context.plan.launches if len(launch.block) > 1}
     for x_name, y_name in sorted(shapes):
         x, y = by_name.get(x_name), by_name.get(y_name)
@@ -193,7 +193,7 @@ def _threads(context: Context, values: dict[Macro, int]) -> tuple[int, ...] | No
     return tuple(launch.threads for launch in resolved.launches)
 
 
-def _block_macros(context: Context) -> list[Macro]:
+def block_macros(context: Context) -> list[Macro]:
     """Macros that are an axis of a block, and on whose value nothing depends silently."""
     axes = {str(extent) for launch in context.plan.launches for extent in launch.block}
     return [
@@ -223,14 +223,14 @@ def _ties_axes(function: Function, name: str) -> bool:
 
 
 def _repeated_as_literal(context: Context, macro: Macro) -> bool:
-    """Whether an array is as large as the block, or as its number of warps, without naming the macro."""
+    """Whether a shared array is as large as the block, or as its number of warps, without naming the macro."""
     suspects = {macro.value, macro.value // WARP} - {0, 1, WARP}
     return any(
         whole_number(text_of(extent)) in suspects
         for function in context.source.functions
         for declaration in function.declarations
         for extent in declaration.extents
-        if extent is not None
+        if extent is not None and declaration.shared
     )
 
 

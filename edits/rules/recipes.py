@@ -1,0 +1,92 @@
+"""Edits that belong together, made at once: what a search would otherwise find one step at a time."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.evaluation import Bottleneck
+from mctskernel.core.launch_plan import LaunchPlanError, plan_of
+from mctskernel.edits.limits import launchable
+from mctskernel.edits.patch import PatchError, apply
+from mctskernel.edits.rule import Context, Rule
+from mctskernel.edits.rules import row_parallel, row_registers, vectorize, warp_reduction
+from mctskernel.edits.syntax import parse
+
+Step = Callable[[Context], Iterable[Edit]]
+(PARALLEL_ROWS,) = (rule.propose for rule in row_parallel.RULES)
+(SHUFFLES,) = (rule.propose for rule in warp_reduction.RULES)
+(VECTORS,) = (rule.propose for rule in vectorize.RULES)
+(KEEP_ROW,) = (rule.propose for rule in row_registers.RULES)
+
+
+def rows_on_chip(context: Context) -> Iterator[Edit]:
+    """A block or a warp for each row, with shuffles, vectors, and the row in registers where it is read again."""
+    for first in PARALLEL_ROWS(context):
+        for steps in chains(context, first, (SHUFFLES, VECTORS, KEEP_ROW)):
+            if len(steps) > 1:
+                yield _together(steps)
+
+
+def chains(context: Context, first: Edit, rest: Sequence[Step]) -> Iterator[tuple[Edit, ...]]:
+    """The first edit followed by what each step proposes of the result, every choice of the last step's one by one.
+
+    A step that proposes nothing is left out; of any but the last, only its first edit counts.
+    """
+    done: tuple[Edit, ...] = (first,)
+    now = _after(context, first)
+    for position, step in enumerate(rest):
+        if now is None:
+            return
+        proposed = list(step(now))
+        if position == len(rest) - 1 and proposed:
+            yield from ((*done, last) for last in proposed)
+            return
+        if proposed:
+            done, now = (*done, proposed[0]), _after(now, proposed[0])
+    yield done
+
+
+def _together(steps: Sequence[Edit]) -> Edit:
+    """The last edit's text with the reasons of them all; the title names the first and the last."""
+    last = steps[-1]
+    return dataclasses.replace(
+        last,
+        category=steps[0].category,
+        title=f"{steps[0].title} and {last.title}",
+        rationale=" ".join(step.rationale for step in steps),
+        expected_effect=" ".join(step.expected_effect for step in steps),
+        prior=steps[0].prior * last.prior,
+    )
+
+
+def _after(context: Context, edit: Edit) -> Context | None:
+    """What rules see of a kernel once it has an edit; its evidence is still that of the kernel before."""
+    try:
+        kernel = apply(context.kernel, edit)
+        plan = plan_of(kernel)
+    except (PatchError, LaunchPlanError):
+        return None
+    if not launchable(context.task, kernel, context.shapes):
+        return None
+    return Context(context.task, kernel, parse(kernel.source), plan, context.evaluation)
+
+
+RULES = (
+    Rule(
+        "rows-on-chip",
+        Category.PARALLELISM,
+        frozenset(
+            {
+                Bottleneck.UNCOALESCED_ACCESS,
+                Bottleneck.TOO_FEW_BLOCKS,
+                Bottleneck.GLOBAL_LATENCY,
+                Bottleneck.LOW_OCCUPANCY,
+                Bottleneck.DRAM_BANDWIDTH,
+            }
+        ),
+        rows_on_chip,
+        prior=2.5,
+    ),
+)

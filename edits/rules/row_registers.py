@@ -1,0 +1,342 @@
+"""Rows kept in registers: loops that read the same elements again read each once, and keep it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.evaluation import Bottleneck
+from mctskernel.core.expression import ExpressionError, evaluate_int
+from mctskernel.core.launch_plan import Launch
+from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.indexing import BUILT_INS, always_happens, code, inlined, plan_expression
+from mctskernel.edits.rewrite import Rewrite, apply, changed, fresh_names, indented, only_launches
+from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.rules.tuning import block_macros
+from mctskernel.edits.syntax import (
+    Function,
+    Loop,
+    Replacement,
+    Source,
+    assigned_names,
+    fresh_name,
+    identifiers,
+    indentation,
+    insert_before,
+    names_in_scope,
+    parse,
+    swap,
+    text_of,
+    walk,
+    within,
+)
+from mctskernel.edits.vectors import ELEMENT_BYTES, VECTOR_BYTES
+
+FEWEST_THREADS, MOST_THREADS = 64, 1024
+MOST_REGISTERS = 64
+"""32-bit registers a thread that a row may take."""
+REGISTER_BYTES = 4
+_VECTOR_LOAD = re.compile(r"\*\s*reinterpret_cast<\s*const\s+(\w+)\s*\*\s*>\(&(\w+)\[[^\[\]]*\]\)")
+
+
+@dataclass(frozen=True)
+class Load:
+    """One element or vector read from a buffer; equal `key`s are equal values at equal loop variables."""
+
+    buffer: str
+    type: str
+    bytes: int
+    key: str
+    node: Node
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Loops of one range that follow each other and read `kept`, by its key, more than once."""
+
+    launch: Launch
+    function: Function
+    loops: tuple[Loop, ...]
+    loads: Mapping[int, tuple[Load, ...]]
+    kept: tuple[Load, ...]
+
+
+def _propose(context: Context) -> Iterable[Edit]:
+    for launch, function in only_launches(context):
+        found = _passes(context, launch, function)
+        if found is None:
+            continue
+        buffers = " and ".join(dict.fromkeys(load.buffer for load in found.kept))
+        for threads, items in _sizes(context, found):
+            registers = items * sum(load.bytes for load in found.kept) // REGISTER_BYTES
+            if not 1 <= registers <= MOST_REGISTERS:
+                continue
+            with_threads = f", {threads.value} threads a block" if threads.value != threads.before else ""
+            yield edit(
+                Category.ALGORITHM,
+                f"keep what {function.name} reads of {buffers} in {registers} registers{with_threads}",
+                _kept(context, found, items, threads),
+                rationale=(
+                    f"{len(found.loops)} loops read the same elements one after another; each thread can read its "
+                    "share once, all loads in flight together, and keep it in registers."
+                ),
+                expected_effect=f"{buffers} read once instead of {len(found.loops)} times.",
+                prior=1.0 if registers <= MOST_REGISTERS // 2 else 0.5,
+            )
+
+
+def _passes(context: Context, launch: Launch, function: Function) -> Passes | None:
+    """The first loops of the kernel that read something again."""
+    if len(set(map(str, launch.args))) != len(launch.args):
+        return None
+    known = definitions(function)
+    strided = [loop for loop in function.loops if _is_strided(loop, function, known)]
+    for first in strided:
+        loops = tuple(loop for loop in strided if _range(loop) == _range(first) and _follows(loop, first))
+        if len(loops) < 2 or _leaves_between(loops):
+            continue
+        loads = {loop.node.start_byte: tuple(_loads(function, loop, known)) for loop in loops}
+        kept: dict[str, Load] = {}
+        for loop in loops:
+            for load in loads[loop.node.start_byte]:
+                readers = [
+                    other
+                    for other in loops
+                    if any(read.key == load.key for read in loads[other.node.start_byte])
+                ]
+                if len(readers) > 1 and always_happens(load.node, loop.body):
+                    kept.setdefault(load.key, load)
+        visible = {key: load for key, load in kept.items() if _text(context, function, loops, load, known)}
+        if visible:
+            return Passes(launch, function, loops, loads, tuple(visible.values()))
+    return None
+
+
+def _is_strided(loop: Loop, function: Function, known: Mapping[str, Node]) -> bool:
+    """Whether a thread takes elements in strides that no statement changes on the way."""
+    if loop.comparison != "<" or any(
+        True
+        for _ in walk(
+            loop.body, "continue_statement", "break_statement", "return_statement", "goto_statement"
+        )
+    ):
+        return False
+    start = polynomial(loop.start, known)
+    along = start.coefficient("threadIdx.x")
+    if along is None or along.constant is None or start.names != {"threadIdx.x"}:
+        return False
+    update = loop.node.child_by_field_name("update")
+    assigned = assigned_names(function.body).keys()
+    names = identifiers(loop.bound) | (identifiers(update) - {loop.variable} if update is not None else set())
+    return not names & assigned and loop.variable not in names
+
+
+def _range(loop: Loop) -> tuple[str, ...]:
+    return loop.variable, loop.type, text_of(loop.start), text_of(loop.bound), loop.step
+
+
+def _follows(loop: Loop, first: Loop) -> bool:
+    return loop.node.parent == first.node.parent and loop.node.start_byte >= first.node.start_byte
+
+
+def _leaves_between(loops: tuple[Loop, ...]) -> bool:
+    """Whether a thread may leave before the last of the loops."""
+    parent = loops[0].node.parent
+    between = [
+        node
+        for node in (code(parent) if parent is not None else [])
+        if loops[0].node.start_byte <= node.start_byte < loops[-1].node.start_byte
+    ]
+    return any(True for node in between for _ in walk(node, "return_statement", "goto_statement"))
+
+
+def _loads(function: Function, loop: Loop, known: Mapping[str, Node]) -> Iterator[Load]:
+    """What a loop reads of buffers that the kernel doesn't write."""
+    for node in walk(loop.body, "pointer_expression"):
+        match = _VECTOR_LOAD.fullmatch(text_of(node))
+        subscript = next(walk(node, "subscript_expression"), None)
+        if match is not None and subscript is not None and _is_constant(function, match[2]):
+            index = polynomial(subscript.named_children[-1].named_children[0], known)
+            yield Load(match[2], match[1], VECTOR_BYTES, f"{match[2]} {match[1]} {index}", node)
+    for access in function.accesses:
+        parameter = function.parameter(access.array)
+        if (
+            parameter is None
+            or not within(access.node, loop.body)
+            or access.writes
+            or len(access.indices) != 1
+        ):
+            continue
+        if parameter.pointer and parameter.type in ELEMENT_BYTES and _is_constant(function, access.array):
+            index = polynomial(access.indices[0], known)
+            size = ELEMENT_BYTES[parameter.type]
+            yield Load(access.array, parameter.type, size, f"{access.array} {index}", access.node)
+
+
+def _is_constant(function: Function, name: str) -> bool:
+    """Whether a pointer parameter's buffer is only read, element by element or as constant vectors."""
+    parameter = function.parameter(name)
+    if parameter is None or not parameter.pointer:
+        return False
+    reads = [a.node for a in function.accesses if a.array == name and not a.writes]
+    reads += [
+        node
+        for node in walk(function.body, "call_expression")
+        if re.fullmatch(rf"\w*aligned\w*\(&{name}\[[^\[\]]*\]\)", text_of(node))
+    ]
+    reads += [n for n in walk(function.body, "pointer_expression") if _VECTOR_LOAD.fullmatch(text_of(n))]
+    uses = [node for node in walk(function.body, "identifier") if text_of(node) == name]
+    return all(any(within(use, node) for node in reads) for use in uses)
+
+
+def _text(
+    context: Context, function: Function, loops: tuple[Loop, ...], load: Load, known: Mapping[str, Node]
+) -> str | None:
+    """A load in terms of the loop's variable and of what is known before the first loop; None if that can't be."""
+    first = loops[0]
+    visible = {p.name for p in function.parameters} | context.source.macro_names | {first.variable}
+    visible |= {d.name for d in function.declarations if d.node.end_byte <= first.node.start_byte}
+    visible |= BUILT_INS | {load.type, "reinterpret_cast"}
+    inside = [d.name for d in function.declarations if any(within(d.node, loop.body) for loop in loops)]
+    assigned = assigned_names(function.body).keys() - {first.variable}
+    names = {name for name in visible if name not in inside and name not in assigned}
+    stable = {name: value for name, value in known.items() if name not in names}
+    return inlined(load.node, stable, frozenset(names))
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The size of a block along x: the macro that names it, if it may change, its value now and then."""
+
+    macro: str | None
+    before: int
+    value: int
+
+
+def _sizes(context: Context, found: Passes) -> Iterator[tuple[Threads, int]]:
+    """Sizes of a block, the present one first, and how much of the longest row a thread then keeps."""
+    launch, loop = found.launch, found.loops[0]
+    macros = context.kernel.macros
+    name = str(launch.block[0])
+    try:
+        before = evaluate_int(name, macros)
+    except ExpressionError:
+        return
+    free = {macro.name for macro in block_macros(context)} if len(launch.block) == 1 else set()
+    others = [1024, 512, 256, 128, 64] if name in free else []
+    for threads in dict.fromkeys([before, *others]):
+        length = _most_iterations(
+            context, found, loop, {**macros, name: threads} if name in macros else macros
+        )
+        if length is not None and FEWEST_THREADS // 2 <= threads <= MOST_THREADS:
+            yield Threads(name if name in free else None, before, threads), length
+
+
+def _most_iterations(context: Context, found: Passes, loop: Loop, macros: Mapping[str, int]) -> int | None:
+    """How often the longest loop of the shapes that are timed goes round."""
+    bound: Node = loop.bound
+    known = definitions(found.function)
+    if bound.type == "identifier" and text_of(bound) in known:
+        value = known[text_of(bound)]
+        chosen = value.child_by_field_name("consequence")
+        bound = chosen if value.type == "conditional_expression" and chosen is not None else value
+    extent = plan_expression(bound, found.function, found.launch, context.source)
+    if extent is None:
+        return None
+    step = loop.step.replace("blockDim.x", f"({found.launch.block[0]})")
+    counts = []
+    try:
+        for shape in context.task.search_shapes:
+            names = {**context.task.names(shape, context.kernel), **macros}
+            counts.append(-(-evaluate_int(extent, names) // evaluate_int(step, names)))
+    except (ExpressionError, ZeroDivisionError):
+        return None
+    return max(counts)
+
+
+def _kept(context: Context, found: Passes, items: int, threads: Threads) -> str:
+    source, function, first = context.source, found.function, found.loops[0]
+    limit = fresh_name(source, "ROW_ITEMS")
+    known = definitions(function)
+    wanted = [f"{load.buffer}_kept" for load in found.kept]
+    item, *names = fresh_names(names_in_scope(source, function), "item", *wanted)
+    step = f"({first.step})" if not first.step.isidentifier() else first.step
+    header = [
+        "#pragma unroll",
+        f"for (int {item} = 0; {item} < {limit}; ++{item}) {{",
+        f"    const {first.type} {first.variable} = {text_of(first.start)} + {item} * {step};",
+        f"    if ({first.variable} < {text_of(first.bound)}) {{",
+    ]
+    lines = [f"{load.type} {name}[{limit}];" for load, name in zip(found.kept, names, strict=True)]
+    fills = [
+        f"{name}[{item}] = {_text(context, function, found.loops, load, known)};"
+        for load, name in zip(found.kept, names, strict=True)
+    ]
+    lines += [*header, *indented(fills, 2), "    }", "}"]
+    anchor = first.pragma if first.pragma is not None else first.node
+    margin = indentation(source, anchor)
+    changes = [insert_before(anchor, "".join(f"{line}\n{margin}" for line in lines))]
+    by_key = {load.key: name for load, name in zip(found.kept, names, strict=True)}
+    for loop in found.loops:
+        swaps = [
+            swap(load.node, f"{by_key[load.key]}[{item}]")
+            for load in found.loads[loop.node.start_byte]
+            if load.key in by_key
+        ]
+        body = [line for node in code(loop.body) for line in _lines(source, node, swaps)]
+        rest = [line for node in code(loop.body) for line in _lines(source, node, [])]
+        start = f"{text_of(loop.start)} + {limit} * {step}"
+        text = [
+            *header,
+            *indented(body, 2),
+            "    }",
+            "}",
+            f"for ({loop.type} {loop.variable} = {start}; {loop.variable} < {text_of(loop.bound)}; "
+            f"{loop.variable} += {loop.step}) {{",
+            *indented(rest),
+            "}",
+        ]
+        begin = loop.pragma.start_byte if loop.pragma is not None else loop.node.start_byte
+        margin = indentation(source, loop.node)
+        changes.append(Replacement(begin, loop.node.end_byte, f"\n{margin}".join(text)))
+    defines: dict[str, int | str] = {limit: items}
+    text_with_rows = apply(context, Rewrite(function, defines=defines, more=changes))
+    return _with_threads(text_with_rows, threads)
+
+
+def _lines(source: Source, node: Node, changes: Iterable[Replacement]) -> list[str]:
+    """The lines of a statement, or of a pragma, with those changes that lie in it."""
+    own = [change for change in changes if node.start_byte <= change.start < node.end_byte]
+    lines = changed(source, node, own)
+    return [line for line in lines if line.strip()] if node.type == "preproc_call" else lines
+
+
+def _with_threads(text: str, threads: Threads) -> str:
+    if threads.macro is None or threads.value == threads.before:
+        return text
+    source = parse(text)
+    (macro,) = [macro for macro in source.integer_macros if macro.name == threads.macro]
+    data = source.text.encode()
+    return (data[: macro.start] + str(threads.value).encode() + data[macro.end :]).decode()
+
+
+RULES = (
+    Rule(
+        "keep-row",
+        Category.ALGORITHM,
+        frozenset(
+            {
+                Bottleneck.DRAM_BANDWIDTH,
+                Bottleneck.L2_BANDWIDTH,
+                Bottleneck.L1_THROUGHPUT,
+                Bottleneck.GLOBAL_LATENCY,
+            }
+        ),
+        _propose,
+        prior=1.5,
+    ),
+)
