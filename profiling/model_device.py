@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
@@ -17,13 +17,13 @@ import numpy as np
 from mctskernel.core.device import DeviceError
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
-from mctskernel.core.kernel import Kernel
+from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError
 from mctskernel.core.task import Array, Shape, Task, shape_label
 from mctskernel.profiling.architecture import Architecture, UnknownArchitectureError, load_architecture
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.emulation import emulate
-from mctskernel.profiling.emulator import Module, UnsupportedPtx, parse_ptx
+from mctskernel.profiling.emulator import Module, UnsupportedPtx, parse_ptx, unsupported
 from mctskernel.profiling.guardrails import Peaks, flags, quarantine_reason
 from mctskernel.profiling.launch_limits import check_launch
 from mctskernel.profiling.modelled import Modelled, Unmodelled, model_kernel
@@ -31,6 +31,18 @@ from mctskernel.profiling.sass import DisassemblerError, PendingDisassembly, sta
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import draw_cases, draw_held_out_cases
 from mctskernel.profiling.versions import package_versions
+
+_EMULATED_ARCHITECTURE = "sm_80"
+"""What Triton's kernels are built for where the GPU's own instructions (wgmma, TMA) can't be emulated."""
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A candidate that the emulator can run, its PTX parsed, and what is to be said of how it was built."""
+
+    candidate: Candidate
+    modules: tuple[Module, ...]
+    flags: tuple[str, ...] = ()
 
 
 class ModelDevice:
@@ -55,10 +67,10 @@ class ModelDevice:
         """Guard, build, verify and price one kernel; the first of these that fails decides the outcome."""
         stages = Stages()
         try:
-            candidate = prepare(self._task, kernel, self._gpu.architecture, stages)
-            code = self._identity_of_code(candidate)
+            prepared = self._prepare(kernel, stages)
+            code = self._identity_of_code(prepared.candidate)
             if code not in self._judged:
-                self._judged[code] = self._judge(candidate, stages)
+                self._judged[code] = self._judge(prepared, stages)
             evaluation = self._judged[code]
         except RefusedError as refusal:
             evaluation = refusal.evaluation(Source.MODELLED)
@@ -67,8 +79,8 @@ class ModelDevice:
     def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
         """Verify on the held-out shapes, or on the verify shapes where there are none, with fresh seeds."""
         try:
-            candidate = prepare(self._task, kernel, self._gpu.architecture, Stages())
-            return emulate(self._task, candidate, self._modules(candidate), self._held_out).checks
+            prepared = self._prepare(kernel, Stages())
+            return emulate(self._task, prepared.candidate, prepared.modules, self._held_out).checks
         except RefusedError as refusal:
             return (Check("", 0, passed=False, error=float("inf"), message=refusal.message),)
 
@@ -81,6 +93,30 @@ class ModelDevice:
             **package_versions("nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm", "numpy"),
         }
 
+    def _prepare(self, kernel: Kernel, stages: Stages) -> _Prepared:
+        """Build for the GPU, or for sm_80 where Triton writes what the emulator can't run. Raises RefusedError."""
+        candidate = prepare(self._task, kernel, self._gpu.architecture, stages)
+        modules, unknown = self._modules(candidate)
+        if not unknown:
+            return _Prepared(candidate, modules)
+        message = f"The emulator doesn't know {unknown}, so the kernel can't be verified here."
+        if kernel.language is not Language.TRITON:
+            raise RefusedError(Outcome.REJECTED, message, candidate)
+        try:
+            older = prepare(self._task, kernel, _EMULATED_ARCHITECTURE, stages)
+            modules, still_unknown = self._modules(older)
+        except RefusedError as refusal:
+            message += f" Nor does it build for {_EMULATED_ARCHITECTURE}: {refusal.message}"
+            raise RefusedError(Outcome.REJECTED, message, candidate) from refusal
+        if still_unknown:
+            message = f"The emulator doesn't know {still_unknown}, so the kernel can't be verified here."
+            raise RefusedError(Outcome.REJECTED, message, candidate)
+        flag = (
+            f"verified, counted and priced as Triton compiles it for {_EMULATED_ARCHITECTURE}: the emulator doesn't "
+            f"know {unknown}"
+        )
+        return _Prepared(older, modules, (flag,))
+
     def _identity_of_code(self, candidate: Candidate) -> str:
         """What the verdict follows from: PTX, source lines included, and every launch of it.
 
@@ -89,8 +125,8 @@ class ModelDevice:
         ptx = "\n".join(made.ptx for made in candidate.builds)
         return hashlib.sha256(f"{candidate.plans}\n{candidate.built}\n{ptx}".encode()).hexdigest()
 
-    def _judge(self, candidate: Candidate, stages: Stages) -> Evaluation:
-        modules = self._modules(candidate)
+    def _judge(self, prepared: _Prepared, stages: Stages) -> Evaluation:
+        candidate, modules = prepared.candidate, prepared.modules
         try:
             with ExitStack() as stack:
                 disassemblies = {
@@ -106,6 +142,7 @@ class ModelDevice:
                     checks=verified.checks,
                     resources=candidate.resources,
                     log=candidate.log,
+                    flags=prepared.flags,
                 )
                 if not evaluation.ok:
                     return evaluation
@@ -120,27 +157,32 @@ class ModelDevice:
             diagnosis=prices[0].diagnosis,
         )
         reason = quarantine_reason(self._task, evaluation.timings, _peaks(self._gpu))
-        return replace(evaluation, quarantine=reason, flags=flags(evaluation))
+        return replace(evaluation, quarantine=reason, flags=(*prepared.flags, *flags(evaluation)))
 
     def _timed_builds(self, candidate: Candidate) -> dict[int, None]:
         """The builds that run at the search shapes."""
         plans = [candidate.at(self._task, shape) for shape in self._task.search_shapes]
         return dict.fromkeys(candidate.index_of(launch) for plan in plans for launch in plan.launches)
 
-    def _modules(self, candidate: Candidate) -> tuple[Module, ...]:
-        """The PTX of each build, for launches that the GPU would accept. Raises RefusedError."""
+    def _modules(self, candidate: Candidate) -> tuple[tuple[Module, ...], str]:
+        """The PTX of each build, for launches that the GPU would accept, and what of it the emulator can't run.
+
+        Raises RefusedError.
+        """
         try:
             modules = tuple(parse_ptx(made.ptx) for made in candidate.builds)
+        except UnsupportedPtx as error:
+            return (), str(error)
+        try:
             for launch, index in candidate.built:
                 entry = modules[index].entries[candidate.entry_of(launch)]
                 resources = candidate.builds[index].resources_of(launch.kernel)
                 check_launch(launch, resources, entry.max_threads, self._gpu)
-        except UnsupportedPtx as error:
-            message = f"The emulator doesn't know {error}, so the kernel can't be verified here."
-            raise RefusedError(Outcome.REJECTED, message, candidate) from error
         except LaunchPlanError as error:
             raise RefusedError(Outcome.LAUNCH_ERROR, str(error), candidate) from error
-        return modules
+        launched = ((index, candidate.entry_of(launch)) for launch, index in candidate.built)
+        unknown = (unsupported(modules[index], entry) for index, entry in dict.fromkeys(launched))
+        return modules, next(filter(None, unknown), "")
 
     def _price(
         self,

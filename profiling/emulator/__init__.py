@@ -5,7 +5,7 @@ traffic and instructions of sampled blocks at the true shape.
 """
 
 from mctskernel.profiling.emulator.counting import AccessCounts, BasicBlockCounts, Counts, Trace, count
-from mctskernel.profiling.emulator.execution import Execution, execute
+from mctskernel.profiling.emulator.execution import Execution, execute, unsupported
 from mctskernel.profiling.emulator.findings import Finding
 from mctskernel.profiling.emulator.lanes import Geometry
 from mctskernel.profiling.emulator.machine import Limits
@@ -30,4 +30,5 @@ __all__ = [
     "count",
     "execute",
     "parse_ptx",
+    "unsupported",
 ]

@@ -28,6 +28,15 @@ class Execution:
     completed: bool
 
 
+def unsupported(module: Module, entry: str) -> str:
+    """What the emulator doesn't know of an entry, and on which line; empty when it can run it."""
+    try:
+        program_of(module, entry, sliced=False)
+    except UnsupportedPtxError as error:
+        return str(error)
+    return ""
+
+
 def execute(
     module: Module,
     entry: str,
