@@ -213,13 +213,13 @@ class ModelDevice:
 
     def _contents(self, shape: Shape, name: str) -> Array:
         """A buffer's contents at a search shape, drawn once; an output holds zeros."""
-        label = shape_label(shape)
-        if label not in self._drawn:
-            self._drawn[label] = self._task.draw_inputs(shape, self._seed)
-        if name in self._drawn[label]:
-            return self._drawn[label][name]
-        output = next(tensor for tensor in self._task.outputs if tensor.name == name)
-        return np.zeros(output.extents(shape), numpy_dtype(output.dtype))
+        for output in self._task.outputs:
+            if output.name == name:
+                return np.zeros(output.extents(shape), numpy_dtype(output.dtype))
+        drawn = self._drawn.setdefault(shape_label(shape), {})
+        if name not in drawn:
+            drawn |= self._task.draw_inputs(shape, self._seed, only=(name,))
+        return drawn[name]
 
 
 def _timing(shape: Shape, modelled: Modelled) -> Timing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,12 +105,19 @@ class Task:
         """Each input read once and each output written once."""
         return sum(tensor.nbytes(shape) for tensor in (*self.inputs, *self.outputs))
 
-    def draw_inputs(self, shape: Shape, seed: int) -> dict[str, Array]:
-        """Fresh inputs, the same for the same seed and shape."""
-        rng = np.random.default_rng(seed)
+    def draw_inputs(self, shape: Shape, seed: int, only: Collection[str] = ()) -> dict[str, Array]:
+        """Fresh inputs, the same for the same seed and shape.
+
+        `only` names those that are wanted, if not all; `make_inputs` can't be asked for a part, and makes all.
+        """
         if self.make_inputs is None:
-            return {tensor.name: _draw(tensor, shape, rng) for tensor in self.inputs}
-        made = self._call(self.make_inputs, {"rng": rng, **shape, **self.scalars})
+            # Each from a stream of its own, so that one of them doesn't cost the others.
+            return {
+                tensor.name: _draw(tensor, shape, np.random.default_rng((seed, index)))
+                for index, tensor in enumerate(self.inputs)
+                if not only or tensor.name in only
+            }
+        made = self._call(self.make_inputs, {"rng": np.random.default_rng(seed), **shape, **self.scalars})
         if not isinstance(made, Mapping):
             raise TaskError(f"{self._where}: make_inputs must return a dictionary of arrays.")
         return {t.name: self._checked(made.get(t.name), t, shape, "make_inputs") for t in self.inputs}

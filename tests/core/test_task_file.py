@@ -32,6 +32,16 @@ def test_inputs_are_the_same_for_the_same_seed(write_task: WriteTask) -> None:
     assert not np.array_equal(a, other)
 
 
+def test_one_input_can_be_drawn_without_the_others(write_task: WriteTask) -> None:
+    second = TASK_TOML.replace('"x"', '"y"').split("[[outputs]]")[0].split("[[inputs]]")[1]
+    task = load_task(write_task(TASK_TOML.replace("[[outputs]]", f"[[inputs]]{second}[[outputs]]")))
+    both, one = task.draw_inputs(SHAPE, 1), task.draw_inputs(SHAPE, 1, only=("y",))
+    assert both.keys() == {"x", "y"}
+    assert one.keys() == {"y"}
+    assert np.array_equal(both["y"], one["y"])
+    assert not np.array_equal(both["x"], both["y"])
+
+
 def test_the_reference_keeps_the_precision_of_its_inputs(write_task: WriteTask) -> None:
     task = load_task(write_task())
     inputs = task.draw_inputs(SHAPE, 0)
