@@ -51,17 +51,16 @@ Row = SearchRow | TorchRow | CopyRow
 
 
 def append_row(file: Path, row: Row) -> None:
-    """Write a row down at once."""
+    """Write a row down at once, in place of a torn last line if there is one."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("ab") as lines:
+        lines.truncate(len(_whole_lines(file)))
         lines.write(msgspec.json.encode(row) + b"\n")
 
 
 def read_rows(file: Path) -> list[Row]:
     """The rows of a file, none if there is no file; a torn last line is dropped."""
-    if not file.exists():
-        return []
-    whole = file.read_bytes().rpartition(b"\n")[0]
+    whole = _whole_lines(file) if file.exists() else b""
     return [msgspec.json.decode(line, type=Row) for line in whole.splitlines()]
 
 
@@ -73,3 +72,8 @@ def latest(
     torch = {row.task: row for row in rows if isinstance(row, TorchRow)}
     copies = [row for row in rows if isinstance(row, CopyRow)]
     return searches, torch, copies[-1] if copies else CopyRow(problem="No copy was timed.")
+
+
+def _whole_lines(file: Path) -> bytes:
+    content = file.read_bytes()
+    return content[: content.rfind(b"\n") + 1]

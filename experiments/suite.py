@@ -1,0 +1,153 @@
+"""The suite: every built-in task searched on this machine's GPU, beside PyTorch and the floor.
+
+    python -m mctskernel.experiments.suite --tasks softmax,matmul --languages cuda,triton --seconds 60 --out FOLDER
+
+Each row is in FOLDER/rows.jsonl as soon as it is known, and is not measured again: started once more, the same command
+goes on where it was cut off, a search in the middle included. At the end of every call FOLDER/suite.json and
+FOLDER/suite.md hold the table. The runs are in --runs.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from mctskernel.core.expression import evaluate
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.experiments.search_cost import search_cost
+from mctskernel.experiments.searches import Plan, run_search
+from mctskernel.experiments.suite_rows import Row, SearchRow, TorchRow, append_row, read_rows
+from mctskernel.experiments.suite_table import markdown_table, table_rows
+from mctskernel.experiments.summarise_runs import summarise
+from mctskernel.report.view import load_view
+from mctskernel.run import Budget, RunError
+from mctskernel.tasks import builtin_tasks, find_task
+from mctskernel.tree.journal import JournalError
+
+Key = tuple[str, Language]
+
+
+@click.command()
+@click.option("--tasks", help="Names or folders, with commas. [default: all built-in tasks]")
+@click.option("--languages", default="cuda,triton", show_default=True, help="With commas.")
+@click.option("--device", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
+@click.option("--architecture", default="H100", show_default=True, help="What --device model stands for.")
+@click.option(
+    "--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Evaluations a search."
+)
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds a search, at the most.")
+@click.option("--workers", type=click.IntRange(min=1), help="As of `mctskernel search`.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--skip-torch", is_flag=True, help="Search alone.")
+@click.option("--only-torch", is_flag=True, help="Time PyTorch alone.")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs/suite"), show_default=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="The folder of the rows and the table."
+)
+def main(
+    *,
+    tasks: str | None,
+    languages: str,
+    device: str,
+    architecture: str,
+    budget: int,
+    seconds: float | None,
+    workers: int | None,
+    seed: int,
+    skip_torch: bool,
+    only_torch: bool,
+    runs: Path,
+    out: Path,
+) -> None:
+    """Search the suite's tasks and print the table."""
+    if skip_torch and only_torch:
+        raise click.UsageError("--skip-torch and --only-torch leave nothing to do.")
+    names = tasks.split(",") if tasks else list(builtin_tasks())
+    plan = Plan(device, architecture, workers, Budget(budget, seconds), seed, runs)
+    rows = out / "rows.jsonl"
+    if device == "gpu" and not skip_torch:
+        time_torch(rows, names)
+    if not only_torch:
+        wanted = [(name, Language(word)) for name in names for word in languages.split(",")]
+        search_missing(rows, wanted, plan)
+    write_tables(out, read_rows(rows))
+
+
+def time_torch(rows: Path, tasks: Sequence[str]) -> None:
+    """Time PyTorch's operators of the tasks that have no such row yet, in another process."""
+    known = {row.task for row in read_rows(rows) if isinstance(row, TorchRow) and row.eager_seconds}
+    missing = [name for name in tasks if name not in known]
+    if not missing:
+        return
+    module = "mctskernel.experiments.torch_baselines"
+    done = subprocess.run([sys.executable, "-m", module, "--rows", str(rows), *missing], check=False)
+    if done.returncode:
+        click.echo(
+            f"PyTorch's times are incomplete: its process ended with status {done.returncode}.", err=True
+        )
+
+
+def search_missing(rows: Path, wanted: Sequence[Key], plan: Plan) -> None:
+    """Search each task in each language that has no finished search yet."""
+    known = {
+        (row.task, row.language)
+        for row in read_rows(rows)
+        if isinstance(row, SearchRow) and row.device == plan.device and row.summary
+    }
+    for number, (name, language) in enumerate(wanted, 1):
+        if (name, language) in known:
+            continue
+        click.echo(f"{number}/{len(wanted)}: {name} in {language}")
+        row = search_task(name, language, plan)
+        append_row(rows, row)
+        click.echo(f"  {_remark(row)}")
+
+
+def search_task(name: str, language: Language, plan: Plan) -> SearchRow:
+    """Search one task, going on with a run that was cut off. What goes wrong is the row's problem."""
+    row = SearchRow(task=name, language=language, device=plan.device)
+    try:
+        task = load_task(find_task(name), language)
+        if problem := run_search(name, language, plan):
+            return msgspec.structs.replace(row, problem=problem)
+        view = load_view(plan.folder(name, language))
+    except (TaskError, RunError, JournalError) as error:
+        return msgspec.structs.replace(row, problem=str(error))
+    shape = task.search_shapes[0]
+    return msgspec.structs.replace(
+        row,
+        compulsory_bytes=task.compulsory_bytes(shape),
+        flops=float(evaluate(task.flops, shape)) if task.flops is not None else 0.0,
+        summary=summarise(view),
+        cost=search_cost(view),
+    )
+
+
+def write_tables(out: Path, rows: Sequence[Row]) -> None:
+    """Write suite.json and suite.md, and print the table."""
+    table = table_rows(rows)
+    text = markdown_table(table)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "suite.json").write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n")
+    (out / "suite.md").write_text(text)
+    click.echo(text)
+
+
+def _remark(row: SearchRow) -> str:
+    if row.summary is None or row.cost is None:
+        return row.problem
+    return (
+        f"{row.summary.speedup:.2f}x in {row.cost.evaluations} evaluations and {row.cost.wall_seconds:.0f} s, "
+        f"{row.cost.candidate_seconds:.2f} s a candidate"
+    )
+
+
+if __name__ == "__main__":
+    main()
