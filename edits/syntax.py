@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-import tree_sitter_cuda
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node, Parser
 
 from mctskernel.edits.nodes import (
+    LANGUAGE,
     Replacement,
     assigned_names,
     calls,
@@ -63,7 +63,6 @@ __all__ = [
     "within",
 ]
 
-_LANGUAGE = Language(tree_sitter_cuda.language())
 _CONDITIONALS = frozenset({"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif"})
 _DECLARATORS = frozenset(
     {"pointer_declarator", "array_declarator", "init_declarator", "reference_declarator"}
@@ -232,7 +231,7 @@ class Access:
 @lru_cache(maxsize=256)
 def parse(text: str) -> Source:
     """Parse a CUDA C++ text; never fails: look at `Function.clean` before trusting a function."""
-    return Source(text, Parser(_LANGUAGE).parse(text.encode()).root_node)
+    return Source(text, Parser(LANGUAGE).parse(text.encode()).root_node)
 
 
 def replace(source: Source, replacements: Iterable[Replacement]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mctskernel.edits.rule import Rule
+from mctskernel.edits.rule import Context, Rule
 from mctskernel.edits.rules import (
     accumulators,
     coalescing,
@@ -15,6 +15,7 @@ from mctskernel.edits.rules import (
     recipes,
     row_parallel,
     row_registers,
+    row_scan,
     transpose,
     tuning,
     unrolling,
@@ -23,7 +24,7 @@ from mctskernel.edits.rules import (
     warp_reduction,
 )
 
-ALL: tuple[Rule, ...] = (
+ALL: tuple[Rule[Context], ...] = (
     *tuning.RULES,
     *launch.RULES,
     *hints.RULES,
@@ -35,6 +36,7 @@ ALL: tuple[Rule, ...] = (
     *coalescing.RULES,
     *row_parallel.RULES,
     *row_registers.RULES,
+    *row_scan.RULES,
     *recipes.RULES,
     *warp_reduction.RULES,
     *grid_stride.RULES,

@@ -70,7 +70,7 @@ def _after(context: Context, edit: Edit) -> Context | None:
         return None
     if not launchable(context.task, kernel, context.shapes):
         return None
-    return Context(context.task, kernel, parse(kernel.source), plan, context.evaluation)
+    return dataclasses.replace(context, kernel=kernel, plan=plan, source=parse(kernel.source))
 
 
 RULES = (

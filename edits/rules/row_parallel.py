@@ -90,6 +90,33 @@ def _propose(context: Context) -> Iterable[Edit]:
 
 def row_kernel(context: Context, launch: Launch, function: Function) -> RowKernel | None:
     """The kernel as loops over the row of each thread, if it is nothing else."""
+    rows = row_threads(context, launch, function)
+    if rows is None:
+        return None
+    parts = _parts(rows.body, function)
+    if parts is None:
+        return None
+    loops, stores = parts
+    stable = {name: value for name, value in definitions(function).items() if name != rows.row}
+    if not loops or not _independent(loops, stores, function, stable):
+        return None
+    if not _sums_start_at_zero(loops, function, rows.body):
+        return None
+    return RowKernel(rows.row, rows.value, rows.extent, loops, stores)
+
+
+@dataclass(frozen=True)
+class RowThreads:
+    """The guarded body of a kernel whose threads take a `row` each, `value` of theirs, below the plan's `extent`."""
+
+    row: str
+    value: Node
+    extent: str
+    body: Guarded
+
+
+def row_threads(context: Context, launch: Launch, function: Function) -> RowThreads | None:
+    """The kernel as one thread per row, none of which talks to another, if it is that."""
     body = guarded(function)
     if body is None or len(body.bounds) != 1 or _is_cooperative(function):
         return None
@@ -101,23 +128,10 @@ def row_kernel(context: Context, launch: Launch, function: Function) -> RowKerne
     axis = global_index_axis(polynomial(known[row], known), launch, context.kernel.macros)
     if axis != "x" or len(launch.grid) != 1 or len(launch.block) != 1:
         return None
-    if (
-        sum(text_of(n).replace(" ", "") == "threadIdx.x" for n in walk(function.body, "field_expression"))
-        != 1
-    ):
+    threads = [n for n in walk(function.body, "field_expression") if "threadIdx.x" in text_of(n)]
+    if len(threads) != 1 or len(set(map(str, launch.args))) != len(launch.args):
         return None
-    if len(set(map(str, launch.args))) != len(launch.args):
-        return None
-    parts = _parts(body, function)
-    if parts is None:
-        return None
-    loops, stores = parts
-    stable = {name: value for name, value in known.items() if name != row}
-    if not loops or not _independent(loops, stores, function, stable):
-        return None
-    if not _sums_start_at_zero(loops, function, body):
-        return None
-    return RowKernel(row, known[row], extent, loops, stores)
+    return RowThreads(row, known[row], extent, body)
 
 
 def _parts(body: Guarded, function: Function) -> tuple[tuple[RowLoop, ...], tuple[Node, ...]] | None:

@@ -10,6 +10,7 @@ import ast
 import operator
 import warnings
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 MAX_LENGTH = 500
 MAX_MAGNITUDE = 1 << 63
@@ -65,6 +66,7 @@ def names_in(text: str | Number) -> frozenset[str]:
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name)) - _FUNCTIONS.keys()
 
 
+@lru_cache(maxsize=1024)
 def _parse(text: str) -> ast.Expression:
     with warnings.catch_warnings():
         # Python's remarks on odd spellings (`1if n else 2`) are no business of whoever runs a search.

@@ -1,0 +1,361 @@
+"""Running sums along rows, one thread a row until now: a block per row, by shuffles within warps and across them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.evaluation import Bottleneck
+from mctskernel.core.launch_plan import Launch
+from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.indexing import always_happens, code, inlined, replace_names
+from mctskernel.edits.reductions import is_zero
+from mctskernel.edits.rewrite import (
+    Rewrite,
+    apply,
+    changed,
+    dedented,
+    fresh_names,
+    indented,
+    only_launches,
+    with_launch,
+)
+from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.rules.row_parallel import RowThreads, row_threads
+from mctskernel.edits.syntax import (
+    Access,
+    Declaration,
+    Function,
+    Loop,
+    Source,
+    accesses,
+    as_loop,
+    assigned_names,
+    fresh_name,
+    identifiers,
+    names_in_scope,
+    swap,
+    text_of,
+    walk,
+    within,
+)
+from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, Vector, lanes_for
+
+SIZES = (256, 1024, 512, 128)
+SUM_BEFORE = """
+// The sum over the threads before this one; `total` becomes that over all threads of the block.
+__device__ float {name}(float value, float& total) {{
+    static_assert({threads} % 32 == 0, "{threads} must be a multiple of 32");
+    __shared__ float sums[{threads} / 32];
+    const int lane = threadIdx.x % 32;
+    float inclusive = value;
+    #pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {{
+        const float other = __shfl_up_sync(0xffffffff, inclusive, offset);
+        inclusive = lane >= offset ? inclusive + other : inclusive;
+    }}
+    if (lane == 31) {{
+        sums[threadIdx.x / 32] = inclusive;
+    }}
+    __syncthreads();
+    const float below = __shfl_up_sync(0xffffffff, inclusive, 1);
+    float before = 0.0f;
+    total = 0.0f;
+    #pragma unroll
+    for (int warp = 0; warp < {threads} / 32; ++warp) {{
+        before += warp < threadIdx.x / 32 ? sums[warp] : 0.0f;
+        total += sums[warp];
+    }}
+    __syncthreads();
+    return lane > 0 ? before + below : before;
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Along:
+    """Accesses of one array that go along the row with the loop."""
+
+    array: str
+    type: str
+    index: str
+    reads: bool
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A loop along a row whose `total` gathers a sum and is used on the way; `add` is the statement that adds."""
+
+    total: Declaration
+    loop: Loop
+    add: Node
+    arrays: tuple[Along, ...]
+
+
+def _propose(context: Context) -> Iterable[Edit]:
+    for launch, function in only_launches(context):
+        rows = row_threads(context, launch, function)
+        found = _scan(function, rows) if rows is not None else None
+        if rows is None or found is None:
+            continue
+        for threads in SIZES:
+            yield edit(
+                Category.PARALLELISM,
+                f"scan each row of {function.name} with a block of {threads} threads",
+                _scanned(context, launch, function, (rows, found), threads),
+                rationale=(
+                    "One thread adds up a whole row, and its neighbours' accesses are a row apart; threads of a "
+                    "block can each add a few neighbours, and learn by shuffles what came before them."
+                ),
+                expected_effect="Coalesced vector accesses, and a block's threads for each row.",
+                prior=1.0 if threads == SIZES[0] else 0.8,
+            )
+
+
+def _scan(function: Function, rows: RowThreads) -> Scan | None:
+    statements = [node for node in rows.body.statements if node.type not in {"declaration", "preproc_call"}]
+    loop = as_loop(statements[0]) if len(statements) == 1 else None
+    if loop is None or loop.comparison != "<" or loop.step != "1" or text_of(loop.start) != "0":
+        return None
+    if any(True for _ in walk(loop.body, "for_statement", "if_statement")):
+        return None
+    if any(True for _ in walk(loop.body, "continue_statement", "break_statement", "return_statement")):
+        return None
+    own = {d.name for d in function.declarations if within(d.node, loop.body)}
+    carried = assigned_names(loop.body).keys()
+    if len(carried) != 1 or carried & own:
+        return None
+    (name,) = carried
+    declared = [d for d in function.declarations if d.name == name]
+    if len(declared) != 1 or declared[0].type != "float" or not is_zero(declared[0].value):
+        return None
+    outside = [
+        n for n in walk(function.body, "identifier") if text_of(n) == name and not within(n, loop.body)
+    ]
+    adds = [node for node in code(loop.body) if _adds(node, name)]
+    if len(outside) != 1 or len(adds) != 1 or len(declared[0].node.children_by_field_name("declarator")) != 1:
+        return None
+    before = [node for node in code(loop.body) if node.end_byte <= adds[0].start_byte]
+    if any(name in identifiers(node) for node in before):
+        return None
+    arrays = _arrays(function, rows, loop)
+    return Scan(declared[0], loop, adds[0], arrays) if arrays is not None else None
+
+
+def _adds(statement: Node, name: str) -> bool:
+    assignment = statement.named_children[0] if statement.named_children else statement
+    left, right = assignment.child_by_field_name("left"), assignment.child_by_field_name("right")
+    operator = assignment.child_by_field_name("operator")
+    if statement.type != "expression_statement" or left is None or right is None or operator is None:
+        return False
+    return text_of(left) == name and text_of(operator) == "+=" and name not in identifiers(right)
+
+
+def _arrays(function: Function, rows: RowThreads, loop: Loop) -> tuple[Along, ...] | None:
+    """The arrays along the row; None if something is written that isn't each element once."""
+    known = {name: value for name, value in definitions(function).items() if name != rows.row}
+    local = {d.name for d in function.declarations if within(d.node, loop.body)}
+    keep = frozenset(identifiers(function.node) - local)
+    groups: dict[tuple[str, str], list[Access]] = {}
+    for access in accesses(loop.body):
+        parameter = function.parameter(access.array)
+        if parameter is None or not parameter.pointer or len(access.indices) != 1:
+            return None
+        index = polynomial(access.indices[0], known)
+        step = index.coefficient(loop.variable)
+        if step is None or step.constant != 1 or parameter.type not in ELEMENT_BYTES:
+            return None
+        groups.setdefault((access.array, str(index)), []).append(access)
+    found = []
+    for (array, _), group in groups.items():
+        parameter = function.parameter(array)
+        text = inlined(group[0].indices[0], {n: v for n, v in known.items() if n in local}, keep)
+        reads, writes = any(access.reads for access in group), any(access.writes for access in group)
+        everywhere = sum(access.array == array for access in function.accesses)
+        if text is None or parameter is None or (reads and writes):
+            return None
+        if writes and (len(group) != 1 or everywhere != 1 or not always_happens(group[0].node, loop.body)):
+            return None
+        found.append(Along(array, parameter.type, text, reads, tuple(access.node for access in group)))
+    used = sum(access.array in {entry.array for entry in found} for access in function.accesses)
+    return tuple(found) if used == sum(len(entry.nodes) for entry in found) else None
+
+
+def _scanned(
+    context: Context, launch: Launch, function: Function, found: tuple[RowThreads, Scan], threads: int
+) -> str:
+    source, (rows, scan) = context.source, found
+    block, aligned = fresh_name(source, "THREADS"), fresh_name(source, "is_aligned")
+    before = fresh_name(source, "block_sum_before")
+    text = _text(context, function, scan)
+    variable, bound, total, width = scan.loop.variable, text_of(scan.loop.bound), scan.total.name, text.width
+    tile, whole, carry, share, sum_of_all = fresh_names(
+        names_in_scope(source, function) | {text.first, text.lane},
+        "tile",
+        "whole",
+        "carry",
+        "share",
+        "block_total",
+    )
+    starts = [f"{aligned}(&{entry.array}[{_moved(entry.index, variable, '0')}])" for entry in scan.arrays]
+    inside = f"if ({whole} && {text.first} + {width} <= {bound}) {{"
+    statements = code(scan.loop.body)
+    adding = [node for node in statements if node == scan.add or node.type == "declaration"]
+    declared = [n for n in rows.body.statements if n.end_byte <= scan.loop.node.start_byte]
+    body = [
+        *dedented(source, [node for node in rows.body.prologue if not within(rows.value, node)]),
+        f"const int {rows.row} = blockIdx.x;",
+        *dedented(source, [node for node in declared if node != scan.total.node]),
+        f"const bool {whole} = {' && '.join(starts)};",
+        f"float {carry} = 0.0f;",
+        f"for (int {tile} = 0; {tile} < {bound}; {tile} += {width} * {block}) {{",
+        *indented(
+            [
+                f"const int {text.first} = {tile} + {width} * threadIdx.x;",
+                *(vector.declaration for vector in text.vectors),
+                inside,
+                *indented(text.loads),
+                "} else {",
+                *indented(text.for_each_lane(text.scalar_loads)),
+                "}",
+                f"float {share} = 0.0f;",
+                *text.for_each_lane(text.of_lane(adding, {total: share})),
+                f"float {sum_of_all};",
+                f"float {total} = {carry} + {before}({share}, {sum_of_all});",
+                f"{carry} += {sum_of_all};",
+                *text.for_each_lane(text.of_lane(statements, {})),
+                inside,
+                *indented(text.stores),
+                "} else {",
+                *indented(text.for_each_lane(text.scalar_stores)),
+                "}",
+            ]
+        ),
+        "}",
+    ]
+    rewrite = Rewrite(
+        function,
+        body=body,
+        plan=with_launch(context.plan, launch, (rows.extent,), (block,)),
+        about=f"One block per row, {width} neighbouring elements a thread.",
+        defines={block: threads},
+        functions=[SUM_BEFORE.format(name=before, threads=block), ALIGNED.format(name=aligned)],
+    )
+    return apply(context, rewrite)
+
+
+@dataclass(frozen=True)
+class LaneText:
+    """The text of a thread's `width` neighbours from `first` on, and of its loop over them, `lane`."""
+
+    source: Source
+    loop: Loop
+    first: str
+    lane: str
+    width: int
+    arrays: tuple[Along, ...]
+    vectors: tuple[Vector, ...]
+
+    @property
+    def loads(self) -> list[str]:
+        """All that is read, as vectors."""
+        return [line for entry, vector in self._pairs if entry.reads for line in vector.loads]
+
+    @property
+    def stores(self) -> list[str]:
+        """All that is written, as vectors."""
+        return [line for entry, vector in self._pairs if not entry.reads for line in vector.stores]
+
+    @property
+    def scalar_loads(self) -> list[str]:
+        """One lane's elements, or zeros beyond the end of the row."""
+        return [
+            f"{vector.name}[{self.lane}] = {self._is_inside} ? {self._element(entry)} : "
+            f"static_cast<{entry.type}>(0.0f);"
+            for entry, vector in self._pairs
+            if entry.reads
+        ]
+
+    @property
+    def scalar_stores(self) -> list[str]:
+        """One lane's elements, those beyond the end of the row left out."""
+        stores = [
+            f"{self._element(entry)} = {vector.name}[{self.lane}];"
+            for entry, vector in self._pairs
+            if not entry.reads
+        ]
+        return [f"if ({self._is_inside}) {{", *indented(stores), "}"]
+
+    def of_lane(self, statements: Sequence[Node], renamed: Mapping[str, str]) -> list[str]:
+        """Statements of the loop with their elements taken from the vectors, and some names replaced."""
+        swaps = [
+            swap(node, f"{vector.name}[{self.lane}]") for entry, vector in self._pairs for node in entry.nodes
+        ]
+        lines, uses_variable = list[str](), False
+        for statement in statements:
+            own = [s for s in swaps if statement.start_byte <= s.start < statement.end_byte]
+            names = [
+                node
+                for node in walk(statement, "identifier")
+                if not any(s.start <= node.start_byte < s.end for s in own)
+            ]
+            uses_variable = uses_variable or any(text_of(node) == self.loop.variable for node in names)
+            own += [swap(node, renamed[text_of(node)]) for node in names if text_of(node) in renamed]
+            lines += changed(self.source, statement, own)
+        index = f"const int {self.loop.variable} = {self.first} + {self.lane};"
+        return [index, *lines] if uses_variable else lines
+
+    def for_each_lane(self, lines: Iterable[str]) -> list[str]:
+        """An unrolled loop over the lanes."""
+        header = f"for (int {self.lane} = 0; {self.lane} < {self.width}; ++{self.lane}) {{"
+        return ["#pragma unroll", header, *indented(lines), "}"]
+
+    @property
+    def _pairs(self) -> list[tuple[Along, Vector]]:
+        return list(zip(self.arrays, self.vectors, strict=True))
+
+    @property
+    def _is_inside(self) -> str:
+        return f"{self.first} + {self.lane} < {text_of(self.loop.bound)}"
+
+    def _element(self, entry: Along) -> str:
+        return f"{entry.array}[{_moved(entry.index, self.loop.variable, f'{self.first} + {self.lane}')}]"
+
+
+def _text(context: Context, function: Function, scan: Scan) -> LaneText:
+    wanted = [f"{entry.array}_lanes" for entry in scan.arrays]
+    taken = names_in_scope(context.source, function)
+    lane, first, *names = fresh_names(taken, "lane", f"first_{scan.loop.variable}", *wanted)
+    width = lanes_for(entry.type for entry in scan.arrays)
+    vectors = tuple(
+        Vector(entry.type, width, name, f"&{entry.array}[{_moved(entry.index, scan.loop.variable, first)}]")
+        for entry, name in zip(scan.arrays, names, strict=True)
+    )
+    return LaneText(context.source, scan.loop, first, lane, width, scan.arrays, vectors)
+
+
+def _moved(index: str, variable: str, text: str) -> str:
+    return replace_names(index, {variable: text})
+
+
+RULES = (
+    Rule(
+        "scan-rows",
+        Category.PARALLELISM,
+        frozenset(
+            {
+                Bottleneck.UNCOALESCED_ACCESS,
+                Bottleneck.TOO_FEW_BLOCKS,
+                Bottleneck.GLOBAL_LATENCY,
+                Bottleneck.LOW_OCCUPANCY,
+                Bottleneck.DRAM_BANDWIDTH,
+            }
+        ),
+        _propose,
+        prior=2.0,
+    ),
+)
