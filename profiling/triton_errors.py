@@ -1,0 +1,87 @@
+"""What Triton's compiler says of a kernel it refuses: the first error as a sentence with its line, and the log."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import triton
+from triton.compiler.errors import CompilationError
+
+MAX_MESSAGE = 300
+MAX_LOG = 20_000
+
+
+@dataclass
+class Diagnostics:
+    """What the compiler's native parts wrote to the standard error output."""
+
+    text: str = ""
+
+
+@contextmanager
+def native_diagnostics() -> Iterator[Diagnostics]:
+    """Keeps what is written to this process's standard error output, by MLIR and LLVM too, who know no other way."""
+    found = Diagnostics()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield found
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            found.text = file.read(MAX_LOG).decode(errors="replace")
+
+
+def explain(error: BaseException, diagnostics: str, starts: Mapping[str, int], file: str) -> tuple[str, str]:
+    """The sentence and the log. `starts` gives the line of `def` for each function's text, as Triton has it."""
+    chain = list(_causes(error))
+    line = next((at for each in reversed(chain) if (at := _line(each, starts)) is not None), None)
+    text = _text(chain[-1])
+    native = _NATIVE.search(diagnostics)
+    if line is None and native is not None:
+        line, text = int(native["line"]), native["text"]
+    sentence = " ".join(text.split())[:MAX_MESSAGE].rstrip(".") or type(chain[-1]).__name__
+    log = "\n".join(filter(None, (str(error), _REPRODUCER.split(diagnostics)[0])))
+    return (f"Line {line}: {sentence}." if line else f"Triton: {sentence}."), _without_paths(log, file)
+
+
+_NATIVE = re.compile(r"^[^\s:]*:(?P<line>\d+):\d+: error: (?P<text>.+)$", re.MULTILINE)
+_REPRODUCER = re.compile(r"^(?:module\b.*\{|\{-#)$", re.MULTILINE)
+_REPRESENTATION = re.compile(r"""\w+\((?P<quote>['"])(?P<text>.*)(?P=quote)\)""", re.DOTALL)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    at: BaseException | None = error
+    while at is not None:
+        yield at
+        at = at.__cause__
+
+
+def _line(error: BaseException, starts: Mapping[str, int]) -> int | None:
+    """Where in the candidate's file an error is, if it is in the candidate and not in Triton's own library."""
+    if not isinstance(error, CompilationError) or error.src not in starts:
+        return None
+    return starts[error.src] + int(getattr(error.node, "lineno", 1)) - 1
+
+
+def _text(error: BaseException) -> str:
+    """The bare message: some come wrapped in the exception's name, some with the source above them."""
+    text = str(error.error_message or "") if isinstance(error, CompilationError) else str(error)
+    wrapped = _REPRESENTATION.fullmatch(text)
+    return wrapped["text"] if wrapped else text
+
+
+def _without_paths(log: str, file: str) -> str:
+    log = log.replace(file, Path(file).name).replace(str(Path(triton.__file__).parents[1]) + "/", "")
+    return log.replace(tempfile.gettempdir() + "/", "")[:MAX_LOG].strip()
