@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from mctskernel.core.expression import ExpressionError, Number, evaluate_int
-from mctskernel.core.kernel import Kernel
+from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of, resolve
 from mctskernel.core.task import Shape, Task
 from mctskernel.edits.syntax import Declaration, Function, parse, text_of
@@ -45,6 +45,8 @@ def launchable(task: Task, kernel: Kernel, shapes: Iterable[Shape]) -> bool:
         resolved = [resolve(plan, task.names(shape, kernel), task.buffer_names) for shape in shapes]
     except LaunchPlanError:
         return False
+    if kernel.language is not Language.CUDA:
+        return True
     functions = {function.name: function for function in parse(kernel.source).kernels}
     return all(
         launch.threads <= _largest_block(functions[launch.kernel], kernel.macros)

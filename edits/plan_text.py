@@ -1,4 +1,4 @@
-"""Launch plans written back into a kernel's leading comment, comments and layout kept."""
+"""Launch plans written back into a kernel's leading comment or docstring, comments and layout kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tomlkit
-from tomlkit.items import AoT, Table
+from tomlkit.items import AoT, InlineTable, Table
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Launch, LaunchPlan, Scratch, plan_of, plan_span
@@ -48,9 +48,15 @@ def _rewrite(
             tables.append(table)
 
 
-def _update(table: Table, before: dict[str, Any], after: dict[str, Any]) -> None:
+def _update(table: Table | InlineTable, before: dict[str, Any], after: dict[str, Any]) -> None:
     for name, value in after.items():
-        if before.get(name) != value:
+        if before.get(name) == value:
+            continue
+        if isinstance(value, dict):
+            if name not in table:
+                table[name] = tomlkit.inline_table()
+            _update(table[name], before.get(name, {}), value)
+        else:
             table[name] = value
     for name in before.keys() - after.keys():
         table.remove(name)
@@ -60,7 +66,17 @@ def _fields(entry: Launch | Scratch) -> dict[str, Any]:
     if isinstance(entry, Scratch):
         fields: dict[str, Any] = {"name": entry.name, "dtype": entry.dtype, "shape": list(entry.shape)}
         return {**fields, "zero": True} if entry.zero else fields
-    fields = {"kernel": entry.kernel, "grid": list(entry.grid), "block": list(entry.block)}
+    fields = {"kernel": entry.kernel, "grid": list(entry.grid)}
+    if entry.triton is not None:
+        options = entry.triton
+        return {
+            **fields,
+            "args": list(entry.args),
+            "constexprs": dict(options.constexprs),
+            "num_warps": options.num_warps,
+            "num_stages": options.num_stages,
+        }
+    fields["block"] = list(entry.block)
     if entry.shared != 0:
         fields["shared"] = entry.shared
     return {**fields, "args": list(entry.args)}

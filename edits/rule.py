@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import Bottleneck, Diagnosis, Evaluation
@@ -15,15 +16,14 @@ from mctskernel.edits.syntax import Function, Source
 
 
 @dataclass(frozen=True)
-class Context:
-    """What a rule sees: a kernel that parses and whose plan resolves at every shape of the task.
+class Subject:
+    """What rules of any language see: a kernel that works, whose plan resolves at every shape of the task.
 
     Rules must keep the kernel correct at every one of `shapes`, held-out ones included.
     """
 
     task: Task
     kernel: Kernel
-    source: Source
     plan: LaunchPlan
     evaluation: Evaluation
 
@@ -42,12 +42,6 @@ class Context:
         """The plan at each of `shapes`."""
         return tuple(resolve_at(self.task, self.kernel, self.plan, shape) for shape in self.shapes)
 
-    @cached_property
-    def launched(self) -> tuple[tuple[Launch, Function], ...]:
-        """Launches with their cleanly parsed, non-template functions. One launched twice comes twice."""
-        pairs = ((launch, self.source.kernel(launch.kernel)) for launch in self.plan.launches)
-        return tuple((launch, f) for launch, f in pairs if f is not None and not f.is_template)
-
     def is_output(self, name: str) -> bool:
         """Whether a buffer is an output of the task."""
         return any(tensor.name == name for tensor in self.task.outputs)
@@ -58,7 +52,23 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Rule:
+class Context(Subject):
+    """What a rule for CUDA C++ sees."""
+
+    source: Source
+
+    @cached_property
+    def launched(self) -> tuple[tuple[Launch, Function], ...]:
+        """Launches with their cleanly parsed, non-template functions. One launched twice comes twice."""
+        pairs = ((launch, self.source.kernel(launch.kernel)) for launch in self.plan.launches)
+        return tuple((launch, f) for launch, f in pairs if f is not None and not f.is_template)
+
+
+Seen = TypeVar("Seen", bound=Subject)
+
+
+@dataclass(frozen=True)
+class Rule(Generic[Seen]):
     """A named pattern. `addresses` are the bottlenecks that it may relieve, `prior` its promise otherwise.
 
     `propose` yields edits whose results are correct at every shape; nothing where its pattern isn't found.
@@ -67,7 +77,7 @@ class Rule:
     name: str
     category: Category
     addresses: frozenset[Bottleneck]
-    propose: Callable[[Context], Iterable[Edit]]
+    propose: Callable[[Seen], Iterable[Edit]]
     prior: float = 1.0
 
 

@@ -105,7 +105,7 @@ def results() -> Callable[..., list[str]]:
     def run(task: Task, source: str, rule: str, resources: tuple[Resources, ...] = ()) -> list[str]:
         kernel = Kernel(source)
         evaluation = Evaluation(Outcome.OK, Source.MODELLED, resources=resources)
-        context = Context(task, kernel, parse(source), plan_of(kernel), evaluation)
+        context = Context(task, kernel, plan_of(kernel), evaluation, parse(source))
         changes = [edit.change for edit in rules[rule].propose(context)]
         return [change.source for change in changes if isinstance(change, WholeSource)]
 

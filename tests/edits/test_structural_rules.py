@@ -43,7 +43,7 @@ LOOK_ALIKES = [
 
 def context_of(task: Task, source: str) -> Context:
     kernel = Kernel(source)
-    return Context(task, kernel, parse(source), plan_of(kernel), Evaluation(Outcome.OK, Origin.MODELLED))
+    return Context(task, kernel, plan_of(kernel), Evaluation(Outcome.OK, Origin.MODELLED), parse(source))
 
 
 def results(task: Task, source: str, rule: str) -> list[str]:

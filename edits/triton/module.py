@@ -1,0 +1,202 @@
+"""A Triton module as a syntax tree whose nodes know their place in the text."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """New text for the characters from `start` to `end`."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A whole number that the module names, as `BLOCK = 128` does; `start` and `end` are those of the number."""
+
+    name: str
+    value: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module's text and tree."""
+
+    text: str
+    tree: ast.Module
+
+    @cached_property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        """The functions under a bare `@triton.jit`, by name."""
+        return {
+            node.name: node
+            for node in self.tree.body
+            if isinstance(node, ast.FunctionDef)
+            and [ast.unparse(each) for each in node.decorator_list] == ["triton.jit"]
+        }
+
+    @cached_property
+    def constants(self) -> tuple[Constant, ...]:
+        """The module's constants that are written as plain numbers, in order."""
+        return tuple(
+            Constant(name, value, *self.span(number))
+            for statement in self.tree.body
+            if isinstance(statement, ast.Assign)
+            for name, value, number in _constant(statement)
+        )
+
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        """Where a node starts and ends."""
+        assert node.end_lineno is not None  # noqa: S101 - only trees that were built by hand have none
+        assert node.end_col_offset is not None  # noqa: S101 - as above
+        return (
+            self._offset(node.lineno, node.col_offset),
+            self._offset(node.end_lineno, node.end_col_offset),
+        )
+
+    def text_of(self, node: ast.expr | ast.stmt) -> str:
+        """A node as it is written."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def lines_of(self, statements: Sequence[ast.stmt]) -> tuple[int, int]:
+        """Where the lines of consecutive statements start and end, comments at the ends of the lines included."""
+        first, last = statements[0], statements[-1]
+        start = self._starts[first.lineno - 1]
+        end = self.text.find("\n", self.span(last)[1])
+        return start, len(self.text) if end < 0 else end + 1
+
+    def indentation(self, statement: ast.stmt) -> str:
+        """The blanks before a statement."""
+        return " " * statement.col_offset
+
+    def replace(self, node: ast.expr | ast.stmt, text: str) -> Replacement:
+        """A node written anew."""
+        return Replacement(*self.span(node), text)
+
+    def remove(self, statement: ast.stmt) -> Replacement:
+        """A statement gone, with its lines."""
+        return Replacement(*self.lines_of([statement]), "")
+
+    def insert_before(self, statement: ast.stmt, text: str) -> Replacement:
+        """Lines before a statement, indented as it is; `text` has no indentation of its own."""
+        start = self._starts[statement.lineno - 1]
+        lines = "".join(f"{self.indentation(statement)}{line}\n" for line in text.splitlines())
+        return Replacement(start, start, lines)
+
+    def define(self, name: str, value: int) -> Replacement:
+        """A new constant, after the last one or after the imports."""
+        places = [s for s in self.tree.body if isinstance(s, ast.Assign | ast.Import | ast.ImportFrom)]
+        end = self.lines_of([places[-1]])[1]
+        between = "" if isinstance(places[-1], ast.Assign) else "\n"
+        return Replacement(end, end, f"{between}{name} = {value}\n")
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        return (0, *(match.end() for match in re.finditer("\n", self.text)))
+
+    def _offset(self, line: int, column: int) -> int:
+        """Columns of the tree count bytes; texts are cut at characters."""
+        start = self._starts[line - 1]
+        piece = self.text[start : start + column]
+        return start + (column if piece.isascii() else len(self.text[start:].encode()[:column].decode()))
+
+
+def parse(text: str) -> Module | None:
+    """The module; None where the text is no Python, or lines or blanks aren't what the rules count on."""
+    if "\r" in text or "\t" in text or "\f" in text:
+        return None
+    try:
+        module = Module(text, ast.parse(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return module if _one_statement_a_line(module) else None
+
+
+def replaced(module: Module, replacements: Iterable[Replacement]) -> str:
+    """The text with all replacements made at once. They must not overlap (ValueError)."""
+    pieces, position = list[str](), 0
+    for item in sorted(replacements, key=lambda item: (item.start, item.end)):
+        if item.start < position:
+            raise ValueError(f"The replacement of characters {item.start} to {item.end} overlaps another.")
+        pieces += [module.text[position : item.start], item.text]
+        position = item.end
+    return "".join([*pieces, module.text[position:]])
+
+
+def names_read(node: ast.AST) -> frozenset[str]:
+    """The names that a piece of code reads, modules included."""
+    return frozenset(
+        each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+    )
+
+
+def names_assigned(node: ast.AST) -> frozenset[str]:
+    """The names that a piece of code assigns, loop variables included."""
+    return frozenset(
+        each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    )
+
+
+def calls(node: ast.AST, *names: str) -> Iterator[ast.Call]:
+    """The calls of the named functions of `tl`, in no particular order; of all functions where none is named."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call) and (not names or called(each) in names):
+            yield each
+
+
+def called(node: ast.expr) -> str:
+    """The function of `tl` that a node calls, empty where it calls none."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr=name)):
+            return name
+    return ""
+
+
+def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
+    """An argument of a call, given by position or by name."""
+    if position < len(call.args):
+        return call.args[position]
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+
+
+def parameters(function: ast.FunctionDef) -> tuple[str, ...]:
+    """The names of a function's parameters, constexprs included."""
+    return tuple(each.arg for each in function.args.args)
+
+
+def same(first: ast.AST, second: ast.AST) -> bool:
+    """Whether two pieces of code are the same but for their layout."""
+    return ast.dump(first) == ast.dump(second)
+
+
+def _constant(statement: ast.Assign) -> Iterator[tuple[str, int, ast.expr]]:
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int() as value) as number):
+            if not isinstance(value, bool):
+                yield name, value, number
+
+
+def _one_statement_a_line(module: Module) -> bool:
+    """Whether every statement begins a line of its own, so that whole lines can be moved."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.stmt):
+            start = module.span(node)[0]
+            line = module.text.rfind("\n", 0, start) + 1
+            if module.text[line:start].strip(" "):
+                return False
+            end = module.text.find("\n", module.span(node)[1])
+            rest = module.text[module.span(node)[1] : len(module.text) if end < 0 else end].strip()
+            if rest and not rest.startswith("#"):
+                return False
+    return True

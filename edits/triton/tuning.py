@@ -1,0 +1,226 @@
+"""Other block sizes, numbers of warps and pipeline stages.
+
+A constant may be a fact of the problem (the size of a quantisation group) as well as a choice. It counts as a choice
+where the plan passes it to a constexpr parameter that the code uses only as the size of a block: as the end of an
+`arange`, the step of a loop, an extent of a new tensor, or what a program's number is multiplied by.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.evaluation import Bottleneck
+from mctskernel.core.expression import names_in
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.launch_plan import LaunchPlan
+from mctskernel.edits.extents import is_or_caps
+from mctskernel.edits.rule import Rule, edit
+from mctskernel.edits.triton.context import TritonContext
+from mctskernel.edits.triton.module import Constant, Replacement, calls, names_read, parameters
+from mctskernel.edits.triton.tiles import is_size_alone, sane
+
+LARGEST_GRID = 1 << 14
+WARPS = (1, 2, 4, 8, 16, 32)
+STAGES = (1, 2, 3, 4, 5)
+
+
+def block_sizes(context: TritonContext) -> Iterator[Edit]:
+    """Larger and smaller blocks, one extent at a time."""
+    for constant in block_constants(context):
+        for factor, prior in ((2.0, 1.0), (4.0, 1.0), (8.0, 0.7), (0.5, 0.7), (0.25, 0.4)):
+            yield from _set(context, {constant: constant.value * factor}, prior=prior)
+
+
+def block_shapes(context: TritonContext) -> Iterator[Edit]:
+    """Several extents at once: all of them larger or smaller, or one for another."""
+    constants = block_constants(context)
+    for first, second in combinations(constants, 2):
+        for up, down, prior in ((2.0, 2.0, 1.0), (4.0, 4.0, 0.8), (2.0, 0.5, 0.5), (0.5, 2.0, 0.5)):
+            yield from _set(context, {first: first.value * up, second: second.value * down}, prior=prior)
+    if len(constants) > 2:
+        for factor, prior in ((2.0, 1.0), (4.0, 0.8)):
+            yield from _set(context, {each: each.value * factor for each in constants}, prior=prior)
+
+
+def more_or_fewer_warps(context: TritonContext) -> Iterator[Edit]:
+    """Another number of warps in each program."""
+    for launched in context.launched:
+        before = launched.options.num_warps
+        if before not in WARPS:
+            continue
+        for warps in WARPS:
+            factor = warps / int(before)
+            if factor in {0.25, 0.5, 2.0, 4.0} and sane(context, launched, warps=warps):
+                yield edit(
+                    Category.LAUNCH,
+                    f"{launched.launch.kernel}: {before} -> {warps} warps",
+                    context.written([], context.with_options(launched.index, num_warps=warps)),
+                    rationale="A program's elements are spread over its warps: more of them hold fewer registers "
+                    "each and hide more latency, fewer of them exchange less in reductions.",
+                    expected_effect="Another balance of registers, latency and exchange.",
+                    prior=1.0 if factor in {0.5, 2.0} else 0.5,
+                )
+
+
+def blocks_with_warps(context: TritonContext) -> Iterator[Edit]:
+    """Larger blocks with as many more warps: each thread keeps its number of elements."""
+    constants = block_constants(context)
+    for launched in context.launched:
+        before = launched.options.num_warps
+        if before not in WARPS:
+            continue
+        names = set(launched.constexprs.values())
+        for constant in (each for each in constants if each.name in names):
+            for factor in (2, 4):
+                if int(before) * factor in WARPS:
+                    warps = int(before) * factor
+                    yield from _set(
+                        context,
+                        {constant: constant.value * factor},
+                        plan=context.with_options(launched.index, num_warps=warps),
+                        more=f", {warps} warps in {launched.launch.kernel}",
+                        prior=0.6,
+                    )
+
+
+def pipeline_stages(context: TritonContext) -> Iterator[Edit]:
+    """More or fewer tiles under way, where the compiler pipelines a loop: one that multiplies tiles."""
+    for launched in context.launched:
+        before = launched.options.num_stages
+        loops = [node for node in ast.walk(launched.function) if isinstance(node, ast.For)]
+        if before not in STAGES or not any(True for loop in loops for _ in calls(loop, "dot")):
+            continue
+        for stages in STAGES:
+            if abs(stages - int(before)) in {1, 2}:
+                yield edit(
+                    Category.ASYNC_COPY,
+                    f"{launched.launch.kernel}: {before} -> {stages} stages",
+                    context.written([], context.with_options(launched.index, num_stages=stages)),
+                    rationale="Tiles of later iterations are copied to shared memory while earlier ones are "
+                    "multiplied.",
+                    expected_effect="Latency hidden, for shared memory.",
+                    prior=1.0 if stages > int(before) else 0.5,
+                )
+
+
+def grid_size(context: TritonContext) -> Iterator[Edit]:
+    """More or fewer programs, where they stride over what a fixed grid leaves."""
+    for constant in context.module.constants:
+        extents = [extent for launch in context.plan.launches for extent in launch.grid]
+        if any(is_or_caps(extent, constant.name) for extent in extents):
+            for factor, prior in ((2.0, 1.0), (0.5, 1.0), (4.0, 0.5)):
+                if constant.value * factor <= LARGEST_GRID:
+                    yield from _set(context, {constant: constant.value * factor}, prior=prior)
+
+
+def block_constants(context: TritonContext) -> list[Constant]:
+    """The constants that are sizes of blocks and nothing else, in order."""
+    return [
+        constant
+        for constant in context.module.constants
+        if constant.value & (constant.value - 1) == 0 and _is_block_size(context, constant.name)
+    ]
+
+
+def _is_block_size(context: TritonContext, name: str) -> bool:
+    """Whether the plan makes nothing of a constant but blocks, and what it divides by them."""
+    uses = [
+        (launched.function, parameter, value)
+        for launched in context.launched
+        for parameter, value in launched.constexprs.items()
+        if name in names_in(value)
+    ]
+    if not uses or len(context.launched) != len(context.plan.launches):
+        return False
+    if any(
+        name in names_read(function) and name not in parameters(function)
+        for function in context.module.functions.values()
+    ):
+        return False
+    return all(value == name and is_size_alone(function, parameter) for function, parameter, value in uses)
+
+
+def _set(
+    context: TritonContext,
+    values: Mapping[Constant, float],
+    *,
+    prior: float,
+    plan: LaunchPlan | None = None,
+    more: str = "",
+) -> Iterator[Edit]:
+    """The edit, unless it makes blocks that are too small, or too large for their warps."""
+    if any(not value.is_integer() or value < 1 for value in map(float, values.values())):
+        return
+    texts = [Replacement(constant.start, constant.end, str(int(value))) for constant, value in values.items()]
+    source = context.written(texts, plan)
+    kernel = Kernel(source, Language.TRITON)
+    if not all(sane(context, launched, kernel) for launched in context.launched):
+        return
+    title = ", ".join(
+        f"{constant.name} {constant.value} -> {int(value)}" for constant, value in values.items()
+    )
+    yield edit(
+        Category.TUNING,
+        title + more,
+        source,
+        rationale="Larger blocks load more at once and reuse more of it; smaller ones hold fewer registers "
+        "and make more programs.",
+        expected_effect="Another balance of reuse, parallelism and registers.",
+        prior=prior,
+    )
+
+
+_SIZES = frozenset(
+    {
+        Bottleneck.GLOBAL_LATENCY,
+        Bottleneck.LOW_OCCUPANCY,
+        Bottleneck.INSTRUCTION_ISSUE,
+        Bottleneck.L1_THROUGHPUT,
+        Bottleneck.L2_BANDWIDTH,
+        Bottleneck.SHARED_THROUGHPUT,
+        Bottleneck.UNCOALESCED_ACCESS,
+        Bottleneck.TOO_FEW_BLOCKS,
+        Bottleneck.FP32_PIPE,
+        Bottleneck.SPILLS,
+        Bottleneck.BARRIERS,
+        Bottleneck.TAIL,
+    }
+)
+
+RULES: tuple[Rule[TritonContext], ...] = (
+    Rule("triton-block-sizes", Category.TUNING, _SIZES, block_sizes, prior=1.0),
+    Rule("triton-block-shapes", Category.TUNING, _SIZES, block_shapes, prior=1.0),
+    Rule(
+        "triton-warps",
+        Category.LAUNCH,
+        frozenset(
+            {
+                Bottleneck.LOW_OCCUPANCY,
+                Bottleneck.GLOBAL_LATENCY,
+                Bottleneck.BARRIERS,
+                Bottleneck.SPILLS,
+                Bottleneck.TOO_FEW_BLOCKS,
+            }
+        ),
+        more_or_fewer_warps,
+        prior=0.8,
+    ),
+    Rule("triton-blocks-with-warps", Category.TUNING, _SIZES, blocks_with_warps, prior=0.8),
+    Rule(
+        "triton-stages",
+        Category.ASYNC_COPY,
+        frozenset({Bottleneck.GLOBAL_LATENCY, Bottleneck.BARRIERS, Bottleneck.TENSOR_PIPE}),
+        pipeline_stages,
+        prior=0.6,
+    ),
+    Rule(
+        "triton-grid-size",
+        Category.TUNING,
+        frozenset({Bottleneck.TOO_FEW_BLOCKS, Bottleneck.TAIL, Bottleneck.LOW_OCCUPANCY}),
+        grid_size,
+        prior=0.5,
+    ),
+)
