@@ -123,6 +123,12 @@ def load_architecture(name: str = "H100") -> Architecture:
     return msgspec.convert(document, Architecture)
 
 
+def architecture_of(code: str) -> Architecture | None:
+    """The described GPU that runs machine code for `sm_90`, say; None where none is described."""
+    known = (load_architecture(name) for name in known_architectures())
+    return next((each for each in known if each.architecture == code), None)
+
+
 def known_architectures() -> tuple[str, ...]:
     """The short names that `load_architecture` takes."""
     folder = files("mctskernel.profiling") / "architectures"

@@ -50,6 +50,11 @@ class ChildProcess:
         os.close(self.lifeline)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
+    def terminate(self) -> None:
+        """End the process at once; whoever waits for its answer sees it hang up. `kill` tidies up later."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
     def ending(self) -> str:
         """How a process that has closed its socket ended: `exited with status 3`."""
         # Not reaped yet, so that its process group keeps its number until all of it is killed.
@@ -74,20 +79,21 @@ class ChildProcess:
             return ""
 
 
-def start() -> ChildProcess:
-    """Start a worker process, which waits for its first request."""
+def start(module: str = "mctskernel.profiling.worker_process", shared: tuple[int, ...] = ()) -> ChildProcess:
+    """Start a process that runs a module, which waits for its first request; it inherits the descriptors `shared`."""
     scratch = Path(tempfile.mkdtemp(prefix="mctskernel-worker-"))
     ours, theirs = socket.socketpair()
     watched, lifeline = os.pipe()
-    command = [sys.executable, "-P", "-m", "mctskernel.profiling.worker_process"]
+    command = [sys.executable, "-P", "-m", module]
+    inherited = (theirs.fileno(), watched, *shared)
     try:
         with (scratch / "stderr").open("wb") as stderr:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [*command, str(theirs.fileno()), str(watched)],
+                [*command, *map(str, inherited)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
-                pass_fds=(theirs.fileno(), watched),
+                pass_fds=inherited,
                 start_new_session=True,
                 cwd=scratch,
                 env=worker_environment(scratch),

@@ -16,7 +16,6 @@ from cuda.pathfinder import DynamicLibNotFoundError
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.dtypes import DType
-from mctskernel.core.launch_plan import ResolvedLaunch
 from mctskernel.core.task import Array
 
 _STICKY = frozenset(
@@ -137,14 +136,38 @@ class DeviceBuffer:
         call(cu.cuMemcpyDtoH, array.ctypes.data, self.address + offset, array.nbytes)
         return array
 
-    def copy_from(self, other: DeviceBuffer) -> None:
-        """Copy a buffer of the same size, in stream order."""
-        call(cu.cuMemcpyDtoDAsync, self.address, other.address, min(self.nbytes, other.nbytes), 0)
-
     def free(self) -> None:
         """Give the memory back; harmless when the context is lost."""
         with contextlib.suppress(CudaError):
             call(cu.cuMemFree, self._pointer)
+
+
+def fill_words(address: int, word: int, count: int) -> None:
+    """Fill `count` 32-bit words with a pattern, in stream order."""
+    if count:
+        call(cu.cuMemsetD32Async, address, word, count, 0)
+
+
+def copy_on_device(target: int, source: int, nbytes: int) -> None:
+    """Copy between two places on the GPU, in stream order."""
+    call(cu.cuMemcpyDtoDAsync, target, source, nbytes, 0)
+
+
+def read_rows(target: Array, address: int, rows: int, width: int, pitch: int) -> None:
+    """Copy `rows` of `width` bytes, `pitch` apart on the GPU, into a packed array of bytes; waits for it."""
+    if rows == 1 or width == pitch:
+        call(cu.cuMemcpyDtoH, target.ctypes.data, address, rows * width)
+        return
+    copy = cu.CUDA_MEMCPY2D()
+    copy.srcMemoryType = cu.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    copy.srcDevice = address
+    copy.srcPitch = pitch
+    copy.dstMemoryType = cu.CUmemorytype.CU_MEMORYTYPE_HOST
+    copy.dstHost = target.ctypes.data
+    copy.dstPitch = width
+    copy.WidthInBytes = width
+    copy.Height = rows
+    call(cu.cuMemcpy2DUnaligned, copy)
 
 
 class LoadedModule:
@@ -154,6 +177,11 @@ class LoadedModule:
         image = np.frombuffer(cubin, np.uint8).copy()
         self._module = call(cu.cuModuleLoadData, image.ctypes.data)
         self._functions: dict[str, Any] = {}
+
+    def variable(self, name: str) -> tuple[int, int]:
+        """Where a `__device__` variable is, and its size in bytes."""
+        address, nbytes = call(cu.cuModuleGetGlobal, self._module, name.encode())
+        return int(address), int(nbytes)
 
     def function(self, entry: str) -> Any:
         """One of its kernels."""
@@ -176,34 +204,31 @@ class PreparedLaunch:
     """One launch with its arguments packed, so that launching it is a single call."""
 
     def __init__(
-        self, module: LoadedModule, entry: str, launch: ResolvedLaunch, arguments: Sequence[bytes]
+        self,
+        module: LoadedModule,
+        entry: str,
+        *,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        arguments: Sequence[bytes],
     ) -> None:
         self._function = module.function(entry)
-        self._launch = launch
+        self._extents = (*grid, *block, shared_bytes)
         # The driver reads arguments through pointers when it launches: both must stay alive until then.
         self._arguments = [np.frombuffer(argument, np.uint8).copy() for argument in arguments]
         self._pointers = np.array([argument.ctypes.data for argument in self._arguments], np.uint64)
-        if launch.shared_bytes:
+        if shared_bytes:
             which = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            call(cu.cuFuncSetAttribute, self._function, which, launch.shared_bytes)
+            call(cu.cuFuncSetAttribute, self._function, which, shared_bytes)
 
     def __call__(self) -> None:
         """Launch, in stream order. Raises CudaError when the GPU refuses."""
-        launch = self._launch
-        call(
-            cu.cuLaunchKernel,
-            self._function,
-            *launch.grid,
-            *launch.block,
-            launch.shared_bytes,
-            0,
-            self._pointers.ctypes.data,
-            0,
-        )
+        call(cu.cuLaunchKernel, self._function, *self._extents, 0, self._pointers.ctypes.data, 0)
 
 
 class Stopwatch:
-    """Measures GPU time between two points of the stream."""
+    """Measures GPU time between two points of the stream; nothing waits until the seconds are asked for."""
 
     def __init__(self) -> None:
         self._start = call(cu.cuEventCreate, 0)
@@ -213,10 +238,13 @@ class Stopwatch:
         """Mark the beginning, in stream order."""
         call(cu.cuEventRecord, self._start, 0)
 
-    def stop(self) -> float:
-        """Mark the end, wait until the whole device is done, and return the seconds between."""
+    def stop(self) -> None:
+        """Mark the end, in stream order."""
         call(cu.cuEventRecord, self._stop, 0)
-        synchronize()
+
+    @property
+    def seconds(self) -> float:
+        """The time between the two marks, which the GPU must have passed."""
         return float(call(cu.cuEventElapsedTime, self._start, self._stop)) * 1e-3
 
 

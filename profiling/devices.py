@@ -5,8 +5,6 @@ from __future__ import annotations
 from mctskernel.core.device import Device, DeviceError, DeviceSpec
 from mctskernel.core.task_file import load_task
 
-KINDS = ("gpu", "model")
-
 
 def open_device(spec: DeviceSpec) -> Device:
     """The device that `spec` describes, ready to judge kernels of its task.
@@ -19,11 +17,7 @@ def open_device(spec: DeviceSpec) -> Device:
         from mctskernel.profiling.model_device import ModelDevice  # noqa: PLC0415 - as said above
 
         return ModelDevice(task, spec.architecture, spec.seed)
-    if spec.kind == "gpu":
-        from mctskernel.profiling.gpu_device import GpuDevice  # noqa: PLC0415 - as said above
-
-        return GpuDevice(task, spec.seed)
-    raise DeviceError(f"There is no device called '{spec.kind}'; there are {', '.join(KINDS)}.")
+    raise DeviceError(f"There is no device called '{spec.kind}' that judges kernels by itself.")
 
 
 def default_kind() -> str:

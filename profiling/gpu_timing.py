@@ -1,33 +1,58 @@
-"""Statistics of repeated runs: how often to run, the median, and how sure it is."""
+"""How often to run, the median of repeated runs, and how sure it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from mctskernel.core.evaluation import Timing
 
-WARM_UP_RUNS = 2
-FEWEST_RUNS = 7
-MOST_RUNS = 60
 RESAMPLES = 500
 CONFIDENCE = 0.95
 
-Run = Callable[[], float]
-"""Runs something once and returns its seconds."""
+Runs = Callable[[int], list[float]]
+"""Runs something so many times and returns the seconds of each."""
 
 
-def time_interleaved(shape: str, candidate: Run, baseline: Run, seconds: float) -> Timing:
-    """Time a candidate and the baseline in turn, so that what drifts drifts for both.
+@dataclass(frozen=True)
+class Schedule:
+    """How long to go on: about `seconds` of the candidate's time, within the fewest and the most runs.
 
-    Takes about `seconds` of kernel time, within `FEWEST_RUNS` and `MOST_RUNS` of each.
+    It stops before that once the median's interval is within `tightness` of the median on either side. The baseline
+    takes its turns for a share of the candidate's time, and at least one turn.
     """
-    for _ in range(WARM_UP_RUNS):
-        pace = candidate() + baseline()
-    runs = int(np.clip(seconds / max(pace, 1e-9), FEWEST_RUNS, MOST_RUNS))
-    pairs = [(candidate(), baseline()) for _ in range(runs)]
-    samples, baselines = zip(*pairs, strict=True)
+
+    seconds: float
+    fewest: int = 5
+    most: int = 100
+    batch: int = 10
+    tightness: float = 0.002
+    baseline_share: float = 0.3
+
+
+def interleaved(
+    candidate: Runs, baseline: Runs, schedule: Schedule
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Seconds of a candidate's runs and of a baseline's, in turns, so that what drifts drifts for both.
+
+    The last run is the candidate's.
+    """
+    pace = max(candidate(2)[-1], 1e-7)
+    wanted = int(np.clip(schedule.seconds / pace, schedule.fewest, schedule.most))
+    # The first run after something else is slower; it counts for nothing.
+    ours: list[float] = []
+    theirs: list[float] = [baseline(1)[-1]]
+    while len(ours) < wanted and not (len(ours) >= schedule.batch and _is_tight(ours, schedule.tightness)):
+        if sum(theirs) < schedule.baseline_share * sum(ours):
+            theirs += baseline(1)
+        ours += candidate(min(schedule.batch, wanted - len(ours)))
+    return tuple(ours), tuple(theirs)
+
+
+def timing(shape: str, samples: tuple[float, ...], baseline: tuple[float, ...]) -> Timing:
+    """The median of the samples and its interval, in seconds, beside the baseline's median."""
     low, high = median_interval(samples)
     return Timing(
         shape,
@@ -35,7 +60,7 @@ def time_interleaved(shape: str, candidate: Run, baseline: Run, seconds: float) 
         low=low,
         high=high,
         samples=samples,
-        baseline_seconds=float(np.median(baselines)),
+        baseline_seconds=float(np.median(baseline)),
     )
 
 
@@ -45,3 +70,9 @@ def median_interval(samples: tuple[float, ...]) -> tuple[float, float]:
     draws = np.random.default_rng(0).choice(np.asarray(samples), (RESAMPLES, len(samples)))
     low, high = np.quantile(np.median(draws, axis=1), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
+
+
+def _is_tight(samples: list[float], tightness: float) -> bool:
+    low, high = median_interval(tuple(samples))
+    middle = float(np.median(samples))
+    return high - middle <= tightness * middle and middle - low <= tightness * middle

@@ -1,66 +1,148 @@
-"""Rows of large tensors: enough to see a wrong kernel, few enough to compare for every candidate."""
+"""Parts of large tensors: enough to see a wrong kernel, few enough to know the truth about and to compare.
+
+The shapes that are timed are large. Where a task names an independent dimension, the reference is computed on some
+of its indices only; elsewhere it is computed whole. Either way bands of each tensor are what is compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from mctskernel.core.task import Array
-from mctskernel.profiling.verify import Case
+from mctskernel.core.dtypes import numpy_dtype
+from mctskernel.core.task import Array, Shape, Task, Tensor
+from mctskernel.profiling.verify import Case, draw_case, expect
 
-ROWS = 512
-"""Rows of each tensor that are compared."""
+ELEMENTS = 1 << 19
+"""About how many elements of a tensor are compared."""
 
-ELEMENTS = 1 << 16
-"""Elements of a tensor with one axis that are compared."""
+MOST_BANDS = 8
 
-Rows = npt.NDArray[np.intp]
+
+@dataclass(frozen=True)
+class Bands:
+    """Runs of indices along one axis of a tensor, each a start and a length; they may overlap."""
+
+    axis: int
+    runs: tuple[tuple[int, int], ...]
+
+    @property
+    def indices(self) -> Array:
+        """Every index, run by run."""
+        return np.concatenate([np.arange(start, start + count) for start, count in self.runs])
+
+    def of(self, array: Array) -> Array:
+        """The bands of a whole tensor, one after another."""
+        return np.take(array, self.indices, self.axis)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Packed bytes of a tensor: `rows` of `width` bytes, `pitch` apart, from `start`; an array of `extents`."""
+
+    start: int
+    rows: int
+    width: int
+    pitch: int
+    extents: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A case of some rows of each tensor; `rows` is missing for tensors that are compared whole."""
+    """A case of bands of some tensors; a tensor that `bands` doesn't name is compared whole."""
 
     case: Case
-    rows: Mapping[str, Rows]
+    bands: Mapping[str, Bands]
 
-    def rows_of(self, name: str, array: Array) -> Array:
-        """The rows of a tensor that the case is about."""
-        return _as_rows(array)[self.rows[name]] if name in self.rows else array
+    def parts(self, tensor: Tensor, shape: Shape) -> Iterator[Part]:
+        """What to fetch of a tensor at the whole shape, in order; see `joined`."""
+        extents, size = tensor.extents(shape), numpy_dtype(tensor.dtype).itemsize
+        bands = self.bands.get(tensor.name)
+        if bands is None:
+            nbytes = int(np.prod(extents, dtype=np.int64)) * size
+            yield Part(0, 1, nbytes, nbytes, extents)
+            return
+        outer = int(np.prod(extents[: bands.axis], dtype=np.int64))
+        inner = int(np.prod(extents[bands.axis + 1 :], dtype=np.int64)) * size
+        for start, count in bands.runs:
+            yield Part(
+                start * inner,
+                outer,
+                count * inner,
+                extents[bands.axis] * inner,
+                (*extents[: bands.axis], count, *extents[bands.axis + 1 :]),
+            )
+
+    def joined(self, tensor: Tensor, parts: list[Array]) -> Array:
+        """What the fetched parts of a tensor make together."""
+        return np.concatenate(parts, self.bands[tensor.name].axis) if tensor.name in self.bands else parts[0]
 
 
 def whole(case: Case) -> Sample:
-    """Every row."""
+    """Every element."""
     return Sample(case, {})
 
 
-def sampled(case: Case, rng: np.random.Generator) -> Sample:
-    """Random rows of the tensors that have many, the first and the last always among them."""
-    tensors = {name: _as_rows(array) for name, array in (*case.inputs.items(), *case.expected.items())}
-    wanted = {name: ELEMENTS if array.ndim == 1 else ROWS for name, array in tensors.items()}
-    rows = {
-        name: _choose(len(array), wanted[name], rng)
-        for name, array in tensors.items()
-        if len(array) > wanted[name]
+def draw_sample(
+    task: Task, shape: Shape, seed: int, rng: np.random.Generator
+) -> tuple[Mapping[str, Array], Sample]:
+    """Fresh inputs at a large shape, and bands of what they must give; `rng` chooses the bands."""
+    if not task.independent:
+        case = draw_case(task, shape, seed)
+        bands = {
+            name: _bands(array.shape, 0, _few(array.shape, 0), rng)
+            for name, array in (*case.inputs.items(), *case.expected.items())
+            if array.size > ELEMENTS
+        }
+        return case.inputs, _restricted(case, bands)
+    inputs = task.draw_inputs(shape, seed)
+    axes = {
+        tensor.name: (tensor.shape.index(task.independent), tensor.extents(shape))
+        for tensor in (*task.inputs, *task.outputs)
+        if task.independent in tensor.shape
     }
+    few = min(_few(extents, axis) for axis, extents in axes.values())
+    runs = _runs(int(shape[task.independent]), few, rng)
+    bands = {name: Bands(axis, runs) for name, (axis, _) in axes.items()}
+    taken = {name: bands[name].of(array) if name in bands else array for name, array in inputs.items()}
+    indices = sum(count for _, count in runs)
+    case = expect(task, {**shape, task.independent: indices}, seed, taken)
+    others = {
+        name: _bands(array.shape, 0, _few(array.shape, 0), rng)
+        for name, array in taken.items()
+        if name not in bands and array.size > ELEMENTS
+    }
+    return inputs, _restricted(replace(case, shape=shape), others, bands)
+
+
+def _restricted(case: Case, bands: Mapping[str, Bands], taken: Mapping[str, Bands] | None = None) -> Sample:
+    """The case with bands taken of its tensors; of those in `taken` they are taken already."""
 
     def chosen(arrays: Mapping[str, Array]) -> dict[str, Array]:
-        return {
-            name: _as_rows(array)[rows[name]] if name in rows else array for name, array in arrays.items()
-        }
+        return {name: bands[name].of(array) if name in bands else array for name, array in arrays.items()}
 
     part = replace(case, inputs=chosen(case.inputs), expected=chosen(case.expected), plain=chosen(case.plain))
-    return Sample(part, rows)
+    return Sample(part, {**bands, **(taken or {})})
 
 
-def _choose(count: int, wanted: int, rng: np.random.Generator) -> Rows:
-    inner = 1 + rng.choice(count - 2, wanted - 2, replace=False)
-    return np.sort(np.concatenate([[0], inner, [count - 1]])).astype(np.intp)
+def _few(extents: tuple[int, ...], axis: int) -> int:
+    """How many indices of an axis make about `ELEMENTS` elements; at least two, if there are two."""
+    others = int(np.prod(extents, dtype=np.int64)) // extents[axis]
+    return min(extents[axis], max(2, ELEMENTS // max(others, 1)))
 
 
-def _as_rows(array: Array) -> Array:
-    """A tensor as a matrix of its last axis; one with a single axis stays a row of elements."""
-    return array if array.ndim == 1 else array.reshape(-1, array.shape[-1])
+def _bands(extents: tuple[int, ...], axis: int, count: int, rng: np.random.Generator) -> Bands:
+    return Bands(axis, _runs(extents[axis], count, rng))
+
+
+def _runs(extent: int, count: int, rng: np.random.Generator) -> tuple[tuple[int, int], ...]:
+    """About `count` of the indices below `extent` in a few runs: the first, the last, and others at random."""
+    if count >= extent:
+        return ((0, extent),)
+    number = min(MOST_BANDS, count)
+    length = count // number
+    last = extent - length
+    inner = sorted(int(start) for start in rng.integers(0, last + 1, max(number - 2, 0)))
+    return tuple((start, length) for start in (0, *inner, last))

@@ -99,6 +99,13 @@ def draw_case(task: Task, shape: Shape, seed: int, values: Values = Values.DRAWN
     if values is not Values.DRAWN:
         rng = np.random.default_rng(seed)
         inputs = {each.name: _special(each, shape, inputs[each.name], values, rng) for each in task.inputs}
+    return expect(task, shape, seed, inputs, values)
+
+
+def expect(
+    task: Task, shape: Shape, seed: int, inputs: Mapping[str, Array], values: Values = Values.DRAWN
+) -> Case:
+    """A case of given inputs, with what they must give."""
     with np.errstate(all="ignore"):
         expected = task.expected(_in_float64(inputs), shape)
         plain = _rounded(task, task.expected(_in_arithmetic_precision(inputs), shape))
@@ -111,6 +118,13 @@ def poison(dtype: str, extents: tuple[int, ...]) -> Array:
     array = np.empty(extents, kind)
     array.view(_bits(kind))[...] = _poison_pattern(kind)
     return array
+
+
+def poison_word(dtype: str) -> int:
+    """The 32-bit pattern that fills memory with poison of a type."""
+    kind = numpy_dtype(dtype)
+    pattern = _poison_pattern(kind).to_bytes(kind.itemsize, "little")
+    return int.from_bytes((pattern * 4)[:4], "little")
 
 
 def judge(
@@ -300,21 +314,16 @@ def _as_bits(array: Array) -> Array:
 
 
 def _poison_pattern(dtype: np.dtype[np.generic]) -> int:
-    repeated = int.from_bytes(b"\xcb" * dtype.itemsize, "little")
-    if not is_floating(dtype):
-        return repeated
-    # Sign clear, exponent all ones, quiet bit set; the payload stays 0xCB...
-    exponent, payload = _QUIET_NAN[dtype.name]
-    return exponent | (repeated & payload)
+    return _QUIET_NAN.get(dtype.name, int.from_bytes(b"\xcb" * dtype.itemsize, "little"))
 
 
 _QUIET_NAN = {
-    "float16": (0x7E00, 0x01FF),
-    "bfloat16": (0x7FC0, 0x003F),
-    "float32": (0x7FC00000, 0x003FFFFF),
-    "float64": (0x7FF8000000000000, 0x0007FFFFFFFFFFFF),
+    "float16": 0x7FCB,
+    "bfloat16": 0x7FCB,
+    "float32": 0x7FCBCBCB,
+    "float64": 0x7FFCCBCB7FFCCBCB,
 }
-"""The quiet NaN of each type, and the bits of it that are payload."""
+"""A quiet NaN of each type with a payload that arithmetic doesn't give; repeats in every 32-bit word."""
 
 
 def _is_poison(array: Array) -> npt.NDArray[np.bool_]:

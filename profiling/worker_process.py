@@ -5,24 +5,18 @@ Run as `python -m mctskernel.profiling.worker_process SOCKET LIFELINE`, two inhe
 
 from __future__ import annotations
 
-import fcntl
 import importlib
-import os
-import resource
-import select
-import signal
-import socket
-import sys
 import traceback
+from dataclasses import dataclass
 
 from mctskernel.core.device import Device, DeviceError, DeviceLostError
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import TaskError
+from mctskernel.profiling.child_service import lower_limits, serve
 from mctskernel.profiling.worker_protocol import (
     REQUESTS,
     Broken,
-    Channel,
     Checked,
     Evaluate,
     Evaluated,
@@ -35,90 +29,54 @@ from mctskernel.profiling.worker_protocol import (
     Request,
 )
 
-MAX_FILE_BYTES = 1 << 30
 
+@dataclass
+class Judge:
+    """Answers for one device, once it is open."""
 
-def main() -> None:
-    """Serve requests from the socket until the parent hangs up."""
-    connection, lifeline = int(sys.argv[1]), int(sys.argv[2])
-    die_with_parent(lifeline)
-    channel = Channel(socket.socket(fileno=connection))
     device: Device | None = None
     opened: Open | None = None
-    while (request := _next_request(channel)) is not None:
-        if isinstance(request, Open):
-            opened = request
-            try:
-                device = open_limited(request)
-            except (TaskError, DeviceError) as error:
-                channel.send(Broken(str(error)))
-                return
-            channel.send(Ready())
-            continue
-        if device is None or opened is None:
-            return
-        reply = _answer(device, request, opened)
-        channel.send(reply)
-        if isinstance(reply, Broken) or (isinstance(reply, Evaluated | Checked) and reply.leaving):
-            # No tidying up: what a broken CUDA context holds can't be given back, and trying may hang.
-            os._exit(0)
 
+    def answer(self, request: Request) -> tuple[Reply, bool]:
+        """The reply, and whether the process is of no use any more."""
+        reply = self._open(request) if isinstance(request, Open) else self._answer(request)
+        leaving = isinstance(reply, Broken) or (isinstance(reply, Evaluated | Checked) and reply.leaving)
+        return reply, leaving
 
-def die_with_parent(lifeline: int) -> None:
-    """End this process as soon as the other end of the pipe `lifeline` is closed, whatever it is doing.
+    def _open(self, request: Open) -> Reply:
+        try:
+            self.device, self.opened = open_limited(request), request
+        except (TaskError, DeviceError) as error:
+            return Broken(str(error))
+        return Ready()
 
-    The kernel sends SIGIO, whose default action needs no Python to run: a thread that watches would wait for
-    the interpreter's lock, and PR_SET_PDEATHSIG fires when the parent's *thread* ends.
-    """
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
-    closed, _, _ = select.select([lifeline], [], [], 0)
-    if closed:
-        os._exit(1)
+    def _answer(self, request: Request) -> Reply:
+        if self.device is None or self.opened is None:
+            return Broken("No device is open.")
+        try:
+            match request:
+                case Evaluate(kernel):
+                    return _evaluated(self.device, kernel, self.opened)
+                case FinalCheck(kernel):
+                    return Checked(self.device.final_check(kernel))
+                case Fingerprint():
+                    return Fingerprinted(self.device.fingerprint())
+                case _:
+                    return Broken("The device is open already.")
+        except DeviceLostError as error:
+            if isinstance(request, Evaluate):
+                return Evaluated(error.evaluation, leaving=True)
+            return Checked(error.evaluation.checks, leaving=True)
+        except (DeviceError, TaskError) as error:
+            return Broken(str(error))
 
 
 def open_limited(request: Open) -> Device:
     """Open the requested device, then lower this process's limits for good."""
     module, _, name = request.opener.partition(":")
     device: Device = getattr(importlib.import_module(module), name)(request.spec)
-    # Data, not address space: a CUDA context reserves far more addresses than it uses memory.
-    for limit, value in (
-        (resource.RLIMIT_DATA, request.memory_bytes),
-        (resource.RLIMIT_FSIZE, MAX_FILE_BYTES),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _, hard = resource.getrlimit(limit)
-        lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (lowest, lowest))
+    lower_limits(request.memory_bytes)
     return device
-
-
-def _next_request(channel: Channel) -> Request | None:
-    while (request := channel.next_message(REQUESTS)) is None:
-        if not channel.receive_available():
-            return None
-    return request
-
-
-def _answer(device: Device, request: Request, opened: Open) -> Reply:
-    try:
-        match request:
-            case Evaluate(kernel):
-                return _evaluated(device, kernel, opened)
-            case FinalCheck(kernel):
-                return Checked(device.final_check(kernel))
-            case Fingerprint():
-                return Fingerprinted(device.fingerprint())
-            case _:
-                return Broken("The device is open already.")
-    except DeviceLostError as error:
-        if isinstance(request, Evaluate):
-            return Evaluated(error.evaluation, leaving=True)
-        return Checked(error.evaluation.checks, leaving=True)
-    except (DeviceError, TaskError) as error:
-        return Broken(str(error))
 
 
 def _evaluated(device: Device, kernel: Kernel, opened: Open) -> Evaluated:
@@ -136,4 +94,4 @@ def _evaluated(device: Device, kernel: Kernel, opened: Open) -> Evaluated:
 
 
 if __name__ == "__main__":
-    main()
+    serve(REQUESTS, Judge().answer)

@@ -17,7 +17,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Check, Evaluation
 from mctskernel.core.kernel import Kernel, Language
 
-MAX_MESSAGE_BYTES = 16 << 20
+MAX_MESSAGE_BYTES = 64 << 20
 _LENGTH = struct.Struct("<Q")
 
 
@@ -108,7 +108,7 @@ class Channel:
         """For `select`."""
         return self._socket.fileno()
 
-    def send(self, message: Request | Reply) -> None:
+    def send(self, message: msgspec.Struct) -> None:
         """Send one message, waiting until it is on its way. Raises OSError when nobody listens."""
         payload = msgspec.msgpack.encode(message)
         self._socket.sendall(_LENGTH.pack(len(payload)) + payload)

@@ -21,6 +21,8 @@ from mctskernel.tree.selection import SELECTIONS
 
 DEFAULTS = Policy()
 
+GPU_COMPILERS = 4
+
 
 @click.command()
 @click.argument("task", default=DEFAULT_TASK)
@@ -41,8 +43,8 @@ DEFAULTS = Policy()
 )
 @click.option(
     "--language",
-    type=click.Choice(list(Language)),
-    default=Language.CUDA,
+    type=click.Choice([language.value for language in Language]),
+    default=Language.CUDA.value,
     show_default=True,
     help="The language of the starting kernel: kernel.cu or kernel.py of the task.",
 )
@@ -63,7 +65,7 @@ DEFAULTS = Policy()
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Evaluations in flight. [default: one for each CPU core; 1 on a GPU]",
+    help="Evaluations in flight; on a GPU, processes that compile for it. [default: one for each CPU core; 4 on a GPU]",
 )
 @click.option(
     "--selection",
@@ -96,7 +98,7 @@ def search(
     dollars: float | None,
     seed: int,
     proposer: str,
-    language: Language,
+    language: str,
     device: str,
     architecture: str,
     workers: int | None,
@@ -117,7 +119,7 @@ def search(
         mctskernel search my_task/ --device gpu --seconds 600 --out runs/first
     """
     folder = find_task(task)
-    name = load_task(folder, language).name
+    name = load_task(folder, Language(language)).name
     kind = default_kind() if device == "auto" else device
     configuration = Configuration(
         task=name,
@@ -128,7 +130,7 @@ def search(
         workers=_workers(kind, workers),
         budget=Budget(evaluations=budget, seconds=seconds, dollars=dollars),
         policy=Policy(selection=selection, value=backup, exploration=exploration),
-        language=language,
+        language=Language(language),
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     click.echo(
@@ -140,7 +142,6 @@ def search(
 
 
 def _workers(kind: str, asked: int | None) -> int:
-    """A GPU is held by one worker: a second one would disturb what the first one times."""
-    if kind == "gpu" and asked not in (None, 1):
-        raise click.UsageError("A GPU is timed by one worker at a time: leave --workers out, or give 1.")
-    return 1 if kind == "gpu" else asked or default_workers()
+    """More compilers than feed one GPU would only let the search run ahead of what it knows."""
+    most = GPU_COMPILERS if kind == "gpu" else default_workers()
+    return asked or min(most, default_workers())

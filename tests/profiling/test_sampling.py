@@ -1,53 +1,114 @@
-"""Samples of large tensors: what is wrong in a sampled row is seen, and rows stay aligned."""
+"""Samples of large tensors: what is wrong in a sampled band is seen, and bands stay aligned with the truth."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mctskernel.core.task import Tolerance
-from mctskernel.profiling.sampling import ROWS, sampled, whole
-from mctskernel.profiling.verify import Case, Values, judge
+from mctskernel.core.dtypes import numpy_dtype
+from mctskernel.core.task import Array, Shape, Task, Tensor
+from mctskernel.core.task_file import load_task
+from mctskernel.profiling import sampling
+from mctskernel.profiling.sampling import Bands, Sample, draw_sample, whole
+from mctskernel.profiling.verify import draw_case, judge
 
-
-def case(extents: tuple[int, ...]) -> Case:
-    x = np.random.default_rng(0).standard_normal(extents).astype(np.float32)
-    truth = 2 * x.astype(np.float64)
-    return Case({}, 0, Values.DRAWN, {"x": x}, {"out": truth}, {"out": 2 * x}, Tolerance())
-
-
-@pytest.mark.parametrize("extents", [(4000, 8), (40, 100, 8), (3 * 4096 * 1000,), (5003,), (16, 8), (7,)])
-def test_a_right_result_passes_whatever_rows_are_chosen(extents: tuple[int, ...]) -> None:
-    full = case(extents)
-    sample = sampled(full, np.random.default_rng(1))
-    out = {"out": sample.rows_of("out", 2 * full.inputs["x"])}
-    assert judge(sample.case, out, {"x": sample.rows_of("x", full.inputs["x"])}).passed
+TASKS = Path(__file__).parents[2] / "mctskernel" / "tasks"
 
 
-@pytest.mark.parametrize("wrong", [0, 3999])
-def test_the_first_and_the_last_row_are_always_compared(wrong: int) -> None:
-    full = case((4000, 8))
-    result = 2 * full.inputs["x"]
-    result[wrong, 3] += 1
-    sample = sampled(full, np.random.default_rng(1))
-    assert not judge(sample.case, {"out": sample.rows_of("out", result)}).passed
+def fetched(sample: Sample, tensor: Tensor, shape: Shape, array: Array) -> Array:
+    """What a GPU process would hand back of a tensor that holds `array`."""
+    data, parts = np.ascontiguousarray(array).reshape(-1).view(np.uint8), []
+    for part in sample.parts(tensor, shape):
+        rows = [data[part.start + i * part.pitch :][: part.width] for i in range(part.rows)]
+        parts.append(np.concatenate(rows).view(numpy_dtype(tensor.dtype)).reshape(part.extents))
+    return sample.joined(tensor, parts)
 
 
-def test_a_kernel_that_is_wrong_in_every_tenth_row_is_seen() -> None:
-    full = case((4000, 8))
-    result = 2 * full.inputs["x"]
-    result[5::10] = 0
-    sample = sampled(full, np.random.default_rng(1))
-    assert not judge(sample.case, {"out": sample.rows_of("out", result)}).passed
+def passes(
+    task: Task, sample: Sample, shape: Shape, outputs: Mapping[str, Array], inputs: Mapping[str, Array]
+) -> bool:
+    return judge(
+        sample.case,
+        {each.name: fetched(sample, each, shape, outputs[each.name]) for each in task.outputs},
+        {each.name: fetched(sample, each, shape, inputs[each.name]) for each in task.inputs},
+    ).passed
 
 
-def test_rows_differ_from_one_sample_to_the_next_and_are_few() -> None:
-    full, rng = case((4000, 8)), np.random.default_rng(1)
-    first, second = sampled(full, rng), sampled(full, rng)
-    assert len(first.rows["out"]) == ROWS == len(set(first.rows["out"].tolist()))
-    assert first.rows["out"].tolist() != second.rows["out"].tolist()
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "ELEMENTS", 64)
 
 
-def test_a_whole_case_leaves_nothing_out() -> None:
-    full = case((4000, 8))
-    assert whole(full).rows_of("out", full.inputs["x"]) is full.inputs["x"]
+@pytest.fixture(params=["softmax", "matmul", "transpose", "sum", "stencil"])
+def drawn(request: pytest.FixtureRequest) -> tuple[Task, Shape, Mapping[str, Array], Sample]:
+    task = load_task(TASKS / request.param)
+    shape = max(task.verify_shapes, key=task.compulsory_bytes)
+    return task, shape, *draw_sample(task, shape, 5, np.random.default_rng(1))
+
+
+def test_a_right_result_passes(drawn: tuple[Task, Shape, Mapping[str, Array], Sample]) -> None:
+    task, shape, inputs, sample = drawn
+    right = {
+        name: array.astype(np.float32, order="C") for name, array in task.expected(inputs, shape).items()
+    }
+    assert passes(task, sample, shape, right, inputs)
+
+
+@pytest.mark.parametrize("where", [0, -1])
+def test_the_first_and_the_last_element_are_always_compared(
+    drawn: tuple[Task, Shape, Mapping[str, Array], Sample], where: int
+) -> None:
+    task, shape, inputs, sample = drawn
+    wrong = {
+        name: array.astype(np.float32, order="C") for name, array in task.expected(inputs, shape).items()
+    }
+    next(iter(wrong.values())).reshape(-1)[where] += 1e3
+    assert not passes(task, sample, shape, wrong, inputs)
+
+
+def test_an_input_that_was_changed_in_a_band_is_seen(
+    drawn: tuple[Task, Shape, Mapping[str, Array], Sample],
+) -> None:
+    task, shape, inputs, sample = drawn
+    right = {
+        name: array.astype(np.float32, order="C") for name, array in task.expected(inputs, shape).items()
+    }
+    changed = {name: array.copy() for name, array in inputs.items()}
+    next(iter(changed.values())).reshape(-1)[0] += 1
+    assert not passes(task, sample, shape, right, changed)
+
+
+def test_the_reference_is_asked_about_a_slice_alone(write_task: Callable[..., Path]) -> None:
+    asked: list[int] = []
+
+    def reference(x: Array, n: int) -> Array:
+        asked.append(n)
+        return 2 * x
+
+    task = replace(load_task(write_task()), independent="n", reference=reference)
+    inputs, sample = draw_sample(task, {"n": 4096}, 0, np.random.default_rng(0))
+    assert len(inputs["x"]) == 4096
+    assert set(asked) == {len(sample.case.expected["out"])}
+    assert max(asked) <= 64
+
+
+def test_a_whole_case_leaves_nothing_out(write_task: Callable[..., Path]) -> None:
+    task = load_task(write_task())
+    sample = whole(draw_case(task, {"n": 130}, 0))
+    (part,) = sample.parts(task.outputs[0], {"n": 130})
+    assert (part.rows, part.width) == (1, 520)
+
+
+@given(st.integers(2, 500), st.integers(2, 500), st.integers(0, 9))
+def test_bands_hold_both_ends_and_stay_within(extent: int, count: int, seed: int) -> None:
+    runs = sampling._runs(extent, count, np.random.default_rng(seed))
+    indices = Bands(0, runs).indices
+    assert indices.min() == 0
+    assert indices.max() == extent - 1
+    assert len(indices) <= max(count, 2)

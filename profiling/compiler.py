@@ -1,0 +1,66 @@
+"""A process that builds kernels for a task, seen from its parent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mctskernel.core.device import DeviceError
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.profiling.compile_process import (
+    COMPILE_REPLIES,
+    CompilerBroken,
+    CompileReply,
+    CompilerReady,
+    OpenCompiler,
+    Prepare,
+    Prepared,
+    Refused,
+)
+from mctskernel.profiling.conversation import Conversation, LostError
+
+BUILD_SECONDS = 60.0
+MEMORY_BYTES = 6 << 30
+
+
+class Compiler:
+    """Guards and builds kernels, one at a time, in a process of its own. For one thread, besides `interrupt`."""
+
+    def __init__(self, task_folder: Path, language: Language, architecture: str) -> None:
+        opening = OpenCompiler(str(task_folder.resolve()), language, architecture, MEMORY_BYTES)
+        self._process: Conversation[CompileReply] = Conversation(
+            "mctskernel.profiling.compile_process", opening, COMPILE_REPLIES, _check_ready
+        )
+
+    def prepare(self, kernel: Kernel) -> Prepared | Evaluation:
+        """The kernel built for every shape of the task, or why it is not judged any further."""
+        try:
+            reply = self._process.ask(Prepare(kernel), BUILD_SECONDS)
+        except LostError as error:
+            outcome = Outcome.TIMEOUT if error.outcome is Outcome.TIMEOUT else Outcome.BUILD_ERROR
+            message = error.message.replace("that ran the kernel", "that compiled the kernel")
+            return Evaluation(outcome, Source.MEASURED, message, log=error.log)
+        match reply:
+            case Prepared():
+                return reply
+            case Refused(evaluation):
+                return evaluation
+            case CompilerBroken(message):
+                raise DeviceError(message)
+            case _:
+                raise DeviceError("The compile process answered what it wasn't asked.")
+
+    def interrupt(self) -> None:
+        """End the process for good, from any thread."""
+        self._process.interrupt()
+
+    def close(self) -> None:
+        """End the process for good and tidy up."""
+        self._process.close()
+
+
+def _check_ready(reply: CompileReply) -> None:
+    if isinstance(reply, CompilerBroken):
+        raise DeviceError(reply.message)
+    if not isinstance(reply, CompilerReady):
+        raise LostError(Outcome.CRASH, "The compile process answered what it wasn't asked.")

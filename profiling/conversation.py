@@ -1,0 +1,133 @@
+"""A child process that is asked one thing at a time, and replaced when it dies or takes too long."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from mctskernel.core.device import DeviceError
+from mctskernel.core.evaluation import Outcome
+from mctskernel.profiling import child_process
+from mctskernel.profiling.worker_protocol import ProtocolError
+
+MAX_FAILED_STARTS = 3
+OPENING_SECONDS = 180.0
+
+Reply = TypeVar("Reply")
+
+
+class LostError(RuntimeError):
+    """The process was lost over a request and has been replaced; `log` is the end of its standard error."""
+
+    def __init__(self, outcome: Outcome, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.message = message
+        self.log = log
+
+
+class Conversation(Generic[Reply]):
+    """Talks to a process that runs `module`. For one thread, besides `interrupt`.
+
+    `opening` is its first request, sent again to every replacement; `opened` gets the answer before anything else
+    is asked, and may ask too.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        opening: msgspec.Struct,
+        replies: msgspec.msgpack.Decoder[Reply],
+        opened: Callable[[Reply], None],
+        shared: tuple[int, ...] = (),
+    ) -> None:
+        self._module = module
+        self._opening = opening
+        self._replies = replies
+        self._opened = opened
+        self._shared = shared
+        self._failed_starts = 0
+        self._interrupted = False
+        self._ready = False
+        self._child = self._start()
+
+    @property
+    def pid(self) -> int:
+        """The process's number; another one after each replacement."""
+        return self._child.pid
+
+    def ask(self, request: msgspec.Struct, seconds: float) -> Reply:
+        """The answer to a request, waited for up to `seconds` once the process is open.
+
+        Raises LostError when there is none, and DeviceError when no process can be opened at all.
+        """
+        self.open()
+        return self._exchange(request, seconds)
+
+    def open(self) -> None:
+        """Wait until the process is open."""
+        while not self._ready:
+            try:
+                reply = self._receive(OPENING_SECONDS)
+                # From here on `opened` may ask.
+                self._ready = True
+                self._opened(reply)
+            except LostError as error:
+                self._failed_starts += 1
+                if self._interrupted or self._failed_starts >= MAX_FAILED_STARTS:
+                    raise DeviceError(
+                        f"The evaluator can't be started: {error.message} {error.log}"
+                    ) from error
+        self._failed_starts = 0
+
+    def renew(self) -> None:
+        """Replace the process."""
+        if not self._interrupted:
+            self._child.kill()
+            self._ready, self._child = False, self._start()
+
+    def interrupt(self) -> None:
+        """End the process for good, from any thread: what is being asked is lost."""
+        self._interrupted = True
+        self._child.terminate()
+
+    def close(self) -> None:
+        """End the process for good and tidy up. Call it when no other thread asks any more."""
+        self._interrupted = True
+        self._child.kill()
+
+    def _start(self) -> child_process.ChildProcess:
+        child = child_process.start(self._module, self._shared)
+        with contextlib.suppress(OSError):
+            child.channel.send(self._opening)
+        return child
+
+    def _exchange(self, request: msgspec.Struct, seconds: float) -> Reply:
+        # A process that died while idle is noticed when its silence is read.
+        with contextlib.suppress(OSError):
+            self._child.channel.send(request)
+        return self._receive(seconds)
+
+    def _receive(self, seconds: float) -> Reply:
+        channel, deadline = self._child.channel, time.monotonic() + seconds
+        try:
+            while (reply := channel.next_message(self._replies)) is None:
+                left = deadline - time.monotonic()
+                if left <= 0 or not select.select([channel], [], [], left)[0]:
+                    raise self._lost(Outcome.TIMEOUT, f"It took more than its limit of {seconds:g} s.")
+                if not channel.receive_available():
+                    how = self._child.ending()
+                    raise self._lost(Outcome.CRASH, f"The process that ran the kernel {how}.")
+        except ProtocolError as error:
+            raise self._lost(Outcome.CRASH, f"The process that ran the kernel sent {error}.") from error
+        return reply
+
+    def _lost(self, outcome: Outcome, message: str) -> LostError:
+        log = self._child.last_words()
+        self.renew()
+        return LostError(outcome, message, log)

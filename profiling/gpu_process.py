@@ -1,0 +1,56 @@
+"""The process that alone holds a GPU. Run as `python -m mctskernel.profiling.gpu_process SOCKET LIFELINE WINDOW`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Protocol
+
+from mctskernel.profiling.child_service import lower_limits, serve
+from mctskernel.profiling.gpu_protocol import (
+    GPU_REQUESTS,
+    Broken,
+    Failed,
+    GpuReply,
+    GpuRequest,
+    Opened,
+    OpenGpu,
+)
+from mctskernel.profiling.shared_window import SharedWindow
+
+
+class Service(Protocol):
+    """What answers: a GPU, or what stands for one in tests."""
+
+    def open(self, request: OpenGpu) -> Opened | Broken:
+        """Get ready."""
+        ...
+
+    def answer(self, request: GpuRequest) -> GpuReply:
+        """The reply to anything that follows."""
+        ...
+
+
+class Session:
+    """The service that the first request names, as long as it lives."""
+
+    def __init__(self, window: SharedWindow) -> None:
+        self._window = window
+        self._service: Service | None = None
+
+    def answer(self, request: GpuRequest) -> tuple[GpuReply, bool]:
+        """The reply, and whether the process is of no use any more."""
+        if isinstance(request, OpenGpu):
+            module, _, name = request.service.partition(":")
+            self._service = getattr(importlib.import_module(module), name)(self._window)
+            reply: GpuReply = self._service.open(request)
+            lower_limits(request.memory_bytes)
+        elif self._service is None:
+            reply = Broken("No GPU is open.")
+        else:
+            reply = self._service.answer(request)
+        return reply, isinstance(reply, Broken) or (isinstance(reply, Failed) and reply.lost)
+
+
+if __name__ == "__main__":
+    serve(GPU_REQUESTS, Session(SharedWindow(int(sys.argv[3]))).answer)

@@ -1,0 +1,190 @@
+"""What the process that holds a GPU is asked, and what it answers.
+
+It knows nothing of tasks: it keeps tensors, runs launches, and hands back bytes, times and counters. What is right
+is decided by whoever asks. Bytes of tensors travel through a `SharedWindow`; offsets are into it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from mctskernel.profiling.ceilings import Ceilings
+from mctskernel.profiling.cuda_driver import Gpu
+
+
+class OpenGpu(msgspec.Struct, tag=True, frozen=True):
+    """The first request: make the GPU's context. Answered by Opened or Broken."""
+
+    service: str
+    memory_bytes: int
+    metrics: tuple[str, ...]
+
+
+class TensorPlace(msgspec.Struct, frozen=True):
+    """A tensor of an arena: an input's bytes are in the window, an output is filled with a 32-bit `poison`."""
+
+    name: str
+    nbytes: int
+    offset: int | None = None
+    poison: int = 0
+
+
+class Place(msgspec.Struct, tag=True, frozen=True):
+    """Put tensors on the GPU, for as long as the process lives. Answered by Done."""
+
+    arena: int
+    tensors: tuple[TensorPlace, ...]
+
+
+class Code(msgspec.Struct, frozen=True):
+    """Machine code, the kernels in it that will be launched, and its variables, reset before every run."""
+
+    cubin: bytes
+    entries: tuple[str, ...]
+    variables: tuple[str, ...] = ()
+
+
+class Load(msgspec.Struct, tag=True, frozen=True):
+    """Put a kernel's machine code on the GPU in a slot, in place of what the slot held. Answered by Loaded."""
+
+    slot: int
+    codes: tuple[Code, ...]
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """A number as the bytes that its parameter takes."""
+
+    data: bytes
+
+
+class PlannedLaunch(msgspec.Struct, frozen=True):
+    """One launch: `code` is the index of its machine code; an argument is a buffer's name or a number."""
+
+    code: int
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: tuple[str | Packed, ...]
+
+
+class ScratchPlace(msgspec.Struct, frozen=True):
+    """A scratch buffer; `zero` means filled with zeros in the run itself."""
+
+    name: str
+    nbytes: int
+    zero: bool
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What one run of a slot's kernel is, on the tensors of an arena."""
+
+    slot: int
+    arena: int
+    launches: tuple[PlannedLaunch, ...]
+    scratch: tuple[ScratchPlace, ...] = ()
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Bytes to fetch from a tensor: `rows` of `width` bytes, `pitch` apart, from `start`; to `offset`, packed."""
+
+    tensor: str
+    start: int
+    rows: int
+    width: int
+    pitch: int
+    offset: int
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One run with fresh inputs and poisoned outputs, and what to fetch afterwards."""
+
+    plan: Plan
+    reads: tuple[Read, ...]
+
+
+class Run(msgspec.Struct, tag=True, frozen=True):
+    """Run once each, in order. Answered by Ran."""
+
+    steps: tuple[Step, ...]
+
+
+class Time(msgspec.Struct, tag=True, frozen=True):
+    """Time a plan, interleaved with a baseline; fetch what the last timed run left. Answered by Timed.
+
+    `seconds` is about how much time of the candidate's to take.
+    """
+
+    plan: Plan
+    baseline: Plan
+    seconds: float
+    reads: tuple[Read, ...]
+
+
+class Count(msgspec.Struct, tag=True, frozen=True):
+    """Count one run's events in hardware. Answered by Counted."""
+
+    plan: Plan
+
+
+class Opened(msgspec.Struct, tag=True, frozen=True):
+    """The GPU and what it can do; `counters` says why there are no counters, empty when there are."""
+
+    gpu: Gpu
+    ceilings: Ceilings
+    counters: str
+
+
+class Done(msgspec.Struct, tag=True, frozen=True):
+    """It was done."""
+
+
+class Loaded(msgspec.Struct, tag=True, frozen=True):
+    """The most threads that a block of each kernel can have, by entry."""
+
+    max_threads: dict[str, int]
+
+
+class Ran(msgspec.Struct, tag=True, frozen=True):
+    """The runs ended. `overruns` are buffers that were written beyond their ends, as sentences, by step."""
+
+    overruns: dict[int, str]
+
+
+class Timed(msgspec.Struct, tag=True, frozen=True):
+    """Seconds of each timed run, and of the baseline's runs among them."""
+
+    samples: tuple[float, ...]
+    baseline: tuple[float, ...]
+
+
+class Counted(msgspec.Struct, tag=True, frozen=True):
+    """Counters by Nsight Compute's names, for each launch in order."""
+
+    launches: tuple[dict[str, float], ...]
+
+
+class Failed(msgspec.Struct, tag=True, frozen=True):
+    """The GPU refused. `lost` says that its context is gone, and this process with it."""
+
+    message: str
+    lost: bool
+
+
+class Uncounted(msgspec.Struct, tag=True, frozen=True):
+    """Why the run could not be counted, in a sentence."""
+
+    message: str
+
+
+class Broken(msgspec.Struct, tag=True, frozen=True):
+    """Nothing can be judged on this machine; the process ends now."""
+
+    message: str
+
+
+GpuRequest = OpenGpu | Place | Load | Run | Time | Count
+GpuReply = Opened | Done | Loaded | Ran | Timed | Counted | Uncounted | Failed | Broken
+
+GPU_REQUESTS: msgspec.msgpack.Decoder[GpuRequest] = msgspec.msgpack.Decoder(GpuRequest)
+GPU_REPLIES: msgspec.msgpack.Decoder[GpuReply] = msgspec.msgpack.Decoder(GpuReply)

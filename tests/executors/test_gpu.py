@@ -1,0 +1,153 @@
+"""The GPU executor against a GPU process that behaves as the kernel's name says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.kernel import Kernel
+from mctskernel.executors.gpu import GpuExecutor
+from mctskernel.profiling import gpu_judge
+
+SERVICE = "fake_gpu:FakeGpu"
+KERNEL = """\
+/*
+[[launch]]
+kernel = "twice"
+grid = ["ceil_div(n, 64)"]
+block = [64]
+args = ["x", "out", "n"]
+*/
+extern "C" __global__ void twice(const float* x, float* out, int n) { out[0] = x[0] + n; }
+"""
+
+
+def kernel(name: str) -> Kernel:
+    return Kernel(KERNEL.replace("twice", name))
+
+
+@pytest.fixture
+def executor(write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuExecutor]:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setattr(gpu_judge, "RUN_SECONDS", 2.0)
+    with GpuExecutor(DeviceSpec("gpu", write_task()), service=SERVICE) as opened:
+        yield opened
+
+
+def evaluate(executor: GpuExecutor, name: str) -> Evaluation:
+    executor.submit(0, kernel(name))
+    ((ticket, evaluation),) = executor.wait()
+    assert ticket == 0
+    return evaluation
+
+
+def test_a_right_kernel_is_timed_beside_the_starting_kernel_and_counted(executor: GpuExecutor) -> None:
+    evaluation = evaluate(executor, "faster")
+    assert evaluation.ok, evaluation.message
+    (timing,) = evaluation.timings
+    assert timing.seconds == pytest.approx(50e-6, rel=1e-3)
+    assert timing.baseline_seconds == pytest.approx(100e-6, rel=1e-3)
+    assert timing.low <= timing.seconds <= timing.high
+    assert list(evaluation.stage_seconds) == ["build", "verify", "time", "counters"]
+    assert evaluation.counters["gpu__time_duration.sum"] == 1e-4
+    assert {check.shape for check in evaluation.checks} == {"n=1", "n=130", "n=4096"}
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "sentence"),
+    [
+        ("wrong", Outcome.WRONG_RESULT, "'out' is wrong"),
+        ("lazy", Outcome.WRONG_RESULT, "never written"),
+        ("spoils", Outcome.WRONG_RESULT, "the input 'x' was changed in place"),
+        ("tired", Outcome.WRONG_RESULT, "At n=4096"),
+        ("overrun", Outcome.WRONG_RESULT, "4 bytes behind the buffer 'out'"),
+        ("crash", Outcome.CRASH, "illegal memory access"),
+        ("refuse", Outcome.LAUNCH_ERROR, "too many resources"),
+        ("narrow", Outcome.LAUNCH_ERROR, "blocks of 64 threads; its registers and launch bounds allow 32"),
+        ("die", Outcome.CRASH, "was killed by SIGABRT"),
+        ("hang", Outcome.TIMEOUT, "more than its limit of 2 s"),
+    ],
+)
+def test_what_a_kernel_does_is_its_outcome_and_the_next_one_is_judged(
+    executor: GpuExecutor, name: str, outcome: Outcome, sentence: str
+) -> None:
+    evaluation = evaluate(executor, name)
+    assert (evaluation.outcome, sentence in evaluation.message) == (outcome, True), evaluation.message
+    began = time.monotonic()
+    assert evaluate(executor, "faster").ok
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_time_that_no_gpu_can_reach_is_quarantined(executor: GpuExecutor) -> None:
+    assert "can't have done the work" in evaluate(executor, "impossible").quarantine
+
+
+def test_results_that_differ_from_run_to_run_are_remarked_on(executor: GpuExecutor) -> None:
+    assert any("differ" in flag for flag in evaluate(executor, "fickle").flags)
+    assert not any("differ" in flag for flag in evaluate(executor, "faster").flags)
+
+
+def test_what_does_not_compile_never_reaches_the_gpu(executor: GpuExecutor) -> None:
+    executor.submit(3, Kernel(KERNEL.replace("out[0]", "no_such_name")))
+    ((ticket, evaluation),) = executor.wait()
+    assert (ticket, evaluation.outcome) == (3, Outcome.BUILD_ERROR)
+    assert list(evaluation.stage_seconds) == ["build"]
+
+
+def test_many_in_flight_all_come_back(executor: GpuExecutor) -> None:
+    names = ("faster", "wrong", "die", "twice", "refuse")
+    for ticket, name in enumerate(names):
+        executor.submit(ticket, kernel(name))
+    results: dict[int, Evaluation] = {}
+    while len(results) < len(names):
+        results |= dict(executor.wait(60.0))
+    outcomes = [results[ticket].outcome for ticket in range(len(names))]
+    assert outcomes == [Outcome.OK, Outcome.WRONG_RESULT, Outcome.CRASH, Outcome.OK, Outcome.LAUNCH_ERROR]
+    assert executor.wait(0.0) == []
+
+
+def test_the_last_gate_checks_the_held_out_shapes(executor: GpuExecutor) -> None:
+    checks = executor.final_check(kernel("faster"))
+    assert {(check.shape, check.passed) for check in checks} == {("n=77", True)}
+    assert not executor.final_check(kernel("die"))[-1].passed
+    assert not executor.final_check(kernel("wrong"))[-1].passed
+
+
+def test_a_gpu_process_that_dies_while_idle_is_replaced(executor: GpuExecutor) -> None:
+    assert evaluate(executor, "faster").ok
+    os.kill(executor._judge._gpu.pid, signal.SIGKILL)
+    evaluate(executor, "faster")
+    assert evaluate(executor, "faster").ok
+
+
+def test_closing_ends_what_is_in_flight(
+    write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    with GpuExecutor(DeviceSpec("gpu", write_task()), service=SERVICE) as executor:
+        executor.submit(0, kernel("hang"))
+        assert executor.wait(1.5) == []
+        began = time.monotonic()
+    assert time.monotonic() - began < 5.0
+
+
+def test_without_counters_the_evaluation_goes_on(
+    write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    with GpuExecutor(DeviceSpec("gpu", write_task()), metrics=(), service=SERVICE) as executor:
+        assert executor.remarks == ("No counters here.",)
+        assert evaluate(executor, "faster").ok
+
+
+def test_a_machine_without_a_gpu_is_told_in_a_sentence(write_task: Callable[..., Path]) -> None:
+    if not os.path.exists("/dev/nvidia0"):  # noqa: PTH110 - a device, not a file
+        with pytest.raises(DeviceError, match="driver"):
+            GpuExecutor(DeviceSpec("gpu", write_task()))
