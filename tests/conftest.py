@@ -72,6 +72,16 @@ def _why_no_gpu() -> str:
     return ""
 
 
+@pytest.fixture(scope="session")
+def small_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The smallest task that works, the same for every test: leave it as it is."""
+    folder = tmp_path_factory.mktemp("small") / "task"
+    folder.mkdir()
+    for name, text in (("task.toml", TASK_TOML), ("reference.py", REFERENCE), ("kernel.cu", KERNEL)):
+        (folder / name).write_text(text)
+    return folder
+
+
 WriteTask = Callable[..., Path]
 
 

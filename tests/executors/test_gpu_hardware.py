@@ -1,0 +1,149 @@
+"""The GPU executor on a real GPU: what kernels do to it is their outcome, and nothing is kept from run to run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task_file import load_task
+from mctskernel.executors.gpu import GpuExecutor
+from mctskernel.tasks import builtin_tasks
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+
+PLAN = """\
+/*
+[[launch]]
+kernel = "twice"
+grid = ["ceil_div(n, 64)"]
+block = [64]
+args = ["x", "out", "n"]
+*/
+"""
+HEAD = 'extern "C" __global__ void twice(const float* x, float* out, int n) {\n'
+INDEX = "    int i = blockIdx.x * 64 + threadIdx.x;\n"
+RIGHT = PLAN + HEAD + INDEX + "    if (i < n) out[i] = 2.0f * x[i];\n}\n"
+
+
+@pytest.fixture(scope="module")
+def executor(small_task: Path) -> Iterator[GpuExecutor]:
+    with GpuExecutor(DeviceSpec("gpu", small_task)) as opened:
+        yield opened
+
+
+def evaluate(executor: GpuExecutor, source: str) -> Evaluation:
+    executor.submit(0, Kernel(source))
+    ((_, evaluation),) = executor.wait()
+    return evaluation
+
+
+def body(text: str, plan: str = PLAN, before: str = "") -> str:
+    return plan + before + HEAD + INDEX + text + "\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "outcome", "sentence"),
+    [
+        (body("    if (i < n) out[i] = 3.0f * x[i];"), Outcome.WRONG_RESULT, "'out' is wrong"),
+        (body("    if (i > 0 && i < n) out[i] = 2.0f * x[i];"), Outcome.WRONG_RESULT, "never written"),
+        (
+            body("    if (i < n) { out[i] = 2.0f * x[i]; ((float*)x)[i] = 0.0f; }"),
+            Outcome.WRONG_RESULT,
+            "changed in place",
+        ),
+        (
+            body("    if (i <= n) out[i] = i < n ? 2.0f * x[i] : 0.0f;"),
+            Outcome.WRONG_RESULT,
+            "behind the buffer",
+        ),
+        (body("    out[(size_t)1 << 40] = x[i];"), Outcome.CRASH, "illegal"),
+        (
+            body("    *(float4*)(out + 1) = *(const float4*)(x + 1);"),
+            Outcome.CRASH,
+            "misaligned",
+        ),
+        (body("    __trap();"), Outcome.CRASH, "refused the kernel"),
+        (
+            RIGHT.replace("[64]", "[1024]").replace("void twice", "void __launch_bounds__(128) twice"),
+            Outcome.LAUNCH_ERROR,
+            "allow 128",
+        ),
+        (
+            RIGHT.replace("block = [64]", "block = [64]\nshared = 300000"),
+            Outcome.LAUNCH_ERROR,
+            "shared memory",
+        ),
+        (RIGHT.replace("[64]", "[2048]"), Outcome.LAUNCH_ERROR, "1024"),
+    ],
+)
+def test_what_a_kernel_does_is_its_outcome_and_the_next_one_is_judged(
+    executor: GpuExecutor, source: str, outcome: Outcome, sentence: str
+) -> None:
+    evaluation = evaluate(executor, source)
+    assert (evaluation.outcome, sentence in evaluation.message) == (outcome, True), evaluation.message
+    began = time.monotonic()
+    assert evaluate(executor, RIGHT).ok
+    print(f"the next candidate after '{sentence}' took {time.monotonic() - began:.2f} s")
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_hang_is_a_timeout_and_the_next_one_is_judged(executor: GpuExecutor) -> None:
+    hang = body("    volatile const float* p = x; while (p[0] == x[0] || n > 0) { if (p[0] != p[0]) break; }")
+    evaluation = evaluate(executor, hang)
+    assert evaluation.outcome is Outcome.TIMEOUT, evaluation.message
+    began = time.monotonic()
+    assert evaluate(executor, RIGHT).ok
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_right_kernel_is_timed_counted_and_diagnosed(executor: GpuExecutor) -> None:
+    evaluation = evaluate(executor, RIGHT)
+    assert evaluation.ok, evaluation.message
+    assert list(evaluation.stage_seconds) == ["build", "verify", "time", "counters"]
+    assert 1e-6 < evaluation.timings[0].seconds < 50e-6
+    if not executor.remarks:
+        assert len(evaluation.counters) >= 10
+        assert evaluation.diagnosis is not None
+
+
+@pytest.mark.parametrize("qualifier", ["__device__", "static __device__"])
+def test_a_variable_keeps_nothing_from_run_to_run(executor: GpuExecutor, qualifier: str) -> None:
+    once = body(
+        "    if (i >= n) return;\n    out[i] = seen[i & 4095] ? 7.0f : 2.0f * x[i];\n    seen[i & 4095] = 1;",
+        before=f"{qualifier} int seen[4096];\n",
+    )
+    evaluation = evaluate(executor, once)
+    assert evaluation.ok, evaluation.message
+
+
+def test_scratch_keeps_nothing_from_run_to_run(executor: GpuExecutor) -> None:
+    plan = PLAN.replace('"n"]', '"n", "kept"]').replace("*/", '[[scratch]]\nname = "kept"\nshape = ["n"]\n*/')
+    source = plan + HEAD.replace("int n)", "int n, float* kept)") + INDEX
+    source += "    if (i >= n) return;\n    out[i] = kept[i] == 42.0f ? 7.0f : 2.0f * x[i];\n    kept[i] = 42.0f;\n}\n"
+    evaluation = evaluate(executor, source)
+    assert evaluation.ok, evaluation.message
+
+
+def test_repeated_timings_agree_within_two_percent(executor: GpuExecutor) -> None:
+    medians = [evaluate(executor, RIGHT).timings[0].seconds for _ in range(10)]
+    # A kernel of a few microseconds: a tick of the clock is a tenth of one.
+    assert max(medians) - min(medians) < 0.02 * min(medians) + 0.3e-6
+
+
+@pytest.mark.parametrize("name", list(builtin_tasks()))
+def test_the_starting_kernel_of_every_built_in_task_passes(
+    name: str, record_property: Callable[..., None]
+) -> None:
+    folder: Path = builtin_tasks()[name]
+    with GpuExecutor(DeviceSpec("gpu", folder)) as executor:
+        executor.submit(0, load_task(folder).starting_kernel)
+        ((_, evaluation),) = executor.wait()
+    assert evaluation.ok, evaluation.message
+    assert not evaluation.quarantine
+    record_property("seconds", evaluation.timings[0].seconds)
