@@ -179,16 +179,22 @@ def _starts_with_element_0(loop: Loop, found: tuple[Reduction, ...], function: F
         return False
     value = values[found[0].variable]
     (first, *others) = accesses(value) if value is not None else (None,)
-    if value is None or first is None or others or first.node != value or first.array != read.array:
+    if value is None or first is None or others or first.array != read.array:
         return False
     statement = code(loop.body)
     folded = reduced_value(statement[0], found[0].variable) if len(statement) == 1 else None
-    if folded is None or folded != read.node:
+    if folded is None or _around(folded, read.node) != _around(value, first.node):
         return False
     known = definitions(function)
     along = polynomial(read.indices[0], known)
     step = along.coefficient(loop.variable)
     return step is not None and along.without(loop.variable) == polynomial(first.indices[0], known)
+
+
+def _around(node: Node, inner: Node) -> tuple[bytes, bytes]:
+    """An expression's text before and after a part of it."""
+    text = node.text or b""
+    return text[: inner.start_byte - node.start_byte], text[inner.end_byte - node.start_byte :]
 
 
 def _independent(
