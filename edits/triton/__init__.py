@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from mctskernel.edits.rule import Rule
-from mctskernel.edits.triton import tuning
+from mctskernel.edits.triton import tuning, whole_rows
 from mctskernel.edits.triton.context import TritonContext
 
-ALL: tuple[Rule[TritonContext], ...] = (*tuning.RULES,)
+ALL: tuple[Rule[TritonContext], ...] = (*tuning.RULES, *whole_rows.RULES)

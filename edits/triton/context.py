@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mctskernel.core.expression import ExpressionError, Number, evaluate
+from mctskernel.core.expression import ExpressionError, Number, evaluate, names_in
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import Launch, LaunchPlan, TritonOptions
 from mctskernel.edits.plan_text import with_plan
 from mctskernel.edits.rule import Subject
-from mctskernel.edits.triton.module import Module, Replacement, parameters, replaced
+from mctskernel.edits.triton.module import Module, Replacement, names_read, parameters, parse, replaced
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,18 @@ class TritonContext(Subject):
 
     def written(self, replacements: Iterable[Replacement], plan: LaunchPlan | None = None) -> str:
         """The source with parts of its code replaced, and with another plan where one is given."""
-        text = replaced(self.module, replacements)
+        return self.with_text(replaced(self.module, replacements), plan)
+
+    def with_text(self, text: str, plan: LaunchPlan | None = None) -> str:
+        """A source, with another plan where one is given; constants that only the old plan named go."""
         if plan is None or plan == self.plan:
             return text
-        return with_plan(Kernel(text, Language.TRITON), plan).source
+        text = with_plan(Kernel(text, Language.TRITON), plan).source
+        module, unused = parse(text), _names_of(self.plan) - _names_of(plan)
+        if module is None or not unused:
+            return text
+        used = frozenset[str]().union(*map(_free_names, module.functions.values()))
+        return replaced(module, module.undefine(unused - used))
 
     def with_launch(self, index: int, launch: Launch) -> LaunchPlan:
         """The plan with one launch in another's place."""
@@ -110,3 +118,17 @@ class TritonContext(Subject):
     def _named_once(self, name: str) -> bool:
         names = [node.id for node in ast.walk(self.module.tree) if isinstance(node, ast.Name)]
         return name not in names
+
+
+def _names_of(plan: LaunchPlan) -> frozenset[str]:
+    """The names in a plan's expressions."""
+    expressions: list[str | int | float] = [extent for each in plan.scratch for extent in each.shape]
+    for launch in plan.launches:
+        options = launch.triton or TritonOptions()
+        expressions += [*launch.grid, *launch.args, *(value for _, value in options.constexprs)]
+        expressions += [options.num_warps, options.num_stages]
+    return frozenset[str]().union(*map(names_in, expressions))
+
+
+def _free_names(function: ast.FunctionDef) -> frozenset[str]:
+    return names_read(function) - frozenset(parameters(function))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,6 +100,16 @@ class Module:
         end = self.lines_of([places[-1]])[1]
         between = "" if isinstance(places[-1], ast.Assign) else "\n"
         return Replacement(end, end, f"{between}{name} = {value}\n")
+
+    def undefine(self, names: Collection[str]) -> Iterator[Replacement]:
+        """Constants gone; the blank line before the only one goes too."""
+        statements = [s for s in self.tree.body if isinstance(s, ast.Assign)]
+        for statement in statements:
+            match statement.targets:
+                case [ast.Name(id=name)] if name in names:
+                    start, end = self.lines_of([statement])
+                    blank = len(statements) == 1 and self.text.endswith("\n\n", 0, start)
+                    yield Replacement(start - blank, end, "")
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:
