@@ -49,15 +49,14 @@ KERNEL = """\
 kernel = "spin"
 grid = ["ceil_div(n, 256)"]
 block = [256]
-args = ["x", "out", "n"]
+args = ["x", "out", "n", 2500]
 */
-#define STEPS 2500
-__global__ void spin(const float* x, float* out, int n) {
+__global__ void spin(const float* x, float* out, int n, int steps) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     float sum = x[i];
-    #pragma unroll 4
-    for (int step = 0; step < STEPS; ++step) sum = fmaf(sum, 0.5f, 1.0f);
+    #pragma unroll 1
+    for (int step = 0; step < steps; ++step) sum = fmaf(sum, 0.5f, 1.0f);
     out[i] = sum == 12345.0f ? sum : 2.0f * x[i];
 }
 """
@@ -65,7 +64,7 @@ __global__ void spin(const float* x, float* out, int n) {
 
 def spinning(steps: int) -> Kernel:
     """A kernel whose time is in proportion to its steps."""
-    return Kernel(KERNEL.replace("STEPS 2500", f"STEPS {steps}"))
+    return Kernel(KERNEL.replace('"n", 2500', f'"n", {steps}'))
 
 
 @click.command()
