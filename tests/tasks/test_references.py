@@ -48,6 +48,13 @@ def cumsum(inputs: Inputs) -> list[list[float]]:
     return [[math.fsum(row[: i + 1]) for i in range(len(row))] for row in inputs["x"].tolist()]
 
 
+def cross_entropy(inputs: Inputs) -> list[float]:
+    return [
+        math.log(math.fsum(math.exp(value) for value in row)) - row[target]
+        for row, target in zip(inputs["logits"].tolist(), inputs["targets"].tolist(), strict=True)
+    ]
+
+
 def bias_gelu(inputs: Inputs) -> list[list[float]]:
     """By the logistic function: tanh(y) = 2 / (1 + exp(-2 y)) - 1."""
     cubic = math.sqrt(8 / math.pi)
@@ -91,6 +98,7 @@ def stencil(inputs: Inputs) -> list[list[float]]:
 
 FORMULAS: Mapping[str, Callable[[Inputs], Sequence[object]]] = {
     "bias_gelu": bias_gelu,
+    "cross_entropy": cross_entropy,
     "cumsum": cumsum,
     "layernorm": layernorm,
     "matmul": matmul,
