@@ -112,6 +112,17 @@ def describe_gpu() -> str:
     return f"{_text(name)}, CUDA {_version(version)}"
 
 
+def current_device() -> int:
+    """The number of the current context's GPU."""
+    return int(call(cu.cuCtxGetDevice))
+
+
+def multiprocessors() -> int:
+    """How many multiprocessors the current context's GPU has."""
+    which = cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    return int(call(cu.cuDeviceGetAttribute, which, current_device()))
+
+
 class DeviceBuffer:
     """Bytes on the GPU, rounded up to whole 32-bit words."""
 

@@ -1,0 +1,279 @@
+"""Hardware counters of the kernels that this process launches, read in-process by CUPTI's range profiler.
+
+Values, names and units are those of Nsight Compute, except that times are in seconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cuda.pathfinder import DynamicLibNotFoundError
+
+from mctskernel.core.launch_plan import MAX_LAUNCHES
+from mctskernel.profiling import cupti_api as api
+from mctskernel.profiling.cuda_driver import current_device, synchronize
+from mctskernel.profiling.cupti_api import load_cupti
+
+Bytes: TypeAlias = "ctypes.Array[ctypes.c_uint8]"
+
+_BASE_UNITS = {"nanosecond": 1e-9}
+"""What a value is multiplied by, for the units that aren't base units already."""
+
+
+class CountersUnavailableError(RuntimeError):
+    """Hardware counters can't be read here; the message is one sentence with the fix."""
+
+
+class RangeProfiler:
+    """Reads counters of every kernel that a function launches.
+
+    The CUDA context must be current. Metrics that the GPU doesn't know are left out and listed in `missing`;
+    `passes` is how often a launch is repeated to collect the others. Raises CountersUnavailableError.
+    """
+
+    missing: tuple[str, ...]
+    passes: int
+
+    def __init__(self, metrics: Sequence[str]) -> None:
+        self._cupti = _load()
+        self._session: _Session | None = None
+        with _sentences():
+            chip, available = self._examine_gpu()
+            host = api.HostInitialize(
+                profilerType=api.RANGE_PROFILER,
+                pChipName=chip,
+                pCounterAvailabilityImage=ctypes.addressof(available),
+            )
+            self._cupti.call(host)
+            self._host: int | None = host.pHostObject
+            units = {name: self._unit(name) for name in metrics}
+            self._metrics = tuple(name for name, unit in units.items() if unit is not None)
+            self._scales = [_BASE_UNITS.get(units[name] or "", 1.0) for name in self._metrics]
+            self.missing = tuple(name for name, unit in units.items() if unit is None)
+            if not self._metrics:
+                raise CountersUnavailableError(
+                    f"CUPTI knows none of the {len(self.missing)} counters on the GPU {chip.decode()}: "
+                    "pip install --upgrade nvidia-cuda-cupti."
+                )
+            # CUPTI reads the names through pointers whenever it is called: they must stay alive.
+            self._names = (ctypes.c_char_p * len(self._metrics))(*(name.encode() for name in self._metrics))
+            self._config = self._configure()
+            passes = api.HostGetNumOfPasses(
+                configImageSize=len(self._config), pConfigImage=ctypes.addressof(self._config)
+            )
+            self._cupti.call(passes)
+            self.passes = passes.numOfPasses
+
+    def measure(self, run: Callable[[], None]) -> list[dict[str, float]]:
+        """The counters of each launch that `run` makes, in order; metrics without a value are left out.
+
+        `run` is called once for each pass and must do the same every time, on memory that it may have written before.
+        Nothing but launches of kernels is counted: it may also fill and copy. Launches beyond the 64th aren't
+        read. Raises CountersUnavailableError, and whatever `run` raises.
+        """
+        with _sentences():
+            if self._session is None:
+                self._session = self._enable()
+            try:
+                return self._measured(self._session, run)
+            except BaseException:
+                # The passes are incomplete, and perhaps the context is lost: the next time starts afresh.
+                self._disable()
+                raise
+
+    def close(self) -> None:
+        """Give back what CUPTI keeps for the metrics; harmless when called again."""
+        self._disable()
+        if self._host is not None:
+            with suppress(api.CuptiError):
+                self._cupti.call(api.HostDeinitialize(pHostObject=self._host))
+            self._host = None
+
+    def _examine_gpu(self) -> tuple[bytes, Bytes]:
+        """The name of the current device's chip, and which of its counters are there."""
+        self._cupti.call(api.ProfilerInitialize())
+        chip = api.DeviceGetChipName(deviceIndex=current_device())
+        self._cupti.call(chip)
+        size = api.ProfilerGetCounterAvailability()
+        self._cupti.call(size)
+        image = (ctypes.c_uint8 * size.counterAvailabilityImageSize)()
+        self._cupti.call(
+            api.ProfilerGetCounterAvailability(
+                counterAvailabilityImageSize=len(image), pCounterAvailabilityImage=ctypes.addressof(image)
+            )
+        )
+        return chip.pChipName, image
+
+    def _unit(self, metric: str) -> str | None:
+        """The metric's unit, or None when the chip has no such metric."""
+        properties = api.HostGetMetricProperties(pHostObject=self._host, pMetricName=metric.encode())
+        try:
+            self._cupti.call(properties)
+        except api.CuptiError as error:
+            if error.code == _INVALID_METRIC_NAME:
+                return None
+            raise
+        return (properties.pDimUnit or b"").decode()
+
+    def _configure(self) -> Bytes:
+        """The schedule of the metrics over passes."""
+        self._cupti.call(
+            api.HostConfigAddMetrics(
+                pHostObject=self._host,
+                ppMetricNames=ctypes.cast(self._names, api.Names),
+                numMetrics=len(self._metrics),
+            )
+        )
+        size = api.HostGetConfigImageSize(pHostObject=self._host)
+        self._cupti.call(size)
+        image: Bytes = (ctypes.c_uint8 * size.configImageSize)()
+        self._cupti.call(
+            api.HostGetConfigImage(
+                pHostObject=self._host, configImageSize=len(image), pConfigImage=ctypes.addressof(image)
+            )
+        )
+        return image
+
+    def _enable(self) -> _Session:
+        """Prepare the current context. Kernels that run outside of `measure` are as fast as before."""
+        enable = api.RangeProfilerEnable()
+        self._cupti.call(enable)
+        profiler = enable.pRangeProfilerObject
+        size = api.RangeProfilerGetCounterDataSize(
+            pRangeProfilerObject=profiler,
+            pMetricNames=ctypes.cast(self._names, api.Names),
+            numMetrics=len(self._metrics),
+            maxNumOfRanges=MAX_LAUNCHES,
+            maxNumRangeTreeNodes=MAX_LAUNCHES,
+        )
+        self._cupti.call(size)
+        return _Session(profiler, (ctypes.c_uint8 * size.counterDataSize)())
+
+    def _disable(self) -> None:
+        if self._session is not None:
+            with suppress(api.CuptiError):
+                self._cupti.call(api.RangeProfilerDisable(pRangeProfilerObject=self._session.profiler))
+            self._session = None
+
+    def _measured(self, session: _Session, run: Callable[[], None]) -> list[dict[str, float]]:
+        profiler, image = session.profiler, session.counter_data
+        self._cupti.call(
+            api.RangeProfilerCounterDataImageInitialize(
+                pRangeProfilerObject=profiler,
+                counterDataSize=len(image),
+                pCounterData=ctypes.addressof(image),
+            )
+        )
+        self._cupti.call(
+            api.RangeProfilerSetConfig(
+                pRangeProfilerObject=profiler,
+                configSize=len(self._config),
+                pConfig=ctypes.addressof(self._config),
+                counterDataImageSize=len(image),
+                pCounterDataImage=ctypes.addressof(image),
+                range=api.AUTO_RANGE,
+                replayMode=api.USER_REPLAY,
+                maxRangesPerPass=MAX_LAUNCHES,
+                numNestingLevels=1,
+                minNestingLevel=1,
+                targetNestingLevel=1,
+            )
+        )
+        for _ in range(self.passes):
+            self._cupti.call(api.RangeProfilerStart(pRangeProfilerObject=profiler))
+            run()
+            synchronize()
+            self._cupti.call(api.RangeProfilerStop(pRangeProfilerObject=profiler))
+        return self._decode(profiler, image)
+
+    def _decode(self, profiler: int, image: Bytes) -> list[dict[str, float]]:
+        self._cupti.call(api.RangeProfilerDecodeData(pRangeProfilerObject=profiler))
+        found = api.RangeProfilerGetCounterDataInfo(
+            pCounterDataImage=ctypes.addressof(image), counterDataImageSize=len(image)
+        )
+        self._cupti.call(found)
+        return [self._evaluate(image, index) for index in range(found.numTotalRanges)]
+
+    def _evaluate(self, image: Bytes, index: int) -> dict[str, float]:
+        values = (ctypes.c_double * len(self._metrics))()
+        self._cupti.call(
+            api.HostEvaluateToGpuValues(
+                pHostObject=self._host,
+                pCounterDataImage=ctypes.addressof(image),
+                counterDataImageSize=len(image),
+                rangeIndex=index,
+                ppMetricNames=ctypes.cast(self._names, api.Names),
+                numMetrics=len(self._metrics),
+                pMetricValues=values,
+            )
+        )
+        # A ratio whose denominator is 0 has no value.
+        return {
+            name: scale * value
+            for name, scale, value in zip(self._metrics, self._scales, values, strict=True)
+            if math.isfinite(value)
+        }
+
+
+@dataclass(frozen=True)
+class _Session:
+    """The range profiler of a context, and room for the counters of every launch."""
+
+    profiler: int
+    counter_data: Bytes
+
+
+_INVALID_METRIC_NAME = 17
+
+_FORBIDDEN = (
+    "The driver lets only administrators read GPU counters: load the kernel module with "
+    "NVreg_RestrictProfilingToAdminUsers=0, or run as root or with CAP_SYS_ADMIN."
+)
+_ANOTHER = "Another profiler holds the GPU's counters: end it and start again."
+_TOO_OLD = (
+    "The NVIDIA driver is too old for this CUPTI: update the driver, or pip install the nvidia-cuda-cupti of "
+    "the driver's own CUDA version."
+)
+_ELSEWHERE = "GPU counters aren't available {}: use a GPU of its own on a Linux host."
+
+_FIXES = {
+    7: _ANOTHER,
+    14: _TOO_OLD,
+    15: _TOO_OLD,
+    26: _ANOTHER,
+    27: "CUPTI has no range profiler for this GPU: it needs compute capability 7.0 or newer.",
+    33: _ELSEWHERE.format("on this virtual GPU"),
+    35: _FORBIDDEN,
+    39: _ANOTHER,
+    40: _ELSEWHERE.format("on this virtual GPU, whose hypervisor forbids them"),
+    41: _ELSEWHERE.format("under confidential computing"),
+    42: _ELSEWHERE.format("on a mining GPU"),
+    43: _ELSEWHERE.format("on a MIG slice of this kind"),
+    44: _ELSEWHERE.format("under SLI"),
+    45: _ELSEWHERE.format("under this WSL"),
+    46: "CUPTI doesn't know this GPU yet: pip install --upgrade nvidia-cuda-cupti.",
+}
+"""By CUptiResult; `cupti_result.h` has the names."""
+
+
+def _load() -> api.Cupti:
+    try:
+        return load_cupti()
+    except (DynamicLibNotFoundError, OSError) as error:
+        raise CountersUnavailableError("There is no libcupti here: pip install nvidia-cuda-cupti.") from error
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    try:
+        yield
+    except api.CuptiError as error:
+        fix = _FIXES.get(
+            error.code, f"CUPTI can't read the GPU's counters ({error}): update CUPTI and the driver."
+        )
+        raise CountersUnavailableError(fix) from error
