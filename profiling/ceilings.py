@@ -1,0 +1,102 @@
+"""What a GPU can do at most: copy bytes, multiply-add in fp32, multiply-add on tensor cores.
+
+The roofline of Williams, Waterman and Patterson ("Roofline", 2009) is made of these. There are two sources: kernels of
+our own, measured once for each GPU and driver (`measured_ceilings`), and what its documents promise
+(`documented_ceilings`). A report divides by what was measured; a time is refused only when it beats both
+(`highest`), because each of them can be too low: a measurement on a GPU that was busy, or whose clock was still
+rising, and `mma.sync`, which reaches about two thirds of what `wgmma` does on Hopper and is all that can be measured
+on later chips; and documents, where they don't know the chip.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from mctskernel.profiling.architecture import Architecture, known_architectures, load_architecture
+from mctskernel.profiling.ceiling_kernels import copy_rate, fp32_rate, tensor_rate
+from mctskernel.profiling.cuda_driver import Gpu
+
+
+class Ceilings(msgspec.Struct, frozen=True):
+    """Bytes per second that a copy moves (read and written), and operations per second: a multiply-add is two."""
+
+    copy_bytes_per_second: float
+    fp32_flops_per_second: float
+    tensor_flops_per_second: float
+
+
+def measured_ceilings(gpu: Gpu, folder: Path) -> Ceilings:
+    """The ceilings of the open GPU, from a file in `folder` or else measured, which takes about half a second.
+
+    A file that can't be used is written anew; without a folder to write to, they are measured every time. Raises
+    CudaError when the GPU has no room for two buffers that its L2 can't hold.
+    """
+    file = folder / f"ceilings-{gpu.uuid}-{gpu.driver}.json"
+    known = _read(file)
+    if known is not None:
+        return known
+    found = Ceilings(copy_rate(gpu), fp32_rate(gpu), tensor_rate(gpu))
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_name(f"{file.name}.{os.getpid()}.tmp")
+        temporary.write_bytes(msgspec.json.encode(found))
+        temporary.replace(file)
+    return found
+
+
+def documented_ceilings(gpu: Gpu) -> Ceilings:
+    """What is promised of the GPU: its memory's peak rate, and the arithmetic of the architectures we describe.
+
+    The arithmetic of any other one is 0: not known.
+    """
+    described = [
+        architecture_ceilings(each)
+        for each in map(load_architecture, known_architectures())
+        if each.architecture == gpu.architecture
+    ]
+    return Ceilings(
+        gpu.dram_bytes_per_second,
+        max((each.fp32_flops_per_second for each in described), default=0.0),
+        max((each.tensor_flops_per_second for each in described), default=0.0),
+    )
+
+
+def architecture_ceilings(architecture: Architecture) -> Ceilings:
+    """The ceilings of a GPU that isn't there, from its description; tensor cores multiply 16-bit floats."""
+    cycles = architecture.chip.sms * architecture.chip.clock_hz
+    return Ceilings(
+        architecture.memory.dram_bytes_per_second,
+        2 * architecture.throughput.fma * cycles,
+        2 * architecture.throughput.tensor_fma * cycles,
+    )
+
+
+def highest(first: Ceilings, second: Ceilings) -> Ceilings:
+    """The larger of two for each rate: nothing on the GPU beats it."""
+    return Ceilings(
+        max(first.copy_bytes_per_second, second.copy_bytes_per_second),
+        max(first.fp32_flops_per_second, second.fp32_flops_per_second),
+        max(first.tensor_flops_per_second, second.tensor_flops_per_second),
+    )
+
+
+def default_cache_folder() -> Path:
+    """Where a user's measured ceilings are kept: `mctskernel` in XDG_CACHE_HOME, or else in ~/.cache."""
+    configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The XDG base directory specification says to ignore relative paths.
+    base = configured if configured.is_absolute() else Path("~/.cache").expanduser()
+    return base / "mctskernel"
+
+
+def _read(file: Path) -> Ceilings | None:
+    try:
+        found = msgspec.json.decode(file.read_bytes(), type=Ceilings)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    rates = (found.copy_bytes_per_second, found.fp32_flops_per_second, found.tensor_flops_per_second)
+    return found if all(math.isfinite(rate) and rate > 0 for rate in rates) else None
