@@ -6,7 +6,12 @@
 from __future__ import annotations
 
 from mctskernel.edits.rule import Rule
-from mctskernel.edits.triton import tuning, whole_rows
+from mctskernel.edits.triton import hints, reductions, tuning, whole_rows
 from mctskernel.edits.triton.context import TritonContext
 
-ALL: tuple[Rule[TritonContext], ...] = (*tuning.RULES, *whole_rows.RULES)
+ALL: tuple[Rule[TritonContext], ...] = (
+    *tuning.RULES,
+    *whole_rows.RULES,
+    *reductions.RULES,
+    *hints.RULES,
+)
