@@ -1,0 +1,38 @@
+"""y = A x for a sparse matrix A in compressed sparse rows (CSR)."""
+
+import numpy as np
+
+
+def reference(offsets, columns, values, x):
+    products = values * x[columns]
+    y = np.zeros(len(offsets) - 1, products.dtype)
+    filled = offsets[:-1] < offsets[1:]
+    y[filled] = np.add.reduceat(products, offsets[:-1][filled])
+    return y
+
+
+def make_inputs(rng, rows, cols, nonzeros):
+    """Rows of log-normal length, a tenth of them empty; columns ascend, spread over the row."""
+    lengths = _lengths(rng, rows, cols, nonzeros)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    position = np.arange(nonzeros) - np.repeat(offsets[:-1], lengths)
+    share = (position + rng.random(nonzeros)) / np.repeat(lengths, lengths)
+    gaps = cols - np.repeat(lengths, lengths)
+    # Ascending places between the gaps, one more for each element before.
+    columns = position + np.floor(share * (gaps + 1)).astype(np.int64)
+    return {
+        "offsets": offsets.astype(np.int32),
+        "columns": columns.astype(np.int32),
+        "values": rng.standard_normal(nonzeros, np.float32),
+        "x": rng.standard_normal(cols, np.float32),
+    }
+
+
+def _lengths(rng, rows, cols, nonzeros):
+    weights = rng.lognormal(size=rows) * (rng.random(rows) < 0.9)
+    weights[rng.integers(rows)] += 1.0
+    lengths = np.minimum(rng.multinomial(nonzeros, weights / weights.sum()), cols)
+    # What full rows had to turn away goes to the first that have room.
+    room = cols - lengths
+    left = nonzeros - lengths.sum()
+    return lengths + np.clip(left - (np.cumsum(room) - room), 0, room)
