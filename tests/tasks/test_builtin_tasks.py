@@ -16,13 +16,19 @@ from mctskernel.profiling.verify import compare, draw_case
 from mctskernel.tasks import DEFAULT_TASK, builtin_tasks, find_task
 
 NAMES = (
+    "attention",
     "bias_gelu",
+    "conv3x3",
     "cross_entropy",
     "cumsum",
+    "histogram",
+    "int4_matmul",
     "layernorm",
     "matmul",
+    "matmul_bf16",
     "rmsnorm",
     "softmax",
+    "spmv",
     "stencil",
     "sum",
     "transpose",
@@ -103,7 +109,7 @@ def test_a_folder_does_not_hide_a_builtin_task(tmp_path: Path, monkeypatch: pyte
 def test_an_unknown_task_gets_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"no task 'sofmax': .* Did you mean 'softmax'\?"):
         find_task("sofmax")
-    with pytest.raises(TaskError, match=r"\(bias_gelu, .*, transpose\)\.$"):
+    with pytest.raises(TaskError, match=r"\(attention, .*, transpose\)\.$"):
         find_task("/nowhere/at/all")
     with pytest.raises(TaskError, match=r"is not a task: it has no task\.toml"):
         find_task(tmp_path)

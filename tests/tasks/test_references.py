@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -75,6 +77,64 @@ def matmul(inputs: Inputs) -> list[list[float]]:
     ]
 
 
+def int4_matmul(inputs: Inputs) -> list[list[float]]:
+    group = 2 * inputs["packed"].shape[1] // inputs["scales"].shape[1]
+    columns = [
+        [((row[k // 2] >> 4 * (k % 2)) % 16 - 8) * scales[k // group] for k in range(2 * len(row))]
+        for row, scales in zip(inputs["packed"].tolist(), inputs["scales"].tolist(), strict=True)
+    ]
+    return [
+        [math.fsum(x * y for x, y in zip(row, column, strict=True)) for column in columns]
+        for row in inputs["x"].tolist()
+    ]
+
+
+def conv3x3(inputs: Inputs) -> list[list[list[list[float]]]]:
+    x, weight = inputs["x"].tolist(), inputs["weight"].tolist()
+    height, width = len(x[0][0]), len(x[0][0][0])
+
+    def output(image: list[list[list[float]]], filters: list[list[list[float]]], y: int, z: int) -> float:
+        return math.fsum(
+            channel[y + i - 1][z + j - 1] * taps[i][j]
+            for channel, taps in zip(image, filters, strict=True)
+            for i in range(3)
+            for j in range(3)
+            if 0 < y + i <= height and 0 < z + j <= width
+        )
+
+    return [
+        [[[output(image, filters, y, z) for z in range(width)] for y in range(height)] for filters in weight]
+        for image in x
+    ]
+
+
+def attention(inputs: Inputs) -> list[list[list[float]]]:
+    heads = zip(inputs["q"].tolist(), inputs["k"].tolist(), inputs["v"].tolist(), strict=True)
+    return [[_attended(query, k[: i + 1], v[: i + 1]) for i, query in enumerate(q)] for q, k, v in heads]
+
+
+def _attended(query: list[float], keys: list[list[float]], values: list[list[float]]) -> list[float]:
+    root = math.sqrt(len(query))
+    weights = [math.exp(math.fsum(a * b for a, b in zip(query, key, strict=True)) / root) for key in keys]
+    return [
+        math.fsum(weight * value for weight, value in zip(weights, column, strict=True)) / math.fsum(weights)
+        for column in zip(*values, strict=True)
+    ]
+
+
+def histogram(inputs: Inputs) -> list[int]:
+    occurrences = Counter(inputs["values"].tolist())
+    return [occurrences[value] for value in range(256)]
+
+
+def spmv(inputs: Inputs) -> list[float]:
+    offsets, columns = inputs["offsets"].tolist(), inputs["columns"].tolist()
+    return [
+        math.fsum(inputs["values"][i] * inputs["x"][columns[i]] for i in range(start, end))
+        for start, end in itertools.pairwise(offsets)
+    ]
+
+
 def total(inputs: Inputs) -> list[float]:
     return [math.fsum(inputs["x"].tolist())]
 
@@ -97,13 +157,19 @@ def stencil(inputs: Inputs) -> list[list[float]]:
 
 
 FORMULAS: Mapping[str, Callable[[Inputs], Sequence[object]]] = {
+    "attention": attention,
     "bias_gelu": bias_gelu,
+    "conv3x3": conv3x3,
     "cross_entropy": cross_entropy,
     "cumsum": cumsum,
+    "histogram": histogram,
+    "int4_matmul": int4_matmul,
     "layernorm": layernorm,
     "matmul": matmul,
+    "matmul_bf16": matmul,
     "rmsnorm": rmsnorm,
     "softmax": softmax,
+    "spmv": spmv,
     "stencil": stencil,
     "sum": total,
     "transpose": transpose,
@@ -135,7 +201,12 @@ def test_a_part_of_the_outputs_follows_from_the_same_part_of_the_inputs(name: st
 
 
 def test_the_tasks_whose_outputs_depend_on_everything() -> None:
-    assert {name for name, task in TASKS.items() if not task.independent} == {"stencil", "sum"}
+    assert {name for name, task in TASKS.items() if not task.independent} == {
+        "histogram",
+        "spmv",
+        "stencil",
+        "sum",
+    }
 
 
 def _part(extents: tuple[int | str, ...], array: Array, along: str, kept: Array) -> Array:
@@ -147,3 +218,20 @@ def _in_float64(inputs: Inputs) -> dict[str, Array]:
         name: array if array.dtype.kind in "iu" else array.astype(np.float64)
         for name, array in inputs.items()
     }
+
+
+def test_the_sparse_matrix_has_ascending_columns_and_uneven_rows() -> None:
+    task = TASKS["spmv"]
+    for shape in (*task.verify_shapes, *task.held_out_shapes):
+        inputs = task.draw_inputs(shape, 7)
+        offsets, columns = inputs["offsets"], inputs["columns"]
+        lengths = np.diff(offsets)
+        assert (offsets[0], offsets[-1]) == (0, shape["nonzeros"])
+        assert lengths.min() >= 0
+        assert columns.min() >= 0
+        assert columns.max() < shape["cols"]
+        same_row = np.diff(np.repeat(np.arange(shape["rows"]), lengths)) == 0
+        assert (np.diff(columns)[same_row] > 0).all()
+        if shape["rows"] > 100:
+            assert lengths.min() == 0
+            assert lengths.max() > 2 * lengths.mean() or lengths.max() == shape["cols"]
