@@ -48,6 +48,9 @@ def explain(error: BaseException, diagnostics: str, starts: Mapping[str, int], f
     chain = list(_causes(error))
     line = next((at for each in reversed(chain) if (at := _line(each, starts)) is not None), None)
     text = _text(chain[-1])
+    assembler = _ASSEMBLER.search(text)
+    if assembler is not None:
+        text = f"ptxas: {assembler['text']}"
     native = _NATIVE.search(diagnostics)
     if line is None and native is not None:
         line, text = int(native["line"]), native["text"]
@@ -57,7 +60,9 @@ def explain(error: BaseException, diagnostics: str, starts: Mapping[str, int], f
 
 
 _NATIVE = re.compile(r"^[^\s:]*:(?P<line>\d+):\d+: error: (?P<text>.+)$", re.MULTILINE)
+_ASSEMBLER = re.compile(r"^ptxas\b.*\b(?:error|fatal)\s*: (?P<text>.+)$", re.MULTILINE)
 _REPRODUCER = re.compile(r"^(?:module\b.*\{|\{-#)$", re.MULTILINE)
+_TEMPORARY = re.compile(rf"{re.escape(tempfile.gettempdir())}/\w+(?:\.ptx(?:\.o)?|\.log)")
 _REPRESENTATION = re.compile(r"""\w+\((?P<quote>['"])(?P<text>.*)(?P=quote)\)""", re.DOTALL)
 
 
@@ -83,5 +88,6 @@ def _text(error: BaseException) -> str:
 
 
 def _without_paths(log: str, file: str) -> str:
+    log = _TEMPORARY.sub("kernel.ptx", log)
     log = log.replace(file, Path(file).name).replace(str(Path(triton.__file__).parents[1]) + "/", "")
-    return log.replace(tempfile.gettempdir() + "/", "")[:MAX_LOG].strip()
+    return log[:MAX_LOG].strip()

@@ -217,3 +217,17 @@ def dot2(a: V, b: V, c: V, *, signed_a: bool, signed_b: bool, high: bool) -> V:
     for x, y in zip(_lanes(a, signed=signed_a, bits=16), bytes_of_b, strict=False):
         total = total + x * y
     return total.view(U64).astype(U32)
+
+
+def add_with_carry(a: V, b: V, carry: V) -> tuple[V, V]:
+    """A sum of unsigned numbers and of a carry, modulo the type's range, and the carry out of it."""
+    partial = a + b
+    total = partial + carry.astype(a.dtype)
+    return total, (partial < a) | (total < partial)
+
+
+def subtract_with_borrow(a: V, b: V, borrow: V) -> tuple[V, V]:
+    """A difference of unsigned numbers and of a borrow, modulo the type's range, and the borrow out of it."""
+    partial = a - b
+    total = partial - borrow.astype(a.dtype)
+    return total, (partial > a) | (total > partial)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V, select
@@ -20,6 +22,12 @@ def flush(x: V) -> V:
     """Denormals to zero of the same sign (`.ftz`)."""
     tiny = np.abs(x) < np.finfo(x.dtype).tiny
     return select(tiny, np.copysign(x.dtype.type(0), x), x)
+
+
+def xor_sign(x: V, a: V, b: V) -> V:
+    """A magnitude with the product of two signs (`.xorsign.abs`)."""
+    negative = np.signbit(a) ^ np.signbit(b)
+    return select(negative, -np.abs(x), np.abs(x))
 
 
 def saturate(x: V) -> V:
@@ -216,3 +224,32 @@ def test_property(x: V, name: str) -> V:
         "subnormal": lambda: (np.abs(x) < tiny) & (x != 0),
     }
     return tests[name]()
+
+
+FLOAT8: dict[str, np.dtype[Any]] = {
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+}
+"""The 8-bit floating-point types by PTX's names."""
+
+_FLOAT8_LARGEST = {"e4m3": np.float32(448), "e5m2": np.float32(57344)}
+_FLOAT8_NAN = np.uint8(0x7F)
+
+
+def join_float8(low: V, high: V, kind: str) -> V:
+    """Two numbers as one 16-bit word, rounded to nearest even and held to the largest finite (`.satfinite`)."""
+    return _float8_bits(low, kind).astype(np.uint16) | _float8_bits(high, kind).astype(
+        np.uint16
+    ) << np.uint16(8)
+
+
+def _float8_bits(x: V, kind: str) -> V:
+    largest = _FLOAT8_LARGEST[kind]
+    bits = np.clip(x, -largest, largest).astype(FLOAT8[kind]).view(np.uint8)
+    return select(np.isnan(x), _FLOAT8_NAN, bits)
+
+
+def float8_pair(word: V, kind: str) -> tuple[V, V]:
+    """The low and the high number of a 16-bit word, in single precision."""
+    low, high = (word & np.uint16(255)).astype(np.uint8), (word >> np.uint16(8)).astype(np.uint8)
+    return low.view(FLOAT8[kind]).astype(np.float32), high.view(FLOAT8[kind]).astype(np.float32)

@@ -74,8 +74,33 @@ def _integer(emitter: Emitter, instruction: Instruction) -> None:
     emitter.write(instruction.operands[0], filled, types.get(result, result))
 
 
+def _with_carry(emitter: Emitter, instruction: Instruction) -> None:
+    """`add.cc`, `addc`, `madc.hi.cc` and their kin; the parser names the condition code."""
+    base, *middle, type_ = instruction.parts
+    kind = unsigned(type_)
+    if SIZES[type_] < 4 or set(middle) - {"lo", "hi", "cc"}:
+        raise emitter.unsupported()
+    target, carry = pair(instruction.operands[0])
+    sources = instruction.operands[1:]
+    before = emitter.constant(value=False, dtype="b1")
+    if base.endswith("c"):
+        before, sources = emitter.read(sources[-1], "pred"), sources[:-1]
+    if base.startswith("mad"):
+        a, b = (emitter.read(o, type_ if "hi" in middle else kind) for o in sources[:2])
+        first = f"multiply_high({a}, {b}).astype(u{SIZES[type_]})" if "hi" in middle else f"{a} * {b}"
+    else:
+        first = emitter.read(sources[0], kind)
+    name = "subtract_with_borrow" if base.startswith("sub") else "add_with_carry"
+    result = emitter.temporary(f"{name}({first}, {emitter.read(sources[-1], kind)}, {before})")
+    emitter.write(target, f"{result}[0]", kind)
+    if carry is not None:
+        emitter.write(carry, f"{result}[1]", "pred")
+
+
 def _add_like(emitter: Emitter, instruction: Instruction) -> None:
-    if instruction.parts[-1] in FLOATS:
+    if "cc" in instruction.parts:
+        _with_carry(emitter, instruction)
+    elif instruction.parts[-1] in FLOATS:
         float_operation(emitter, instruction)
     elif instruction.opcode in ("add.sat.s32", "sub.sat.s32"):
         a, b = (emitter.read(o, "s32") for o in instruction.operands[1:])
@@ -138,7 +163,9 @@ def _mul_like(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _mad(emitter: Emitter, instruction: Instruction) -> None:
-    if instruction.parts[-1] in FLOATS:
+    if "cc" in instruction.parts:
+        _with_carry(emitter, instruction)
+    elif instruction.parts[-1] in FLOATS:
         fused_multiply_add(emitter, instruction)
     else:
         _integer(emitter, instruction)
@@ -286,6 +313,7 @@ ARITHMETIC: dict[str, Handler] = {
         _integer,
     ),
     **dict.fromkeys(("add", "sub"), _add_like),
+    **dict.fromkeys(("addc", "subc", "madc"), _with_carry),
     **dict.fromkeys(("mul", "div", "min", "max", "abs", "neg"), _mul_like),
     **dict.fromkeys(
         ("sqrt", "rsqrt", "rcp", "ex2", "lg2", "sin", "cos", "tanh", "copysign"), float_operation

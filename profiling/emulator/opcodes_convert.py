@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 
 from mctskernel.profiling.emulator.codegen import Emitter, Handler
-from mctskernel.profiling.emulator.opcodes_float import clamped, finish, flushed, working, working_dtype
+from mctskernel.profiling.emulator.opcodes_float import (
+    clamped,
+    finish,
+    flushed,
+    narrowed,
+    working,
+    working_dtype,
+)
 from mctskernel.profiling.emulator.ptx import SIZES, Instruction
 
 _CVT = re.compile(
@@ -15,10 +22,21 @@ _CVT = re.compile(
 
 def _convert(emitter: Emitter, instruction: Instruction) -> None:
     match = _CVT.match(instruction.opcode)
-    if not match or match["from"] not in SIZES or match["to"] not in SIZES or ".pack" in instruction.opcode:
+    if not match or ".pack" in instruction.opcode:
         raise emitter.unsupported()
     target, source = match["to"], match["from"]
     modes = set(match["mode"].split(".")[1:])
+    if target in _FLOAT8 or source in _FLOAT8:
+        _convert_float8(emitter, instruction, target, source, modes)
+    elif target in SIZES and source in SIZES:
+        _convert_number(emitter, instruction, target, source, modes)
+    else:
+        raise emitter.unsupported()
+
+
+def _convert_number(
+    emitter: Emitter, instruction: Instruction, target: str, source: str, modes: set[str]
+) -> None:
     if "satfinite" in modes:
         raise emitter.unsupported()
     floats = ("f16", "bf16", "f32", "f64")
@@ -44,6 +62,32 @@ def _convert(emitter: Emitter, instruction: Instruction) -> None:
         emitter.write(instruction.operands[0], text, target)
     else:
         raise emitter.unsupported()
+
+
+_FLOAT8 = ("e4m3x2", "e5m2x2")
+
+
+def _convert_float8(
+    emitter: Emitter, instruction: Instruction, target: str, source: str, modes: set[str]
+) -> None:
+    """Two numbers at a time; the first operand, or the upper half, is the upper byte."""
+    first = instruction.operands[1]
+    if source in _FLOAT8 and target == "f16x2" and modes <= {"rn", "relu"}:
+        both = emitter.temporary(f"float8_pair({emitter.read(first, 'b16')}, {source[:4]!r})")
+        low, high = (narrowed(clamped(f"{both}[{i}]", modes), "f16") for i in range(2))
+        emitter.write(instruction.operands[0], f"join({low}, {high})", "b32")
+        return
+    if target not in _FLOAT8 or modes - {"relu"} != {"rn", "satfinite"}:
+        raise emitter.unsupported()
+    if source == "f32":
+        high, low = (emitter.read(o, "f32") for o in instruction.operands[1:3])
+    elif source == "f16x2":
+        both = emitter.temporary(f"halves({emitter.read(first, 'b32')}, 'f16')")
+        low, high = f"{both}[0]", f"{both}[1]"
+    else:
+        raise emitter.unsupported()
+    low, high = (clamped(value, modes) for value in (low, high))
+    emitter.write(instruction.operands[0], f"join_float8({low}, {high}, {target[:4]!r})", "b16")
 
 
 def _convert_pair(emitter: Emitter, instruction: Instruction, kind: str, modes: set[str]) -> None:

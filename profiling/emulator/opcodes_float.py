@@ -28,17 +28,19 @@ _FLOAT = {
     "cos": "cos({0})",
     "tanh": "tanh({0})",
     "copysign": "copysign({1}, {0})",
+    "min.xorsign": "xor_sign(fmin(absolute({0}), absolute({1})), {0}, {1})",
+    "max.xorsign": "xor_sign(fmax(absolute({0}), absolute({1})), {0}, {1})",
 }
-_FLOAT_MODIFIERS = "rn rz rm rp rna approx full ftz sat NaN relu xorsign"
+_FLOAT_MODIFIERS = "rn rz rm rp rna approx full ftz sat NaN relu xorsign abs"
 _EXACT_IN_DOUBLE = frozenset(("add", "sub", "mul", "div", "sqrt", "rcp"))
 
 
 def float_operation(emitter: Emitter, instruction: Instruction) -> None:
     base, type_ = instruction.parts[0], instruction.parts[-1]
     modifiers = _modifiers(emitter, _FLOAT_MODIFIERS)
-    if "xorsign" in modifiers or type_ not in FLOATS:
+    if type_ not in FLOATS or ("abs" in modifiers and (type_ != "f32" or "xorsign" not in modifiers)):
         raise emitter.unsupported()
-    name = base + (".NaN" if "NaN" in modifiers else "")
+    name = base + (".NaN" if "NaN" in modifiers else "") + (".xorsign" if "xorsign" in modifiers else "")
     template = _FLOAT.get(name)
     if template is None:
         raise emitter.unsupported()

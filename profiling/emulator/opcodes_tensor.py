@@ -9,9 +9,17 @@ from mctskernel.profiling.emulator.ptx import Instruction, Operand, Vector
 
 _MMA = re.compile(
     r"mma\.sync\.aligned\.m16n8k(?P<k>\d+)\.row\.col(?:\.satfinite)?"
-    r"\.(?P<d>f16|f32|s32)\.(?P<a>f16|bf16|tf32|s8|u8)\.(?P<b>f16|bf16|tf32|s8|u8)\.(?P<c>f16|f32|s32)$"
+    r"\.(?P<d>f16|f32|s32)\.(?P<a>f16|bf16|tf32|s8|u8|e4m3|e5m2)\.(?P<b>f16|bf16|tf32|s8|u8|e4m3|e5m2)"
+    r"\.(?P<c>f16|f32|s32)$"
 )
-_DEPTHS = {"f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "s8": (16, 32), "u8": (16, 32)}
+_DEPTHS = {
+    "f16": (8, 16),
+    "bf16": (8, 16),
+    "tf32": (4, 8),
+    **dict.fromkeys(("s8", "u8"), (16, 32)),
+    **dict.fromkeys(("e4m3", "e5m2"), (32,)),
+}
+_MIXED = ({"s8", "u8"}, {"e4m3", "e5m2"})
 _MATRIX = re.compile(
     r"(?:ld|st)matrix\.sync\.aligned\.m8n8\.x(?P<count>[124])(?P<trans>\.trans)?\.shared(?:::cta)?\.b16$"
 )
@@ -31,9 +39,12 @@ def _whole_warps(emitter: Emitter) -> None:
 
 def _mma(emitter: Emitter, instruction: Instruction) -> None:
     match = _MMA.match(instruction.opcode)
-    if not match or int(match["k"]) not in _DEPTHS[match["a"]] or "satfinite" in instruction.opcode:
+    if not match or int(match["k"]) not in _DEPTHS[match["a"]]:
         raise emitter.unsupported()
-    if {match["a"], match["b"]} - {"s8", "u8"} and match["a"] != match["b"]:
+    saturates = "satfinite" in instruction.opcode
+    if saturates and match["d"] != "s32":
+        raise emitter.unsupported()
+    if match["a"] != match["b"] and not any({match["a"], match["b"]} <= kinds for kinds in _MIXED):
         raise emitter.unsupported()
     d, *sources = (_elements(emitter, o) for o in instruction.operands)
     _whole_warps(emitter)
@@ -45,7 +56,8 @@ def _mma(emitter: Emitter, instruction: Instruction) -> None:
     for kind, source in zip((match["a"], match["b"], match["c"]), sources, strict=True):
         type_ = "f32" if kind == "f32" and source is sources[2] else "b32"
         lists.append("[" + ", ".join(_word(emitter, o, type_) for o in source) + "]")
-    result = emitter.temporary(f"multiply_accumulate(g, {int(match['k'])}, {kinds!r}, {', '.join(lists)})")
+    arguments = f"g, {int(match['k'])}, {kinds!r}, {', '.join(lists)}, saturates={saturates}"
+    result = emitter.temporary(f"multiply_accumulate({arguments})")
     for i, target in enumerate(d):
         emitter.assign(target, f"{result}[{i}]", "u4")
 

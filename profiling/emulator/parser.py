@@ -169,6 +169,8 @@ _PIECE = re.compile(
     r"\s*(?:(?P<loc>\.(?:loc|file)\b[^\n]*)|(?P<open>\{)|(?P<close>\})"
     r"|(?P<label>[$\w]+)\s*:(?!:)|(?P<statement>[^;{}]*(?:\{[^{}]*\}[^;{}]*)*;))"
 )
+_CARRY = re.compile(r"(?:add|sub|mad)(?P<reads>c)?(?:\.lo|\.hi)?(?P<writes>\.cc)?\.[us](?:32|64)$")
+_CONDITION_CODE = "condition code"
 _GUARD = re.compile(r"@\s*(!?)\s*([%$\w]+)\s+")
 _INTEGER = re.compile(r"([+-]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 
@@ -251,7 +253,20 @@ class _Body:
         if not re.fullmatch(r"[a-z][\w.:]*", opcode):
             raise UnsupportedPtxError("instruction " + opcode[:40], self.line)
         operands = tuple(self._operand(item) for item in _split(rest))
+        if match := _CARRY.match(opcode):
+            operands = self._with_carry(operands, reads=bool(match["reads"]), writes=bool(match["writes"]))
         return Instruction(opcode, operands, guard, self.line)
+
+    def _with_carry(
+        self, operands: tuple[Operand | None, ...], *, reads: bool, writes: bool
+    ) -> tuple[Operand | None, ...]:
+        """The condition code, which PTX never names, as a predicate: the last source, the second destination."""
+        if _CONDITION_CODE not in self.scopes[0]:
+            self.scopes[0][_CONDITION_CODE] = Register(self.registers, "pred")
+            self.registers += 1
+        carry = self.scopes[0][_CONDITION_CODE]
+        target = Pair(operands[0], carry) if writes else operands[0]
+        return (target, *operands[1:], *([carry] if reads else []))
 
     def _register(self, name: str) -> Register | None:
         for scope in reversed(self.scopes):

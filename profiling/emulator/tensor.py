@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
-from mctskernel.profiling.emulator.floating import bfloat_to_float
+from mctskernel.profiling.emulator.floating import FLOAT8, bfloat_to_float
 from mctskernel.profiling.emulator.lanes import WARP, Lanes
 
 _LANE = np.arange(WARP)
 _GROUP, _MEMBER = _LANE >> 2, _LANE & 3
-_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "f64": 64}
+_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8}
 
 
 def _fragment_a(k: int, bits: int) -> tuple[np.ndarray, np.ndarray]:
@@ -55,15 +55,24 @@ def register_values(g: Lanes, registers: Sequence[V], kind: str) -> np.ndarray:
         flat = (table & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     elif kind == "f32":
         flat = table.view(np.float32).astype(np.float64)
+    elif kind in FLOAT8:
+        flat = table.view(FLOAT8[kind]).astype(np.float64)
     else:
         flat = table.view({"s8": "i1", "u8": "u1", "s32": "i4"}[kind]).astype(np.int64)
     return flat.reshape(-1, WARP, flat.shape[1])
 
 
 def multiply_accumulate(  # noqa: PLR0917
-    g: Lanes, k: int, kinds: tuple[str, str, str, str], a: Sequence[V], b: Sequence[V], c: Sequence[V]
+    g: Lanes,
+    k: int,
+    kinds: tuple[str, str, str, str],
+    a: Sequence[V],
+    b: Sequence[V],
+    c: Sequence[V],
+    *,
+    saturates: bool = False,
 ) -> list[np.ndarray]:
-    """`mma.sync.m16n8k*`: registers of D; `kinds` are the types of D, A, B and C."""
+    """`mma.sync.m16n8k*`: registers of D; `kinds` are the types of D, A, B and C; `saturates` of whole numbers."""
     to, kind_a, kind_b, kind_c = kinds
     fa, fb, fc = register_values(g, a, kind_a), register_values(g, b, kind_b), register_values(g, c, kind_c)
     warps = len(fa)
@@ -78,6 +87,8 @@ def multiply_accumulate(  # noqa: PLR0917
     if to == "f16":
         halves = np.ascontiguousarray(flat.astype(np.float16)).view(np.uint32)
         return [np.ascontiguousarray(halves[:, i]) for i in range(2)]
+    if saturates:
+        flat = np.clip(flat, np.iinfo(np.int32).min, np.iinfo(np.int32).max)
     whole = flat.astype(np.float32).view(np.uint32) if to == "f32" else flat.astype(np.int32).view(np.uint32)
     return [np.ascontiguousarray(whole[:, i]) for i in range(4)]
 

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -68,8 +69,19 @@ SHAPES = [
     ),
     *((f"m16n8k{k}", "f16", "f16", "f16", "f16") for k in (8, 16)),
     *((f"m16n8k{k}", "s32", a, b, "s32") for k in (16, 32) for a in ("s8", "u8") for b in ("s8", "u8")),
+    *(("m16n8k32", "f32", a, b, "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
 ]
-BITS = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "f32": 32, "s32": 32}
+BITS = {
+    "f16": 16,
+    "bf16": 16,
+    "tf32": 32,
+    "f32": 32,
+    "s32": 32,
+    **dict.fromkeys(("s8", "u8", "e4m3", "e5m2"), 8),
+}
+
+
+FLOAT8 = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
 
 
 def position_a(kind: str, lane: int, i: int) -> tuple[int, int]:
@@ -100,6 +112,8 @@ def packed(kind: str, values: list[int]) -> np.ndarray:
         return (np.array(values, np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)
     if kind in ("tf32", "f32"):
         return np.array(values, np.float32).view(np.uint32)
+    if kind in FLOAT8:
+        return np.array(values, FLOAT8[kind]).view(np.uint32)
     return np.array(values, np.int32 if kind == "s32" else "i1" if kind == "s8" else "u1").view(np.uint32)
 
 
@@ -108,8 +122,9 @@ def test_mma_shapes(lanes: Any, types: tuple[str, str, str, str, str]) -> None:
     shape, d, a, b, c = types
     k = int(shape.rpartition("k")[2])
     rng = np.random.default_rng(k)
-    low = 0 if "u8" in (a, b) else -9
-    left, right, start = (rng.integers(low, 10, extents) for extents in ((16, k), (k, 8), (16, 8)))
+    # 9 has too many bits for e5m2.
+    low, high = (-8, 9) if "e5m2" in (a, b) else (0 if "u8" in (a, b) else -9, 10)
+    left, right, start = (rng.integers(low, high, extents) for extents in ((16, k), (k, 8), (16, 8)))
     rows = [(t >> 2, t % 4 * 2) for t in range(32)]
     counts = [16 * k // 32, 8 * k // 32]
     columns: list[np.ndarray] = []
@@ -130,6 +145,19 @@ def test_mma_shapes(lanes: Any, types: tuple[str, str, str, str, str]) -> None:
     wanted = left @ right + start
     by_lane = [packed(d, [int(wanted[r + 8 * (i // 2), q + i % 2]) for i in range(4)]) for r, q in rows]
     assert np.array(found).T.tolist() == np.array(by_lane).tolist()
+
+
+def test_mma_of_whole_numbers_that_saturates(lanes: Any) -> None:
+    body = (
+        "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32 {%d0, %d1, %d2, %d3}, "
+        "{%a0, %a0, %a0, %a0}, {%a1, %a1}, {%a2, %a2, %a3, %a3};"
+    )
+    ones, minus = packed("s8", [127] * 4)[0], packed("s8", [-128] * 4)[0]
+    top, bottom = np.uint32(0x7FFFFFF0), np.uint32(0x80000010)
+    found = lanes(body, [("b32", x) for x in (ones, ones, top, bottom)], ["b32"] * 4, lanes=32)
+    assert [int(f[0]) for f in found] == [0x7FFFFFFF] * 2 + [0x80000010 + 32 * 127 * 127] * 2
+    found = lanes(body, [("b32", x) for x in (ones, minus, top, bottom)], ["b32"] * 4, lanes=32)
+    assert [int(f[0]) for f in found] == [0x7FFFFFF0 - 32 * 127 * 128] * 2 + [0x80000000] * 2
 
 
 @pytest.mark.parametrize("trans", ["", ".trans"])
