@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import itertools
 import math
 from fractions import Fraction
@@ -95,15 +97,22 @@ def decoded(kind: str, code: int) -> Fraction | float:
     return sign * significand * Fraction(2) ** (max(field, 1) - bias)
 
 
+@functools.cache
+def finite(kind: str) -> list[Fraction]:
+    """The numbers that are neither negative nor infinite, whose codes are their places."""
+    values = [decoded(kind, code) for code in range(127)]
+    return [value for value in values if isinstance(value, Fraction)]
+
+
 def encoded(kind: str, x: float) -> int:
     """The nearest code, of two as near the even one; the largest finite number for anything beyond."""
     if math.isnan(x):
         return 127
-    sign = 128 if math.copysign(1, x) < 0 else 0
-    finite = [(value, code) for code in range(127) if math.isfinite(value := decoded(kind, code))]
-    if math.isinf(x):
-        return finite[-1][1] | sign
-    return min(finite, key=lambda each: (abs(each[0] - Fraction(abs(x))), each[1] & 1))[1] | sign
+    sign, values = 128 if math.copysign(1, x) < 0 else 0, finite(kind)
+    if abs(x) >= values[-1]:
+        return len(values) - 1 | sign
+    above = bisect.bisect_right(values, Fraction(abs(x)))
+    return min((above - 1, above), key=lambda code: (abs(values[code] - Fraction(abs(x))), code & 1)) | sign
 
 
 def awkward_numbers(kind: str) -> np.ndarray:
