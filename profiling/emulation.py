@@ -52,14 +52,27 @@ def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], cases: 
     """Run every case until one fails; `modules` are the candidate's builds, their PTX parsed."""
     checks: list[Check] = []
     for case in cases:
-        outcome, check = _run(task, candidate, modules, case)
-        checks.append(check)
-        if not check.passed:
-            return Emulated(outcome, tuple(checks), check.message)
+        outputs = emulated_outputs(task, candidate, modules, case)
+        if isinstance(outputs, Stopped):
+            return Emulated(outputs.outcome, (*checks, outputs.check), outputs.check.message)
+        checks.append(judge(case, outputs))
+        if not checks[-1].passed:
+            return Emulated(Outcome.WRONG_RESULT, tuple(checks), checks[-1].message)
     return Emulated(Outcome.OK, tuple(checks))
 
 
-def _run(task: Task, candidate: Candidate, modules: Sequence[Module], case: Case) -> tuple[Outcome, Check]:
+@dataclass(frozen=True)
+class Stopped:
+    """Why a kernel did not run to its end, or may not have: what the emulator found."""
+
+    outcome: Outcome
+    check: Check
+
+
+def emulated_outputs(
+    task: Task, candidate: Candidate, modules: Sequence[Module], case: Case
+) -> dict[str, Array] | Stopped:
+    """What the outputs hold after one run on a case's inputs."""
     resolved = candidate.at(task, case.shape)
     memory = GlobalMemory()
     addresses = {name: memory.add(name, array, writable=False) for name, array in case.inputs.items()}
@@ -74,33 +87,31 @@ def _run(task: Task, candidate: Candidate, modules: Sequence[Module], case: Case
                 f"At {case.label}, '{launch.kernel}' is launched with {launch.blocks * launch.threads:,} "
                 f"threads, more than the {MAX_THREADS:,} that are emulated."
             )
-            return Outcome.TIMEOUT, _failed(case, message)
+            return Stopped(Outcome.TIMEOUT, _failed(case, message))
         arguments = candidate.arguments(launch, addresses)
         geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
         module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
         execution = execute(module, entry, geometry, arguments, memory, limits=LIMITS)
         if execution.findings:
             return _explained(case, launch.kernel, execution.findings)
-    outputs = {
+    return {
         output.name: memory.array(output.name, numpy_dtype(output.dtype)).reshape(output.extents(case.shape))
         for output in task.outputs
     }
-    check = judge(case, outputs)
-    return (Outcome.OK if check.passed else Outcome.WRONG_RESULT), check
 
 
 def _contents(scratch: ResolvedScratch) -> Array:
     return np.full(scratch.nbytes, 0 if scratch.zero else 0xCB, np.uint8)
 
 
-def _explained(case: Case, kernel: str, findings: Sequence[Finding]) -> tuple[Outcome, Check]:
+def _explained(case: Case, kernel: str, findings: Sequence[Finding]) -> Stopped:
     order = list(OUTCOMES)
     first = min(findings, key=lambda finding: order.index(finding.kind))
     message = f"At {case.label}, '{kernel}': {first.message}."
     others = len(findings) - 1
     if others:
         message += f" ({others} more finding{'s' if others > 1 else ''}.)"
-    return OUTCOMES[first.kind], _failed(case, message)
+    return Stopped(OUTCOMES[first.kind], _failed(case, message))
 
 
 def _failed(case: Case, message: str) -> Check:

@@ -48,12 +48,16 @@ class Arena:
 
     def verdict(self) -> Check:
         """Whether what was fetched is right, and the inputs untouched."""
-        outputs = {tensor.name: self._fetched(tensor) for tensor in self.task.outputs}
-        return judge(self.sample.case, outputs, {each.name: self._fetched(each) for each in self.task.inputs})
+        inputs = {tensor.name: self._fetched(tensor) for tensor in self.task.inputs}
+        return judge(self.sample.case, self.outputs(), inputs)
+
+    def outputs(self) -> dict[str, Array]:
+        """What was fetched of the outputs, a copy."""
+        return {tensor.name: self._fetched(tensor).copy() for tensor in self.task.outputs}
 
     def output_bytes(self) -> bytes:
         """The outputs that were fetched, to be compared bit by bit with those of another run."""
-        return b"".join(self._fetched(tensor).tobytes() for tensor in self.task.outputs)
+        return b"".join(array.tobytes() for array in self.outputs().values())
 
     def _fetched(self, tensor: Tensor) -> Array:
         dtype = numpy_dtype(tensor.dtype)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Check, Evaluation, Outcome, Resources, Source, Timing
 from mctskernel.core.launch_plan import ResolvedPlan
-from mctskernel.core.task import Task, shape_label
+from mctskernel.core.task import Array, Task, shape_label
 from mctskernel.profiling.architecture import architecture_of
 from mctskernel.profiling.bottleneck import diagnose_counters
 from mctskernel.profiling.candidate import Candidate, RefusedError
@@ -50,6 +50,7 @@ from mctskernel.profiling.guardrails import Peaks, flags, quarantine_reason
 from mctskernel.profiling.ptx_text import global_variables
 from mctskernel.profiling.shared_window import SharedWindow
 from mctskernel.profiling.stages import Stages
+from mctskernel.profiling.verify import Case
 
 GPU_SERVICE = "mctskernel.profiling.gpu_service:GpuService"
 
@@ -133,6 +134,17 @@ class GpuJudge:
             return self._verified(begun, candidate, self._arenas.held_out).checks
         except (RefusedError, LostError) as error:
             return (Check("", 0, passed=False, error=float("inf"), message=error.message),)
+
+    def outputs(self, candidate: Candidate) -> list[tuple[Case, dict[str, Array]]]:
+        """What the kernel leaves in its outputs at each verification case, whether that is right or not.
+
+        Raises RefusedError and LostError.
+        """
+        self._accept(candidate, self._load(CANDIDATE, candidate))
+        arenas = self._arenas.verified
+        steps = tuple(Step(self._plan(CANDIDATE, candidate, arena), arena.reads) for arena in arenas)
+        self._ask(Run(steps), RUN_SECONDS, Ran, candidate)
+        return [(arena.sample.case, arena.outputs()) for arena in arenas]
 
     def interrupt(self) -> None:
         """End the GPU process for good, from any thread."""
