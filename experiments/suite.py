@@ -23,7 +23,7 @@ from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.search_cost import search_cost
 from mctskernel.experiments.searches import Plan, run_search
-from mctskernel.experiments.suite_rows import Row, SearchRow, TorchRow, append_row, read_rows
+from mctskernel.experiments.suite_rows import CeilingsRow, Row, SearchRow, TorchRow, append_row, read_rows
 from mctskernel.experiments.suite_table import markdown_table, table_rows
 from mctskernel.experiments.summarise_runs import summarise
 from mctskernel.report.view import load_view
@@ -72,26 +72,28 @@ def main(
     names = tasks.split(",") if tasks else list(builtin_tasks())
     plan = Plan(device, architecture, workers, Budget(budget, seconds), seed, runs)
     rows = out / "rows.jsonl"
-    if device == "gpu" and not skip_torch:
-        time_torch(rows, names)
+    if device == "gpu":
+        measure_ceilings(rows)
+        if not skip_torch:
+            time_torch(rows, names)
     if not only_torch:
         wanted = [(name, Language(word)) for name in names for word in languages.split(",")]
         search_missing(rows, wanted, plan)
     write_tables(out, read_rows(rows))
 
 
+def measure_ceilings(rows: Path) -> None:
+    """Measure what the GPU can do at most, if no row says so yet."""
+    if not any(isinstance(row, CeilingsRow) for row in read_rows(rows)):
+        _run_module("floors", rows)
+
+
 def time_torch(rows: Path, tasks: Sequence[str]) -> None:
-    """Time PyTorch's operators of the tasks that have no such row yet, in another process."""
+    """Time PyTorch's operators of the tasks that have no such row yet."""
     known = {row.task for row in read_rows(rows) if isinstance(row, TorchRow) and row.eager_seconds}
     missing = [name for name in tasks if name not in known]
-    if not missing:
-        return
-    module = "mctskernel.experiments.torch_baselines"
-    done = subprocess.run([sys.executable, "-m", module, "--rows", str(rows), *missing], check=False)
-    if done.returncode:
-        click.echo(
-            f"PyTorch's times are incomplete: its process ended with status {done.returncode}.", err=True
-        )
+    if missing:
+        _run_module("torch_baselines", rows, *missing)
 
 
 def search_missing(rows: Path, wanted: Sequence[Key], plan: Plan) -> None:
@@ -125,6 +127,7 @@ def search_task(name: str, language: Language, plan: Plan) -> SearchRow:
         row,
         compulsory_bytes=task.compulsory_bytes(shape),
         flops=float(evaluate(task.flops, shape)) if task.flops is not None else 0.0,
+        tensor_cores=all(tensor.dtype in ("float16", "bfloat16") for tensor in task.outputs),
         summary=summarise(view),
         cost=search_cost(view),
     )
@@ -138,6 +141,14 @@ def write_tables(out: Path, rows: Sequence[Row]) -> None:
     (out / "suite.json").write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n")
     (out / "suite.md").write_text(text)
     click.echo(text)
+
+
+def _run_module(name: str, rows: Path, *words: str) -> None:
+    """Run another experiment, which adds to the rows, in a process of its own: nothing else holds the GPU meanwhile."""
+    command = [sys.executable, "-m", f"mctskernel.experiments.{name}", "--rows", str(rows), *words]
+    done = subprocess.run(command, check=False)
+    if done.returncode:
+        click.echo(f"{name} ended with status {done.returncode}: its columns have gaps.", err=True)
 
 
 def _remark(row: SearchRow) -> str:

@@ -5,6 +5,7 @@ Of several rows about the same thing the last one holds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,13 +22,17 @@ class _Row(msgspec.Struct, frozen=True, tag_field="row", kw_only=True):
 
 
 class SearchRow(_Row, frozen=True, tag="search"):
-    """A search of one task in one language. `compulsory_bytes` and `flops` are those of the search shape."""
+    """A search of one task in one language. `compulsory_bytes` and `flops` are those of the first search shape.
+
+    `tensor_cores` says whether they can do the task's arithmetic: its outputs are 16-bit floats.
+    """
 
     task: str
     language: Language
     device: str
     compulsory_bytes: int = 0
     flops: float = 0.0
+    tensor_cores: bool = False
     summary: Summary | None = None
     cost: SearchCost | None = None
 
@@ -41,13 +46,15 @@ class TorchRow(_Row, frozen=True, tag="torch"):
     versions: dict[str, str] = {}
 
 
-class CopyRow(_Row, frozen=True, tag="copy"):
-    """Bytes read and written in a second by a copy on the device, timed like the PyTorch operators."""
+class CeilingsRow(_Row, frozen=True, tag="ceilings"):
+    """What the GPU can do at most: bytes copied (read and written) and operations in a second."""
 
-    bytes_per_second: float = 0.0
+    copy_bytes_per_second: float = 0.0
+    fp32_flops_per_second: float = 0.0
+    tensor_flops_per_second: float = 0.0
 
 
-Row = SearchRow | TorchRow | CopyRow
+Row = SearchRow | TorchRow | CeilingsRow
 
 
 def append_row(file: Path, row: Row) -> None:
@@ -65,13 +72,13 @@ def read_rows(file: Path) -> list[Row]:
 
 
 def latest(
-    rows: list[Row],
-) -> tuple[dict[tuple[str, Language, str], SearchRow], dict[str, TorchRow], CopyRow]:
-    """The rows that hold: searches by task, language and device; PyTorch's by task; the copy."""
+    rows: Sequence[Row],
+) -> tuple[dict[tuple[str, Language, str], SearchRow], dict[str, TorchRow], CeilingsRow | None]:
+    """The rows that hold: searches by task, language and device; PyTorch's by task; the ceilings."""
     searches = {(row.task, row.language, row.device): row for row in rows if isinstance(row, SearchRow)}
     torch = {row.task: row for row in rows if isinstance(row, TorchRow)}
-    copies = [row for row in rows if isinstance(row, CopyRow)]
-    return searches, torch, copies[-1] if copies else CopyRow(problem="No copy was timed.")
+    ceilings = [row for row in rows if isinstance(row, CeilingsRow)]
+    return searches, torch, ceilings[-1] if ceilings else None
 
 
 def _whole_lines(file: Path) -> bytes:

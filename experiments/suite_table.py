@@ -7,17 +7,14 @@ from collections.abc import Sequence
 import msgspec
 
 from mctskernel.core.kernel import Language
-from mctskernel.experiments.suite_rows import Row, SearchRow, TorchRow, latest
-
-COMPUTE_BOUND_FLOPS_PER_BYTE = 20.0
-"""Float32 operations an H100 does in the time of a byte from memory (67e12 over 3.35e12 a second, NVIDIA's data
-sheet). A task that does more for each of its bytes is not bound by memory, and the floor says nothing of it."""
+from mctskernel.experiments.suite_rows import CeilingsRow, Row, SearchRow, TorchRow, latest
 
 
 class TableRow(msgspec.Struct, frozen=True):
     """One search; times in seconds, shares from 0 to 1, None where nothing is known.
 
-    `floor_seconds` is what a copy of the compulsory bytes takes; `floor_share` is the floor over the best time.
+    No kernel takes less than `floor_seconds`: what a copy of the compulsory bytes takes, or the task's arithmetic at
+    the GPU's rate where that is more. `floor_share` is the floor over the best time.
     """
 
     task: str
@@ -41,9 +38,9 @@ class TableRow(msgspec.Struct, frozen=True):
 
 def table_rows(rows: Sequence[Row]) -> list[TableRow]:
     """The table, by task and language."""
-    searches, torch, copy = latest(list(rows))
+    searches, torch, ceilings = latest(rows)
     return [
-        _table_row(row, torch.get(row.task), copy.bytes_per_second)
+        _table_row(row, torch.get(row.task), ceilings)
         for _, row in sorted(searches.items(), key=lambda item: item[0])
     ]
 
@@ -73,11 +70,11 @@ def markdown_table(rows: Sequence[TableRow]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table_row(row: SearchRow, torch: TorchRow | None, copy_rate: float) -> TableRow:
+def _table_row(row: SearchRow, torch: TorchRow | None, ceilings: CeilingsRow | None) -> TableRow:
     if row.summary is None or row.cost is None:
         return TableRow(row.task, row.language, row.device, row.problem)
     best = row.summary.best_seconds
-    floor = _floor(row, copy_rate)
+    floor = _floor(row, ceilings) if row.device == "gpu" and ceilings else None
     return TableRow(
         task=row.task,
         language=row.language,
@@ -98,14 +95,10 @@ def _table_row(row: SearchRow, torch: TorchRow | None, copy_rate: float) -> Tabl
     )
 
 
-def _floor(row: SearchRow, copy_rate: float) -> float | None:
-    if (
-        row.device != "gpu"
-        or not copy_rate
-        or row.flops > COMPUTE_BOUND_FLOPS_PER_BYTE * row.compulsory_bytes
-    ):
-        return None
-    return row.compulsory_bytes / copy_rate
+def _floor(row: SearchRow, ceilings: CeilingsRow) -> float:
+    rate = ceilings.tensor_flops_per_second if row.tensor_cores else ceilings.fp32_flops_per_second
+    arithmetic = row.flops / rate if rate else 0.0
+    return max(row.compulsory_bytes / ceilings.copy_bytes_per_second, arithmetic)
 
 
 def _cells(row: TableRow) -> list[str]:

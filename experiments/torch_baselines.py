@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import statistics
 import sys
 from collections.abc import Callable, Mapping
@@ -25,11 +24,8 @@ from torch import Tensor
 from mctskernel.core.expression import Number
 from mctskernel.core.task import Array, Shape, Task, TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.suite_rows import CopyRow, TorchRow, append_row
+from mctskernel.experiments.suite_rows import TorchRow, append_row
 from mctskernel.tasks import builtin_tasks
-
-COPY_BYTES = 1 << 30
-"""Size of the buffer that is copied: over twenty times the L2 cache of an H100."""
 
 Operator = Callable[..., Tensor]
 Bound = functools.partial[Tensor]
@@ -75,6 +71,41 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     return a @ b
 
 
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """`F.cross_entropy` in float32, the precision that the task wants of it."""
+    return F.cross_entropy(logits.float(), targets, reduction="none")
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """`F.scaled_dot_product_attention`, whose fast kernels want a batch."""
+    return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
+
+
+def conv3x3(x: Tensor, weight: Tensor) -> Tensor:
+    """`F.conv2d`."""
+    return F.conv2d(x, weight, padding=1)
+
+
+def histogram(values: Tensor) -> Tensor:
+    """`torch.bincount`."""
+    return torch.bincount(values, minlength=256).int()
+
+
+def spmv(offsets: Tensor, columns: Tensor, values: Tensor, x: Tensor) -> Tensor:
+    """A sparse CSR tensor, which is a view of the three, times the vector."""
+    matrix = torch.sparse_csr_tensor(
+        offsets, columns, values, (len(offsets) - 1, len(x)), check_invariants=False
+    )
+    return matrix @ x
+
+
+def int4_matmul(x: Tensor, packed: Tensor, scales: Tensor, group: int) -> Tensor:
+    """The weights unpacked, then `torch.matmul`: public PyTorch has no operator for them."""
+    codes = torch.stack((packed & 15, packed >> 4), dim=-1).reshape(len(packed), -1)
+    weights = (codes.to(x.dtype) - 8) * scales.repeat_interleave(group, dim=1)
+    return x @ weights.t()
+
+
 def stencil(grid: Tensor, center: float, side: float) -> Tensor:
     """Slices of the grid."""
     out = grid.clone()
@@ -92,6 +123,13 @@ OPERATORS: Mapping[str, Operator] = {
     "cumsum": cumsum,
     "bias_gelu": bias_gelu,
     "matmul": matmul,
+    "matmul_bf16": matmul,
+    "cross_entropy": cross_entropy,
+    "attention": attention,
+    "conv3x3": conv3x3,
+    "histogram": histogram,
+    "spmv": spmv,
+    "int4_matmul": int4_matmul,
     "stencil": stencil,
 }
 
@@ -100,11 +138,10 @@ OPERATORS: Mapping[str, Operator] = {
 @click.argument("tasks", nargs=-1)
 @click.option("--rows", type=click.Path(path_type=Path), required=True, help="Append the rows there.")
 def main(tasks: tuple[str, ...], rows: Path) -> None:
-    """Time PyTorch's operators of TASKS, or of all tasks, and a copy."""
+    """Time PyTorch's operators of TASKS, or of all tasks."""
     if not torch.cuda.is_available():
         click.echo("PyTorch finds no GPU.", err=True)
         sys.exit(1)
-    append_row(rows, _copy())
     for name in tasks or OPERATORS:
         click.echo(f"PyTorch: {name}")
         append_row(rows, time_operator(name))
@@ -165,13 +202,6 @@ def _do_bench(run: Callable[[], object]) -> float:
     from triton.testing import do_bench  # noqa: PLC0415 - as said above
 
     return float(do_bench(run, return_mode="median")) / 1e3
-
-
-def _copy() -> CopyRow:
-    source = torch.empty(COPY_BYTES // 4, device="cuda")
-    target = torch.empty_like(source)
-    seconds = _do_bench(lambda: target.copy_(source))
-    return CopyRow(bytes_per_second=2 * COPY_BYTES / seconds if seconds > 0 else math.nan)
 
 
 if __name__ == "__main__":

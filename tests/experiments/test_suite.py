@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from mctskernel.core.kernel import Language
 from mctskernel.experiments.search_cost import SearchCost
 from mctskernel.experiments.suite import main
-from mctskernel.experiments.suite_rows import CopyRow, SearchRow, TorchRow, append_row, read_rows
+from mctskernel.experiments.suite_rows import CeilingsRow, SearchRow, TorchRow, append_row, read_rows
 from mctskernel.experiments.suite_table import markdown_table, table_rows
 from mctskernel.experiments.summarise_runs import Summary
 from tests.conftest import WriteTask
@@ -40,6 +41,9 @@ COST = SearchCost(
 )
 
 
+CEILINGS = CeilingsRow(copy_bytes_per_second=3e12, fp32_flops_per_second=6e13, tensor_flops_per_second=9e14)
+
+
 def search_row(task: str = "softmax", flops: float = 0.0) -> SearchRow:
     return SearchRow(
         task=task,
@@ -58,7 +62,7 @@ def suite(*words: str | Path) -> Result:
 
 def test_rows_are_read_as_they_were_written_without_a_torn_last_line(tmp_path: Path) -> None:
     file = tmp_path / "out" / "rows.jsonl"
-    rows = [search_row(), TorchRow(task="softmax", eager_seconds=2e-4), CopyRow(bytes_per_second=3e12)]
+    rows = [search_row(), TorchRow(task="softmax", eager_seconds=2e-4), CEILINGS]
     for row in rows:
         append_row(file, row)
     with file.open("ab") as torn:
@@ -72,17 +76,24 @@ def test_rows_are_read_as_they_were_written_without_a_torn_last_line(tmp_path: P
 def test_the_table_puts_the_times_beside_each_other() -> None:
     rows = [
         search_row(),
-        search_row("matmul", flops=1e12),
+        search_row("matmul", flops=6e9),
         TorchRow(task="softmax", eager_seconds=2e-4, compiled_seconds=None),
-        CopyRow(bytes_per_second=3e12),
+        CEILINGS,
     ]
     matmul, softmax = table_rows(rows)
     assert softmax.eager_seconds == 2e-4
     assert softmax.compiled_seconds is None
     assert softmax.floor_seconds == pytest.approx(80e-6)
     assert softmax.floor_share == pytest.approx(0.8)
-    assert matmul.floor_seconds is None, "bytes say nothing of a task that computes"
+    assert matmul.floor_seconds == pytest.approx(100e-6), "its arithmetic takes longer than its bytes"
     assert "| softmax | cuda | 1000.0 | 100.0 | 10.00x | 200.0 |  | 80.0 | 80% |" in markdown_table([softmax])
+
+
+def test_tensor_cores_lower_the_floor_of_16_bit_arithmetic_and_no_gpu_gives_none() -> None:
+    row = msgspec.structs.replace(search_row("matmul", flops=9e10), tensor_cores=True)
+    assert table_rows([row, CEILINGS])[0].floor_seconds == pytest.approx(100e-6)
+    assert table_rows([row])[0].floor_seconds is None
+    assert table_rows([msgspec.structs.replace(row, device="model"), CEILINGS])[0].floor_seconds is None
 
 
 def test_a_later_row_replaces_an_earlier_one() -> None:
