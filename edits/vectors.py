@@ -9,6 +9,11 @@ VECTOR_BYTES = 16
 """The most that one thread loads or stores with one instruction."""
 
 ELEMENT_BYTES: Mapping[str, int] = {
+    "char": 1,
+    "signed char": 1,
+    "unsigned char": 1,
+    "int8_t": 1,
+    "uint8_t": 1,
     "__half": 2,
     "half": 2,
     "__nv_bfloat16": 2,

@@ -21,6 +21,7 @@ from mctskernel.edits.syntax import (
     Function,
     Macro,
     Replacement,
+    calls,
     identifiers,
     replace,
     text_of,
@@ -201,12 +202,23 @@ def block_macros(context: Context) -> list[Macro]:
         for macro in context.source.integer_macros
         if macro.name in axes
         and not _repeated_as_literal(context, macro)
+        and all(
+            _knows_block(function, macro.name)
+            for launch, function in context.launched
+            if macro.name in launch.block
+        )
         and not any(
             _ties_axes(function, macro.name)
             for launch, function in context.launched
             if len(set(launch.block)) > 1 and macro.name in launch.block
         )
     ]
+
+
+def _knows_block(function: Function, name: str) -> bool:
+    """Whether a kernel reads its block's size, so that the number of threads isn't that of its elements."""
+    sizes = {"blockDim.x", "blockDim.y", "blockDim.z", name}
+    return bool(sizes & identifiers(function.node)) or bool(calls(function.body))
 
 
 def _ties_axes(function: Function, name: str) -> bool:

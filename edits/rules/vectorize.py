@@ -145,7 +145,7 @@ def _lanes(loop: Loop, function: Function, known: Mapping[str, Node]) -> tuple[L
     for access in accesses(loop.body):
         parameter = function.parameter(access.array)
         if parameter is None:
-            if access.writes and access.array not in local:
+            if access.writes and access.array not in local and not _is_counted(access.node, function):
                 return ()
             continue
         index = polynomial(access.indices[0], known)
@@ -172,11 +172,36 @@ def _lanes(loop: Loop, function: Function, known: Mapping[str, Node]) -> tuple[L
 
 
 def _plain(loop: Loop) -> bool:
-    """Whether iterations neither end early nor talk to other threads."""
+    """Whether iterations neither end early nor talk to other threads, but for counting."""
     leaves = any(True for _ in walk(loop.body, "continue_statement", "break_statement", "return_statement"))
     return not leaves and not any(
-        "sync" in text_of(call) or text_of(call).startswith("atomic") for call in calls(loop.body)
+        "sync" in text_of(call) or (text_of(call).startswith("atomic") and not _counts(call))
+        for call in calls(loop.body)
     )
+
+
+def _counts(call: Node) -> bool:
+    """Whether a call is a whole statement `atomicAdd(...)`, whose order among others doesn't matter."""
+    return text_of(call.children[0]) == "atomicAdd" and (
+        call.parent is not None and call.parent.type == "expression_statement"
+    )
+
+
+def _is_counted(node: Node, function: Function) -> bool:
+    """Whether an element of a shared array of whole numbers is only added to, by atomics."""
+    target = node.parent
+    call = target.parent.parent if target is not None and target.parent is not None else None
+    if (
+        target is None
+        or target.type != "pointer_expression"
+        or call is None
+        or call.type != "call_expression"
+    ):
+        return False
+    types = {d.name: d.type for d in function.declarations if d.shared}
+    array = node.child_by_field_name("argument")
+    name = text_of(array) if array is not None else ""
+    return _counts(call) and types.get(name) in {"int", "unsigned", "unsigned int"}
 
 
 def _writes_are_whole(groups: Mapping[tuple[str, str], Sequence[Access]], loop: Loop) -> bool:
