@@ -68,7 +68,8 @@ class Task:
     """What is computed and how it is judged. Functions that take a shape want every dimension in it.
 
     `independent` names a dimension along which nothing depends on anything else (the rows of a softmax): outputs
-    at some of its indices follow from the inputs at the same ones. Empty where there is none.
+    at some of its indices follow from the inputs at the same ones. Empty where there is none. `deterministic` asks
+    that two runs on the same inputs leave the same bytes.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Task:
     starting_kernel: Kernel
     flops: int | str | None = None
     independent: str = ""
+    deterministic: bool = False
     reference: Callable[..., object] = field(repr=False, default=lambda: None)
     make_inputs: Callable[..., Mapping[str, Array]] | None = field(repr=False, default=None)
 

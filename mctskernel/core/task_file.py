@@ -45,6 +45,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         "scalars",
         "shapes",
         "independent",
+        "deterministic",
         "tolerance",
         "kernel",
         "flops",
@@ -74,6 +75,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         starting_kernel=Kernel(_read(kernel_file), _language_of(kernel_file)),
         flops=document.get("flops"),
         independent=_text(document, "independent", where, ""),
+        deterministic=_truth(document, "deterministic", where),
         reference=code["reference"],
         make_inputs=code.get("make_inputs"),
     )
@@ -201,6 +203,13 @@ def _text(document: Mapping[str, Any], key: str, where: Path, default: str) -> s
     value = document.get(key, default)
     if not isinstance(value, str):
         raise TaskError(f"{where}: '{key}' must be text.")
+    return value
+
+
+def _truth(document: Mapping[str, Any], key: str, where: Path) -> bool:
+    value = document.get(key, False)
+    if not isinstance(value, bool):
+        raise TaskError(f"{where}: '{key}' must be true or false.")
     return value
 
 

@@ -24,6 +24,12 @@ def test_a_task_is_read(write_task: WriteTask) -> None:
     assert task.compulsory_bytes(SHAPE) == 1040
 
 
+def test_a_task_may_ask_for_determinism(write_task: WriteTask) -> None:
+    assert not load_task(write_task()).deterministic
+    asking = TASK_TOML.replace('name = "double"', 'name = "double"\ndeterministic = true')
+    assert load_task(write_task(asking)).deterministic
+
+
 def test_inputs_are_the_same_for_the_same_seed(write_task: WriteTask) -> None:
     task = load_task(write_task())
     a, b, other = (task.draw_inputs(SHAPE, seed)["x"] for seed in (1, 1, 2))
@@ -112,10 +118,11 @@ INPUT = '[[inputs]]\nname = "x"\ndtype = "float32"\nshape = ["n"]\n'
         ('name = "double"', "name = ", "not valid TOML"),
         ('name = "double"', "name = 3", "'name' must be text"),
         ('name = "double"', 'name = "../x"', "may hold letters"),
+        ('name = "double"', "deterministic = 1", "'deterministic' must be true or false"),
         ('name = "double"', 'nmae = "double"', "unknown key 'nmae'"),
         ('name = "double"', 'kernel = "other.cu"', r"other\.cu is missing"),
         ('name = "double"', "flops = []", "flops: .* neither a number nor an expression"),
-        ('name = "double"', 'flops = "n * m"', "flops: .* unknown name 'm'"),
+XX, "flops: .* unknown name 'm'"),
         (INPUT, "", r"at least one \[\[inputs\]\]"),
         (INPUT, INPUT + INPUT, "two .* same name"),
         (INPUT, INPUT + INPUT.replace('"x"', '"out"'), "'out' is an input and an output"),
