@@ -25,7 +25,7 @@ COPY_BYTES = 512 << 20
 
 REPEATS = 10
 
-_COPY = """
+COPY_SOURCE = """
 extern "C" __global__ void probe(const float4* __restrict__ in, float4* __restrict__ out) {
     size_t i = blockIdx.x * (size_t)(4 * blockDim.x) + threadIdx.x;
     float4 values[4];
@@ -38,7 +38,7 @@ extern "C" __global__ void probe(const float4* __restrict__ in, float4* __restri
 
 # Eight chains hide the latency of a multiply-add (4 cycles) even with one warp on a scheduler. The comparison
 # at the end can't be decided by the compiler, so the sums must be computed.
-_FP32 = """
+FP32_SOURCE = """
 extern "C" __global__ void probe(float* out, int rounds) {
     float x[8], a = 1.0f + threadIdx.x * 1e-9f, b = blockIdx.x * 1e-9f;
     for (int j = 0; j < 8; ++j) x[j] = j + a;
@@ -60,7 +60,7 @@ _FP32_ROUNDS = 2048
 _FP32_FLOPS = 2 * 16 * 8
 """Of one thread in one round."""
 
-_MMA = """
+MMA_SOURCE = """
 extern "C" __global__ void probe(float* out, int rounds) {
     float d[8][4] = {};
     unsigned a[4] = {threadIdx.x, 0u, 0u, 0u}, b[2] = {0u, 0u};
@@ -93,7 +93,7 @@ _WGMMA_FLOPS = 4 * (2 * 64 * _WGMMA_N * 16)
 """Of one warpgroup (128 threads) in one round."""
 
 
-def _wgmma_source() -> str:
+def wgmma_source() -> str:
     """Four asynchronous m64n256k16 products a round on zeros in shared memory, whose layout then doesn't matter."""
     registers = _WGMMA_N // 2
     outputs = ", ".join(f"%{index}" for index in range(registers))
@@ -132,7 +132,7 @@ extern "C" __global__ void probe(float* out, int rounds) {{
 def copy_rate(gpu: Gpu) -> float:
     """Bytes per second of a copy, read and written. Raises CudaError when the GPU is too full for it."""
     threads, bytes_per_thread = 256, 4 * 16
-    probe = _Probe(gpu.architecture, _COPY, COPY_BYTES // (threads * bytes_per_thread), threads)
+    probe = _Probe(gpu.architecture, COPY_SOURCE, COPY_BYTES // (threads * bytes_per_thread), threads)
     with ExitStack() as stack:
         buffers = [DeviceBuffer(COPY_BYTES) for _ in range(2)]
         for buffer in buffers:
@@ -143,7 +143,7 @@ def copy_rate(gpu: Gpu) -> float:
 
 def fp32_rate(gpu: Gpu) -> float:
     """Operations per second of independent fp32 multiply-adds, two each."""
-    probe = _Probe(gpu.architecture, _FP32, 2 * multiprocessors(), _FP32_THREADS)
+    probe = _Probe(gpu.architecture, FP32_SOURCE, 2 * multiprocessors(), _FP32_THREADS)
     flops = probe.blocks * probe.threads * _FP32_ROUNDS * _FP32_FLOPS
     return flops / _loop_seconds(probe, _FP32_ROUNDS)
 
@@ -158,14 +158,14 @@ def tensor_rate(gpu: Gpu) -> float:
 
 def mma_rate(gpu: Gpu) -> float:
     """Operations per second of bf16 `mma.sync` instructions."""
-    probe = _Probe(gpu.architecture, _MMA, 2 * multiprocessors(), _MMA_THREADS)
+    probe = _Probe(gpu.architecture, MMA_SOURCE, 2 * multiprocessors(), _MMA_THREADS)
     flops = probe.blocks * (probe.threads // 32) * _MMA_ROUNDS * _MMA_FLOPS
     return flops / _loop_seconds(probe, _MMA_ROUNDS)
 
 
 def wgmma_rate() -> float:
     """Operations per second of bf16 `wgmma` instructions, which Hopper alone has."""
-    probe = _Probe("sm_90a", _wgmma_source(), multiprocessors(), _WGMMA_THREADS, _WGMMA_TILE_BYTES)
+    probe = _Probe("sm_90a", wgmma_source(), multiprocessors(), _WGMMA_THREADS, _WGMMA_TILE_BYTES)
     flops = probe.blocks * (probe.threads // 128) * _WGMMA_ROUNDS * _WGMMA_FLOPS
     return flops / _loop_seconds(probe, _WGMMA_ROUNDS)
 

@@ -52,7 +52,8 @@ def measured_ceilings(gpu: Gpu, folder: Path) -> Ceilings:
 def documented_ceilings(gpu: Gpu) -> Ceilings:
     """What is promised of the GPU: its memory's peak rate, and the arithmetic of the architectures we describe.
 
-    The arithmetic of any other one is 0: not known.
+    Of others, whatever is measured has to do (0 here), unless their tensor cores have instructions that our kernels
+    don't: then nothing bounds them.
     """
     described = [
         architecture_ceilings(each)
@@ -62,8 +63,15 @@ def documented_ceilings(gpu: Gpu) -> Ceilings:
     return Ceilings(
         gpu.dram_bytes_per_second,
         max((each.fp32_flops_per_second for each in described), default=0.0),
-        max((each.tensor_flops_per_second for each in described), default=0.0),
+        max(
+            (each.tensor_flops_per_second for each in described),
+            default=math.inf if gpu.architecture.startswith(_TCGEN05) else 0.0,
+        ),
     )
+
+
+_TCGEN05 = ("sm_10", "sm_11")
+"""Data-centre Blackwell, whose tensor cores `mma.sync` doesn't fill."""
 
 
 def architecture_ceilings(architecture: Architecture) -> Ceilings:

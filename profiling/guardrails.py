@@ -1,4 +1,4 @@
-"""Guardrails on evaluations: times that are not believed, and remarks on what looks bad.
+"""Guardrails on evaluations: times that are not believed, kernels that are refused, and remarks on what looks bad.
 
 `mctskernel.profiling.source_rules` has the rules that refuse a kernel before it is built.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,10 +21,16 @@ MAX_REGISTERS = 255
 BELIEVABLE = 0.95
 """A time below this fraction of the floor is not believed. The rest covers the clock's resolution."""
 
+MAX_OUTSIDE = 0.5
+"""The largest fraction of a plan's time that may pass outside the candidate's own kernels."""
+
+LAUNCH_SECONDS = 5e-6
+"""What one launch may take besides its kernel: it is no sign of work done elsewhere."""
+
 
 @dataclass(frozen=True)
 class Peaks:
-    """What a GPU can do at most: bytes per second, operations per second in its fastest pipe, L2 bytes."""
+    """What a GPU can do at most for one kernel: bytes per second, operations per second, L2 bytes."""
 
     dram_bytes_per_second: float
     flops_per_second: float
@@ -47,7 +54,8 @@ def floor_seconds(task: Task, shape: Shape, peaks: Peaks) -> float:
     """The least time that any kernel of the task can take at one shape, from the roofline.
 
     Inputs come from DRAM, since L2 holds none of them when the clock starts; of the outputs, as much as L2
-    holds may still be on its way to DRAM when it stops. Williams, Waterman and Patterson, "Roofline", 2009.
+    holds may still be on its way to DRAM when it stops. A task's `flops` are those of the plain algorithm: one that
+    needs fewer (Strassen, Winograd) may beat this floor. Williams, Waterman and Patterson, "Roofline", 2009.
     """
     read = sum(tensor.nbytes(shape) for tensor in task.inputs)
     written = sum(tensor.nbytes(shape) for tensor in task.outputs)
@@ -68,6 +76,56 @@ def quarantine_reason(task: Task, timings: Sequence[Timing], peaks: Peaks) -> st
                 f"and doing the arithmetic takes at least {floor * 1e6:.1f} us: it can't have done the work."
             )
     return ""
+
+
+def outside_reason(seconds: float, kernel_seconds: Sequence[float]) -> str:
+    """Why a plan is refused whose time is spent elsewhere; empty when it isn't.
+
+    `seconds` is the time of the whole plan, `kernel_seconds` that of each of its kernels alone (the counter
+    `gpu__time_duration.sum`), both on a cold cache.
+    """
+    own = math.fsum(kernel_seconds)
+    outside = seconds - own - LAUNCH_SECONDS * len(kernel_seconds)
+    if outside <= MAX_OUTSIDE * seconds:
+        return ""
+    return (
+        f"The launches take {seconds * 1e6:.1f} us and the candidate's own kernels {own * 1e6:.1f} us of it: "
+        f"{outside / seconds:.0%} of the time is spent outside of them, more than {MAX_OUTSIDE:.0%}."
+    )
+
+
+def library_reason(ptx: str) -> str:
+    """Why a kernel is refused whose PTX calls functions that it doesn't define; empty when it calls none.
+
+    Printing and failed assertions are the driver's and allowed. Launching kernels from a kernel is the device
+    runtime's, memory from the device's heap is in nobody's plan.
+    """
+    called = [
+        name
+        for name in _EXTERN_FUNCTION.findall(_PTX_COMMENT.sub(" ", ptx))
+        if name not in _ALLOWED_FUNCTIONS
+    ]
+    if not called:
+        return ""
+    names = ", ".join(f"'{name}'" for name in called)
+    if any(name.startswith(("cudaLaunchDevice", "cudaGetParameterBuffer", "cudaCDP")) for name in called):
+        return f"The kernel launches kernels from the device ({names}), which the launch plan doesn't show."
+    return f"The kernel calls {names}, which it doesn't define: the kernel itself is asked for, without libraries."
+
+
+_PTX_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_EXTERN_FUNCTION = re.compile(r"\.extern\s+\.func\s+(?:\([^)]*\)\s*)?([\w$]+)")
+_ALLOWED_FUNCTIONS = frozenset({"vprintf", "__assertfail"})
+
+
+def chance_remark(first: bytes, second: bytes, label: str) -> str:
+    """A sentence when two runs on the same inputs left different bytes, or digests of them; empty otherwise.
+
+    A task that is `deterministic` refuses such a kernel; any other may keep it, with the remark.
+    """
+    if first == second:
+        return ""
+    return f"Two runs on the same inputs differ, at {label}: the result depends on chance."
 
 
 def slower_shapes(evaluation: Evaluation, parent: Evaluation | None) -> list[str]:

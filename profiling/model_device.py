@@ -20,13 +20,15 @@ from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timin
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError
 from mctskernel.core.task import Array, Shape, Task, shape_label
-from mctskernel.profiling.architecture import Architecture, UnknownArchitectureError, load_architecture
+from mctskernel.profiling.architecture import UnknownArchitectureError, load_architecture
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
+from mctskernel.profiling.ceilings import architecture_ceilings
 from mctskernel.profiling.emulation import emulate
 from mctskernel.profiling.emulator import Module, UnsupportedPtx, parse_ptx, unsupported
-from mctskernel.profiling.guardrails import Peaks, flags, quarantine_reason
+from mctskernel.profiling.guardrails import flags, quarantine_reason
 from mctskernel.profiling.launch_limits import check_launch
 from mctskernel.profiling.modelled import Modelled, Unmodelled, model_kernel
+from mctskernel.profiling.roofline import roofline
 from mctskernel.profiling.sass import DisassemblerError, PendingDisassembly, start_disassembly
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import draw_cases, draw_held_out_cases
@@ -156,7 +158,14 @@ class ModelDevice:
             terms=dict(prices[0].terms),
             diagnosis=prices[0].diagnosis,
         )
-        reason = quarantine_reason(self._task, evaluation.timings, _peaks(self._gpu))
+        peaks = roofline(
+            self._task,
+            [made.ptx for made in candidate.builds],
+            evaluation.counters,
+            architecture_ceilings(self._gpu),
+            self._gpu.memory.l2_bytes,
+        )
+        reason = quarantine_reason(self._task, evaluation.timings, peaks)
         return replace(evaluation, quarantine=reason, flags=(*prepared.flags, *flags(evaluation)))
 
     def _timed_builds(self, candidate: Candidate) -> dict[int, None]:
@@ -224,8 +233,3 @@ class ModelDevice:
 
 def _timing(shape: Shape, modelled: Modelled) -> Timing:
     return Timing(shape_label(shape), modelled.seconds, modelled.seconds, modelled.seconds)
-
-
-def _peaks(gpu: Architecture) -> Peaks:
-    flops = 2 * gpu.throughput.tensor_fma * gpu.chip.sms * gpu.chip.clock_hz
-    return Peaks(gpu.memory.dram_bytes_per_second, flops, gpu.memory.l2_bytes)

@@ -6,9 +6,19 @@ import pytest
 
 import mctskernel.tasks
 from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, Timing
+from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task, shape_label
 from mctskernel.core.task_file import load_task
-from mctskernel.profiling.guardrails import Peaks, flags, floor_seconds, quarantine_reason
+from mctskernel.profiling.build import Build, build
+from mctskernel.profiling.guardrails import (
+    Peaks,
+    chance_remark,
+    flags,
+    floor_seconds,
+    library_reason,
+    outside_reason,
+    quarantine_reason,
+)
 
 PEAKS = Peaks(dram_bytes_per_second=3e12, flops_per_second=1e15, l2_bytes=50 << 20)
 
@@ -61,3 +71,52 @@ def test_spills_and_cliffs_are_flagged() -> None:
     (once,) = flags(evaluation(registers=127), evaluation(registers=32))
     assert "past the cliff at 64" in once
     assert flags(evaluation(registers=70), evaluation(registers=65)) == ()
+
+
+def test_time_outside_the_own_kernels_is_refused_with_its_share() -> None:
+    assert outside_reason(110e-6, [60e-6, 40e-6]) == ""
+    # A small kernel's launch takes longer than the kernel.
+    assert outside_reason(7e-6, [2e-6]) == ""
+    reason = outside_reason(1000e-6, [60e-6, 40e-6])
+    assert "take 1000.0 us" in reason
+    assert "100.0 us of it" in reason
+    assert "89%" in reason
+
+
+@pytest.mark.parametrize(
+    ("ptx", "says"),
+    [
+        (".visible .entry k() { ret; }", ""),
+        (".extern .func (.param .b32 func_retval0) vprintf\n(\n.param .b64 a\n)\n;", ""),
+        (".extern .func __assertfail(.param .b64 a);", ""),
+        ("// .extern .func cublasSgemm_v2", ""),
+        (
+            ".extern .func (.param .b32 r) cublasSgemm_v2(.param .b64 a);",
+            "'cublasSgemm_v2', which it doesn't",
+        ),
+        (".extern .func (.param .b64 r) malloc (.param .b64 n) ;", "'malloc'"),
+        (
+            ".extern .func (.param .b32 r) cudaLaunchDeviceV2(.param .b64 a);",
+            "launches kernels from the device",
+        ),
+    ],
+)
+def test_calls_of_what_the_kernel_does_not_define_are_refused(ptx: str, says: str) -> None:
+    reason = library_reason(ptx)
+    assert says in reason
+    assert bool(reason) == bool(says)
+
+
+def test_a_kernel_that_prints_and_one_that_takes_memory_as_the_compiler_writes_them() -> None:
+    body = 'extern "C" __global__ void k(void** x) {{ {} }}'
+    prints = build(Kernel(body.format('printf("%p", x);')), ("k",))
+    takes = build(Kernel(body.format("x[0] = malloc(4);")), ("k",))
+    assert isinstance(prints, Build)
+    assert isinstance(takes, Build)
+    assert library_reason(prints.ptx) == ""
+    assert "'malloc'" in library_reason(takes.ptx)
+
+
+def test_runs_that_differ_are_remarked_on() -> None:
+    assert chance_remark(b"\x01", b"\x01", "n=4") == ""
+    assert "at n=4: the result depends on chance" in chance_remark(b"\x01", b"\x02", "n=4")

@@ -1,0 +1,40 @@
+"""Which of a GPU's ceilings bind a kernel."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+
+from mctskernel.core.dtypes import DTYPE_BYTES
+from mctskernel.core.task import Task
+from mctskernel.profiling.ceilings import Ceilings
+from mctskernel.profiling.counters import TENSOR_ACTIVE
+from mctskernel.profiling.guardrails import Peaks
+
+
+def roofline(
+    task: Task, ptx: Iterable[str], counters: Mapping[str, float], ceilings: Ceilings, l2_bytes: int
+) -> Peaks:
+    """The peaks that bind a kernel of the task, compiled to this PTX, of whose run these counters were read.
+
+    Only tensor instructions reach the tensor rate, and only when they were really executed, which the counter
+    says where there is one. Numbers of 8 bits are multiplied at twice the rate of 16-bit ones there; without
+    tensor cores packed numbers narrower than 32 bits are at twice the fp32 rate.
+    """
+    narrowest = min(DTYPE_BYTES[tensor.dtype] for tensor in (*task.inputs, *task.outputs))
+    if uses_tensor_cores(ptx, counters):
+        flops = ceilings.tensor_flops_per_second * (2 if narrowest == 1 else 1)
+    else:
+        flops = ceilings.fp32_flops_per_second * (2 if narrowest < 4 else 1)
+    return Peaks(ceilings.copy_bytes_per_second, flops, l2_bytes)
+
+
+def uses_tensor_cores(ptx: Iterable[str], counters: Mapping[str, float]) -> bool:
+    """Whether a kernel computes on tensor cores: it has instructions for it, and they weren't all skipped."""
+    executed = counters.get(TENSOR_ACTIVE, math.inf) > 0.0
+    return executed and any(_TENSOR.search(_PTX_COMMENT.sub(" ", text)) for text in ptx)
+
+
+_TENSOR = re.compile(r"\b(?:mma|wmma|wgmma|tcgen05)\.")
+_PTX_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
