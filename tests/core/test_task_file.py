@@ -122,7 +122,7 @@ INPUT = '[[inputs]]\nname = "x"\ndtype = "float32"\nshape = ["n"]\n'
         ('name = "double"', 'nmae = "double"', "unknown key 'nmae'"),
         ('name = "double"', 'kernel = "other.cu"', r"other\.cu is missing"),
         ('name = "double"', "flops = []", "flops: .* neither a number nor an expression"),
-XX, "flops: .* unknown name 'm'"),
+        ('name = "double"', 'flops = "n * m"', "flops: .* unknown name 'm'"),
         (INPUT, "", r"at least one \[\[inputs\]\]"),
         (INPUT, INPUT + INPUT, "two .* same name"),
         (INPUT, INPUT + INPUT.replace('"x"', '"out"'), "'out' is an input and an output"),
