@@ -27,7 +27,7 @@ def streaming_stores(context: TritonContext) -> Iterator[Edit]:
 
 
 def evict_first(context: TritonContext) -> Iterator[Edit]:
-    """An input that is read once leaves the cache first; the others stay."""
+    """An input that is read once leaves the cache first."""
     for launched in context.launched:
         for name, bound in launched.bound.items():
             if not context.is_input(str(bound)):
@@ -35,15 +35,13 @@ def evict_first(context: TritonContext) -> Iterator[Edit]:
             loads = [call for call in calls(launched.function, "load") if _reads(call, name) and _plain(call)]
             # A second load of the same data counts on finding it in the cache.
             if len(loads) == 1 and not _looped(launched, loads[0]):
-                for policy, prior in (("evict_first", 1.0), ("evict_last", 0.5)):
-                    yield edit(
-                        Category.COMPILER_HINTS,
-                        f"{launched.function.name}: {name} {policy.replace('_', ' ')}",
-                        context.written([_with(context, loads[0], f'eviction_policy="{policy}"')]),
-                        rationale=f"{name} is loaded in one place, so the cache can be told what to keep.",
-                        expected_effect="More of the cache for what is read again.",
-                        prior=prior,
-                    )
+                yield edit(
+                    Category.COMPILER_HINTS,
+                    f"{launched.function.name}: {name} leaves the cache first",
+                    context.written([_with(context, loads[0], 'eviction_policy="evict_first"')]),
+                    rationale=f"{name} is loaded in one place and once, so that it needn't stay in the cache.",
+                    expected_effect="More of the cache for what is read again.",
+                )
 
 
 def _plain(call: ast.Call) -> bool:

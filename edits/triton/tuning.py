@@ -2,7 +2,8 @@
 
 A constant may be a fact of the problem (the size of a quantisation group) as well as a choice. It counts as a choice
 where the plan passes it to a constexpr parameter that the code uses only as the size of a block: as the end of an
-`arange`, the step of a loop, an extent of a new tensor, or what a program's number is multiplied by.
+`arange`, the step of a loop, an extent of a new tensor, or what a program's number is multiplied by; and where a loop
+steps by it or the grid is divided by it, so that all of the data is covered whatever its value.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from itertools import combinations
+from typing import TypeGuard
 
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
@@ -18,7 +20,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlan
 from mctskernel.edits.extents import is_or_caps
 from mctskernel.edits.rule import Rule, edit
-from mctskernel.edits.triton.context import TritonContext
+from mctskernel.edits.triton.context import LaunchedFunction, TritonContext
 from mctskernel.edits.triton.module import Constant, Replacement, calls, names_read, parameters
 from mctskernel.edits.triton.tiles import is_size_alone, sane
 
@@ -49,7 +51,7 @@ def more_or_fewer_warps(context: TritonContext) -> Iterator[Edit]:
     """Another number of warps in each program."""
     for launched in context.launched:
         before = launched.options.num_warps
-        if before not in WARPS:
+        if before not in WARPS or _is_trifle(context, launched):
             continue
         for warps in WARPS:
             factor = warps / int(before)
@@ -117,7 +119,7 @@ def grid_size(context: TritonContext) -> Iterator[Edit]:
 
 
 def block_constants(context: TritonContext) -> list[Constant]:
-    """The constants that are sizes of blocks and nothing else, in order."""
+    """The constants that are sizes of blocks, which a loop or the grid covers the data with, in order."""
     return [
         constant
         for constant in context.module.constants
@@ -128,7 +130,7 @@ def block_constants(context: TritonContext) -> list[Constant]:
 def _is_block_size(context: TritonContext, name: str) -> bool:
     """Whether the plan makes nothing of a constant but blocks, and what it divides by them."""
     uses = [
-        (launched.function, parameter, value)
+        (launched, parameter, value)
         for launched in context.launched
         for parameter, value in launched.constexprs.items()
         if name in names_in(value)
@@ -140,7 +142,32 @@ def _is_block_size(context: TritonContext, name: str) -> bool:
         for function in context.module.functions.values()
     ):
         return False
-    return all(value == name and is_size_alone(function, parameter) for function, parameter, value in uses)
+    return all(
+        value == name
+        and is_size_alone(launched.function, parameter)
+        and (_is_step(launched.function, parameter) or _in_grid(launched, name))
+        for launched, parameter, value in uses
+    )
+
+
+def _is_trifle(context: TritonContext, launched: LaunchedFunction) -> bool:
+    """Whether a launch is one program without a loop, whose time is that of the launch itself."""
+    loops = any(isinstance(node, ast.For | ast.While) for node in ast.walk(launched.function))
+    return not loops and context.resolved[0].launches[launched.index].blocks == 1
+
+
+def _is_step(function: ast.FunctionDef, name: str) -> bool:
+    """Whether a loop goes on by a parameter, so that it covers what it must whatever the size."""
+    loops = (node for node in ast.walk(function) if isinstance(node, ast.For))
+    return any(name in names_read(loop.iter.args[2]) for loop in loops if _has_step(loop.iter))
+
+
+def _has_step(iterable: ast.expr) -> TypeGuard[ast.Call]:
+    return isinstance(iterable, ast.Call) and len(iterable.args) == 3
+
+
+def _in_grid(launched: LaunchedFunction, name: str) -> bool:
+    return any(name in names_in(extent) for extent in launched.launch.grid)
 
 
 def _set(
