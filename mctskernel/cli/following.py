@@ -1,4 +1,4 @@
-"""What `search` and `resume` share: progress, Ctrl-C, and the story at the end."""
+"""What `search`, `resume` and `measure` share: progress, Ctrl-C, and the story at the end."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ from mctskernel.report.view import View
 from mctskernel.runner import Conclusion
 from mctskernel.search import Ending, Follower
 
+GPU_COMPILERS = 4
+"""Processes that compile for the one that holds a GPU."""
 
-def default_workers() -> int:
-    """One for each core that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+def workers_on(device: str) -> int:
+    """How many workers a device gets where nobody says: one for each core that this process may use.
+
+    A GPU gets `GPU_COMPILERS` at the most: more would only let the search run ahead of what it knows.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, GPU_COMPILERS) if device == "gpu" else cores
 
 
 @contextmanager
@@ -50,6 +57,8 @@ def conclude(conclusion: Conclusion) -> None:
         click.echo(f"mctskernel: {conclusion.problem}", err=True)
         sys.exit(BAD_TASK)
     click.echo(f"Stopped: {conclusion.ending}.")
+    for remark in conclusion.remarks:
+        click.echo(remark)
     print_summary(Console(), View(conclusion.folder, conclusion.tree, conclusion.answer))
     click.echo(f"The path with its evidence: mctskernel show {path}")
     click.echo(f"The kernel:                 mctskernel best {path}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import rich_click as click
 from rich.console import Console
 
-from mctskernel.cli.following import conclude, default_workers, follow_search
+from mctskernel.cli.following import conclude, follow_search, workers_on
 from mctskernel.measure import BEST_NODES, Target
 from mctskernel.measure import measure as measure_run
 from mctskernel.profiling.architecture import known_architectures
@@ -43,7 +43,7 @@ from mctskernel.search import Ending
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Evaluations in flight. [default: one for each CPU core; 1 on a GPU]",
+    help="Evaluations in flight; on a GPU, processes that compile for it. [default: one for each CPU core; 4 on a GPU]",
 )
 @click.option(
     "--out",
@@ -65,7 +65,7 @@ def measure(
     before = load_view(run)
     task = before.manifest.configuration.task
     path = out or Path("runs") / f"{task}-measured-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    target = Target(device, architecture, workers or (1 if device == "gpu" else default_workers()))
+    target = Target(device, architecture, workers or workers_on(device))
     click.echo(f"Measuring the best kernels of {run} on {device} into {path}")
     with follow_search() as (follow, stop_requested):
         conclusion = measure_run(

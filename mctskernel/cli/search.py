@@ -7,7 +7,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from mctskernel.cli.following import conclude, default_workers, follow_search
+from mctskernel.cli.following import conclude, follow_search, workers_on
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.architecture import known_architectures
@@ -20,8 +20,6 @@ from mctskernel.tree.policy import Policy
 from mctskernel.tree.selection import SELECTIONS
 
 DEFAULTS = Policy()
-
-GPU_COMPILERS = 4
 
 
 @click.command()
@@ -127,7 +125,7 @@ def search(
         architecture=architecture,
         proposer=proposer,
         seed=seed,
-        workers=_workers(kind, workers),
+        workers=workers or workers_on(kind),
         budget=Budget(evaluations=budget, seconds=seconds, dollars=dollars),
         policy=Policy(selection=selection, value=backup, exploration=exploration),
         language=Language(language),
@@ -139,9 +137,3 @@ def search(
     with follow_search() as (follow, stop_requested):
         conclusion = begin(path, folder, configuration, follow, stop_requested)
     conclude(conclusion)
-
-
-def _workers(kind: str, asked: int | None) -> int:
-    """More compilers than feed one GPU would only let the search run ahead of what it knows."""
-    most = GPU_COMPILERS if kind == "gpu" else default_workers()
-    return asked or min(most, default_workers())
