@@ -231,3 +231,28 @@ def subtract_with_borrow(a: V, b: V, borrow: V) -> tuple[V, V]:
     partial = a - b
     total = partial - borrow.astype(a.dtype)
     return total, (partial > a) | (total > partial)
+
+
+def _halves(x: V, kind: str) -> tuple[V, V]:
+    dtype = np.int16 if kind == "s16" else np.uint16
+    return (x & np.uint32(0xFFFF)).astype(dtype), (x >> np.uint32(16)).astype(dtype)
+
+
+def _pair(low: V, high: V) -> V:
+    wide = [half.astype(np.uint16).astype(np.uint32) for half in (low, high)]
+    return wide[0] | wide[1] << np.uint32(16)
+
+
+def pair_add(a: V, b: V, kind: str) -> V:
+    """The sums of both 16-bit halves, modulo their range."""
+    return _pair(*(x + y for x, y in zip(_halves(a, kind), _halves(b, kind), strict=True)))
+
+
+def pair_min(a: V, b: V, kind: str) -> V:
+    """The smaller ones of both 16-bit halves."""
+    return _pair(*(np.minimum(x, y) for x, y in zip(_halves(a, kind), _halves(b, kind), strict=True)))
+
+
+def pair_max(a: V, b: V, kind: str) -> V:
+    """The larger ones of both 16-bit halves."""
+    return _pair(*(np.maximum(x, y) for x, y in zip(_halves(a, kind), _halves(b, kind), strict=True)))

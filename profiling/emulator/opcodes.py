@@ -55,7 +55,7 @@ _INTEGER: dict[str, tuple[str, str, str]] = {
 def _integer(emitter: Emitter, instruction: Instruction) -> None:
     *name, type_ = instruction.parts
     row = _INTEGER.get(".".join(name))
-    if row is None:
+    if row is None or type_ not in SIZES:
         raise emitter.unsupported()
     text, sources, result = row
     wide = {"s16": "s32", "u16": "u32", "s32": "s64", "u32": "u64"}
@@ -97,9 +97,23 @@ def _with_carry(emitter: Emitter, instruction: Instruction) -> None:
         emitter.write(carry, f"{result}[1]", "pred")
 
 
+_PAIRS = ("s16x2", "u16x2")
+
+
+def _pair_operation(emitter: Emitter, instruction: Instruction) -> None:
+    """`add`, `min` and `max` of both halves of a register."""
+    base, *modifiers, type_ = instruction.parts
+    if modifiers or base not in ("add", "min", "max"):
+        raise emitter.unsupported()
+    a, b = (emitter.read(o, "b32") for o in instruction.operands[1:])
+    emitter.write(instruction.operands[0], f"pair_{base}({a}, {b}, {type_[0] + '16'!r})", "b32")
+
+
 def _add_like(emitter: Emitter, instruction: Instruction) -> None:
     if "cc" in instruction.parts:
         _with_carry(emitter, instruction)
+    elif instruction.parts[-1] in _PAIRS:
+        _pair_operation(emitter, instruction)
     elif instruction.parts[-1] in FLOATS:
         float_operation(emitter, instruction)
     elif instruction.opcode in ("add.sat.s32", "sub.sat.s32"):
@@ -156,7 +170,9 @@ def _dot(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _mul_like(emitter: Emitter, instruction: Instruction) -> None:
-    if instruction.parts[-1] in FLOATS:
+    if instruction.parts[-1] in _PAIRS:
+        _pair_operation(emitter, instruction)
+    elif instruction.parts[-1] in FLOATS:
         float_operation(emitter, instruction)
     else:
         _integer(emitter, instruction)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -129,6 +130,14 @@ def low24(type_: str, a: int) -> int:
     return value(type_[0] + "24", a & 0xFFFFFF)
 
 
+def by_halves(type_: str, operation: Callable[[int, int], int]) -> Reference:
+    def both(a: int, b: int) -> int:
+        halves = ((value(type_, a >> at & 0xFFFF), value(type_, b >> at & 0xFFFF), at) for at in (0, 16))
+        return sum((operation(x, y) & 0xFFFF) << at for x, y, at in halves)
+
+    return both
+
+
 Case = tuple[
     list[str], str, Reference
 ]  # types of the sources, type of the result, the result as an exact integer
@@ -198,6 +207,9 @@ def of_32_bits() -> dict[str, Case]:
     for t in ("s32", "u32"):
         table[f"mul24.lo.{t}"] = ([t, t], t, lambda a, b, t=t: low24(t, a) * low24(t, b))
         table[f"mad24.lo.{t}"] = ([t] * 3, t, lambda a, b, c, t=t: low24(t, a) * low24(t, b) + c)
+    for t in ("s16", "u16"):
+        for name, operation in (("add", operator.add), ("min", min), ("max", max)):
+            table[f"{name}.{t}x2"] = (["b32", "b32"], "b32", by_halves(t, operation))
     for direction, mode in itertools.product("lr", ("clamp", "wrap")):
         table[f"shf.{direction}.{mode}.b32"] = (["b32", "b32", "u32"], "b32", funnel(direction, mode))
     return table
