@@ -39,13 +39,17 @@ PROPOSERS: dict[str, Callable[[], Proposer]] = {"rules": RuleProposer}
 
 @dataclass(frozen=True)
 class Conclusion:
-    """How a run stands when its search has stopped. `problem` says why nothing could be searched."""
+    """How a run stands when its search has stopped.
+
+    `problem` says why nothing could be searched; `remarks` are what the user should know of the machine.
+    """
 
     folder: RunFolder
     tree: Tree
     ending: Ending
     answer: Answer
     problem: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 def begin(
@@ -126,11 +130,12 @@ def conclude(folder: RunFolder, search: Search, ending: Ending) -> Conclusion:
     """Choose the answer of a search that has stopped and write best/. Raises RunError and DeviceError."""
     tree_search = search.tree_search
     if ending is Ending.NO_BASELINE:
-        return Conclusion(folder, tree_search.tree, ending, Answer(None, 0.0), root_failure(tree_search.tree))
+        problem = root_failure(tree_search.tree)
+        return Conclusion(folder, tree_search.tree, ending, Answer(None, 0.0), problem)
     answer = choose(tree_search, search.executor)
     write_answer(folder, tree_search, answer)
     write_text(folder.best / "trajectory.md", trajectory_markdown(View(folder, tree_search.tree, answer)))
-    return Conclusion(folder, tree_search.tree, ending, answer)
+    return Conclusion(folder, tree_search.tree, ending, answer, remarks=search.executor.remarks)
 
 
 def _refuse_other_device(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:

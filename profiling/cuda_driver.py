@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from cuda.bindings import driver as cu
+from cuda.bindings import nvrtc
 from cuda.pathfinder import DynamicLibNotFoundError
 
 from mctskernel.core.device import DeviceError
@@ -71,6 +72,7 @@ def open_gpu() -> Gpu:
     """Make the first visible GPU's primary context current. Raises DeviceError when there is none."""
     try:
         call(cu.cuInit, 0)
+        _refuse_old_driver(int(call(cu.cuDriverGetVersion)))
         device = call(cu.cuDeviceGet, 0)
         call(cu.cuCtxSetCurrent, call(cu.cuDevicePrimaryCtxRetain, device))
     except DynamicLibNotFoundError as error:
@@ -97,6 +99,16 @@ def open_gpu() -> Gpu:
         max_shared_bytes=attribute(attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
         dram_bytes_per_second=2.0 * clock_hz * bus_bytes,
     )
+
+
+def _refuse_old_driver(supported: int) -> None:
+    """Raise DeviceError for a driver of an older major version of CUDA than the compiler: it refuses its code."""
+    _, major, minor = nvrtc.nvrtcVersion()
+    if supported // 1000 < major:
+        raise DeviceError(
+            f"The NVIDIA driver is too old: it supports CUDA {_version(supported)}, and the compiler here is CUDA "
+            f"{major}.{minor}'s. Update the driver, or work with --device model."
+        )
 
 
 def describe_gpu() -> str:

@@ -91,6 +91,10 @@ class InProcess:
         passed = kernel.identity not in self.refuses
         return (Check("held out", 1, passed, 0.0, "" if passed else "wrong on a held-out shape"),)
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return ()
+
     def fingerprint(self) -> dict[str, str]:
         return {"device": "bowl"}
 

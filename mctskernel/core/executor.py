@@ -35,6 +35,11 @@ class Executor(Protocol):
         """`Device.fingerprint` of the devices, which are alike."""
         ...
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the user should know of this machine, in sentences: why there are no counters, say."""
+        ...
+
     def close(self) -> None:
         """Stop at once, what is in flight included."""
         ...

@@ -81,6 +81,11 @@ class LocalExecutor:
         assert isinstance(result, dict)  # noqa: S101 - the worker matches answers to requests
         return result
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Nothing: what this device lacks, every evaluation says."""
+        return ()
+
     def close(self) -> None:
         """Kill the workers, whatever they are doing."""
         for worker in self._workers:

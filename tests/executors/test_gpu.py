@@ -14,7 +14,7 @@ from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.gpu import GpuExecutor
-from mctskernel.profiling import gpu_judge
+from mctskernel.profiling import cuda_driver, gpu_judge
 
 SERVICE = "fake_gpu:FakeGpu"
 KERNEL = """\
@@ -151,3 +151,25 @@ def test_a_machine_without_a_gpu_is_told_in_a_sentence(write_task: Callable[...,
     if not os.path.exists("/dev/nvidia0"):  # noqa: PTH110 - a device, not a file
         with pytest.raises(DeviceError, match="driver"):
             GpuExecutor(DeviceSpec("gpu", write_task()))
+
+
+class FakeDriver:
+    """Of another version than the compiler."""
+
+    class CUresult:
+        CUDA_SUCCESS = 0
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def cuInit(self, _flags: int) -> tuple[int]:  # noqa: N802 - the driver's name
+        return (0,)
+
+    def cuDriverGetVersion(self) -> tuple[int, int]:  # noqa: N802 - the driver's name
+        return 0, self.version
+
+
+def test_a_driver_older_than_the_compiler_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_driver, "cu", FakeDriver(12040))
+    with pytest.raises(DeviceError, match=r"too old: it supports CUDA 12\.4"):
+        cuda_driver.open_gpu()
