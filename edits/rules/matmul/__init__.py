@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mctskernel.edits.rules.matmul import register_blocking, tiling, wide_staging
+from mctskernel.edits.rules.matmul import register_blocking, tensor_cores, tiling, wide_staging
 
-RULES = (*tiling.RULES, *register_blocking.RULES, *wide_staging.RULES)
+RULES = (*tiling.RULES, *register_blocking.RULES, *tensor_cores.RULES, *wide_staging.RULES)
