@@ -12,7 +12,7 @@ from mctskernel.search import spent_seconds
 from mctskernel.tree.journal import read_events
 
 GPU_STAGES = ("verify", "time", "counters")
-"""The stages that hold the GPU; a build doesn't."""
+"""The stages in which the GPU is held for one candidate, its verdict included; a build needs no GPU."""
 
 
 class SearchCost(msgspec.Struct, frozen=True):

@@ -89,11 +89,13 @@ def measure_ceilings(rows: Path) -> None:
 
 
 def time_torch(rows: Path, tasks: Sequence[str]) -> None:
-    """Time PyTorch's operators of the tasks that have no such row yet."""
-    known = {row.task for row in read_rows(rows) if isinstance(row, TorchRow) and row.eager_seconds}
-    missing = [name for name in tasks if name not in known]
-    if missing:
-        _run_module("torch_baselines", rows, *missing)
+    """Time PyTorch's operators of the tasks that have no such row yet. One that kills its process has a gap."""
+    missing = [name for name in tasks if name not in _timed(rows)]
+    while missing and (status := _run_module("torch_baselines", rows, *missing)) < 0:
+        known = {row.task for row in read_rows(rows) if isinstance(row, TorchRow)}
+        missing = [name for name in missing if name not in known]
+        if missing:
+            append_row(rows, TorchRow(task=missing.pop(0), problem=f"It ended PyTorch's process ({status})."))
 
 
 def search_missing(rows: Path, wanted: Sequence[Key], plan: Plan) -> None:
@@ -143,14 +145,6 @@ def write_tables(out: Path, rows: Sequence[Row]) -> None:
     click.echo(text)
 
 
-def _run_module(name: str, rows: Path, *words: str) -> None:
-    """Run another experiment, which adds to the rows, in a process of its own: nothing else holds the GPU meanwhile."""
-    command = [sys.executable, "-m", f"mctskernel.experiments.{name}", "--rows", str(rows), *words]
-    done = subprocess.run(command, check=False)
-    if done.returncode:
-        click.echo(f"{name} ended with status {done.returncode}: its columns have gaps.", err=True)
-
-
 def _remark(row: SearchRow) -> str:
     if row.summary is None or row.cost is None:
         return row.problem
@@ -158,6 +152,19 @@ def _remark(row: SearchRow) -> str:
         f"{row.summary.speedup:.2f}x in {row.cost.evaluations} evaluations and {row.cost.wall_seconds:.0f} s, "
         f"{row.cost.candidate_seconds:.2f} s a candidate"
     )
+
+
+def _timed(rows: Path) -> set[str]:
+    return {row.task for row in read_rows(rows) if isinstance(row, TorchRow) and row.eager_seconds}
+
+
+def _run_module(name: str, rows: Path, *words: str) -> int:
+    """Run another experiment, which adds to the rows, in a process of its own: nothing else holds the GPU meanwhile."""
+    command = [sys.executable, "-m", f"mctskernel.experiments.{name}", "--rows", str(rows), *words]
+    done = subprocess.run(command, check=False)
+    if done.returncode:
+        click.echo(f"{name} ended with status {done.returncode}: its columns have gaps.", err=True)
+    return done.returncode
 
 
 if __name__ == "__main__":

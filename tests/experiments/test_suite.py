@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mctskernel.core.kernel import Language
+from mctskernel.experiments import suite as suite_module
 from mctskernel.experiments.search_cost import SearchCost
 from mctskernel.experiments.suite import main
 from mctskernel.experiments.suite_rows import CeilingsRow, SearchRow, TorchRow, append_row, read_rows
@@ -102,6 +103,29 @@ def test_a_later_row_replaces_an_earlier_one() -> None:
     assert "softmax in cuda: no GPU" in markdown_table(table_rows([failed]))
     (row,) = table_rows([failed, search_row()])
     assert row.speedup == 10.0
+
+
+def test_an_operator_that_kills_its_process_costs_one_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+
+    def run(name: str, file: Path, *tasks: str) -> int:
+        for task in tasks:
+            if task == "deadly":
+                return -11
+            append_row(file, TorchRow(task=task, eager_seconds=1e-4))
+        return 0
+
+    monkeypatch.setattr(suite_module, "_run_module", run)
+    suite_module.time_torch(rows, ["softmax", "deadly", "sum"])
+    found = {row.task: row for row in read_rows(rows) if isinstance(row, TorchRow)}
+    assert list(found) == ["softmax", "deadly", "sum"]
+    assert "(-11)" in found["deadly"].problem
+    assert found["sum"].eager_seconds == 1e-4
+    before = rows.read_bytes()
+    suite_module.time_torch(rows, ["softmax", "sum"])
+    assert rows.read_bytes() == before
 
 
 def test_a_task_is_searched_once(tmp_path: Path, write_task: WriteTask) -> None:
