@@ -47,14 +47,22 @@ def launchable(task: Task, kernel: Kernel, shapes: Iterable[Shape]) -> bool:
         return False
     if kernel.language is not Language.CUDA:
         return True
-    functions = {function.name: function for function in parse(kernel.source).kernels}
-    return all(
-        launch.threads <= _largest_block(functions[launch.kernel], kernel.macros)
-        and static_shared_bytes(functions[launch.kernel], kernel.macros) <= STATIC_SHARED_BYTES
-        for entry in resolved
-        for launch in entry.launches
-        if launch.kernel in functions
-    )
+    if "__shared__" not in kernel.source and "__launch_bounds__" not in kernel.source:
+        return True
+    for function in parse(kernel.source).kernels:
+        threads = [
+            launch.threads
+            for entry in resolved
+            for launch in entry.launches
+            if launch.kernel == function.name
+        ]
+        if not threads:
+            continue
+        if max(threads) > _largest_block(function, kernel.macros):
+            return False
+        if static_shared_bytes(function, kernel.macros) > STATIC_SHARED_BYTES:
+            return False
+    return True
 
 
 def static_shared_bytes(function: Function, macros: Mapping[str, int]) -> int:

@@ -77,22 +77,7 @@ def _propose(context: Context) -> Iterable[Edit]:
 
 
 def _names(context: Context, nest: MatmulNest) -> Names:
-    wanted = (
-        "stage",
-        "warp",
-        "warp_row",
-        "warp_col",
-        "left",
-        "right",
-        "sums",
-        "patch",
-        "lane",
-        "i",
-        "j",
-        "e",
-        "at",
-    )
-    wanted += ("line", "part", "copy", "now", "inside")
+    wanted = "stage now warp warp_row warp_col left right sums patch copy i j e at line part inside".split()
     variables = dict(zip(wanted, fresh_names(nest.names, *wanted), strict=True))
     origins = fresh_names(
         nest.names | set(variables.values()), f"{nest.row.name}0", f"{nest.col.name}0", f"{nest.k}0"
@@ -236,6 +221,7 @@ def _copy(operand: Operand, names: Names, tile: str, along: tuple[str, str], nes
         index, k_index = (line, last) if operand.along_k else (last, line)
         return operand.element_at(index, nest.k, k_index)
 
+    one = element(f" + {v['e']}")
     target = f"{tile}[{v['stage']}][{v['line']}][{v['part']}"
     return [
         "#pragma unroll",
@@ -247,7 +233,7 @@ def _copy(operand: Operand, names: Names, tile: str, along: tuple[str, str], nes
         "    } else {",
         f"        for (int {v['e']} = 0; {v['e']} < 8; ++{v['e']}) {{",
         f"            const bool {v['inside']} = {line} < {line_end} && {part} + {v['e']} < {part_end};",
-        f"            {target} + {v['e']}] = {v['inside']} ? {element(' + ' + v['e'])} : static_cast<{operand.type}>(0.0f);",
+        f"            {target} + {v['e']}] = {v['inside']} ? {one} : static_cast<{operand.type}>(0.0f);",
         "        }",
         "    }",
         "}",
