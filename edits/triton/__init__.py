@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from mctskernel.edits.rule import Rule
-from mctskernel.edits.triton import hints, reductions, tuning, whole_rows
+from mctskernel.edits.triton import arithmetic, hints, loops, order, reductions, tuning, whole_rows
 from mctskernel.edits.triton.context import TritonContext
 
 ALL: tuple[Rule[TritonContext], ...] = (
     *tuning.RULES,
     *whole_rows.RULES,
     *reductions.RULES,
+    *arithmetic.RULES,
+    *loops.RULES,
+    *order.RULES,
     *hints.RULES,
 )

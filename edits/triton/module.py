@@ -55,7 +55,7 @@ class Module:
             for name, value, number in _constant(statement)
         )
 
-    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+    def span(self, node: ast.expr | ast.stmt | ast.arg) -> tuple[int, int]:
         """Where a node starts and ends."""
         assert node.end_lineno is not None  # noqa: S101 - only trees that were built by hand have none
         assert node.end_col_offset is not None  # noqa: S101 - as above
