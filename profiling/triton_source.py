@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -121,7 +122,9 @@ def read_module(source: str) -> TritonModule:
     """Parse and vet a module. Raises ForbiddenError, or SourceError for what is no Python."""
     _check_characters(source)
     try:
-        tree = ast.parse(source)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python's remarks on odd spellings
+            tree = ast.parse(source)
         _check_depth(tree)
         return _module(source, tree)
     except SyntaxError as error:
@@ -225,7 +228,7 @@ def _constant(
         ), constexpr
     except ExpressionError as error:
         raise ForbiddenError(
-            f"host code is never run here; a constant is a number or arithmetic of numbers ({error})", line
+            f"host code is never run here; a constant is a number or arithmetic of numbers: {error}", line
         ) from error
 
 
@@ -401,10 +404,8 @@ class _Body:
         match node.func:
             case ast.Name(id=name) if name in FUNCTIONS or name in self._functions:
                 pass
-            case ast.Name(id=name) if hasattr(builtins, name) or name.startswith("__"):
-                raise ForbiddenError(f"{name}(...) is not allowed in a kernel here.", node.lineno)
-            case ast.Name():
-                pass  # An unknown name, or a value that can't be called: the compiler's to say.
+            case ast.Name(id=name):
+                self._name(name, node.lineno)
             case ast.Attribute() as function:
                 self._attribute(function)
             case _:

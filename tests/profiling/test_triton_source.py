@@ -1,0 +1,435 @@
+"""What a Triton module may hold. Every refusal names its line; none of the texts here is ever executed."""
+
+from __future__ import annotations
+
+import ast
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.profiling.source_rules import MAX_SOURCE_CHARACTERS, breach
+from mctskernel.profiling.triton_source import (
+    FUNCTIONS,
+    HOST,
+    LANGUAGE,
+    LIBDEVICE,
+    MATH,
+    MEMBERS,
+    ForbiddenError,
+    SourceError,
+    read_module,
+)
+
+HEAD = '"""plan"""\nimport triton\nimport triton.language as tl\n'
+KERNEL = HEAD + "@triton.jit\ndef k(x, n, BLOCK: tl.constexpr):\n    {}\n"
+
+
+def refusal(source: str) -> str:
+    return breach(Kernel(source, Language.TRITON))
+
+
+def in_body(statement: str) -> str:
+    return KERNEL.format(statement.replace("\n", "\n    "))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "pass",
+        "'a note'",
+        "i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]",
+        "v = tl.load(x + n, mask=n > 0, other=float('-inf'), eviction_policy='evict_last')",
+        "a, b = tl.split(n)\na += 1",
+        "c: tl.constexpr = BLOCK // 2",
+        "for j in range(0, n, BLOCK):\n    tl.atomic_add(x + j, 1.5, sem='relaxed')",
+        "for j in tl.static_range(4):\n    pass",
+        "for j in tl.range(0, n, num_stages=2):\n    pass",
+        "while n > 0:\n    n = n - 1",
+        "if n > 0 and not n < 5:\n    return\nelse:\n    n = 2",
+        "y = n if n > 1 else tl.cdiv(n, 2)",
+        "y = tl.math.exp2(tl.maximum(n, 0, propagate_nan=tl.PropagateNan.ALL))",
+        "y = x.to(tl.float32).reshape(2, [2, 4][0]).T.dtype.element_ty",
+        "y = min(n, max(3, 4)) + len((1, 2)) + triton.cdiv(BLOCK, 3)",
+        "sum = tl.sum(n, 0)\nsum = sum + 1",
+        "tl.static_assert(BLOCK > 1, 'BLOCK is too small')",
+        "unknown = nobody + 1",  # the compiler's to say
+    ],
+)
+def test_kernels_of_all_kinds_pass(statement: str) -> None:
+    assert refusal(in_body(statement)) == ""
+
+
+def test_constants_functions_and_libdevice_pass() -> None:
+    source = (
+        HEAD
+        + "from triton.language.extra import libdevice\n"
+        + "BLOCK = 4 * 32\nEPS = 1e-5\nHALF: tl.constexpr = BLOCK // 2\nDOUBLE = tl.constexpr(2 * BLOCK)\n"
+        + "@triton.jit\ndef plus(a, b=1, c=-2.5, d=None, e: tl.constexpr = True):\n    return a + libdevice.tanh(b)\n"
+        + "@triton.jit\ndef k(x):\n    y = tl.reduce(x, 0, plus) + plus(1)\n"
+    )
+    assert refusal(source) == ""
+    module = read_module(source)
+    assert dict(module.constants) == {
+        "BLOCK": (128, False),
+        "EPS": (1e-5, False),
+        "HALF": (64, True),
+        "DOUBLE": (256, True),
+    }
+    assert list(module.functions) == ["plus", "k"]
+
+
+HOST_CODE = [
+    "print('hello')",
+    "import os",
+    "import triton.runtime",
+    "import triton, os",
+    "import triton as tl",
+    "from triton import jit",
+    "from triton.language import *",
+    "from . import secrets",
+    "from triton.language.extra import libdevice as tl",
+    "x = open('/etc/passwd').read()",
+    "x = [1, 2]",
+    "x = 'text'",
+    "x = None",
+    "x = True",
+    "x = tl.constexpr(print(1))",
+    "x = tl.constexpr(1, 2)",
+    "x = tl.float32",
+    "x = y = 3",
+    "x, y = 1, 2",
+    "x += 1",
+    "x: int = 3",
+    "x: __import__('os').system('true') = 3",
+    "x: tl.constexpr",
+    "x = 2 ** 99999999",
+    "x = 10 ** 10 ** 10",
+    "x = 1 << 10 ** 9",
+    "x = __import__('os')",
+    "x = (lambda: 1)()",
+    "x = (y := 3)",
+    "__name__ = 3",
+    "tl = 3",
+    "triton = 3",
+    "range = 3",
+    "k = 3",
+    "if True:\n    pass",
+    "for i in range(3):\n    pass",
+    "while True:\n    pass",
+    "try:\n    pass\nexcept Exception:\n    pass",
+    "with open('x'):\n    pass",
+    "class A:\n    pass",
+    "def host():\n    pass",
+    "async def host():\n    pass",
+    "assert print(1)",
+    "del tl",
+    "raise SystemExit",
+    "global tl",
+    "'a text that is no docstring'",
+    "...",
+    "lambda: 0",
+    "@triton.jit\nclass A:\n    pass",
+    "@triton.jit\nasync def f():\n    pass",
+    "@triton.jit()\ndef f():\n    pass",
+    "@triton.jit(do_not_specialize=[print(1)])\ndef f():\n    pass",
+    "@triton.autotune([], [])\n@triton.jit\ndef f():\n    pass",
+    "@triton.jit\n@triton.jit\ndef f():\n    pass",
+    "@print\ndef f():\n    pass",
+    "@(triton.jit if print(1) else triton.jit)\ndef f():\n    pass",
+    "@tl.jit\ndef f():\n    pass",
+    "@triton.runtime.jit\ndef f():\n    pass",
+    "@triton.jit\ndef k(x):\n    pass",  # defined twice
+    "@triton.jit\ndef tl(x):\n    pass",
+    "@triton.jit\ndef __init__(x):\n    pass",
+    "@triton.jit\ndef f(x=print(1)):\n    pass",
+    "@triton.jit\ndef f(x=[]):\n    pass",
+    "@triton.jit\ndef f(x='text'):\n    pass",
+    "@triton.jit\ndef f(x=BLOCK):\n    pass",
+    "@triton.jit\ndef f(x: print(1)):\n    pass",
+    "@triton.jit\ndef f(x: 'tl.constexpr'):\n    pass",
+    "@triton.jit\ndef f(x: tl.constexpr(1)):\n    pass",
+    "@triton.jit\ndef f(x: int):\n    pass",
+    "@triton.jit\ndef f(x) -> print(1):\n    pass",
+    "@triton.jit\ndef f(*x):\n    pass",
+    "@triton.jit\ndef f(**x):\n    pass",
+    "@triton.jit\ndef f(*, x):\n    pass",
+    "@triton.jit\ndef f(x, /):\n    pass",
+    "@triton.jit\ndef f(tl):\n    pass",
+    "@triton.jit\ndef f(getattr):\n    pass",
+]
+
+
+@pytest.mark.parametrize("text", HOST_CODE)
+def test_host_code_is_refused_with_its_line(text: str) -> None:
+    found = refusal(in_body("pass") + text + "\n")
+    assert found.startswith("Line "), found
+    line = int(found.removeprefix("Line ").partition(":")[0])
+    assert 7 <= line <= 7 + text.count("\n")
+    assert found.endswith(".")
+    assert "\n" not in found
+
+
+ATTACKS = [
+    "import os",
+    "from os import system",
+    "tl.core.sys.modules",
+    "tl.core",
+    "tl.extra.libdevice",
+    "tl.standard.core",
+    "tl.semantic",
+    "tl.math.core.sys",
+    "tl.math.wraps",
+    "tl.inline_asm_elementwise('', '', [], tl.int32, True, 1)",
+    "tl.device_print('x')",
+    "tl.static_print('x')",
+    "tl.device_assert(n)",
+    "tl.make_tensor_descriptor(x, [1], [1], [1])",
+    "tl.load_tensor_descriptor(x, [0])",
+    "tl.__builtins__",
+    "tl.load.__globals__",
+    "tl.load.fn",
+    "tl.PropagateNan.mro()",
+    "triton.runtime",
+    "triton.language.core",
+    "triton.compile(x)",
+    "triton.knobs",
+    "libdevice.core",
+    "x.__class__",
+    "x.__class__.__mro__",
+    "x.handle",
+    "(1).real",
+    "BLOCK.value.__class__",
+    "x._unflatten_ir",
+    "'text'.format(x)",
+    "getattr(tl, 'core')",
+    "hasattr(x, 'y')",
+    "isinstance(x, tl.tensor)",
+    "list(x)",
+    "print(x)",
+    "eval('1')",
+    "exec('1')",
+    "open('x')",
+    "__import__('os')",
+    "globals()",
+    "type(x)",
+    "sorted(x)",
+    "sum",
+    "__name__",
+    "y = tl",
+    "y = triton",
+    "y = range",
+    "y = k",
+    "y = (tl, 1)",
+    "y = [tl]",
+    "y = tl if n else 1",
+    "y = n or tl",
+    "tl.load(tl)",
+    "k.fn",
+    "k.shape",
+    "tl = 3",
+    "k = 3",
+    "getattr = 3",
+    "x.y = 3",
+    "x[0] = 3",
+    "x[0], y = 1, 2",
+    "(y := 3)",
+    "y = lambda: 1",
+    "def f():\n    pass",
+    "@triton.jit\ndef f():\n    pass",
+    "class A:\n    pass",
+    "async def f():\n    pass",
+    "[i for i in range(3)]",
+    "{i for i in range(3)}",
+    "{i: 1 for i in range(3)}",
+    "(i for i in range(3))",
+    "{}",
+    "{1, 2}",
+    "f'{x}'",
+    "f'{x!r:{n}}'",
+    "b'bytes'",
+    "y = 'text'",
+    "y = 'a' * 1000000000",
+    "y = 'a' % n",
+    "y = 1j",
+    "y = ...",
+    "2 ** 10 ** 10",
+    "x @ x",
+    "global n",
+    "nonlocal n",
+    "try:\n    pass\nfinally:\n    pass",
+    "with n:\n    pass",
+    "with tl.async_task([0]):\n    pass",
+    "raise n",
+    "assert n",
+    "del n",
+    "yield n",
+    "await n",
+    "for i in range(3):\n    break",
+    "for i in range(3):\n    continue",
+    "for i in range(3):\n    pass\nelse:\n    pass",
+    "for i in [1, 2]:\n    pass",
+    "for i in x:\n    pass",
+    "for i in tl.core.range(3):\n    pass",
+    "for tl in range(3):\n    pass",
+    "for x.y in range(3):\n    pass",
+    "tl.load(*x)",
+    "tl.load(**x)",
+    "tl.load(x, _semantic=1)",
+    "tl.load(x, __builder=1)",
+    "tl.load(x)(1)",
+    "(tl.load if n else tl.store)(x)",
+    "tl.reduce(x, 0, lambda a, b: a)",
+    "tl.reduce(x, 0, max)",
+    "tl.reduce(x, 0, print)",
+    "tl.load('" + "a" * 201 + "')",
+    "y: int = 3",
+    "y: print(1) = 3",
+    "y: tl.constexpr",
+    "y: tl.constexpr = tl",
+    "match n:\n    case 1:\n        pass",
+    "*y, z = n",
+    "x[*y]",
+    "x[tl]",
+    "x[tl:1]",
+    "return tl",
+    "return print(n)",
+    "if print(n):\n    pass",
+    "while eval('n'):\n    pass",
+    "n += getattr(x, 'y')",
+    "tl.arange(0, (lambda: 1)())",
+]
+
+
+@pytest.mark.parametrize("statement", ATTACKS)
+def test_what_could_reach_python_is_refused_with_its_line(statement: str) -> None:
+    found = refusal(in_body(statement))
+    assert found.startswith("Line "), found
+    line = int(found.removeprefix("Line ").partition(":")[0])
+    assert 6 <= line <= 6 + statement.count("\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["ｇｅｔａｔｔｒ(x, 'y')", "x.ｆｎ", "x.＿＿class＿＿", "ｔｌ.core", "x = ｔｌ"]
+)
+def test_names_are_judged_as_python_reads_them(text: str) -> None:
+    """Letters of another width are the same letters to Python."""
+    with pytest.raises(SourceError, match="Line 6:"):
+        read_module(in_body(text))
+    assert refusal(in_body("tl.load(ｘ)")) == ""
+
+
+@pytest.mark.parametrize("name", ["é", "变量", "ſ"])
+def test_names_beyond_ascii_are_refused(name: str) -> None:
+    found = refusal(in_body(f"{name} = 1\nx = {name}"))
+    assert found == "" if unicode_folds_to_ascii(name) else found.startswith("Line 6:")
+
+
+def unicode_folds_to_ascii(name: str) -> bool:
+    (statement,) = ast.parse(name).body
+    assert isinstance(statement, ast.Expr)
+    assert isinstance(statement.value, ast.Name)
+    return statement.value.id.isascii()
+
+
+@pytest.mark.parametrize(
+    "character", ["\0", "\r", "\f", "\v", "\x1c", "\x85", "\u2028", "\u2029", "\x1b", "\u202e", "\u2066"]
+)
+def test_what_some_readers_take_for_a_new_line_is_refused(character: str) -> None:
+    """Triton takes a function's text by line numbers: a hidden line would have another one compiled."""
+    source = in_body("pass") + f"#{character}def evil(x):{character}    tl.core.sys\n"
+    assert refusal(source).startswith("Line 7: the control character U+")
+
+
+def test_an_encoding_cookie_changes_nothing() -> None:
+    source = "# -*- coding: utf-7 -*-\n" + in_body("pass  # +AAo-import os")
+    assert refusal(source) == ""
+
+
+def test_nesting_is_bounded() -> None:
+    assert "nested" in refusal(in_body("n = " + "-" * 200 + "1"))
+    assert "nested" in refusal(in_body("n = " + "(" * 100 + "1" + ",)" * 100))
+    assert "nested" in refusal(in_body("n = " + " + ".join("1" for _ in range(1000))))
+    assert refusal(in_body("n = " + " + ".join("1" for _ in range(30)))) == ""
+    # What Python's own parser gives up on is no Python to it, or too deep.
+    for text in ("n = " + "(" * 1500, "n = " + "-" * 4000 + "1"):
+        try:
+            read_module(in_body(text))
+        except SourceError:
+            continue
+        pytest.fail("read")
+
+
+def test_size_is_bounded() -> None:
+    assert "characters" in refusal(in_body("pass") + "#\n" * MAX_SOURCE_CHARACTERS)
+
+
+def test_what_is_no_python_is_left_to_the_build() -> None:
+    source = in_body("n = = 3")
+    assert refusal(source) == ""
+    with pytest.raises(SourceError, match=r"Line 6: invalid syntax"):
+        read_module(source)
+
+
+def test_a_module_without_a_kernel_is_refused() -> None:
+    assert refusal(HEAD) == "The source has no @triton.jit function, so there is no kernel to launch."
+
+
+def test_the_names_that_are_allowed_are_public_and_no_modules() -> None:
+    language = pytest.importorskip("triton.language", reason="Triton is not installed")
+    for known, owner in ((LANGUAGE, language), (MATH, language.math)):
+        assert all(not name.startswith("_") for name in known)
+        for name in known:
+            found = getattr(owner, name, None)
+            assert not isinstance(found, type(sys)), name
+    assert not {"device_print", "static_print", "inline_asm_elementwise", "core", "extra"} & LANGUAGE
+    assert not any(name.startswith("_") for name in (*MEMBERS, *LIBDEVICE, *HOST, *FUNCTIONS))
+
+
+NAMES = st.sampled_from(["tl", "triton", "k", "x", "n", "os", "getattr", "print", "range", "__name__", "sum"])
+ATTRIBUTES = st.sampled_from(
+    ["load", "core", "to", "shape", "__class__", "sys", "math", "exp", "fn", "jit", "dtype"]
+)
+
+
+def expressions() -> st.SearchStrategy[str]:
+    return st.recursive(
+        NAMES | st.sampled_from(["1", "2.5", "'text'", "None"]),
+        lambda inner: st.one_of(
+            st.builds("{}.{}".format, inner, ATTRIBUTES),
+            st.builds("{}({})".format, inner, inner),
+            st.builds("{}({}, key={})".format, inner, inner, inner),
+            st.builds("({} + {})".format, inner, inner),
+            st.builds("{}[{}]".format, inner, inner),
+            st.builds("[{} for _ in {}]".format, inner, inner),
+            st.builds("(lambda: {})".format, inner),
+        ),
+        max_leaves=8,
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(expressions())
+def test_nothing_that_passes_names_more_than_it_may(expression: str) -> None:
+    """Whatever is let through holds no attribute, call or name beyond the lists; said again in other words."""
+    source = in_body(f"y = {expression}")
+    try:
+        module = read_module(source)
+    except ForbiddenError:
+        return
+    except SourceError:
+        return
+    (assignment,) = module.functions["k"].body
+    for node in ast.walk(assignment):
+        assert not isinstance(node, ast.Lambda | ast.ListComp)
+        if isinstance(node, ast.Attribute):
+            assert node.attr in {"load", "to", "shape", "math", "exp", "dtype"}
+            assert node.attr not in {"math"} or isinstance(node.value, ast.Name)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            assert node.id in {"tl", "triton", "k", "x", "n", "os", "range"}
+    for node in ast.walk(assignment):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Name) and child.id in {"tl", "triton"}:
+                assert isinstance(node, ast.Attribute), expression
