@@ -52,13 +52,21 @@ def follow_search() -> Iterator[tuple[Follower, Callable[[], bool]]]:
 
 def conclude(conclusion: Conclusion) -> None:
     """Print how the search ended; exits with 130 after Ctrl-C and 3 when nothing could be searched."""
-    path = conclusion.folder.path
+    refuse_without_baseline(conclusion)
+    click.echo(f"Stopped: {conclusion.ending}.")
+    print_story(conclusion)
+
+
+def refuse_without_baseline(conclusion: Conclusion) -> None:
+    """Exit with 3 and the reason when the starting kernel has no valid time."""
     if conclusion.ending is Ending.NO_BASELINE:
         click.echo(f"mctskernel: {conclusion.problem}", err=True)
         sys.exit(BAD_TASK)
-    click.echo(f"Stopped: {conclusion.ending}.")
-    for remark in conclusion.remarks:
-        click.echo(remark)
+
+
+def print_story(conclusion: Conclusion) -> None:
+    """Print the best path and what to do next; exits with 130 after Ctrl-C."""
+    path = conclusion.folder.path
     print_summary(Console(), View(conclusion.folder, conclusion.tree, conclusion.answer))
     click.echo(f"The path with its evidence: mctskernel show {path}")
     click.echo(f"The kernel:                 mctskernel best {path}")

@@ -8,13 +8,17 @@ from pathlib import Path
 import rich_click as click
 from rich.console import Console
 
-from mctskernel.cli.following import conclude, follow_search, workers_on
+from mctskernel.cli.following import (
+    follow_search,
+    print_story,
+    refuse_without_baseline,
+    workers_on,
+)
 from mctskernel.measure import BEST_NODES, Target
 from mctskernel.measure import measure as measure_run
 from mctskernel.profiling.architecture import known_architectures
 from mctskernel.report.comparison import print_comparison
 from mctskernel.report.view import View, load_view
-from mctskernel.search import Ending
 
 
 @click.command()
@@ -71,6 +75,6 @@ def measure(
         conclusion = measure_run(
             before, path, target, best_nodes=nodes, follow=follow, stop_requested=stop_requested
         )
-    if conclusion.ending is not Ending.NO_BASELINE:
-        print_comparison(Console(), before, View(conclusion.folder, conclusion.tree, conclusion.answer))
-    conclude(conclusion)
+    refuse_without_baseline(conclusion)
+    print_comparison(Console(), before, View(conclusion.folder, conclusion.tree, conclusion.answer))
+    print_story(conclusion)
