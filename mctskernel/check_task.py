@@ -1,4 +1,4 @@
-"""Whether a task folder can be searched: the files, the reference, the launch plan, the starting kernel.
+"""Whether a task folder can be searched: the files, the reference, and each starting kernel with its launch plan.
 
 Each problem is one sentence that names the file and the place. What a later step needs and an earlier one
 found broken is left out, so that one mistake gives one sentence.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,9 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
-from mctskernel.core.task_file import load_task
+from mctskernel.core.task_file import languages, load_task
 from mctskernel.edits.syntax import Function, Parameter, parse
+from mctskernel.profiling.verify import draw_case
 from mctskernel.profiling.workers import Worker
 
 MAX_REFERENCE_BYTES = 16 << 20
@@ -31,6 +33,8 @@ _C_TYPES: Mapping[str, str] = {
     "double": "float64",
     "half": "float16",
     "__half": "float16",
+    "nv_bfloat16": "bfloat16",
+    "__nv_bfloat16": "bfloat16",
     "char": "int8",
     "signed char": "int8",
     "int8_t": "int8",
@@ -45,6 +49,8 @@ _C_TYPES: Mapping[str, str] = {
     "uint32_t": "uint32",
     "long long": "int64",
     "int64_t": "int64",
+    "unsigned long long": "uint64",
+    "uint64_t": "uint64",
 }
 
 
@@ -62,43 +68,52 @@ class Report:
 
 
 def check_task(folder: Path) -> Report:
-    """Read a task, run its reference, and build and verify its starting kernel on the model device.
+    """Read a task, run its reference, and build and verify its starting kernels on the model device.
 
     Raises DeviceError on a machine where nothing can be built.
     """
     try:
-        task = load_task(folder)
+        starts = _starts(folder)
     except TaskError as error:
         return Report((), (str(error),))
+    task = next(iter(starts.values()))
     checked, problems = [f"{folder / 'task.toml'} and its files can be read."], []
-    small = tuple(shape for shape in _shapes(task) if task.compulsory_bytes(shape) <= MAX_REFERENCE_BYTES)
+    small = tuple(shape for shape in task.shapes if task.compulsory_bytes(shape) <= MAX_REFERENCE_BYTES)
     found = list(_reference_problems(task, small))
     problems += found
     if not found:
-        checked.append(f"The reference is precise, pure and finite at {len(small)} of {_count(task)} shapes.")
-    found = list(_kernel_problems(task, _kernel_file(folder)))
-    problems += found
-    if not found:
-        checked.append(f"The launch plan resolves at {_count(task)} shapes and fits the kernel's parameters.")
-    if not problems:
-        found = list(_verification_problems(task, _kernel_file(folder)))
-        problems += found
+        checked.append(
+            f"The reference is precise, pure and finite at {len(small)} of {len(task.shapes)} shapes."
+        )
+    sound = not found
+    for file, start in starts.items():
+        found = list(_kernel_problems(start, file))
         if not found:
-            checked.append("The starting kernel is right at every verify and held-out shape, as emulated.")
+            checked.append(
+                f"The launch plan of {file.name} resolves at {len(task.shapes)} shapes and fits it."
+            )
+            if not sound:
+                continue
+            if start.starting_kernel.language is Language.TRITON and find_spec("triton") is None:
+                checked.append(f"{file.name} was not built: Triton isn't installed (mctskernel[triton]).")
+                continue
+            found = list(_verification_problems(start, file))
+            if not found:
+                checked.append(f"{file.name} is right at every verify and held-out shape, as emulated.")
+        problems += found
     return Report(tuple(checked), tuple(problems))
 
 
-def _shapes(task: Task) -> tuple[Shape, ...]:
-    return (*task.search_shapes, *task.verify_shapes, *task.held_out_shapes)
-
-
-def _count(task: Task) -> int:
-    return len(_shapes(task))
-
-
-def _kernel_file(folder: Path) -> Path:
-    document = tomllib.loads((folder / "task.toml").read_text("utf-8"))
-    return folder / str(document.get("kernel", "kernel.cu"))
+def _starts(folder: Path) -> dict[Path, Task]:
+    """The task with each of its starting kernels, by the kernel's file. Raises TaskError."""
+    first = load_task(folder)
+    named = tomllib.loads((folder / "task.toml").read_text("utf-8")).get("kernel")
+    language = first.starting_kernel.language
+    starts = {folder / str(named or f"kernel{language.suffix}"): first}
+    for other in languages(folder):
+        if other is not language:
+            starts[folder / f"kernel{other.suffix}"] = load_task(folder, other)
+    return starts
 
 
 def _reference_problems(task: Task, shapes: tuple[Shape, ...]) -> Iterator[str]:
@@ -161,7 +176,7 @@ def _output_problems(tensor: Tensor, truth: Array, plain: Array, where: str) -> 
 
 
 def _zero_problems(task: Task, shape: Shape) -> Iterator[str]:
-    for name, array in task.expected(task.draw_inputs(shape, seed=0), shape).items():
+    for name, array in draw_case(task, shape, seed=0).expected.items():
         if not array.any():
             yield (
                 f"{task.folder / 'reference.py'}: at {shape_label(shape)}, '{name}' is zero everywhere, "
@@ -174,7 +189,7 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
         plan = plan_of(task.starting_kernel)
         launches = [
             resolve(plan, task.names(shape, task.starting_kernel), task.buffer_names).launches
-            for shape in _shapes(task)
+            for shape in task.shapes
         ]
     except LaunchPlanError as error:
         yield f"{file}: {error}"
@@ -188,12 +203,15 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
 
 
 def _verification_problems(task: Task, file: Path) -> Iterator[str]:
-    worker = Worker(DeviceSpec("model", task.folder))
+    worker = Worker(DeviceSpec("model", task.folder, language=task.starting_kernel.language))
     try:
         worker.submit(task.starting_kernel)
         evaluation = worker.wait()
         if isinstance(evaluation, Evaluation) and not evaluation.ok:
             yield f"{file}: {evaluation.outcome}: {evaluation.message}"
+            return
+        if isinstance(evaluation, Evaluation) and evaluation.quarantine:
+            yield f"{file}: {evaluation.quarantine}"
             return
         worker.submit_final_check(task.starting_kernel)
         checks = worker.wait()

@@ -12,6 +12,27 @@ from mctskernel.core.task_file import load_task
 from mctskernel.new_task import create_task
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML, WriteTask
 
+TRITON_KERNEL = '''\
+"""
+[[launch]]
+kernel = "twice"
+grid = ["ceil_div(n, BLOCK)"]
+args = ["x", "out", "n"]
+constexprs = { BLOCK = "BLOCK" }
+"""
+
+import triton
+import triton.language as tl
+
+BLOCK = 64
+
+
+@triton.jit
+def twice(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+'''
+
 
 def test_the_template_is_a_sound_task(tmp_path: Path) -> None:
     create_task(tmp_path / "a" / "b")
@@ -121,6 +142,7 @@ def test_a_problem_of_the_reference(write_task: WriteTask, code: str, sentence: 
             "parameter 'n': the plan gives the buffer 'out', but it is no pointer",
         ),
         ("const float*", "const double*", "parameter 'x': it points to double, but 'x' is float32"),
+        ("const float*", "const __nv_bfloat16*", "'x': it points to __nv_bfloat16, but 'x' is float32"),
         ('"x", "out", "n"', '"x", "x", "n"', "no launch is given the output 'out'"),
     ],
 )
@@ -144,6 +166,47 @@ def test_a_problem_of_the_kernel(write_task: WriteTask, old: str, new: str, sent
 def test_a_starting_kernel_that_is_wrong(write_task: WriteTask, old: str, new: str, sentence: str) -> None:
     assert old in KERNEL
     assert sentence in only_problem(write_task(kernel=KERNEL.replace(old, new, 1)))
+
+
+def test_a_starting_kernel_that_does_more_than_the_chip_can(write_task: WriteTask) -> None:
+    problem = only_problem(write_task("flops = 1000000000000000\n" + TASK_TOML))
+    assert "kernel.cu: " in problem
+    assert "it can't have done the work" in problem
+
+
+def test_the_kernel_of_each_language_is_checked(write_task: WriteTask) -> None:
+    folder = write_task()
+    (folder / "kernel.py").write_text(TRITON_KERNEL)
+    report = check_task(folder)
+    assert report.ok, report.problems
+    assert any("kernel.py is right" in line for line in report.checked)
+    assert any("kernel.cu is right" in line for line in report.checked)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("2 * tl.load", "3 * tl.load", "wrong result: At n=1"),
+        ("ceil_div(n", "ceil_div(m", "unknown name 'm'"),
+        (', "n"]', "]", "twice"),
+        ("tl.program_id", "tl.programme_id", "programme_id"),
+    ],
+)
+def test_a_problem_of_the_kernel_in_triton(write_task: WriteTask, old: str, new: str, sentence: str) -> None:
+    assert old in TRITON_KERNEL
+    folder = write_task()
+    (folder / "kernel.py").write_text(TRITON_KERNEL.replace(old, new, 1))
+    problem = only_problem(folder)
+    assert problem.startswith(str(folder / "kernel.py"))
+    assert sentence in problem
+
+
+def test_a_task_with_a_kernel_in_triton_alone(write_task: WriteTask) -> None:
+    folder = write_task(kernel=None)
+    (folder / "kernel.py").write_text(TRITON_KERNEL)
+    report = check_task(folder)
+    assert report.ok, report.problems
+    assert len(report.checked) == 4
 
 
 def test_a_small_shape_may_be_zero_by_right(write_task: WriteTask) -> None:

@@ -10,7 +10,7 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.model_device import ModelDevice
-from mctskernel.tasks import builtin_tasks, find_task
+from mctskernel.tasks import find_task
 
 
 @cache
@@ -18,15 +18,9 @@ def device(task: str) -> ModelDevice:
     return ModelDevice(load_task(find_task(task)))
 
 
-@pytest.mark.parametrize("task", builtin_tasks())
-def test_the_starting_kernel_is_right(task: str) -> None:
-    kernel = load_task(find_task(task)).starting_kernel
-    evaluation = device(task).evaluate(kernel)
-    assert evaluation.ok, evaluation.message
-    assert not evaluation.quarantine
-    checks = device(task).final_check(kernel)
-    assert checks
-    assert all(check.passed for check in checks), checks
+def rounded(total: str, value: str, *, bits: int) -> str:
+    """A sum that loses its lowest bits each time: 13 leave TF32, 16 bfloat16."""
+    return f"{total} = __uint_as_float(__float_as_uint({total} + {value}) >> {bits} << {bits})"
 
 
 WRONG = Outcome.WRONG_RESULT
@@ -60,6 +54,44 @@ MISTAKES = [
     ("sum", "0.0f;\n    __syncthreads();", "0.0f;", Outcome.RACE),
     ("sum", "i < n ? x[i] : 0.0f", "x[i]", Outcome.CRASH),
     ("sum", "ceil_div(n, BLOCK)", "max(1, n // BLOCK)", WRONG),
+    ("rmsnorm", "squares / cols", "squares", WRONG),
+    ("rmsnorm", " + eps", "", WRONG),
+    ("rmsnorm", "row < rows", "row <= rows", Outcome.CRASH),
+    ("rmsnorm", "(value * scale *", "(__bfloat162float(__float2bfloat16(value * scale)) *", WRONG),
+    ("rmsnorm", "squares += value * value", rounded("squares", "value * value", bits=16), WRONG),
+    ("cross_entropy", " - largest)", ")", WRONG),
+    ("cross_entropy", "(largest - chosen)", "0.0f", WRONG),
+    ("cross_entropy", "__logf(sum)", "sum", WRONG),
+    ("cross_entropy", "(int)targets[row]", "row % cols", WRONG),
+    ("cumsum", "sum += x[row * cols + col]", rounded("sum", "x[row * cols + col]", bits=13), WRONG),
+    ("cumsum", "+ col] = sum", "+ col] = sum - x[row * cols + col]", WRONG),
+    ("bias_gelu", "0.044715f", "0.0f", WRONG),
+    ("bias_gelu", "bias[col]", "bias[row]", Outcome.CRASH),
+    ("bias_gelu", "float inner", "value = __bfloat162float(__float2bfloat16(value)); float inner", WRONG),
+    ("matmul_bf16", "sum += __bf", "sum = __uint_as_float(__float_as_uint(sum) >> 16 << 16) + __bf", WRONG),
+    ("matmul_bf16", "k < K;", "k < K / 8 * 8;", WRONG),
+    ("matmul_bf16", "row < M && col < N", "col < N", Outcome.CRASH),
+    ("attention", "float scale = rsqrtf(dim)", "float scale = 1.0f", WRONG),
+    ("attention", "total += ", "total = __uint_as_float(__float_as_uint(total) >> 16 << 16) + ", WRONG),
+    ("attention", "- largest", "", WRONG),
+    ("attention", "largest = partial[0];\n    __syncthreads();", "largest = partial[0];", Outcome.RACE),
+    ("attention", "key <= query; ++key", "key < query; ++key", WRONG),
+    ("attention", "key <= query; key", "key < seq; key", Outcome.WRONG_RESULT),
+    ("attention", "4 * seq", "4 * (seq - 1)", Outcome.CRASH),
+    ("conv3x3", "y >= 0 && ", "", Outcome.CRASH),
+    ("conv3x3", "&& z < width", "", Outcome.CRASH),
+    ("conv3x3", "* 3 + i) * 3 + j", "* 3 + j) * 3 + i", WRONG),
+    ("conv3x3", "blockIdx.z % filters", "blockIdx.z / filters", Outcome.CRASH),
+    ("histogram", "atomicAdd(&counts[values[i]], 1)", "counts[values[i]] += 1", Outcome.RACE),
+    ("histogram", "= 0;", "+= 0;", WRONG),
+    ("histogram", "const unsigned char* values", "const signed char* values", Outcome.CRASH),
+    ("histogram", "if (i < n)", "if (i <= n)", Outcome.CRASH),
+    ("int4_matmul", "(code - 8)", "code", WRONG),
+    ("int4_matmul", "k % 2 == 0", "k % 2 == 1", WRONG),
+    ("int4_matmul", "(col * K + k) / group", "col * (K / group)", WRONG),
+    ("spmv", "offsets[row + 1]", "offsets[row] + (offsets[row + 1] - offsets[row]) / 2", WRONG),
+    ("spmv", "x[columns[i]]", "x[i]", WRONG),
+    ("spmv", "y[row] = sum", "if (sum != 0.0f) y[row] = sum", WRONG),
     ("stencil", "x == 0 || ", "", WRONG),
     ("stencil", " || y == height - 1", "", Outcome.CRASH),
     ("stencil", "+ grid[i + 1]", "", WRONG),
