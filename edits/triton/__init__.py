@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from mctskernel.edits.rule import Rule
-from mctskernel.edits.triton import arithmetic, hints, loops, order, reductions, tuning, whole_rows
+from mctskernel.edits.triton import arithmetic, atomics, hints, loops, order, reductions, tuning, whole_rows
 from mctskernel.edits.triton.context import TritonContext
 
 ALL: tuple[Rule[TritonContext], ...] = (
@@ -16,5 +16,6 @@ ALL: tuple[Rule[TritonContext], ...] = (
     *arithmetic.RULES,
     *loops.RULES,
     *order.RULES,
+    *atomics.RULES,
     *hints.RULES,
 )
