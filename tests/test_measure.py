@@ -41,7 +41,11 @@ CONFIGURATION = Configuration(
 @pytest.fixture
 def before(tmp_path: Path, write_task: WriteTask) -> View:
     """A finished run over the landscape, on disk."""
-    folder = prepare_run(tmp_path / "before", load_task(write_task(kernel=kernel(1, 1).source)))
+    return searched(tmp_path / "before", write_task, InProcess())
+
+
+def searched(path: Path, write_task: WriteTask, executor: InProcess) -> View:
+    folder = prepare_run(path, load_task(write_task(kernel=kernel(1, 1).source)))
     write_manifest(folder, CONFIGURATION, {"gpu": "modelled"})
     with Journal(folder.journal) as journal:
         tree_search = TreeSearch(Tree(), journal, folder.blobs)
@@ -50,7 +54,7 @@ def before(tmp_path: Path, write_task: WriteTask) -> View:
             tree_search,
             folder.load_task(),
             Neighbours(),
-            InProcess(),
+            executor,
             CONFIGURATION.budget,
             follow=lambda _: None,
         )
@@ -98,12 +102,25 @@ def test_the_best_come_with_all_that_led_to_them(before: View) -> None:
     assert len(wanted) < len(nodes)
 
 
+def test_an_answer_that_is_not_the_fastest_comes_along(
+    before: View, tmp_path: Path, write_task: WriteTask
+) -> None:
+    lineage = before.tree.lineage(before.best.id)
+    executor = InProcess()
+    executor.refuses = {kernel_of(before, node).identity for node in lineage[1:]}
+    run = searched(tmp_path / "gated", write_task, executor)
+    assert run.answer is not None
+    assert run.answer.node not in {None, *lineage}
+    assert {*lineage, run.answer.node} <= set(best_lineages(run, 1))
+
+
 def test_the_lineage_is_kept_and_the_answer_is_chosen_by_the_new_times(before: View, tmp_path: Path) -> None:
     # Here the landscape is upside down: what was the fastest is the slowest.
     conclusion, _ = again(before, tmp_path / "after", planted(lambda candidate: 1 / seconds(candidate)))
     after = load_view(tmp_path / "after")
     rows = compare(before.tree, after.tree)
-    assert len(rows) == len(after.tree.nodes) == len(best_lineages(before, 5))
+    assert sorted(row.before for row in rows) == list(best_lineages(before, 5))
+    assert len(rows) == len(after.tree.nodes)
     parent_before = {row.after: before.tree.nodes[row.before].parent for row in rows}
     for row in rows[1:]:
         parent = after.tree.nodes[row.after].parent
@@ -132,7 +149,7 @@ def test_a_failure_is_shown_and_what_is_below_it_is_judged(before: View, tmp_pat
     conclusion, _ = again(before, tmp_path / "after", judged)
     rows = compare(before.tree, conclusion.tree)
     assert [(row.before, row.remark) for row in rows if row.seconds_after is None] == [(second, "timeout")]
-    assert len(rows) == len(best_lineages(before, 5))
+    assert sorted(row.before for row in rows) == list(best_lineages(before, 5))
     assert conclusion.answer.node is not None
     assert conclusion.tree.nodes[conclusion.answer.node].kernel.source == before.best.kernel.source
 
