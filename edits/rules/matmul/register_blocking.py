@@ -9,7 +9,8 @@ from mctskernel.core.evaluation import Bottleneck
 from mctskernel.edits.indexing import replace_names
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches, with_launch
 from mctskernel.edits.rule import Context, Rule, edit
-from mctskernel.edits.rules.matmul.nest import MatmulNest, Operand, naive_nest
+from mctskernel.edits.rules.matmul.nest import MatmulNest, naive_nest
+from mctskernel.edits.rules.matmul.operands import Operand
 from mctskernel.edits.rules.matmul.staged import staged_nest
 from mctskernel.edits.syntax import fresh_name
 

@@ -23,15 +23,8 @@ from mctskernel.edits.indexing import (
 )
 from mctskernel.edits.rewrite import dedented
 from mctskernel.edits.rule import Context
-from mctskernel.edits.rules.matmul.nest import (
-    FLOATS,
-    Axis,
-    MatmulNest,
-    Operand,
-    accumulated_product,
-    is_geometry,
-    output_axis,
-)
+from mctskernel.edits.rules.matmul.nest import FLOATS, MatmulNest, accumulated_product, output_axis
+from mctskernel.edits.rules.matmul.operands import Axis, Operand, is_geometry
 from mctskernel.edits.syntax import (
     Declaration,
     Function,

@@ -11,12 +11,17 @@ from mctskernel.edits.headers import with_headers
 from mctskernel.edits.indexing import replace_names
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches, with_launch
 from mctskernel.edits.rule import Context, Rule, edit
-from mctskernel.edits.rules.matmul.nest import MatmulNest, Operand, naive_nest
+from mctskernel.edits.rules.matmul.nest import MatmulNest, naive_nest
+from mctskernel.edits.rules.matmul.operands import Operand
 from mctskernel.edits.syntax import fresh_name
 from mctskernel.edits.vectors import ALIGNED
 
 HALVES = frozenset({"__nv_bfloat16", "nv_bfloat16", "__half", "half"})
 MACROS = ("BM", "BN", "BK", "WM", "WN")
+VARIABLES = (
+    *("stage", "now", "warp", "warp_row", "warp_col", "left", "right", "sums", "patch", "copy"),
+    *("i", "j", "e", "at", "line", "part", "inside"),
+)
 SIZES = ((128, 128, 32, 64, 32), (128, 128, 32, 32, 64), (64, 64, 32, 32, 32), (64, 128, 32, 32, 64))
 """Of a block: rows, columns and products at a time; of a warp: rows and columns."""
 
@@ -77,8 +82,7 @@ def _propose(context: Context) -> Iterable[Edit]:
 
 
 def _names(context: Context, nest: MatmulNest) -> Names:
-    wanted = "stage now warp warp_row warp_col left right sums patch copy i j e at line part inside".split()
-    variables = dict(zip(wanted, fresh_names(nest.names, *wanted), strict=True))
+    variables = dict(zip(VARIABLES, fresh_names(nest.names, *VARIABLES), strict=True))
     origins = fresh_names(
         nest.names | set(variables.values()), f"{nest.row.name}0", f"{nest.col.name}0", f"{nest.k}0"
     )

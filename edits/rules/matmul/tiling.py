@@ -8,7 +8,8 @@ from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches, with_launch
 from mctskernel.edits.rule import Context, Rule, edit
-from mctskernel.edits.rules.matmul.nest import MatmulNest, Operand, naive_nest
+from mctskernel.edits.rules.matmul.nest import MatmulNest, naive_nest
+from mctskernel.edits.rules.matmul.operands import Operand
 from mctskernel.edits.syntax import fresh_name
 
 
