@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
-from mctskernel.profiling import counters as names
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
 from mctskernel.profiling.model import Price, Term
 from mctskernel.profiling.work import AccessPattern, KernelWork
@@ -24,13 +23,13 @@ def diagnose(work: KernelWork, price: Price, gpu: Architecture) -> Diagnosis:
         *_compute_causes(work, price, shares, gpu),
         *_grid_causes(work, price, shares, gpu),
     ]
-    return _ordered(causes)
+    return strongest_first(causes)
 
 
 def combined_diagnosis(launches: list[tuple[Diagnosis, float]]) -> Diagnosis:
     """A plan's diagnosis from those of its launches and their seconds."""
     total = sum(seconds for _, seconds in launches)
-    return _ordered(
+    return strongest_first(
         [
             Cause(cause.bottleneck, cause.share * seconds / total, cause.sentence)
             for diagnosis, seconds in launches
@@ -39,10 +38,11 @@ def combined_diagnosis(launches: list[tuple[Diagnosis, float]]) -> Diagnosis:
     )
 
 
-def _ordered(causes: list[Cause]) -> Diagnosis:
+def strongest_first(causes: Iterable[Cause]) -> Diagnosis:
+    """The causes in order, without those too weak to matter; the strongest is always there."""
+    causes = sorted(causes, key=lambda cause: -cause.share)
     strong = [cause for cause in causes if cause.share >= SMALLEST_SHARE]
-    kept = strong or sorted(causes, key=lambda cause: -cause.share)[:1]
-    return Diagnosis(tuple(sorted(kept, key=lambda cause: -cause.share)[:MOST_CAUSES]))
+    return Diagnosis(tuple((strong or causes[:1])[:MOST_CAUSES]))
 
 
 def _memory_causes(
@@ -71,15 +71,15 @@ def _memory_causes(
     yield Cause(
         Bottleneck.L1_THROUGHPUT,
         shares.get(Term.GLOBAL_WAVEFRONTS, 0.0) * useful,
-        f"L1 throughput: {_count(work.load_requests + work.store_requests)} global accesses take "
-        f"{_count(work.global_wavefronts)} cycles of L1; wider loads (float4) or reuse in registers and "
+        f"L1 throughput: {count_text(work.load_requests + work.store_requests)} global accesses take "
+        f"{count_text(work.global_wavefronts)} cycles of L1; wider loads (float4) or reuse in registers and "
         "shared "
         "memory make them fewer.",
     )
     yield Cause(
         Bottleneck.L2_BANDWIDTH,
         shares.get(Term.L2, 0.0) * useful,
-        f"L2 bandwidth: {_bytes(l2_bytes)} cross between L1 and L2, "
+        f"L2 bandwidth: {byte_text(l2_bytes)} cross between L1 and L2, "
         f"{l2_bytes / max(work.unique_bytes, 1.0):.1f} "
         "times the data that the kernel touches; tiles in shared memory or registers would reuse it.",
     )
@@ -87,7 +87,7 @@ def _memory_causes(
     yield Cause(
         Bottleneck.DRAM_BANDWIDTH,
         shares.get(Term.DRAM, 0.0),
-        f"DRAM bandwidth: {_bytes(dram)} move at {rate / 1e12:.2f} TB/s, "
+        f"DRAM bandwidth: {byte_text(dram)} move at {rate / 1e12:.2f} TB/s, "
         f"{rate / gpu.memory.dram_bytes_per_second:.0%} of what a copy reaches"
         + (
             f"; {dram_wasted:.0%} of it is data fetched or written more than once."
@@ -130,8 +130,8 @@ def _shared_causes(work: KernelWork, shares: Mapping[Term, float]) -> Iterator[C
     yield Cause(
         Bottleneck.SHARED_THROUGHPUT,
         share * (1.0 - conflicts),
-        f"Shared-memory throughput: {_count(work.shared_wavefronts)} cycles of shared memory for "
-        f"{_count(work.total_instructions)} instructions; register blocking or wider accesses need fewer.",
+        f"Shared-memory throughput: {count_text(work.shared_wavefronts)} cycles of shared memory for "
+        f"{count_text(work.total_instructions)} instructions; register blocking or wider accesses need fewer.",
     )
 
 
@@ -198,7 +198,7 @@ def _compute_causes(
     yield Cause(
         Bottleneck.INSTRUCTION_ISSUE,
         issue * (1.0 - idle if idle > 0.25 else 1.0),
-        f"Instruction issue: {_count(total)} warp instructions keep the schedulers busy for "
+        f"Instruction issue: {count_text(total)} warp instructions keep the schedulers busy for "
         f"{price.terms.get(Term.ISSUE, 0.0) / price.seconds:.0%} of the time; fewer instructions per result "
         "(wider accesses, unrolling, less index arithmetic) help.",
     )
@@ -245,7 +245,7 @@ def _grid_causes(
     yield Cause(
         Bottleneck.ATOMICS,
         shares.get(Term.ATOMICS, 0.0),
-        f"Atomics: {_count(work.same_address_lanes)} of {_count(work.atomic_lanes)} atomic operations take "
+        f"Atomics: {count_text(work.same_address_lanes)} of {count_text(work.atomic_lanes)} atomic operations take "
         "turns "
         "on one address; combine values in the warp and block first.",
     )
@@ -260,75 +260,20 @@ def _grid_causes(
     )
 
 
-def diagnose_counters(counters: Mapping[str, float], gpu: Architecture) -> Diagnosis:
-    """What counters alone can say, for kernels that were measured: shares are rough.
-
-    Throughputs near their peak bind; where none is near, latency does, and the stalls say which.
-    """
-    return _ordered(list(_counter_causes(counters, gpu)))
-
-
-def _counter_causes(counters: Mapping[str, float], gpu: Architecture) -> Iterator[Cause]:
-    dram = counters.get(names.DRAM_THROUGHPUT, 0.0) / 100.0
-    issue = counters.get(names.ISSUE_ACTIVE, 0.0) / 100.0
-    tensor = counters.get(names.TENSOR_ACTIVE, 0.0) / 100.0
-    busiest = max(dram, issue, tensor)
-    sectors = counters.get(names.SECTORS_PER_LOAD, 0.0)
-    yield Cause(
-        Bottleneck.DRAM_BANDWIDTH,
-        dram,
-        f"DRAM bandwidth: DRAM is busy {dram:.0%} of the time.",
-    )
-    yield Cause(
-        Bottleneck.INSTRUCTION_ISSUE,
-        issue,
-        f"Instruction issue: the schedulers issue in {issue:.0%} of their cycles.",
-    )
-    yield Cause(Bottleneck.TENSOR_PIPE, tensor, f"Tensor pipe: busy {tensor:.0%} of the time.")
-    if sectors > 8.0:
-        yield Cause(
-            Bottleneck.UNCOALESCED_ACCESS,
-            1.0 - 4.0 / sectors,
-            f"Uncoalesced access: a warp load touches {sectors:.3g} sectors on average; 4 are enough for "
-            "4-byte "
-            "elements at consecutive addresses.",
-        )
-    wavefronts = counters.get(names.SHARED_WAVEFRONTS, 0.0)
-    conflicts = counters.get(names.BANK_CONFLICTS, 0.0)
-    if wavefronts and conflicts > 0.05 * wavefronts:
-        cycles = wavefronts / (gpu.chip.sms * gpu.chip.clock_hz * max(counters.get(names.TIME, 0.0), 1e-9))
-        yield Cause(
-            Bottleneck.BANK_CONFLICTS,
-            min(1.0, cycles) * min(1.0, conflicts / wavefronts),
-            f"Shared-memory bank conflicts: {_count(conflicts)} of {_count(wavefronts)} shared-memory "
-            "cycles.",
-        )
-    stalls = (
-        (names.STALL_LONG_SCOREBOARD, Bottleneck.GLOBAL_LATENCY, "Global-memory latency", "for a load"),
-        (names.STALL_BARRIER, Bottleneck.BARRIERS, "Barriers", "at a barrier"),
-    )
-    waiting = sum(counters.get(counter, 0.0) for counter, *_ in stalls)
-    for counter, bottleneck, title, where in stalls:
-        warps = counters.get(counter, 0.0)
-        yield Cause(
-            bottleneck,
-            (1.0 - busiest) * _fraction(warps, max(waiting, 1.0)),
-            f"{title}: for every instruction issued, {warps:.1f} warps wait {where}.",
-        )
-
-
 def _fraction(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _count(value: float) -> str:
+def count_text(value: float) -> str:
+    """A count as people read it: `1.02 billion`."""
     for unit, size in (("billion", 1e9), ("million", 1e6)):
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value:,.0f}"
 
 
-def _bytes(value: float) -> str:
+def byte_text(value: float) -> str:
+    """Bytes as people read them: `268 MB`."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= size:
             return f"{value / size:.3g} {unit}"

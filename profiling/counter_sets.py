@@ -32,6 +32,10 @@ DEFAULT_METRICS = (
     names.L2_READS,
     names.L2_WRITES,
     names.L2_BUSY,
+    names.L2_TAGS_BUSY,
+    names.L2_DATA_BUSY,
+    names.L2_SENDING,
+    names.L2_RECEIVING,
     names.L2_HIT_RATE,
     names.L2_ATOMICS,
     names.L2_REDUCTIONS,
@@ -44,6 +48,6 @@ DEFAULT_METRICS = (
     names.STALL_LONG_SCOREBOARD,
     names.STALL_BARRIER,
     names.STALL_SHORT_SCOREBOARD,
-    names.STALL_MIO_THROTTLE,
+    names.STALL_LG_THROTTLE,
 )
 """What the diagnosis reads, in at most four passes on an H100 (GH100)."""

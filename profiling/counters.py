@@ -35,6 +35,10 @@ L2_SECTORS = "lts__t_sectors_srcunit_tex.sum"
 L2_READS = "lts__t_sectors_srcunit_tex_op_read.sum"
 L2_WRITES = "lts__t_sectors_srcunit_tex_op_write.sum"
 L2_BUSY = "lts__t_sectors.avg.pct_of_peak_sustained_elapsed"
+L2_TAGS_BUSY = "lts__t_tag_requests.avg.pct_of_peak_sustained_elapsed"
+L2_DATA_BUSY = "lts__d_sectors.avg.pct_of_peak_sustained_elapsed"
+L2_SENDING = "lts__lts2xbar_cycles_active.avg.pct_of_peak_sustained_elapsed"
+L2_RECEIVING = "lts__xbar2lts_cycles_active.avg.pct_of_peak_sustained_elapsed"
 L2_HIT_RATE = "lts__t_sector_hit_rate.pct"
 L2_ATOMICS = "lts__t_sectors_op_atom.sum"
 L2_REDUCTIONS = "lts__t_sectors_op_red.sum"
@@ -52,17 +56,11 @@ ACTIVE_LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
 STALL_LONG_SCOREBOARD = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
 STALL_BARRIER = "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio"
 STALL_SHORT_SCOREBOARD = "smsp__average_warps_issue_stalled_short_scoreboard_per_issue_active.ratio"
-STALL_MIO_THROTTLE = "smsp__average_warps_issue_stalled_mio_throttle_per_issue_active.ratio"
+STALL_LG_THROTTLE = "smsp__average_warps_issue_stalled_lg_throttle_per_issue_active.ratio"
 REGISTERS = "launch__registers_per_thread"
 SHARED_BYTES = "launch__shared_mem_per_block"
 WAVES = "launch__waves_per_multiprocessor"
 OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
-
-_TOTALS = frozenset(
-    {TIME, INSTRUCTIONS, DRAM_BYTES, DRAM_READ, DRAM_WRITE, LOAD_REQUESTS, LOAD_SECTORS, STORE_REQUESTS}
-    | {STORE_SECTORS, WAVEFRONTS, SHARED_WAVEFRONTS, BANK_CONFLICTS, L2_SECTORS, L2_READS, L2_WRITES}
-    | {FMA_INSTRUCTIONS, ALU_INSTRUCTIONS}
-)
 
 
 def modelled_counters(work: KernelWork, price: Price, gpu: Architecture) -> dict[str, float]:
@@ -131,15 +129,20 @@ def _stalls(work: KernelWork, warps_per_scheduler: float, issue: float) -> dict[
 
 
 def combined_counters(launches: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Counters of a plan: totals add up, everything else is the mean weighted by time."""
-    if len(launches) == 1:
-        return dict(launches[0])
+    """Counters of a plan: totals add up, sectors per request follow from them, the rest is weighted by time."""
     names = dict.fromkeys(name for launch in launches for name in launch)
-    return {name: _combined(name, [launch for launch in launches if name in launch]) for name in names}
+    plan = {name: _combined(name, [launch for launch in launches if name in launch]) for name in names}
+    for ratio, sectors, requests in (
+        (SECTORS_PER_LOAD, LOAD_SECTORS, LOAD_REQUESTS),
+        (SECTORS_PER_STORE, STORE_SECTORS, STORE_REQUESTS),
+    ):
+        if plan.get(requests) and sectors in plan:
+            plan[ratio] = plan[sectors] / plan[requests]
+    return plan
 
 
 def _combined(name: str, launches: Sequence[Mapping[str, float]]) -> float:
-    if name in _TOTALS:
+    if name.endswith(".sum") or name == CYCLES:
         return sum(launch[name] for launch in launches)
-    seconds = sum(launch[TIME] for launch in launches)
-    return sum(launch[name] * launch[TIME] for launch in launches) / seconds
+    weights = [launch.get(TIME, 1.0) for launch in launches]
+    return sum(launch[name] * weight for launch, weight in zip(launches, weights, strict=True)) / sum(weights)

@@ -15,9 +15,9 @@ from mctskernel.core.evaluation import Check, Evaluation, Outcome, Resources, So
 from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.core.task import Array, Task, shape_label
 from mctskernel.profiling.architecture import architecture_of
-from mctskernel.profiling.bottleneck import diagnose_counters
 from mctskernel.profiling.candidate import Candidate, RefusedError
 from mctskernel.profiling.conversation import Conversation, LostError
+from mctskernel.profiling.counter_diagnosis import diagnose_counters
 from mctskernel.profiling.counters import REGISTERS, SHARED_BYTES, TIME, combined_counters
 from mctskernel.profiling.gpu_arenas import Arena, draw_arenas
 from mctskernel.profiling.gpu_protocol import (

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
-from mctskernel.profiling import counters
 from mctskernel.profiling.architecture import load_architecture, occupancy
-from mctskernel.profiling.bottleneck import combined_diagnosis, diagnose, diagnose_counters
+from mctskernel.profiling.bottleneck import combined_diagnosis, diagnose
 from mctskernel.profiling.model import price
 from mctskernel.profiling.sass import Pipe
 from mctskernel.profiling.scoreboard import Chain
@@ -100,19 +99,3 @@ def test_launches_are_weighted_by_their_time() -> None:
     second = Diagnosis((Cause(Bottleneck.ATOMICS, 1.0, "b"),))
     causes = combined_diagnosis([(first, 1.0), (second, 3.0)]).causes
     assert [(cause.sentence, cause.share) for cause in causes] == [("b", 0.75), ("a", 0.25)]
-
-
-@pytest.mark.parametrize(
-    ("found", "bottleneck"),
-    [
-        ({counters.DRAM_THROUGHPUT: 92.0}, Bottleneck.DRAM_BANDWIDTH),
-        ({counters.ISSUE_ACTIVE: 85.0}, Bottleneck.INSTRUCTION_ISSUE),
-        ({counters.SECTORS_PER_LOAD: 32.0, counters.DRAM_THROUGHPUT: 20.0}, Bottleneck.UNCOALESCED_ACCESS),
-        ({counters.STALL_LONG_SCOREBOARD: 12.0, counters.ISSUE_ACTIVE: 10.0}, Bottleneck.GLOBAL_LATENCY),
-        ({counters.STALL_BARRIER: 12.0, counters.ISSUE_ACTIVE: 10.0}, Bottleneck.BARRIERS),
-    ],
-)
-def test_counters_alone_are_enough_for_a_rough_diagnosis(
-    found: dict[str, float], bottleneck: Bottleneck
-) -> None:
-    assert diagnose_counters(found, H100).causes[0].bottleneck is bottleneck

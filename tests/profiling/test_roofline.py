@@ -14,7 +14,7 @@ from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.ceiling_kernels import FP32_SOURCE, MMA_SOURCE, wgmma_source
 from mctskernel.profiling.ceilings import Ceilings, architecture_ceilings
-from mctskernel.profiling.counters import TENSOR_ACTIVE
+from mctskernel.profiling.counters import TENSOR_ACTIVE, TENSOR_BUSY
 from mctskernel.profiling.guardrails import quarantine_reason
 from mctskernel.profiling.roofline import roofline, uses_tensor_cores
 from mctskernel.tasks import builtin_tasks
@@ -46,7 +46,10 @@ def test_fp32_arithmetic_is_bound_by_the_fp32_pipe_and_tensor_instructions_by_te
 
 def test_tensor_instructions_that_never_run_raise_no_ceiling(matmul: Task) -> None:
     assert flops_per_second(matmul, TENSOR, {TENSOR_ACTIVE: 0.0}) == 6e13
+    assert flops_per_second(matmul, TENSOR, {TENSOR_BUSY: 0.3697}) == 6e13
     assert flops_per_second(matmul, TENSOR, {TENSOR_ACTIVE: 12.0}) == 1e15
+    # A wgmma keeps the pipe busy for over a hundred cycles: few are executed.
+    assert flops_per_second(matmul, TENSOR, {TENSOR_ACTIVE: 0.8, TENSOR_BUSY: 95.0}) == 1e15
     assert flops_per_second(matmul, SCALAR, {TENSOR_ACTIVE: 12.0}) == 6e13
 
 
