@@ -45,7 +45,7 @@ MISTAKES = [
     ("softmax", " / sum", "", WRONG),
     ("layernorm", "squares / cols", "squares / (cols - 1)", WRONG),
     ("layernorm", " + eps", "", WRONG),
-    ("layernorm", "+ bias[col]", "", WRONG),
+    ("layernorm", "+\n" + " " * 53 + "__bfloat162float(bias[col])", "", WRONG),
     ("layernorm", "weight[col]", "weight[row]", Outcome.CRASH),
     ("transpose", "row < rows && col < cols", "col < cols", Outcome.CRASH),
     ("transpose", "out[col * rows + row]", "out[col * cols + row]", Outcome.CRASH),

@@ -20,20 +20,20 @@ def layernorm(x, weight, bias, out, cols, eps, BLOCK: tl.constexpr):
     total = 0.0
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)
-        value = tl.load(x + row * cols + col, mask=col < cols, other=0.0)
+        value = tl.load(x + row * cols + col, mask=col < cols, other=0.0).to(tl.float32)
         total += tl.sum(value, axis=0)
     mean = total / cols
     squares = 0.0
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)
-        value = tl.load(x + row * cols + col, mask=col < cols, other=0.0)
+        value = tl.load(x + row * cols + col, mask=col < cols, other=0.0).to(tl.float32)
         centred = tl.where(col < cols, value - mean, 0.0)
         squares += tl.sum(centred * centred, axis=0)
     scale = tl.rsqrt(squares / cols + eps)
     for start in range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)
-        value = tl.load(x + row * cols + col, mask=col < cols, other=0.0)
-        factor = tl.load(weight + col, mask=col < cols, other=0.0)
-        shift = tl.load(bias + col, mask=col < cols, other=0.0)
+        value = tl.load(x + row * cols + col, mask=col < cols, other=0.0).to(tl.float32)
+        factor = tl.load(weight + col, mask=col < cols, other=0.0).to(tl.float32)
+        shift = tl.load(bias + col, mask=col < cols, other=0.0).to(tl.float32)
         result = (value - mean) * scale * factor + shift
         tl.store(out + row * cols + col, result, mask=col < cols)
