@@ -6,7 +6,17 @@
 from __future__ import annotations
 
 from mctskernel.edits.rule import Rule
-from mctskernel.edits.triton import arithmetic, atomics, hints, loops, order, reductions, tuning, whole_rows
+from mctskernel.edits.triton import (
+    arithmetic,
+    atomics,
+    hints,
+    loops,
+    order,
+    reductions,
+    rows,
+    tuning,
+    whole_rows,
+)
 from mctskernel.edits.triton.context import TritonContext
 
 ALL: tuple[Rule[TritonContext], ...] = (
@@ -16,6 +26,7 @@ ALL: tuple[Rule[TritonContext], ...] = (
     *arithmetic.RULES,
     *loops.RULES,
     *order.RULES,
+    *rows.RULES,
     *atomics.RULES,
     *hints.RULES,
 )
