@@ -4,6 +4,9 @@ import numpy as np
 
 
 def reference(x, packed, scales, group):
-    codes = np.stack([packed & 15, packed >> 4], axis=-1).reshape(len(packed), -1)
-    weights = (codes.astype(np.int8) - np.int8(8)) * np.repeat(scales, group, axis=1)
-    return x @ weights.T
+    codes = np.empty((len(packed), 2 * packed.shape[1]), np.int8)
+    codes[:, 0::2] = packed & 15
+    codes[:, 1::2] = packed >> 4
+    codes -= 8
+    weights = codes.reshape(*scales.shape, group) * scales[:, :, np.newaxis]
+    return x @ weights.reshape(codes.shape).T
