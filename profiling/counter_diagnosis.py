@@ -65,7 +65,7 @@ def diagnose_counters(
 
 
 def widest_access(ptx: str) -> int:
-    """The most bytes of global memory that a thread loads or stores at once, by a kernel's PTX; 4 if it does neither."""
+    """The most bytes of global memory that a thread loads or stores at once, by its PTX; 4 if it does neither."""
     widths = [
         int(match["vector"] or 1) * int(match["bits"]) // 8
         for match in _GLOBAL_ACCESS.finditer(ptx)
