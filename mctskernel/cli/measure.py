@@ -76,5 +76,9 @@ def measure(
             before, path, target, best_nodes=nodes, follow=follow, stop_requested=stop_requested
         )
     refuse_without_baseline(conclusion)
-    print_comparison(Console(), before, View(conclusion.folder, conclusion.tree, conclusion.answer))
+    after = View(conclusion.folder, conclusion.tree, conclusion.answer)
+    print_comparison(Console(), before, after)
+    left = (after.manifest.configuration.budget.evaluations or 0) - after.tree.evaluations
+    if left > 0:
+        click.echo(f"{left} more kernel(s) were to be measured.")
     print_story(conclusion)
