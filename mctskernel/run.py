@@ -5,6 +5,7 @@ journal.jsonl   append-only events; the tree is a fold over them
 blobs/          sources, compiler logs and other texts by SHA-256
 task/           the task folder as it was when the run began
 best/           the fastest kernel that passed every guard, and its trajectory
+profiles/       full Nsight Compute reports of nodes that were asked for
 """
 
 from __future__ import annotations
@@ -106,6 +107,11 @@ class RunFolder:
     def best(self) -> Path:
         """The folder of the answer."""
         return self.path / "best"
+
+    @property
+    def profiles(self) -> Path:
+        """The folder of Nsight Compute's reports."""
+        return self.path / "profiles"
 
     def device_spec(self, configuration: Configuration) -> DeviceSpec:
         """How a worker opens this run's device."""

@@ -230,7 +230,7 @@ class _Session:
 
 _INVALID_METRIC_NAME = 17
 
-_FORBIDDEN = (
+COUNTERS_FORBIDDEN = (
     "The driver lets only administrators read GPU counters: load the kernel module with "
     "NVreg_RestrictProfilingToAdminUsers=0, or run as root or with CAP_SYS_ADMIN."
 )
@@ -248,7 +248,7 @@ _FIXES = {
     26: _ANOTHER,
     27: "CUPTI has no range profiler for this GPU: it needs compute capability 7.0 or newer.",
     33: _ELSEWHERE.format("on this virtual GPU"),
-    35: _FORBIDDEN,
+    35: COUNTERS_FORBIDDEN,
     39: _ANOTHER,
     40: _ELSEWHERE.format("on this virtual GPU, whose hypervisor forbids them"),
     41: _ELSEWHERE.format("under confidential computing"),

@@ -1,0 +1,51 @@
+"""A full Nsight Compute report on one node of a run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mctskernel.core.evaluation import Diagnosis, Outcome, Source
+from mctskernel.profiling.cuda_driver import describe_gpu
+from mctskernel.profiling.ncu import Finding, find_ncu, read_findings, write_report
+from mctskernel.report.view import View
+from mctskernel.run import RunError, write_text
+
+PROFILABLE = frozenset({Outcome.OK, Outcome.WRONG_RESULT, Outcome.RACE})
+"""Outcomes of kernels that run to their end."""
+
+
+@dataclass(frozen=True)
+class NodeProfile:
+    """A node's report on disk, what its rules say, and what the run's own evaluation says."""
+
+    report: Path
+    findings: tuple[Finding, ...]
+    diagnosis: Diagnosis | None
+    source: Source
+
+
+def profile_node(view: View, number: int, follow: Callable[[str], None]) -> NodeProfile:
+    """Run a node's kernel under `ncu`; the report stays in the run folder, the kernel's text beside it.
+
+    `follow` gets a few words whenever something begins. Raises RunError for a node that never ran, and DeviceError
+    for a machine without `ncu`, a GPU or the permission to read its counters.
+    """
+    evaluation = view.evaluation(number)
+    if evaluation.outcome not in PROFILABLE:
+        raise RunError(
+            f"Node {number} of {view.folder.path} never ran to its end ({evaluation.outcome}), so there is nothing to "
+            f"profile: {evaluation.message or 'no reason is recorded.'}"
+        )
+    find_ncu()
+    describe_gpu()
+    configuration = view.manifest.configuration
+    report = view.folder.profiles / f"{number}.ncu-rep"
+    source = report.with_suffix(configuration.language.suffix)
+    write_text(source, view.source(number))
+    program = [sys.executable, "-m", "mctskernel.profiling.replay_process", str(view.folder.task)]
+    write_report(report, [*program, str(source), str(configuration.seed)], follow)
+    follow("reading the rules' findings")
+    return NodeProfile(report, read_findings(report), evaluation.diagnosis, evaluation.source)

@@ -1,0 +1,138 @@
+"""Nsight Compute's command line: a full report on what a process launches, and the findings of its rules."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mctskernel.core.device import DeviceError
+from mctskernel.profiling.cupti import COUNTERS_FORBIDDEN
+from mctskernel.profiling.replay_process import COMPLAINT
+
+LIMIT_SECONDS = 600.0
+"""How long a report may take. A kernel runs about 40 times for one, with its memory restored in between."""
+
+READ_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one of Nsight Compute's rules says of a kernel.
+
+    `speedup` is the estimated gain as a fraction of the kernel's time, 0 where the rule estimates none; `local` ones
+    are of one unit's time alone.
+    """
+
+    kernel: str
+    rule: str
+    sentence: str
+    speedup: float = 0.0
+    local: bool = False
+
+
+def find_ncu() -> str:
+    """The path of `ncu`. Raises DeviceError."""
+    found = shutil.which("ncu")
+    if found is None:
+        raise DeviceError(
+            "ncu is not on the PATH: install NVIDIA Nsight Compute, or add its folder to the PATH "
+            "(in a CUDA toolkit it is bin/)."
+        )
+    return found
+
+
+def write_report(file: Path, program: Sequence[str], follow: Callable[[str], None]) -> None:
+    """Profile what `program` launches between cuProfilerStart and cuProfilerStop into an `.ncu-rep` file.
+
+    `follow` gets a few words whenever something begins. Raises DeviceError when there is no report.
+    """
+    command = [find_ncu(), "--set", "full", "--clock-control", "none", "--profile-from-start", "off"]
+    command += ["--target-processes", "application-only", "--force-overwrite"]
+    command += ["--export", str(file.with_suffix("")), *program]
+    file.unlink(missing_ok=True)
+    follow("starting ncu")
+    with subprocess.Popen(  # noqa: S603 - ncu, and our own interpreter and module
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
+        timer = threading.Timer(LIMIT_SECONDS, process.kill)
+        timer.start()
+        lines: deque[str] = deque(maxlen=200)
+        try:
+            for line in process.stdout or ():
+                lines.append(line.strip())
+                if profiling := _PROFILING.search(line):
+                    follow(f"profiling {profiling['kernel']}")
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
+    if not file.is_file():
+        raise DeviceError(explanation(lines))
+
+
+_PROFILING = re.compile(r'==PROF== Profiling "(?P<kernel>[^"]+)"')
+
+
+def explanation(output: Iterable[str]) -> str:
+    """Why there is no report, in a sentence, from what ncu and the program printed."""
+    lines = [line.strip() for line in output if line.strip()]
+    if any("ERR_NVGPUCTRPERM" in line for line in lines):
+        return COUNTERS_FORBIDDEN
+    for line in lines:
+        if line.startswith(COMPLAINT):
+            return f"The kernel can't be profiled: {line.removeprefix(COMPLAINT)}"
+    errors = [line.removeprefix("==ERROR== ") for line in lines if line.startswith("==ERROR== ")]
+    reason = (errors or lines or ["it printed nothing"])[0].rstrip(".")
+    return f"ncu made no report: {reason}."
+
+
+def read_findings(file: Path) -> tuple[Finding, ...]:
+    """What the rules say in a report, the largest estimated gain first. Raises DeviceError."""
+    done = subprocess.run(  # noqa: S603 - ncu, and a report of ours
+        [find_ncu(), "--import", str(file), "--page", "details", "--csv"],
+        check=False,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=READ_SECONDS,
+    )
+    if done.returncode:
+        raise DeviceError(explanation([*done.stdout.splitlines(), *done.stderr.splitlines()]))
+    return parse_findings(done.stdout)
+
+
+def parse_findings(text: str) -> tuple[Finding, ...]:
+    """The findings in the details page of a report as CSV, the largest estimated gain first.
+
+    Rows of metrics end early and other lines may stand before the table: neither matters.
+    """
+    lines = text.splitlines(keepends=True)
+    start = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    rows = csv.DictReader(lines[start:], restval="")
+    found = [
+        Finding(
+            kernel=row.get("Kernel Name", ""),
+            rule=row["Rule Name"],
+            sentence=" ".join(row.get("Rule Description", "").split()),
+            speedup=_percent(row.get("Estimated Speedup", "")),
+            local=row.get("Estimated Speedup Type", "") == "local",
+        )
+        for row in rows
+        if row.get("Rule Name") and row.get("Rule Description")
+    ]
+    return tuple(sorted(found, key=lambda finding: (finding.local, -finding.speedup)))
+
+
+def _percent(text: str) -> float:
+    try:
+        return float(text.replace(",", "")) / 100.0
+    except ValueError:
+        return 0.0
