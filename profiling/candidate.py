@@ -12,7 +12,7 @@ from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, Resolve
 from mctskernel.core.task import Shape, Task
 from mctskernel.profiling.arguments import bind, parameter_types
 from mctskernel.profiling.build import Build, BuildFailure, build
-from mctskernel.profiling.source_rules import breach
+from mctskernel.profiling.source_rules import breach, unreadable
 from mctskernel.profiling.stages import Stages
 
 
@@ -104,6 +104,8 @@ def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Ca
     """Guard and build a kernel, and check its launch plan at every shape of the task. Raises RefusedError."""
     if reason := breach(kernel):
         raise RefusedError(Outcome.REJECTED, reason)
+    if reason := unreadable(kernel):
+        raise RefusedError(Outcome.BUILD_ERROR, reason)
     plans = _plans(task, kernel)
     with stages.timed("build"):
         made = _build(task, kernel, plans, architecture)

@@ -113,6 +113,16 @@ def breach(kernel: Kernel) -> str:
     return next((sentence for rule in RULES if (sentence := rule.breach(kernel, found))), "")
 
 
+def unreadable(kernel: Kernel) -> str:
+    """Why a source is no text of its language, where that is known before it is built; empty otherwise."""
+    if kernel.language is Language.TRITON:
+        try:
+            read_module(kernel.source)
+        except SourceError as error:
+            return str(error)
+    return ""
+
+
 def _triton_breach(source: str) -> str:
     try:
         read_module(source)

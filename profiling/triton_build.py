@@ -11,6 +11,7 @@ import io
 import linecache
 import re
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
@@ -90,8 +91,9 @@ def _compile_all(
         except Exception as error:  # noqa: BLE001 - Triton raises whatever its Python meets in the candidate
             return error
 
-    # Where ptxas fails, Triton prints all of the PTX.
-    with ThreadPoolExecutor(len(wanted)) as pool, redirect_stdout(io.StringIO()):
+    # Triton warns of what will be gone in a later version, and where ptxas fails it prints all of the PTX.
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), ThreadPoolExecutor(len(wanted)) as pool:
+        warnings.simplefilter("ignore")
         return list(pool.map(attempt, wanted))
 
 

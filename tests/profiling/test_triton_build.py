@@ -37,7 +37,11 @@ DTYPES = {"x": "float32", "out": "float32"}
 
 def source(args: list[str] = ARGUMENTS, constexprs: Mapping[str, Number | str] | None = None) -> str:
     return module(
-        SCALE, "scale", args, grid="rows", constexprs=constexprs if constexprs is not None else {"BLOCK": 512}
+        SCALE,
+        "scale",
+        args,
+        grid=["rows"],
+        constexprs=constexprs if constexprs is not None else {"BLOCK": 512},
     )
 
 

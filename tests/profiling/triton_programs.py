@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ def module(
     kernel: str,
     args: list[str],
     *,
-    grid: str = "1",
+    grid: Sequence[str] = ("1",),
     constexprs: Mapping[str, Number | str] | None = None,
     num_warps: int = 4,
     num_stages: int = 3,
@@ -45,7 +45,7 @@ def module(
     """A Triton module with one launch, of everything below the imports."""
     given = ", ".join(f"{name} = {value!r}" for name, value in (constexprs or {}).items())
     return (
-        f'"""\n[[launch]]\nkernel = "{kernel}"\ngrid = ["{grid}"]\nargs = {args!r}\nconstexprs = {{ {given} }}\n'
+        f'"""\n[[launch]]\nkernel = "{kernel}"\ngrid = {list(grid)!r}\nargs = {args!r}\nconstexprs = {{ {given} }}\n'
         f'num_warps = {num_warps}\nnum_stages = {num_stages}\n"""\n{HEADER}{body}'
     )
 
