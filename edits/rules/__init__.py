@@ -5,6 +5,7 @@ from __future__ import annotations
 from mctskernel.edits.rule import Context, Rule
 from mctskernel.edits.rules import (
     accumulators,
+    cache_hints,
     coalescing,
     coarsening,
     fast_math,
@@ -30,6 +31,7 @@ ALL: tuple[Rule[Context], ...] = (
     *tuning.RULES,
     *launch.RULES,
     *hints.RULES,
+    *cache_hints.RULES,
     *fast_math.RULES,
     *unrolling.RULES,
     *accumulators.RULES,

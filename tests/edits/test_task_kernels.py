@@ -170,3 +170,19 @@ def test_a_bias_along_the_row_of_a_flat_index_moves_as_vectors(results: Results)
     assert evaluation.ok, evaluation.message
     careless = text.replace("cols % 8 == 0 && ", "")
     assert _device("bias_gelu").evaluate(Kernel(careless)).outcome is not Outcome.OK
+
+
+def test_only_what_is_not_read_is_streamed(results: Results) -> None:
+    task = _task("softmax")
+    source = task.starting_kernel.source
+    (text,) = results(task, source, "streaming-hints")
+    assert "__stcs(&out[row * cols + col], expf(" in text
+    evaluation = _device("softmax").evaluate(Kernel(text))
+    assert evaluation.ok, evaluation.message
+    assert (
+        results(
+            task, source.replace("out[row * cols + col] =", "out[row * cols + col] +="), "streaming-hints"
+        )
+        == []
+    )
+    assert results(task, source.replace("expf(x", "out[row] * expf(x"), "streaming-hints") == []
