@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +34,9 @@ from mctskernel.tree.journal import JournalError
 
 Key = tuple[str, Language]
 
+STARTING_SECONDS = 25.0
+"""Allowed for what a search takes besides its budget: inputs drawn, a GPU opened, the last gate."""
+
 
 @click.command()
 @click.option("--tasks", help="Names or folders, with commas. [default: all built-in tasks]")
@@ -45,6 +49,11 @@ Key = tuple[str, Language]
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds a search, at the most.")
 @click.option("--workers", type=click.IntRange(min=1), help="As of `mctskernel search`.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Begin nothing that wouldn't be over by then; the next call goes on.",
+)
 @click.option("--skip-torch", is_flag=True, help="Search alone.")
 @click.option("--only-torch", is_flag=True, help="Time PyTorch alone.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs/suite"), show_default=True)
@@ -61,6 +70,7 @@ def main(
     seconds: float | None,
     workers: int | None,
     seed: int,
+    minutes: float | None,
     skip_torch: bool,
     only_torch: bool,
     runs: Path,
@@ -69,6 +79,7 @@ def main(
     """Search the suite's tasks and print the table."""
     if skip_torch and only_torch:
         raise click.UsageError("--skip-torch and --only-torch leave nothing to do.")
+    end = time.monotonic() + 60 * minutes if minutes else float("inf")
     names = tasks.split(",") if tasks else list(builtin_tasks())
     plan = Plan(device, architecture, workers, Budget(budget, seconds), seed, runs)
     rows = out / "rows.jsonl"
@@ -78,7 +89,7 @@ def main(
             time_torch(rows, names)
     if not only_torch:
         wanted = [(name, Language(word)) for name in names for word in languages.split(",")]
-        search_missing(rows, wanted, plan)
+        search_missing(rows, wanted, plan, end)
     write_tables(out, read_rows(rows))
 
 
@@ -98,8 +109,12 @@ def time_torch(rows: Path, tasks: Sequence[str]) -> None:
             append_row(rows, TorchRow(task=missing.pop(0), problem=f"It ended PyTorch's process ({status})."))
 
 
-def search_missing(rows: Path, wanted: Sequence[Key], plan: Plan) -> None:
-    """Search each task in each language that has no finished search yet."""
+def search_missing(rows: Path, wanted: Sequence[Key], plan: Plan, end: float = float("inf")) -> None:
+    """Search each task in each language that has no finished search yet, as long as it would be over by `end`.
+
+    `end` is a time of `time.monotonic`.
+    """
+    takes = (plan.budget.seconds or 0.0) + STARTING_SECONDS
     known = {
         (row.task, row.language)
         for row in read_rows(rows)
@@ -108,6 +123,9 @@ def search_missing(rows: Path, wanted: Sequence[Key], plan: Plan) -> None:
     for number, (name, language) in enumerate(wanted, 1):
         if (name, language) in known:
             continue
+        if time.monotonic() + takes > end:
+            click.echo(f"No time is left for {name} in {language} and what follows.")
+            return
         click.echo(f"{number}/{len(wanted)}: {name} in {language}")
         row = search_task(name, language, plan)
         append_row(rows, row)

@@ -156,6 +156,13 @@ def test_a_search_that_was_cut_off_goes_on(tmp_path: Path, write_task: WriteTask
     assert row["evaluations"] == 3
 
 
+def test_nothing_begins_that_would_not_be_over_in_time(tmp_path: Path, write_task: WriteTask) -> None:
+    arguments = ("--tasks", write_task(), "--languages", "cuda", "--device", "model", "--seconds", "60")
+    result = suite(*arguments, "--minutes", "1", "--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    assert "No time is left for" in result.output
+    assert json.loads((tmp_path / "out" / "suite.json").read_text()) == []
+
+
 def test_what_went_wrong_is_a_row(tmp_path: Path, write_task: WriteTask) -> None:
     arguments = ("--tasks", f"{write_task(kernel='nothing')},nowhere", "--languages", "cuda")
     folders = ("--device", "model", "--runs", tmp_path / "runs", "--out", tmp_path / "out")
