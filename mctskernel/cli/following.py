@@ -65,8 +65,10 @@ def refuse_without_baseline(conclusion: Conclusion) -> None:
 
 
 def print_story(conclusion: Conclusion) -> None:
-    """Print the best path and what to do next; exits with 130 after Ctrl-C."""
+    """Print the best path, what the machine lacked, and what to do next; exits with 130 after Ctrl-C."""
     path = conclusion.folder.path
+    for remark in conclusion.remarks:
+        click.echo(f"mctskernel: {remark}", err=True)
     print_summary(Console(), View(conclusion.folder, conclusion.tree, conclusion.answer))
     click.echo(f"The path with its evidence: mctskernel show {path}")
     click.echo(f"The kernel:                 mctskernel best {path}")
