@@ -22,7 +22,8 @@ from typing import IO, Self
 import networkx as nx
 from cuda.pathfinder import find_nvidia_binary_utility
 
-INSTRUCTION_BYTES = 16
+from mctskernel.profiling.cubin import INSTRUCTION_BYTES, sections
+
 NO_BARRIER = 7
 
 
@@ -216,12 +217,16 @@ def disassemble(cubin: bytes) -> Disassembly:
         return pending.result()
 
 
-def parse(text: str, cubin: bytes, source_file: str = "kernel.cu") -> Disassembly:
+SOURCE_FILES = frozenset({"kernel.cu", "kernel.py"})
+"""What the compilers are told that a kernel's file is called."""
+
+
+def parse(text: str, cubin: bytes) -> Disassembly:
     """Read `nvdisasm -c -g -gp`; stalls and scoreboards come from the cubin's own bytes."""
-    sections = _text_sections(cubin)
+    found = sections(cubin)
     functions = {}
     for name, listing in _listings(text):
-        functions[name] = Function(name, tuple(_instructions(listing, source_file, sections.get(name, b""))))
+        functions[name] = Function(name, tuple(_instructions(listing, found[f".text.{name}"].data)))
     if not functions:
         raise DisassemblerError(f"nvdisasm found no code: {text.strip()[:200]}")
     return Disassembly(functions)
@@ -254,7 +259,7 @@ def _listings(text: str) -> Iterator[tuple[str, str]]:
         yield section[1], text[section.end() : end]
 
 
-def _instructions(listing: str, source_file: str, code: bytes) -> Iterator[Instruction]:
+def _instructions(listing: str, code: bytes) -> Iterator[Instruction]:
     entries = list(_LINE.finditer(listing))
     targets = _label_addresses(entries)
     line: int | None = None
@@ -265,7 +270,7 @@ def _instructions(listing: str, source_file: str, code: bytes) -> Iterator[Instr
             if name == ".nv_debug_ptx_txt":
                 ptx_line = int(entry["line"])
             else:
-                line = int(entry["line"]) if name == source_file else None
+                line = int(entry["line"]) if name in SOURCE_FILES else None
         elif entry["address"]:
             address = int(entry["address"], 16)
             label = re.search(r"`\((\.L_\w+)\)", entry["operands"] or "")
@@ -307,21 +312,6 @@ def _control_bits(code: bytes, offset: int) -> int:
         return 1 | NO_BARRIER << 5 | NO_BARRIER << 8
     (high,) = struct.unpack_from("<Q", code, offset + 8)
     return int(high >> 41)
-
-
-def _text_sections(image: bytes) -> dict[str, bytes]:
-    """The code of each function in an ELF64 file, by function name."""
-    (table,) = struct.unpack_from("<Q", image, 40)
-    size, count, names_index = struct.unpack_from("<HHH", image, 58)
-    headers = [struct.unpack_from("<IIQQQQ", image, table + size * index) for index in range(count)]
-    names = headers[names_index][4]
-    sections = {}
-    for name_offset, _, _, _, offset, length in headers:
-        at = names + name_offset
-        name = image[at : image.index(b"\0", at)].decode()
-        if name.startswith(".text."):
-            sections[name.removeprefix(".text.")] = image[offset : offset + length]
-    return sections
 
 
 _ENDS = frozenset({"EXIT", "RET", "BRA", "BRX", "JMP", "JMX", "BRXU", "KILL"})

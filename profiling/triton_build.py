@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -170,7 +171,7 @@ def _compiled(
     hidden = len(_PARAMETER.findall(ptx.partition(".entry")[2].partition(")")[0])) - plain
     build = Build(
         architecture,
-        _without_debug_sections(ptx),
+        _portable(ptx),
         cubin,
         {wanted.function: metadata["name"]},
         (resources,),
@@ -204,8 +205,12 @@ def _stages(
     return products, metadata
 
 
-def _without_debug_sections(ptx: str) -> str:
-    return ptx.partition("\t.section\t.debug_abbrev")[0]
+def _portable(ptx: str) -> str:
+    """PTX without debug sections, and without this machine's paths to Triton's own library."""
+    return ptx.partition("\t.section\t.debug_abbrev")[0].replace(_PACKAGES, "")
+
+
+_PACKAGES = f"{Path(triton.__file__).parents[1]}/"
 
 
 def _as_launched(launch: ResolvedLaunch, made: _Compiled) -> ResolvedLaunch:

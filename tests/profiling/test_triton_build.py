@@ -18,6 +18,7 @@ from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.profiling.arguments import bind, parameter_types
 from mctskernel.profiling.build import BuildFailure
 from mctskernel.profiling.candidate import Specialised
+from mctskernel.profiling.sass import disassemble
 from mctskernel.profiling.triton_build import build_triton
 from tests.profiling.triton_programs import HEADER, built, module, plan
 
@@ -161,6 +162,16 @@ def test_lines_are_those_of_the_source() -> None:
     wanted = next(n for n, line in enumerate(text.splitlines(), 1) if "tl.load" in line)
     assert re.search(rf"\.loc\s+1\s+{wanted}\s", made.builds[0].ptx)
     assert tempfile.gettempdir() not in made.builds[0].ptx
+    code = disassemble(made.builds[0].cubin).functions["scale"].instructions
+    assert {each.line for each in code if each.mnemonic == "LDG"} == {wanted}
+
+
+def test_no_path_of_this_machine_is_written_down() -> None:
+    body = "\n@triton.jit\ndef k(x, out):\n    tl.store(out, tl.sum(tl.load(x + tl.arange(0, 128)), 0))\n"
+    text = module(body, "k", ["x", "out"])
+    made = built(text, [plan(text, {}, DTYPES)], DTYPES)
+    assert "triton/language/standard.py" in made.builds[0].ptx
+    assert sys.prefix not in made.builds[0].ptx
 
 
 def test_the_same_source_comes_to_the_same_code() -> None:
