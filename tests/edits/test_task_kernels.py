@@ -26,6 +26,7 @@ GAINS = [
     ("histogram", ("private-counts", "float4-access"), 30.0),
     ("matmul_bf16", ("matmul-tensor-cores",), 20.0),
     ("int4_matmul", ("matmul-shared-tiling",), 5.0),
+    ("conv3x3", ("jam-grid-axis",), 1.2),
 ]
 
 LOOK_ALIKES = [
@@ -49,6 +50,10 @@ LOOK_ALIKES = [
     ("int4_matmul", "matmul-shared-tiling", "pair >> 4;", "pair >> row;"),
     ("int4_matmul", "matmul-shared-tiling", "int code =", "char code = 0.5f +"),
     ("rmsnorm", "keep-row", "squares", "squares"),
+    ("conv3x3", "jam-grid-axis", "blockIdx.z / filters", "blockIdx.z / channels"),
+    ("conv3x3", "jam-grid-axis", "+ channel) * height + y", "+ channel + filter) * height + y"),
+    ("conv3x3", "jam-grid-axis", "float sum = 0.0f;", "float sum = filter;"),
+    ("conv3x3", "jam-grid-axis", "sum += __bf", "sum *= 0.5f; sum += __bf"),
 ]
 
 # What a kernel of the first result is made to do wrong; each must be found out.
@@ -58,6 +63,8 @@ PLANTED = [
     ("cumsum", "scan-rows", "if (first_col + lane < cols)", "if (true)"),
     ("histogram", "private-counts", "private_counts[bin] = 0;", ""),
     ("histogram", "private-counts", "if (private_counts[bin] != 0)", "if (private_counts[bin] > 1)"),
+    ("conv3x3", "jam-grid-axis", "if (filter < filters)", "if (filter + 1 < filters)"),
+    ("conv3x3", "jam-grid-axis", "min(first_filter + item, filters - 1)", "first_filter + item"),
     ("matmul_bf16", "matmul-tensor-cores", "k0 / BK % 2;", "0;"),
     ("matmul_bf16", "matmul-tensor-cores", "__pipeline_wait_prior(1);", "__pipeline_wait_prior(2);"),
     ("matmul_bf16", "matmul-tensor-cores", "k0 + part + e < K;", "true;"),
