@@ -16,7 +16,6 @@ import numpy as np
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
-from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
@@ -205,17 +204,13 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
 def _verification_problems(task: Task, file: Path) -> Iterator[str]:
     worker = Worker(DeviceSpec("model", task.folder, language=task.starting_kernel.language))
     try:
-        worker.submit(task.starting_kernel)
-        evaluation = worker.wait()
-        if isinstance(evaluation, Evaluation) and not evaluation.ok:
+        evaluation = worker.evaluate(task.starting_kernel)
+        if not evaluation.ok:
             yield f"{file}: {evaluation.outcome}: {evaluation.message}"
-            return
-        if isinstance(evaluation, Evaluation) and evaluation.quarantine:
+        elif evaluation.quarantine:
             yield f"{file}: {evaluation.quarantine}"
-            return
-        worker.submit_final_check(task.starting_kernel)
-        checks = worker.wait()
-        if isinstance(checks, tuple):
+        else:
+            checks = worker.final_check(task.starting_kernel)
             yield from (f"{file}: {check.message}" for check in checks if not check.passed)
     finally:
         worker.close()

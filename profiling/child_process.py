@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mctskernel.profiling.worker_protocol import Channel
+from mctskernel.profiling.channel import Channel
 
 MAX_STDERR_BYTES = 20_000
 HANG_UP_SECONDS = 1.0
@@ -79,7 +79,7 @@ class ChildProcess:
             return ""
 
 
-def start(module: str = "mctskernel.profiling.worker_process", shared: tuple[int, ...] = ()) -> ChildProcess:
+def start(module: str, shared: tuple[int, ...] = ()) -> ChildProcess:
     """Start a process that runs a module, which waits for its first request; it inherits the descriptors `shared`."""
     scratch = Path(tempfile.mkdtemp(prefix="mctskernel-worker-"))
     ours, theirs = socket.socketpair()

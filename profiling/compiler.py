@@ -29,7 +29,11 @@ class Compiler:
     def __init__(self, task_folder: Path, language: Language, architecture: str) -> None:
         opening = OpenCompiler(str(task_folder.resolve()), language, architecture, MEMORY_BYTES)
         self._process: Conversation[CompileReply] = Conversation(
-            "mctskernel.profiling.compile_process", opening, COMPILE_REPLIES, _check_ready
+            "mctskernel.profiling.compile_process",
+            "compiled the kernel",
+            opening,
+            COMPILE_REPLIES,
+            _check_ready,
         )
 
     def prepare(self, kernel: Kernel) -> Prepared | Evaluation:
@@ -38,12 +42,13 @@ class Compiler:
             reply = self._process.ask(Prepare(kernel), BUILD_SECONDS)
         except LostError as error:
             outcome = Outcome.TIMEOUT if error.outcome is Outcome.TIMEOUT else Outcome.BUILD_ERROR
-            message = error.message.replace("that ran the kernel", "that compiled the kernel")
-            return Evaluation(outcome, Source.MEASURED, message, log=error.log)
+            return Evaluation(outcome, Source.MEASURED, error.message, log=error.log)
         match reply:
             case Prepared():
                 return reply
-            case Refused(evaluation):
+            case Refused(evaluation, leaving):
+                if leaving:
+                    self._process.renew()
                 return evaluation
             case CompilerBroken(message):
                 raise DeviceError(message)

@@ -13,7 +13,7 @@ import msgspec
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Outcome
 from mctskernel.profiling import child_process
-from mctskernel.profiling.worker_protocol import ProtocolError
+from mctskernel.profiling.channel import ProtocolError
 
 MAX_FAILED_STARTS = 3
 OPENING_SECONDS = 180.0
@@ -35,24 +35,30 @@ class Conversation(Generic[Reply]):
     """Talks to a process that runs `module`. For one thread, besides `interrupt`.
 
     `opening` is its first request, sent again to every replacement; `opened` gets the answer before anything else
-    is asked, and may ask too.
+    is asked, and may ask too. `role` is what the process does, for messages: `judged the kernel`.
     """
 
     def __init__(
         self,
         module: str,
+        role: str,
         opening: msgspec.Struct,
         replies: msgspec.msgpack.Decoder[Reply],
         opened: Callable[[Reply], None],
+        *,
         shared: tuple[int, ...] = (),
+        opening_seconds: float = OPENING_SECONDS,
     ) -> None:
         self._module = module
+        self._role = role
+        self._opening_seconds = opening_seconds
         self._opening = opening
         self._replies = replies
         self._opened = opened
         self._shared = shared
         self._failed_starts = 0
         self._interrupted = False
+        self._closed = False
         self._ready = False
         self._child = self._start()
 
@@ -73,7 +79,7 @@ class Conversation(Generic[Reply]):
         """Wait until the process is open."""
         while not self._ready:
             try:
-                reply = self._receive(OPENING_SECONDS)
+                reply = self._receive(self._opening_seconds)
                 # From here on `opened` may ask.
                 self._ready = True
                 self._opened(reply)
@@ -90,6 +96,9 @@ class Conversation(Generic[Reply]):
         if not self._interrupted:
             self._child.kill()
             self._ready, self._child = False, self._start()
+        if self._interrupted:
+            # Told while the new one was started: `interrupt` has met the old one.
+            self._child.terminate()
 
     def interrupt(self) -> None:
         """End the process for good, from any thread: what is being asked is lost."""
@@ -99,7 +108,9 @@ class Conversation(Generic[Reply]):
     def close(self) -> None:
         """End the process for good and tidy up. Call it when no other thread asks any more."""
         self._interrupted = True
-        self._child.kill()
+        if not self._closed:
+            self._closed = True
+            self._child.kill()
 
     def _start(self) -> child_process.ChildProcess:
         child = child_process.start(self._module, self._shared)
@@ -122,9 +133,9 @@ class Conversation(Generic[Reply]):
                     raise self._lost(Outcome.TIMEOUT, f"It took more than its limit of {seconds:g} s.")
                 if not channel.receive_available():
                     how = self._child.ending()
-                    raise self._lost(Outcome.CRASH, f"The process that ran the kernel {how}.")
+                    raise self._lost(Outcome.CRASH, f"The process that {self._role} {how}.")
         except ProtocolError as error:
-            raise self._lost(Outcome.CRASH, f"The process that ran the kernel sent {error}.") from error
+            raise self._lost(Outcome.CRASH, f"The process that {self._role} sent {error}.") from error
         return reply
 
     def _lost(self, outcome: Outcome, message: str) -> LostError:

@@ -86,9 +86,18 @@ class GpuJudge:
         opening = OpenGpu(service, MEMORY_BYTES, tuple(metrics))
         # The process starts while the inputs are drawn.
         self._gpu: Conversation[GpuReply] = Conversation(
-            "mctskernel.profiling.gpu_process", opening, GPU_REPLIES, self._set_up, (self._window.fd,)
+            "mctskernel.profiling.gpu_process",
+            "ran the kernel",
+            opening,
+            GPU_REPLIES,
+            self._set_up,
+            shared=(self._window.fd,),
         )
-        self._arenas = draw_arenas(task, seed, self._window)
+        try:
+            self._arenas = draw_arenas(task, seed, self._window)
+        except BaseException:
+            self.close()
+            raise
 
     def open(self) -> Opened:
         """What the GPU is. Raises DeviceError."""

@@ -34,21 +34,13 @@ class DeviceError(RuntimeError):
     """A machine on which nothing can be judged; the message is a sentence that says what is missing."""
 
 
-class DeviceLostError(RuntimeError):
-    """A kernel broke its device for whatever comes next in this process; `evaluation` is that kernel's."""
-
-    def __init__(self, evaluation: Evaluation) -> None:
-        super().__init__(evaluation.message)
-        self.evaluation = evaluation
-
-
 class Device(Protocol):
     """Where kernels of one task are judged. Not shared between threads."""
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
         """Build, verify, time and count one kernel.
 
-        Raises DeviceLostError when the kernel broke the device, DeviceError when the machine is broken.
+        Raises DeviceError when the machine is broken.
         """
         ...
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +12,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Check, Evaluation
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
+from mctskernel.executors.tickets import Tickets
 from mctskernel.profiling.compile_process import Prepared
 from mctskernel.profiling.compiler import Compiler
 from mctskernel.profiling.counter_sets import DEFAULT_METRICS
@@ -38,8 +38,7 @@ class GpuExecutor:
     ) -> None:
         if workers < 1:
             raise ValueError(f"An executor needs at least one worker, not {workers}.")
-        self._in_flight: set[int] = set()
-        self._finished: queue.SimpleQueue[tuple[int, Evaluation | Exception]] = queue.SimpleQueue()
+        self._tickets = Tickets()
         self._compilers: list[Compiler] = []
         self._idle_compilers: queue.SimpleQueue[Compiler] = queue.SimpleQueue()
         task = load_task(spec.task_folder, spec.language)
@@ -65,11 +64,8 @@ class GpuExecutor:
 
     def submit(self, ticket: int, kernel: Kernel) -> None:
         """Begin an evaluation. `ticket`, not in flight already, comes back with its result."""
-        if ticket in self._in_flight:
-            raise ValueError(f"The ticket {ticket} is in flight already.")
-        self._in_flight.add(ticket)
-        compiled = self._compile_threads.submit(self._compile, kernel)
-        compiled.add_done_callback(lambda done: self._compiled(ticket, done))
+        self._tickets.begin(ticket)
+        self._compile_threads.submit(self._tickets.run, ticket, lambda: self._build(ticket, kernel))
 
     def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
         """The evaluations that have finished since the last call, waiting for the first of them.
@@ -77,21 +73,7 @@ class GpuExecutor:
         Empty when nothing is in flight, or when nothing finished in `timeout` seconds. Raises DeviceError
         when the machine is broken.
         """
-        finished: list[tuple[int, Evaluation]] = []
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while self._in_flight:
-            try:
-                left = (
-                    0.0 if finished else None if deadline is None else max(0.0, deadline - time.monotonic())
-                )
-                ticket, result = self._finished.get(timeout=left)
-            except queue.Empty:
-                break
-            self._in_flight.discard(ticket)
-            if isinstance(result, Exception):
-                raise result
-            finished.append((ticket, result))
-        return finished
+        return self._tickets.wait(timeout)
 
     def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
         """Verify a kernel on the held-out shapes; waits for it."""
@@ -143,24 +125,18 @@ class GpuExecutor:
         finally:
             self._idle_compilers.put(compiler)
 
-    def _compiled(self, ticket: int, done: Future[Prepared | Evaluation]) -> None:
-        if done.cancelled():
-            return
-        error = done.exception()
-        if isinstance(error, Exception):
-            self._finished.put((ticket, error))
-        elif isinstance(result := done.result(), Evaluation):
-            self._finished.put((ticket, result))
-        else:
-            self._gpu_thread.submit(self._evaluate, ticket, result)
+    def _build(self, ticket: int, kernel: Kernel) -> Evaluation | None:
+        """Build and pass on to the GPU; what can't be built ends here."""
+        result = self._compile(kernel)
+        if isinstance(result, Evaluation):
+            return result
+        self._gpu_thread.submit(self._tickets.run, ticket, lambda: self._judged(result))
+        return None
 
-    def _evaluate(self, ticket: int, prepared: Prepared) -> None:
+    def _judged(self, prepared: Prepared) -> Evaluation:
         stages = Stages()
         stages.add(prepared.stage_seconds)
-        try:
-            self._finished.put((ticket, self._judge.evaluate(prepared.candidate, stages)))
-        except Exception as error:  # noqa: BLE001 - raised again by `wait`, in the caller's thread
-            self._finished.put((ticket, error))
+        return self._judge.evaluate(prepared.candidate, stages)
 
     def _use_baseline(self, kernel: Kernel) -> None:
         """Where it can't be built, times are interleaved with the candidate's own; its evaluation tells why."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import select
-import time
-from collections import deque
+import queue
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Check, Evaluation
 from mctskernel.core.kernel import Kernel
+from mctskernel.executors.tickets import Tickets
 from mctskernel.profiling.devices import open_device
-from mctskernel.profiling.workers import Limits, Opener, Result, Worker
+from mctskernel.profiling.workers import Limits, Opener, Worker
 
 
 class LocalExecutor:
-    """`workers` processes, each with a device of its own, fed from one queue.
+    """`workers` processes, each with a device of its own and a thread here that waits for it, fed from one queue.
 
     What an evaluation comes to depends on the kernel alone, never on the number of workers or on the order.
     Use it as a context manager, or call `close`. Not shared between threads.
@@ -32,10 +34,12 @@ class LocalExecutor:
     ) -> None:
         if workers < 1:
             raise ValueError(f"An executor needs at least one worker, not {workers}.")
-        self._queue: deque[tuple[int, Kernel]] = deque()
-        self._running: dict[Worker, int] = {}
-        self._finished: list[tuple[int, Evaluation]] = []
+        self._tickets = Tickets()
         self._workers = [Worker(spec, limits=limits, opener=opener) for _ in range(workers)]
+        self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
+        self._threads = ThreadPoolExecutor(workers, "worker")
 
     @property
     def capacity(self) -> int:
@@ -44,10 +48,8 @@ class LocalExecutor:
 
     def submit(self, ticket: int, kernel: Kernel) -> None:
         """Begin an evaluation. `ticket`, not in flight already, comes back with its result."""
-        if ticket in self._running.values() or any(ticket == queued for queued, _ in self._queue):
-            raise ValueError(f"The ticket {ticket} is in flight already.")
-        self._queue.append((ticket, kernel))
-        self._feed()
+        self._tickets.begin(ticket)
+        self._threads.submit(self._tickets.run, ticket, lambda: self._evaluate(kernel))
 
     def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
         """The evaluations that have finished since the last call, waiting for the first of them.
@@ -55,31 +57,15 @@ class LocalExecutor:
         Empty when nothing is in flight, or when nothing finished in `timeout` seconds. Raises DeviceError
         when the device is broken or can't be opened.
         """
-        end = time.monotonic() + timeout if timeout is not None else float("inf")
-        self._collect()
-        self._feed()
-        while not self._finished and self._running and time.monotonic() < end:
-            self._sleep(end)
-            self._collect()
-            self._feed()
-        finished, self._finished = self._finished, []
-        return finished
+        return self._tickets.wait(timeout)
 
     def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
         """Verify a kernel on the held-out shapes; waits for it. A worker that fails is a failed check."""
-        worker = self._idle_worker()
-        worker.submit_final_check(kernel)
-        result = self._result_of(worker)
-        assert isinstance(result, tuple)  # noqa: S101 - the worker matches answers to requests
-        return result
+        return self._threads.submit(self._final_check, kernel).result()
 
     def fingerprint(self) -> dict[str, str]:
         """What a time from these workers' devices may be compared with."""
-        worker = self._idle_worker()
-        worker.submit_fingerprint()
-        result = self._result_of(worker)
-        assert isinstance(result, dict)  # noqa: S101 - the worker matches answers to requests
-        return result
+        return self._threads.submit(self._fingerprint).result()
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -89,10 +75,11 @@ class LocalExecutor:
     def close(self) -> None:
         """Kill the workers, whatever they are doing."""
         for worker in self._workers:
+            worker.interrupt()
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
             worker.close()
         self._workers = []
-        self._running = {}
-        self._queue.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -102,33 +89,22 @@ class LocalExecutor:
     ) -> None:
         self.close()
 
-    def _feed(self) -> None:
-        for worker in self._workers:
-            if self._queue and not worker.busy:
-                ticket, kernel = self._queue.popleft()
-                worker.submit(kernel)
-                self._running[worker] = ticket
+    def _evaluate(self, kernel: Kernel) -> Evaluation:
+        with self._idle_worker() as worker:
+            return worker.evaluate(kernel)
 
-    def _collect(self) -> None:
-        for worker in self._workers:
-            result = worker.result()
-            if isinstance(result, Evaluation):
-                self._finished.append((self._running.pop(worker), result))
+    def _final_check(self, kernel: Kernel) -> tuple[Check, ...]:
+        with self._idle_worker() as worker:
+            return worker.final_check(kernel)
 
-    def _sleep(self, end: float) -> None:
-        left = min(end, *(worker.deadline for worker in self._workers)) - time.monotonic()
-        select.select(self._workers, [], [], None if left == float("inf") else max(0.0, left))
+    def _fingerprint(self) -> dict[str, str]:
+        with self._idle_worker() as worker:
+            return worker.fingerprint()
 
-    def _idle_worker(self) -> Worker:
-        while True:
-            for worker in self._workers:
-                if not worker.busy:
-                    return worker
-            self._sleep(float("inf"))
-            self._collect()
-
-    def _result_of(self, worker: Worker) -> Result:
-        while (result := worker.wait()) is None:
-            pass
-        self._feed()
-        return result
+    @contextmanager
+    def _idle_worker(self) -> Iterator[Worker]:
+        worker = self._idle.get()
+        try:
+            yield worker
+        finally:
+            self._idle.put(worker)

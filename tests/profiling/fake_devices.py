@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mctskernel.core.device import DeviceError, DeviceLostError, DeviceSpec
+from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 
@@ -55,9 +55,6 @@ class Fake:
 
     def do_raise(self, argument: str) -> Evaluation:
         raise KeyError(argument)
-
-    def do_lose(self, argument: str) -> Evaluation:
-        raise DeviceLostError(Evaluation(Outcome.CRASH, Source.MEASURED, "illegal address"))
 
     def do_break(self, argument: str) -> Evaluation:
         raise DeviceError("the GPU fell off the bus")

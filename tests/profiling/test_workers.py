@@ -14,7 +14,7 @@ import pytest
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling.worker_protocol import MAX_MESSAGE_BYTES
+from mctskernel.profiling.channel import MAX_MESSAGE_BYTES
 from mctskernel.profiling.workers import Limits, Worker
 
 SPEC = DeviceSpec("model", Path())
@@ -37,10 +37,7 @@ def make_worker(fakes: ModuleType) -> Iterator[MakeWorker]:
 
 
 def judge(worker: Worker, source: str) -> Evaluation:
-    worker.submit(Kernel(source))
-    result = worker.wait(60)
-    assert isinstance(result, Evaluation)
-    return result
+    return worker.evaluate(Kernel(source))
 
 
 def test_an_evaluation_comes_back_as_it_was_made(make_worker: MakeWorker) -> None:
@@ -70,7 +67,6 @@ def test_a_hanging_kernel_is_a_timeout_and_the_next_one_is_judged(make_worker: M
         ("exit 5", "status 5"),
         ("raise here", "KeyError"),
         ("hog 2000000000", "1024 MiB"),
-        ("lose", "illegal address"),
     ],
 )
 def test_a_crash_is_an_outcome_and_the_next_one_is_judged(
@@ -134,40 +130,31 @@ def test_a_worker_gets_no_secrets_and_a_folder_of_its_own(
 
 def test_a_device_that_does_not_open_says_why(make_worker: MakeWorker) -> None:
     with pytest.raises(DeviceError, match="no model here"):
-        make_worker(opener="unopenable").wait(30)
+        judge(make_worker(opener="unopenable"), "ok")
 
 
 def test_a_worker_that_never_starts_is_not_tried_for_ever(make_worker: MakeWorker) -> None:
     worker = make_worker(opener="dying")
-    worker.submit(Kernel("ok"))
     with pytest.raises(DeviceError, match="status 3"):
-        worker.wait(60)
+        judge(worker, "ok")
 
 
 def test_a_device_that_takes_too_long_to_open_is_given_up(make_worker: MakeWorker) -> None:
-    with pytest.raises(DeviceError, match="to open its device"):
-        make_worker(Limits(opening_seconds=1.0), opener="stuck").wait(30)
+    with pytest.raises(DeviceError, match="more than its limit of 1 s"):
+        judge(make_worker(Limits(opening_seconds=1.0), opener="stuck"), "ok")
 
 
 def test_a_broken_machine_raises(make_worker: MakeWorker) -> None:
     worker = make_worker()
-    worker.submit(Kernel("break"))
     with pytest.raises(DeviceError, match="fell off the bus"):
-        worker.wait(30)
+        judge(worker, "break")
 
 
 def test_the_final_check_and_the_fingerprint(make_worker: MakeWorker) -> None:
     worker = make_worker()
-    worker.submit_final_check(Kernel("ok"))
-    checks = worker.wait(30)
-    assert isinstance(checks, tuple)
-    assert checks[0].passed
-    worker.submit_fingerprint()
-    assert worker.wait(30) == {"seed": "0"}
-    worker.submit_final_check(Kernel("abort"))
-    checks = worker.wait(30)
-    assert isinstance(checks, tuple)
-    assert not checks[0].passed
+    assert worker.final_check(Kernel("ok"))[0].passed
+    assert worker.fingerprint() == {"seed": "0"}
+    assert not worker.final_check(Kernel("abort"))[0].passed
 
 
 PARENT = """
@@ -178,10 +165,9 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.workers import Worker
 fakes = importlib.import_module("fake_devices")
 worker = Worker(DeviceSpec("model", Path()), opener=fakes.Fake)
-worker.submit(Kernel("ok"))
-worker.wait()
-worker.submit(Kernel(sys.argv[1]))
+worker.evaluate(Kernel("ok"))
 print(worker.pid, flush=True)
+worker.evaluate(Kernel(sys.argv[1]))
 time.sleep(60)
 """
 

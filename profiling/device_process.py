@@ -1,0 +1,93 @@
+"""The process that holds a device: it opens one and judges the kernels that its parent sends, until it is killed.
+
+Run as `python -m mctskernel.profiling.device_process SOCKET LIFELINE`, two inherited file descriptors.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from dataclasses import dataclass
+
+from mctskernel.core.device import Device, DeviceError
+from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task import TaskError
+from mctskernel.profiling.child_service import lower_limits, serve
+from mctskernel.profiling.device_protocol import (
+    REQUESTS,
+    Broken,
+    Checked,
+    Evaluate,
+    Evaluated,
+    FinalCheck,
+    Fingerprint,
+    Fingerprinted,
+    Open,
+    Ready,
+    Reply,
+    Request,
+)
+
+
+@dataclass
+class Judge:
+    """Answers for one device, once it is open."""
+
+    device: Device | None = None
+    opened: Open | None = None
+
+    def answer(self, request: Request) -> tuple[Reply, bool]:
+        """The reply, and whether the process is of no use any more."""
+        reply = self._open(request) if isinstance(request, Open) else self._answer(request)
+        leaving = isinstance(reply, Broken) or (isinstance(reply, Evaluated) and reply.leaving)
+        return reply, leaving
+
+    def _open(self, request: Open) -> Reply:
+        try:
+            self.device, self.opened = open_limited(request), request
+        except (TaskError, DeviceError) as error:
+            return Broken(str(error))
+        return Ready()
+
+    def _answer(self, request: Request) -> Reply:
+        if self.device is None or self.opened is None:
+            return Broken("No device is open.")
+        try:
+            match request:
+                case Evaluate(kernel):
+                    return _evaluated(self.device, kernel, self.opened)
+                case FinalCheck(kernel):
+                    return Checked(self.device.final_check(kernel))
+                case Fingerprint():
+                    return Fingerprinted(self.device.fingerprint())
+                case _:
+                    return Broken("The device is open already.")
+        except (DeviceError, TaskError) as error:
+            return Broken(str(error))
+
+
+def open_limited(request: Open) -> Device:
+    """Open the requested device, then lower this process's limits for good."""
+    module, _, name = request.opener.partition(":")
+    device: Device = getattr(importlib.import_module(module), name)(request.spec)
+    lower_limits(request.memory_bytes)
+    return device
+
+
+def _evaluated(device: Device, kernel: Kernel, opened: Open) -> Evaluated:
+    try:
+        return Evaluated(device.evaluate(kernel))
+    except (DeviceError, TaskError):
+        raise
+    except MemoryError:
+        message = f"The evaluation needed more than its limit of {opened.memory_bytes >> 20} MiB of memory."
+        return Evaluated(Evaluation(Outcome.CRASH, opened.spec.source, message), leaving=True)
+    except Exception as error:  # noqa: BLE001 - one candidate that trips over a defect here costs one node
+        message = f"The evaluator itself failed: {type(error).__name__}: {error}"
+        log = traceback.format_exc()
+        return Evaluated(Evaluation(Outcome.CRASH, opened.spec.source, message, log=log), leaving=True)
+
+
+if __name__ == "__main__":
+    serve(REQUESTS, Judge().answer)
