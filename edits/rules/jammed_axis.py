@@ -125,7 +125,6 @@ def _jam(context: Context, launch: Launch, function: Function) -> Jam | None:
         text_of(divisor),
         extent,
         total,
-        loops[0],
         statement,
         shared,
         own,
