@@ -83,3 +83,14 @@ def test_a_machine_without_a_gpu_is_a_sentence_and_leaves_no_folder(
     assert result.exit_code == 5, result.output
     assert result.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.gpu
+def test_modelled_times_beside_measured_ones(searched: Path, tmp_path: Path) -> None:
+    result = mctskernel("measure", searched, "--nodes", "3", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "modelled" in result.stdout
+    assert "measured" in result.stdout
+    manifest = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert manifest["configuration"]["device"] == "gpu"
+    assert manifest["fingerprint"]["uuid"]

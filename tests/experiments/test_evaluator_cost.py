@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from mctskernel.core.kernel import Kernel
@@ -96,3 +97,15 @@ def test_a_search_that_fails_is_a_sentence(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "cost.json")])
     assert result.exit_code == 0
     assert "neither a folder" in result.output
+
+
+@pytest.mark.gpu
+def test_every_stage_is_timed_on_a_gpu(tmp_path: Path) -> None:
+    out = tmp_path / "cost.json"
+    arguments = ["--budget", "4", "--variants", "0", "--out", str(out)]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    for route in json.loads(out.read_text())["routes"]:
+        assert route["problem"] == ""
+        assert {"build", "verify", "time", "counters"} <= route["stages"].keys()
+        assert route["metrics"] >= 2

@@ -172,3 +172,16 @@ def test_what_went_wrong_is_a_row(tmp_path: Path, write_task: WriteTask) -> None
     assert len(problems) == 2
     assert any("starting kernel can't be searched from" in problem for problem in problems)
     assert any("neither a folder" in problem for problem in problems)
+
+
+@pytest.mark.gpu
+def test_the_suite_on_a_gpu(tmp_path: Path) -> None:
+    folders = ("--runs", tmp_path / "runs", "--out", tmp_path / "out")
+    result = suite("--tasks", "softmax", "--budget", "4", "--skip-torch", *folders)
+    assert result.exit_code == 0, result.output
+    rows = json.loads((tmp_path / "out" / "suite.json").read_text())
+    assert [row["language"] for row in rows] == ["cuda", "triton"]
+    for row in rows:
+        assert row["problem"] == ""
+        assert 0 < row["floor_share"] <= 1.05
+        assert 0 < row["gpu_busy_share"] <= 1
