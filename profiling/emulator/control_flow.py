@@ -1,4 +1,4 @@
-"""Basic blocks of a kernel entry: device functions inlined, liveness, and the slice that counting needs."""
+"""Basic blocks of a kernel entry: device functions inlined, and liveness."""
 
 from __future__ import annotations
 
@@ -323,19 +323,19 @@ def definitions(instruction: Instruction) -> list[Register]:
     if not instruction.operands or base in WITHOUT_DESTINATION:
         return []
     first = instruction.operands[0]
-    return [] if isinstance(first, Address) else list(_registers([first]))
+    return [] if isinstance(first, Address) else list(registers_of([first]))
 
 
 def uses(instruction: Instruction) -> list[Register]:
     """Registers that an instruction reads; a guarded write keeps the old value, so it reads it too."""
     written = definitions(instruction)
-    found = list(_registers(instruction.operands[1:] if written else instruction.operands))
+    found = list(registers_of(instruction.operands[1:] if written else instruction.operands))
     if instruction.guard is not None:
-        found += [*_registers([instruction.guard]), *written]
+        found += [*registers_of([instruction.guard]), *written]
     return found
 
 
-def _registers(operands: Iterable[Operand | None]) -> Iterator[Register]:
+def registers_of(operands: Iterable[Operand | None]) -> Iterator[Register]:
     for operand in operands:
         match operand:
             case Register():
@@ -345,12 +345,12 @@ def _registers(operands: Iterable[Operand | None]) -> Iterator[Register]:
             case Address(Register() as base, _):
                 yield base
             case Pair(first, second):
-                yield from _registers([first, second])
+                yield from registers_of([first, second])
             case Vector(elements):
-                yield from _registers(elements)
+                yield from registers_of(elements)
 
 
-def _all(block: Block) -> list[Instruction]:
+def all_of(block: Block) -> list[Instruction]:
     return [*block.instructions, block.final] if block.final is not None else block.instructions
 
 
@@ -360,7 +360,7 @@ def _liveness(blocks: list[Block]) -> None:
     for block in blocks:
         block_read: set[Register] = set()
         block_written: set[Register] = set()
-        for instruction in _all(block):
+        for instruction in all_of(block):
             block_read.update(r for r in uses(instruction) if r not in block_written)
             block_written.update(definitions(instruction))
         read.append(block_read)
@@ -373,36 +373,6 @@ def _liveness(blocks: list[Block]) -> None:
             live = frozenset(read[block.number] | (out - written[block.number]))
             if live != block.live_in or out != block.live_out:
                 block.live_in, block.live_out, changed = live, out, True
-
-
-def address_slice(blocks: list[Block]) -> tuple[set[Register], bool]:
-    """Registers that addresses, predicates and barriers depend on, and whether stored values are among their sources.
-
-    Flow-insensitive: a register needed anywhere is needed everywhere.
-    """
-    instructions = [i for block in blocks for i in _all(block)]
-    needed = {r for block in blocks if block.condition is not None for r in _registers([block.condition])}
-    through_memory = False
-    for instruction in instructions:
-        needed.update(_registers(o for o in instruction.operands if isinstance(o, Address)))
-        needed.update(_registers([instruction.guard]))
-        if instruction.opcode.startswith(("wmma.load", "wmma.store")):
-            needed.update(_registers(instruction.operands[2:]))
-        if instruction.parts[0] in ("bar", "barrier", "cp", "contribute"):
-            needed.update(uses(instruction))
-    changed = True
-    while changed:
-        before = (len(needed), through_memory)
-        for instruction in instructions:
-            base = instruction.parts[0]
-            if needed.intersection(definitions(instruction)):
-                needed.update(uses(instruction))
-                constant = instruction.opcode.startswith(("ld.param", "ld.const", "ld.global.nc"))
-                through_memory |= base in ("ld", "atom", "ldmatrix", "wmma") and not constant
-            if through_memory and base in ("st", "atom", "red", "stmatrix", "wmma"):
-                needed.update(uses(instruction))
-        changed = before != (len(needed), through_memory)
-    return needed, through_memory
 
 
 def immediate(operand: Operand | None) -> int | None:

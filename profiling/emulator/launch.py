@@ -11,7 +11,7 @@ import numpy as np
 
 from mctskernel.profiling.emulator import arithmetic, floating, fragments, tensor, warp
 from mctskernel.profiling.emulator.codegen import Program, compile_program
-from mctskernel.profiling.emulator.control_flow import ControlFlow, address_slice, control_flow
+from mctskernel.profiling.emulator.control_flow import ControlFlow, control_flow
 from mctskernel.profiling.emulator.lanes import Geometry
 from mctskernel.profiling.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
 from mctskernel.profiling.emulator.opcodes import ARITHMETIC
@@ -20,6 +20,7 @@ from mctskernel.profiling.emulator.opcodes_tensor import TENSOR
 from mctskernel.profiling.emulator.opcodes_wmma import WMMA
 from mctskernel.profiling.emulator.ptx import Function, Module, Parameter, Variable
 from mctskernel.profiling.emulator.resolve import Range
+from mctskernel.profiling.emulator.slicing import address_slice, with_short_branches_predicated
 
 Argument = int | float | bytes | np.generic
 _GUARD_BYTES = 4096  # between shared variables, so that an overrun of one is not an access to the next
@@ -92,7 +93,10 @@ def program_of(module: Module, entry: str, *, sliced: bool) -> Program:
         offsets, _ = parameter_layout(function.parameters)
         placed = {p.name: (offset, p.type) for p, offset in zip(function.parameters, offsets, strict=True)}
         symbols = [v.name for v in variables_of(module, function)]
-        needed = address_slice(flow.blocks) if sliced else None
+        needed = None
+        if sliced:
+            flow = with_short_branches_predicated(flow)
+            needed = address_slice(flow.blocks)
         module.compiled[key] = compile_program(flow, HANDLERS, RUNTIME, placed, symbols, needed)
     return module.compiled[key]  # type: ignore[return-value]
 

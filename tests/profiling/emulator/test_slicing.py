@@ -1,0 +1,91 @@
+"""Counting asks for the contents of a buffer only where they decide an address or who branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, count
+
+Compiler = Callable[[str], Module]
+
+
+def needs(cuda: Compiler, body: str, **contents: np.ndarray) -> tuple[str, ...]:
+    """The buffers that counting a block asks for; those without contents have none."""
+    head = 'extern "C" __global__ void k(const float* a, const int* n, float* b, float* c)'
+    module = cuda(f"{head} {{ int i = blockIdx.x * blockDim.x + threadIdx.x; {body} }}")
+    memory = GlobalMemory()
+    arguments = [
+        memory.add(name, contents.get(name, 1 << 20), virtual=name not in contents) for name in "anbc"
+    ]
+    counts = count(module, "k", Geometry((4, 1, 1), (64, 1, 1)), arguments, memory)
+    assert not counts.findings
+    return counts.needs
+
+
+INDICES = np.arange(256, dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "b[i] = a[i];",
+        "b[i] = logf(a[i]);",
+        "float x = a[i]; for (int j = 0; j < 9; ++j) x = logf(x); b[i] = x;",
+        "b[i] = a[i]; c[i] = b[i];",
+    ],
+)
+def test_values_alone_are_not_asked_for(cuda: Compiler, body: str) -> None:
+    assert needs(cuda, body) == ()
+
+
+def test_an_index_is_asked_for(cuda: Compiler) -> None:
+    assert needs(cuda, "b[i] = a[n[i]];") == ("n",)
+
+
+@pytest.mark.parametrize(
+    "body", ["b[i] = a[n[i]];", "b[i] = logf(a[n[i]]);", "float* d = i % 2 ? b : c; d[i] = a[n[i]];"]
+)
+def test_an_index_costs_no_values(cuda: Compiler, body: str) -> None:
+    assert needs(cuda, body, n=INDICES) == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [
+        ("b[i] = a[i]; __threadfence(); c[(int)b[i + 1]] = 1.0f;", ("a",)),
+        ("float* d = i % 2 ? b : c; d[i] = a[i]; __threadfence(); c[(int)b[i + 1]] = 1.0f;", ("a",)),
+        ("__shared__ float s[64]; s[threadIdx.x] = a[i]; __syncthreads(); b[(int)s[5]] = 1.0f;", ("a",)),
+    ],
+)
+def test_a_stored_value_that_becomes_an_index_is_asked_for(
+    cuda: Compiler, body: str, asked: tuple[str, ...]
+) -> None:
+    assert set(asked) <= {*needs(cuda, body), *needs(cuda, body, b=np.zeros(1 << 10, np.float32))}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if (a[i] > 0) b[i] = 1.0f;",
+        "float x = a[i]; while (x > 1) x *= 0.5f; b[i] = x;",
+        "int j = i; if (a[i] > 0) j += i * n[5] + 3; b[j] = 1.0f;",
+        "if (a[i] > 0) __syncthreads(); b[i] = 1.0f;",
+    ],
+)
+def test_a_branch_that_matters_asks_for_what_decides_it(cuda: Compiler, body: str) -> None:
+    assert needs(cuda, body) != ()
+
+
+def test_a_short_branch_that_threads_decide_is_counted_as_it_goes(cuda: Compiler) -> None:
+    module = cuda(
+        'extern "C" __global__ void k(float* b) {'
+        ' int i = threadIdx.x; if (i < 32) asm volatile("mov.u32 %0, 5;" : "=r"(i)); b[threadIdx.x] = i; }'
+    )
+    memory = GlobalMemory()
+    counts = count(
+        module, "k", Geometry((1, 1, 1), (128, 1, 1)), [memory.add("b", 512, virtual=True)], memory
+    )
+    assert sorted({block.warp_executions for block in counts.basic_blocks}) in ([1, 4], [0, 1, 4])
