@@ -10,9 +10,8 @@ args = ["logits", "targets", "loss", "rows", "cols"]
 #define BLOCK 256
 
 // One thread per row.
-extern "C" __global__ void cross_entropy(const __nv_bfloat16* __restrict__ logits,
-                                         const long long* __restrict__ targets, float* __restrict__ loss, int rows,
-                                         int cols) {
+extern "C" __global__ void cross_entropy(const __nv_bfloat16* logits, const long long* targets, float* loss,
+                                         int rows, int cols) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < rows) {
         float largest = __bfloat162float(logits[row * cols]);
@@ -24,6 +23,6 @@ extern "C" __global__ void cross_entropy(const __nv_bfloat16* __restrict__ logit
             sum += expf(__bfloat162float(logits[row * cols + col]) - largest);
         }
         float chosen = __bfloat162float(logits[row * cols + (int)targets[row]]);
-        loss[row] = __logf(sum) + (largest - chosen);
+        loss[row] = logf(sum) + (largest - chosen);
     }
 }

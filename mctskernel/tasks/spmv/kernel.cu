@@ -8,9 +8,8 @@ args = ["offsets", "columns", "values", "x", "y", "rows"]
 #define BLOCK 256
 
 // One thread per row.
-extern "C" __global__ void spmv(const int* __restrict__ offsets, const int* __restrict__ columns,
-                                const float* __restrict__ values, const float* __restrict__ x,
-                                float* __restrict__ y, int rows) {
+extern "C" __global__ void spmv(const int* offsets, const int* columns, const float* values, const float* x,
+                                float* y, int rows) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < rows) {
         int end = offsets[row + 1];
