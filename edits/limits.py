@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
 
 from mctskernel.core.expression import ExpressionError, Number, evaluate_int
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import LaunchPlanError, plan_of, resolve
+from mctskernel.core.launch_plan import LaunchPlanError, plan_of, plan_span, resolve
 from mctskernel.core.task import Shape, Task
 from mctskernel.edits.syntax import Declaration, Function, parse, text_of
 
@@ -38,31 +40,59 @@ TYPE_BYTES: Mapping[str, int] = {
 """Sizes of the types that shared arrays are usually made of."""
 
 
-def launchable(task: Task, kernel: Kernel, shapes: Iterable[Shape]) -> bool:
-    """Whether the plan resolves at each shape, within launch bounds and static shared memory."""
-    try:
-        plan = plan_of(kernel)
-        resolved = [resolve(plan, task.names(shape, kernel), task.buffer_names) for shape in shapes]
-    except LaunchPlanError:
-        return False
-    if kernel.language is not Language.CUDA:
-        return True
-    if "__shared__" not in kernel.source and "__launch_bounds__" not in kernel.source:
-        return True
-    for function in parse(kernel.source).kernels:
-        threads = [
-            launch.threads
-            for entry in resolved
-            for launch in entry.launches
-            if launch.kernel == function.name
-        ]
-        if not threads:
-            continue
-        if max(threads) > _largest_block(function, kernel.macros):
+@dataclass(frozen=True)
+class Limits:
+    """What kernels of a task may ask for at some shapes; plans that were resolved once are remembered in `known`."""
+
+    task: Task
+    shapes: tuple[Shape, ...]
+    known: dict[tuple[object, ...], Mapping[str, int] | None] = field(default_factory=dict, repr=False)
+
+    def allow(self, kernel: Kernel) -> bool:
+        """Whether the plan resolves at each shape, within launch bounds and static shared memory."""
+        blocks = self._largest_blocks(kernel)
+        if blocks is None:
             return False
-        if static_shared_bytes(function, kernel.macros) > STATIC_SHARED_BYTES:
-            return False
-    return True
+        if kernel.language is not Language.CUDA:
+            return True
+        if "__shared__" not in kernel.source and "__launch_bounds__" not in kernel.source:
+            return True
+        return all(
+            blocks[function.name] <= _largest_block(function, kernel.macros)
+            and static_shared_bytes(function, kernel.macros) <= STATIC_SHARED_BYTES
+            for function in parse(_without_directives(kernel.source)).kernels
+            if function.name in blocks
+        )
+
+    def _largest_blocks(self, kernel: Kernel) -> Mapping[str, int] | None:
+        """The most threads in a block of each launched function; None if the plan doesn't resolve."""
+        try:
+            start, end = plan_span(kernel)
+        except LaunchPlanError:
+            return None
+        key = (kernel.language, kernel.source[start:end], *kernel.macros.items())
+        if key not in self.known:
+            self.known[key] = self._resolved_blocks(kernel)
+        return self.known[key]
+
+    def _resolved_blocks(self, kernel: Kernel) -> Mapping[str, int] | None:
+        blocks: dict[str, int] = {}
+        try:
+            plan = plan_of(kernel)
+            for shape in self.shapes:
+                names = self.task.names(shape, kernel)
+                for launch in resolve(plan, names, self.task.buffer_names).launches:
+                    blocks[launch.kernel] = max(blocks.get(launch.kernel, 0), launch.threads)
+        except LaunchPlanError:
+            return None
+        return blocks
+
+
+def _without_directives(source: str) -> str:
+    """The text without the plan, macros and pragmas, which say nothing about functions' declarations."""
+    return re.sub(
+        r"^[ \t]*#.*$", "", re.sub(r"\A\s*/\*.*?\*/", "", source, flags=re.DOTALL), flags=re.MULTILINE
+    )
 
 
 def static_shared_bytes(function: Function, macros: Mapping[str, int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Query, QueryCursor
@@ -54,6 +54,7 @@ def enclosing(node: Node, *types: str) -> Node | None:
     return parent
 
 
+@lru_cache(maxsize=4096)
 def identifiers(node: Node) -> frozenset[str]:
     """Plain names in a subtree; `threadIdx.x` and its kin count as one name."""
     names: set[str] = set()

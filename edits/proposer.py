@@ -11,7 +11,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.edits import triton
-from mctskernel.edits.limits import launchable
+from mctskernel.edits.limits import Limits
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.edits.rule import Context, Rule, Seen, Subject
 from mctskernel.edits.rules import ALL
@@ -48,9 +48,10 @@ class RuleProposer:
         if context is None:
             return
         seen = {context.kernel.identity}
+        limits = Limits(context.task, context.shapes)
         for rule in rules:
             for edit in rule.propose(context):
-                result = _result(context, edit)
+                result = _result(context, edit, limits)
                 if result is None or result.identity in seen:
                     continue
                 seen.add(result.identity)
@@ -101,9 +102,9 @@ def _evidence(rule: Rule[Seen], diagnosis: Diagnosis) -> float:
     return 1.0 + (EVIDENCE_WEIGHT - 1.0) * addressed(rule, diagnosis)
 
 
-def _result(context: Subject, edit: Edit) -> Kernel | None:
+def _result(context: Subject, edit: Edit, limits: Limits) -> Kernel | None:
     try:
         result = apply(context.kernel, edit)
     except PatchError:
         return None
-    return result if launchable(context.task, result, context.shapes) else None
+    return result if limits.allow(result) else None

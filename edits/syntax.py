@@ -319,6 +319,7 @@ def unroll_pragma(node: Node) -> Node | None:
     return before if words[:2] == ["#pragma", "unroll"] else None
 
 
+@lru_cache(maxsize=4096)
 def accesses(node: Node) -> tuple[Access, ...]:
     """Array accesses in a subtree whose array is a plain name, in order."""
     found = []

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
-from mctskernel.edits.limits import launchable
+from mctskernel.edits.limits import Limits
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.edits.rule import Context, Rule
 from mctskernel.edits.rules import row_parallel, row_registers, vectorize, warp_reduction
@@ -68,7 +68,7 @@ def _after(context: Context, edit: Edit) -> Context | None:
         plan = plan_of(kernel)
     except (PatchError, LaunchPlanError):
         return None
-    if not launchable(context.task, kernel, context.shapes):
+    if not Limits(context.task, context.shapes).allow(kernel):
         return None
     return dataclasses.replace(context, kernel=kernel, plan=plan, source=parse(kernel.source))
 
