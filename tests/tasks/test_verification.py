@@ -61,7 +61,7 @@ MISTAKES = [
     ("rmsnorm", "squares += value * value", rounded("squares", "value * value", bits=16), WRONG),
     ("cross_entropy", " - largest)", ")", WRONG),
     ("cross_entropy", "(largest - chosen)", "0.0f", WRONG),
-    ("cross_entropy", "__logf(sum)", "sum", WRONG),
+    ("cross_entropy", "logf(sum)", "sum", WRONG),
     ("cross_entropy", "(int)targets[row]", "row % cols", WRONG),
     ("cumsum", "sum += x[row * cols + col]", rounded("sum", "x[row * cols + col]", bits=13), WRONG),
     ("cumsum", "+ col] = sum", "+ col] = sum - x[row * cols + col]", WRONG),
