@@ -74,7 +74,7 @@ def compared(name: str, language: Language) -> tuple[Row, str]:
     task = replace(task, search_shapes=task.verify_shapes[:1])
     judge = GpuJudge(task, seed=0, metrics=())
     try:
-        gpu = judge.open().gpu
+        gpu = judge.opened.gpu
         candidate = prepare(task, task.starting_kernel, gpu.architecture, Stages())
         emulable, modules, remark = _emulable(task, candidate)
         pairs: list[tuple[Array, Array]] = []
@@ -85,7 +85,7 @@ def compared(name: str, language: Language) -> tuple[Row, str]:
             pairs += [(emulated[output], measured[output]) for output in measured]
         return row_of(name, language, pairs, remark), gpu.name
     except (RefusedError, LostError, UnsupportedPtx) as error:
-        return Row(name, language, 0, 0, 0.0, 0.0, str(error)), judge.open().gpu.name
+        return Row(name, language, 0, 0, 0.0, 0.0, str(error)), judge.opened.gpu.name
     finally:
         judge.close()
 

@@ -12,6 +12,7 @@ from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, Resolve
 from mctskernel.core.task import Shape, Task
 from mctskernel.profiling.arguments import bind, parameter_types
 from mctskernel.profiling.build import Build, BuildFailure, build
+from mctskernel.profiling.guardrails import library_reason
 from mctskernel.profiling.source_rules import breach, unreadable
 from mctskernel.profiling.stages import Stages
 
@@ -116,6 +117,8 @@ def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Ca
         for plan in plans
     )
     candidate = Candidate(kernel, ready, made.builds, tuple(made.launches.values()))
+    if reason := next((found for each in made.builds if (found := library_reason(each.ptx))), ""):
+        raise RefusedError(Outcome.REJECTED, reason, candidate)
     try:
         for plan in ready:
             buffers = (*task.buffer_names, *(each.name for each in plan.scratch))

@@ -159,9 +159,10 @@ class Timed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Counted(msgspec.Struct, tag=True, frozen=True):
-    """Counters by Nsight Compute's names, for each launch in order."""
+    """Counters by Nsight Compute's names, for each launch in order; or none, and a sentence that says why."""
 
     launches: tuple[dict[str, float], ...]
+    problem: str = ""
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
@@ -171,12 +172,6 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     lost: bool
 
 
-class Uncounted(msgspec.Struct, tag=True, frozen=True):
-    """Why the run could not be counted, in a sentence."""
-
-    message: str
-
-
 class Broken(msgspec.Struct, tag=True, frozen=True):
     """Nothing can be judged on this machine; the process ends now."""
 
@@ -184,7 +179,7 @@ class Broken(msgspec.Struct, tag=True, frozen=True):
 
 
 GpuRequest = OpenGpu | Place | Load | Run | Time | Count
-GpuReply = Opened | Done | Loaded | Ran | Timed | Counted | Uncounted | Failed | Broken
+GpuReply = Opened | Done | Loaded | Ran | Timed | Counted | Failed | Broken
 
 GPU_REQUESTS: msgspec.msgpack.Decoder[GpuRequest] = msgspec.msgpack.Decoder(GpuRequest)
 GPU_REPLIES: msgspec.msgpack.Decoder[GpuReply] = msgspec.msgpack.Decoder(GpuReply)

@@ -35,7 +35,6 @@ from mctskernel.profiling.gpu_protocol import (
     Run,
     Time,
     Timed,
-    Uncounted,
 )
 from mctskernel.profiling.gpu_timing import Schedule, interleaved
 from mctskernel.profiling.shared_window import SharedWindow
@@ -136,9 +135,9 @@ class GpuService:
 
         return run
 
-    def _count(self, request: Count) -> Counted | Uncounted:
+    def _count(self, request: Count) -> Counted:
         if self._profiler is None:
-            return Uncounted("There are no counters here.")
+            return Counted((), "There are no counters here.")
         with self._bound(request.plan) as plan:
             plan.restore()
             self._flush.fill(0)
@@ -146,7 +145,7 @@ class GpuService:
             try:
                 return Counted(tuple(self._profiler.measure(plan.run)))
             except CountersUnavailableError as error:
-                return Uncounted(str(error))
+                return Counted((), str(error))
 
     def _bound(self, plan: Plan) -> AbstractContextManager[BoundPlan]:
         return bound(plan, self._arenas[plan.arena], self._kernels[plan.slot])

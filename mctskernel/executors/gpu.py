@@ -16,7 +16,8 @@ from mctskernel.executors.tickets import Tickets
 from mctskernel.profiling.compile_process import Prepared
 from mctskernel.profiling.compiler import Compiler
 from mctskernel.profiling.counter_sets import DEFAULT_METRICS
-from mctskernel.profiling.gpu_judge import GPU_SERVICE, GpuJudge
+from mctskernel.profiling.gpu_judge import GpuJudge
+from mctskernel.profiling.gpu_session import GPU_SERVICE
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.versions import package_versions
 
@@ -46,7 +47,7 @@ class GpuExecutor:
         self._compile_threads = ThreadPoolExecutor(workers, "compile")
         self._gpu_thread = ThreadPoolExecutor(1, "gpu")
         try:
-            self._opened = self._judge.open()
+            self._opened = self._judge.opened
             for _ in range(workers):
                 self._compilers.append(
                     Compiler(spec.task_folder, spec.language, self._opened.gpu.architecture)

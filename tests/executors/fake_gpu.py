@@ -64,7 +64,7 @@ class FakeGpu:
                 self.fetch(plan, reads)
                 return failure or Timed(self.samples(plan), self.samples(baseline))
             case Count(plan):
-                return Counted(tuple({"gpu__time_duration.sum": 1e-4} for _ in plan.launches))
+                return Counted(tuple({"gpu__time_duration.sum": self.counted(plan)} for _ in plan.launches))
         raise AssertionError(request)
 
     def run(self, steps: tuple[Step, ...]) -> GpuReply:
@@ -85,7 +85,7 @@ class FakeGpu:
         for launch in plan.launches:
             x, out = (tensors[name] for name in launch.arguments if isinstance(name, str))
             match launch.entry:
-                case "twice" | "faster" | "overrun" | "impossible":
+                case "twice" | "faster" | "overrun" | "impossible" | "decoy":
                     out[:] = 2 * x
                 case "wrong":
                     out[:] = 3 * x
@@ -118,6 +118,10 @@ class FakeGpu:
             data = self.arenas[plan.arena][read.tensor].view(np.uint8)
             rows = [data[read.start + i * read.pitch :][: read.width] for i in range(read.rows)]
             self.window.bytes_at(read.offset, read.rows * read.width)[:] = np.concatenate(rows)
+
+    @staticmethod
+    def counted(plan: Plan) -> float:
+        return sum(1e-9 if each.entry == "decoy" else SECONDS.get(each.entry, 1e-4) for each in plan.launches)
 
     @staticmethod
     def samples(plan: Plan) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.gpu import GpuExecutor
-from mctskernel.profiling import cuda_driver, gpu_judge
+from mctskernel.profiling import cuda_driver, gpu_session
 
 SERVICE = "fake_gpu:FakeGpu"
 KERNEL = """\
@@ -36,7 +36,7 @@ def kernel(name: str) -> Kernel:
 @pytest.fixture
 def executor(write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuExecutor]:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.setattr(gpu_judge, "RUN_SECONDS", 2.0)
+    monkeypatch.setattr(gpu_session, "RUN_SECONDS", 2.0)
     with GpuExecutor(DeviceSpec("gpu", write_task()), service=SERVICE) as opened:
         yield opened
 
@@ -56,7 +56,7 @@ def test_a_right_kernel_is_timed_beside_the_starting_kernel_and_counted(executor
     assert timing.baseline_seconds == pytest.approx(100e-6, rel=1e-3)
     assert timing.low <= timing.seconds <= timing.high
     assert list(evaluation.stage_seconds) == ["build", "verify", "time", "counters"]
-    assert evaluation.counters["gpu__time_duration.sum"] == 1e-4
+    assert evaluation.counters["gpu__time_duration.sum"] == 50e-6
     assert {check.shape for check in evaluation.checks} == {"n=1", "n=130", "n=4096"}
 
 
@@ -68,6 +68,7 @@ def test_a_right_kernel_is_timed_beside_the_starting_kernel_and_counted(executor
         ("spoils", Outcome.WRONG_RESULT, "the input 'x' was changed in place"),
         ("tired", Outcome.WRONG_RESULT, "At n=4096"),
         ("overrun", Outcome.WRONG_RESULT, "4 bytes behind the buffer 'out'"),
+        ("decoy", Outcome.REJECTED, "of the time is spent outside"),
         ("crash", Outcome.CRASH, "illegal memory access"),
         ("refuse", Outcome.LAUNCH_ERROR, "too many resources"),
         ("narrow", Outcome.LAUNCH_ERROR, "blocks of 64 threads; its registers and launch bounds allow 32"),
@@ -92,6 +93,17 @@ def test_a_time_that_no_gpu_can_reach_is_quarantined(executor: GpuExecutor) -> N
 def test_results_that_differ_from_run_to_run_are_remarked_on(executor: GpuExecutor) -> None:
     assert any("differ" in flag for flag in evaluate(executor, "fickle").flags)
     assert not any("differ" in flag for flag in evaluate(executor, "faster").flags)
+
+
+def test_a_task_that_asks_for_determinism_refuses_results_that_differ(
+    write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    folder = write_task()
+    (folder / "task.toml").write_text("deterministic = true\n" + (folder / "task.toml").read_text())
+    with GpuExecutor(DeviceSpec("gpu", folder), service=SERVICE) as executor:
+        assert evaluate(executor, "fickle").outcome is Outcome.WRONG_RESULT
+        assert evaluate(executor, "faster").ok
 
 
 def test_what_does_not_compile_never_reaches_the_gpu(executor: GpuExecutor) -> None:
@@ -122,7 +134,7 @@ def test_the_last_gate_checks_the_held_out_shapes(executor: GpuExecutor) -> None
 
 def test_a_gpu_process_that_dies_while_idle_is_replaced(executor: GpuExecutor) -> None:
     assert evaluate(executor, "faster").ok
-    os.kill(executor._judge._gpu.pid, signal.SIGKILL)
+    os.kill(executor._judge.pid, signal.SIGKILL)
     evaluate(executor, "faster")
     assert evaluate(executor, "faster").ok
 

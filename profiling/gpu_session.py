@@ -1,0 +1,214 @@
+"""One task's tensors and kernels on a GPU, through the process that holds it.
+
+The process gets inputs, launches and machine code, and hands back bytes, times and counters. When it is lost it is
+replaced, and the tensors and the baseline are put where they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from mctskernel.core.device import DeviceError
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.launch_plan import ResolvedPlan
+from mctskernel.core.task import Task, shape_label
+from mctskernel.profiling.candidate import Candidate, RefusedError
+from mctskernel.profiling.conversation import Conversation, LostError
+from mctskernel.profiling.gpu_arenas import Arena, draw_arenas
+from mctskernel.profiling.gpu_protocol import (
+    GPU_REPLIES,
+    Broken,
+    Code,
+    Count,
+    Counted,
+    Done,
+    Failed,
+    GpuReply,
+    GpuRequest,
+    Load,
+    Loaded,
+    Opened,
+    OpenGpu,
+    Packed,
+    Plan,
+    PlannedLaunch,
+    Ran,
+    Run,
+    ScratchPlace,
+    Step,
+    Time,
+    Timed,
+)
+from mctskernel.profiling.ptx_text import global_variables
+from mctskernel.profiling.shared_window import SharedWindow
+
+GPU_SERVICE = "mctskernel.profiling.gpu_service:GpuService"
+
+RUN_SECONDS = 10.0
+"""How long all verification runs may take together. What a starting kernel takes there is a thousandth of it."""
+
+TIME_SECONDS = 20.0
+COUNT_SECONDS = 20.0
+PLACE_SECONDS = 60.0
+MEMORY_BYTES = 6 << 30
+
+BASELINE, CANDIDATE = 0, 1
+"""The slots of the kernel that times are interleaved with, and of the one that is judged."""
+
+Expected = TypeVar("Expected")
+
+
+class GpuSession:
+    """The first visible GPU, with the tensors of one task on it. For one thread, besides `interrupt`.
+
+    `service` names what runs in the GPU process. Inputs follow from `seed`. Raises TaskError for a reference that
+    fails. What is asked of it raises LostError when the process is lost over it, RefusedError when the GPU
+    refuses the kernel, and DeviceError when the GPU can't be used at all.
+    """
+
+    def __init__(self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE) -> None:
+        self._task = task
+        self._window = SharedWindow()
+        self._baseline: Candidate | None = None
+        self._opened: Opened | None = None
+        # The process starts while the inputs are drawn.
+        self._process: Conversation[GpuReply] = Conversation(
+            "mctskernel.profiling.gpu_process",
+            "ran the kernel",
+            OpenGpu(service, MEMORY_BYTES, tuple(metrics)),
+            GPU_REPLIES,
+            self._set_up,
+            shared=(self._window.fd,),
+        )
+        try:
+            self.arenas = draw_arenas(task, seed, self._window)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The number of the process that holds the GPU; another one after each replacement."""
+        return self._process.pid
+
+    @property
+    def opened(self) -> Opened:
+        """What the GPU is."""
+        self._process.open()
+        assert self._opened is not None  # noqa: S101 - `_set_up` saw to it
+        return self._opened
+
+    def load(self, candidate: Candidate) -> Loaded:
+        """Put the candidate on the GPU, in place of the last one."""
+        return self._load(CANDIDATE, candidate)
+
+    def load_baseline(self, candidate: Candidate) -> None:
+        """Put the kernel there that times are interleaved with from now on."""
+        self._load(BASELINE, candidate)
+        self._baseline = candidate
+
+    def run(self, candidate: Candidate, arenas: Sequence[Arena]) -> Ran:
+        """Run the loaded candidate once on each arena, and fetch what it leaves there."""
+        steps = tuple(Step(self._plan(CANDIDATE, candidate, arena), arena.reads) for arena in arenas)
+        return self._ask(Run(steps), RUN_SECONDS, Ran, candidate)
+
+    def time(self, candidate: Candidate, arena: Arena, seconds: float) -> Timed:
+        """Time the loaded candidate for about so many seconds of its own; without a baseline, against itself."""
+        plan = self._plan(CANDIDATE, candidate, arena)
+        baseline = self._plan(BASELINE, self._baseline, arena) if self._baseline is not None else plan
+        return self._ask(Time(plan, baseline, seconds, arena.reads), TIME_SECONDS, Timed, candidate)
+
+    def count(self, candidate: Candidate, arena: Arena) -> Counted:
+        """Count one run of the loaded candidate in hardware."""
+        request = Count(self._plan(CANDIDATE, candidate, arena))
+        return self._ask(request, COUNT_SECONDS, Counted, candidate)
+
+    def interrupt(self) -> None:
+        """End the GPU process for good, from any thread."""
+        self._process.interrupt()
+
+    def close(self) -> None:
+        """End the GPU process and give the tensors back."""
+        self._process.close()
+        self._window.close()
+
+    def _set_up(self, reply: GpuReply) -> None:
+        """Bring a new process to where the last one was."""
+        match reply:
+            case Opened():
+                self._opened = reply
+            case Broken(message):
+                raise DeviceError(message)
+            case _:
+                raise LostError(Outcome.CRASH, "The GPU process answered what it wasn't asked.")
+        for arena in self.arenas:
+            match self._process.ask(arena.place, PLACE_SECONDS):
+                case Done():
+                    pass
+                case Failed(message):
+                    raise DeviceError(
+                        f"The GPU has no room for the tensors of '{self._task.name}' at {shape_label(arena.shape)}: "
+                        f"{message} Perhaps another process is using it."
+                    )
+                case _:
+                    raise LostError(Outcome.CRASH, "The GPU process answered what it wasn't asked.")
+        if self._baseline is not None:
+            self._load(BASELINE, self._baseline)
+
+    def _load(self, slot: int, candidate: Candidate) -> Loaded:
+        return self._ask(Load(slot, _codes(candidate)), RUN_SECONDS, Loaded, candidate)
+
+    def _plan(self, slot: int, candidate: Candidate, arena: Arena) -> Plan:
+        resolved = candidate.at(self._task, arena.shape)
+        scratch = tuple(ScratchPlace(each.name, each.nbytes, each.zero) for each in resolved.scratch)
+        return Plan(slot, arena.index, _launches(candidate, resolved, self._task), scratch)
+
+    def _ask(
+        self,
+        request: GpuRequest,
+        seconds: float,
+        expected: type[Expected],
+        candidate: Candidate,
+    ) -> Expected:
+        """The reply that the request should get. Raises RefusedError for what the GPU refused, and LostError."""
+        reply = self._process.ask(request, seconds)
+        if isinstance(reply, expected):
+            return reply
+        match reply:
+            case Failed(message, lost):
+                if lost:
+                    self._process.renew()
+                raise RefusedError(Outcome.CRASH if lost else Outcome.LAUNCH_ERROR, message, candidate)
+            case Broken(message):
+                raise DeviceError(message)
+            case _:
+                self._process.renew()
+                raise LostError(Outcome.CRASH, "The GPU process answered what it wasn't asked.")
+
+
+def _codes(candidate: Candidate) -> tuple[Code, ...]:
+    return tuple(
+        Code(made.cubin, tuple(made.entries.values()), global_variables(made.ptx))
+        for made in candidate.builds
+    )
+
+
+def _launches(candidate: Candidate, resolved: ResolvedPlan, task: Task) -> tuple[PlannedLaunch, ...]:
+    buffers = dict.fromkeys((*task.buffer_names, *(each.name for each in resolved.scratch)), 0)
+    return tuple(
+        PlannedLaunch(
+            code=candidate.index_of(launch),
+            entry=candidate.entry_of(launch),
+            grid=launch.grid,
+            block=launch.block,
+            shared_bytes=launch.shared_bytes,
+            arguments=tuple(
+                argument if isinstance(argument, str) else Packed(packed)
+                for argument, packed in zip(
+                    launch.arguments, candidate.arguments(launch, buffers), strict=True
+                )
+            ),
+        )
+        for launch in resolved.launches
+    )
