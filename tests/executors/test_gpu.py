@@ -106,6 +106,12 @@ def test_a_task_that_asks_for_determinism_refuses_results_that_differ(
         assert evaluate(executor, "faster").ok
 
 
+def test_a_kernel_that_calls_what_it_does_not_define_is_rejected(executor: GpuExecutor) -> None:
+    executor.submit(0, Kernel(KERNEL.replace("out[0] = x[0] + n;", "*(void**)out = malloc(n);")))
+    ((_, evaluation),) = executor.wait()
+    assert (evaluation.outcome, "'malloc'" in evaluation.message) == (Outcome.REJECTED, True)
+
+
 def test_what_does_not_compile_never_reaches_the_gpu(executor: GpuExecutor) -> None:
     executor.submit(3, Kernel(KERNEL.replace("out[0]", "no_such_name")))
     ((ticket, evaluation),) = executor.wait()
