@@ -6,7 +6,6 @@ sums in registers a thread does so once for all of these.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,16 +14,25 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import ExpressionError, evaluate_int
-from mctskernel.core.launch_plan import Launch
+from mctskernel.core.launch_plan import Launch, LaunchPlan
 from mctskernel.edits.affine import definitions
 from mctskernel.edits.indexing import Guarded, guarded, inlined, plan_expression, replace_names
-from mctskernel.edits.rewrite import Rewrite, apply, dedented, fresh_names, indented, only_launches
+from mctskernel.edits.rewrite import (
+    Rewrite,
+    apply,
+    dedented,
+    fresh_names,
+    indented,
+    only_launches,
+    with_launch,
+)
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.rules.matmul.nest import accumulated_product
 from mctskernel.edits.syntax import (
     Declaration,
     Function,
     Replacement,
+    Source,
     accesses,
     assigned_names,
     calls,
@@ -64,7 +72,7 @@ class Jam:
 
 def _propose(context: Context) -> Iterable[Edit]:
     for launch, function in only_launches(context):
-        found = _jam(context, launch, function)
+        found = jam_of(context, launch, function)
         if found is None:
             continue
         for items in ITEMS:
@@ -81,7 +89,8 @@ def _propose(context: Context) -> Iterable[Edit]:
             )
 
 
-def _jam(context: Context, launch: Launch, function: Function) -> Jam | None:
+def jam_of(context: Context, launch: Launch, function: Function) -> Jam | None:
+    """The kernel as sums of products along a part of blockIdx.z, if it is that."""
     body = guarded(function)
     if body is None or len(launch.grid) != 3 or len(set(map(str, launch.args))) != len(launch.args):
         return None
@@ -229,19 +238,7 @@ def _jammed(context: Context, found: Jam, items: int) -> str:
         else ["{", *indented(adding), "}"]
     )
     margin = indentation(source, statement)
-    end = [
-        *each,
-        f"    const int {axis} = {first} + {item};",
-        f"    if ({axis} < {found.count}) {{",
-        *indented(
-            replace_names(
-                "\n".join(dedented(source, found.epilogue)), {found.total.name: total}
-            ).splitlines(),
-            2,
-        ),
-        "    }",
-        "}",
-    ]
+    end = outputs(source, found, (limit, first, item))
     initial = text_of(found.total.value) if found.total.value is not None else "0.0f"
     declared = [f"float {found.total.name}[{limit}];", *each, f"    {total} = {initial};", "}"]
     z = "blockIdx.z"
@@ -256,14 +253,30 @@ def _jammed(context: Context, found: Jam, items: int) -> str:
             f"\n{indentation(source, found.epilogue[0])}".join(end),
         ),
     ]
-    grid = (
-        *found.launch.grid[:2],
-        f"({found.launch.grid[2]}) // ({found.extent}) * ceil_div({found.extent}, {limit})",
-    )
-    launch = dataclasses.replace(found.launch, grid=grid)
-    launches = tuple(launch if entry is found.launch else entry for entry in context.plan.launches)
-    plan = dataclasses.replace(context.plan, launches=launches)
+    plan = with_groups(context.plan, found, limit)
     return apply(context, Rewrite(function, plan=plan, defines={limit: items}, more=changes))
+
+
+def outputs(source: Source, found: Jam, names: tuple[str, str, str]) -> list[str]:
+    """The epilogue for each of a thread's sums; `names` are the number of sums, the first of the axis and the sum's."""
+    limit, first, item = names
+    axis, total = found.axis.name, found.total.name
+    lines = replace_names("\n".join(dedented(source, found.epilogue)), {total: f"{total}[{item}]"})
+    return [
+        "#pragma unroll",
+        f"for (int {item} = 0; {item} < {limit}; ++{item}) {{",
+        f"    const int {axis} = {first} + {item};",
+        f"    if ({axis} < {found.count}) {{",
+        *indented(lines.splitlines(), 2),
+        "    }",
+        "}",
+    ]
+
+
+def with_groups(plan: LaunchPlan, found: Jam, limit: str) -> LaunchPlan:
+    """The plan with as many blocks along z as there are groups of `limit` along the axis."""
+    groups = f"({found.launch.grid[2]}) // ({found.extent}) * ceil_div({found.extent}, {limit})"
+    return with_launch(plan, found.launch, (*found.launch.grid[:2], groups), found.launch.block)
 
 
 RULES = (

@@ -27,6 +27,7 @@ GAINS = [
     ("matmul_bf16", ("matmul-tensor-cores",), 20.0),
     ("int4_matmul", ("matmul-shared-tiling",), 5.0),
     ("conv3x3", ("jam-grid-axis",), 1.2),
+    ("conv3x3", ("jam-grid-axis-staged",), 4.0),
 ]
 
 LOOK_ALIKES = [
@@ -50,6 +51,8 @@ LOOK_ALIKES = [
     ("int4_matmul", "matmul-shared-tiling", "pair >> 4;", "pair >> row;"),
     ("int4_matmul", "matmul-shared-tiling", "int code =", "char code = 0.5f +"),
     ("rmsnorm", "keep-row", "squares", "squares"),
+    ("conv3x3", "jam-grid-axis-staged", "(filter * channels", "(row + filter * channels"),
+    ("conv3x3", "jam-grid-axis-staged", "channel = 0", "channel = 1"),
     ("conv3x3", "jam-grid-axis", "blockIdx.z / filters", "blockIdx.z / channels"),
     ("conv3x3", "jam-grid-axis", "+ channel) * height + y", "+ channel + filter) * height + y"),
     ("conv3x3", "jam-grid-axis", "float sum = 0.0f;", "float sum = filter;"),
@@ -63,6 +66,8 @@ PLANTED = [
     ("cumsum", "scan-rows", "if (first_col + lane < cols)", "if (true)"),
     ("histogram", "private-counts", "private_counts[bin] = 0;", ""),
     ("histogram", "private-counts", "if (private_counts[bin] != 0)", "if (private_counts[bin] > 1)"),
+    ("conv3x3", "jam-grid-axis-staged", "channel < channel0 + CHANNELS", "true"),
+    ("conv3x3", "jam-grid-axis-staged", "        __syncthreads();\n        if", "        if"),
     ("conv3x3", "jam-grid-axis", "if (filter < filters)", "if (filter + 1 < filters)"),
     ("conv3x3", "jam-grid-axis", "min(first_filter + item, filters - 1)", "first_filter + item"),
     ("matmul_bf16", "matmul-tensor-cores", "k0 / BK % 2;", "0;"),
@@ -86,7 +91,9 @@ def _start(name: str) -> Evaluation:
     return _device(name).evaluate(_task(name).starting_kernel)
 
 
-@pytest.mark.parametrize(("name", "rules", "gain"), GAINS, ids=[case[0] for case in GAINS])
+@pytest.mark.parametrize(
+    ("name", "rules", "gain"), GAINS, ids=["-".join((case[0], *case[1])) for case in GAINS]
+)
 def test_a_chain_is_right_at_every_shape_and_faster(
     results: Results, name: str, rules: tuple[str, ...], gain: float
 ) -> None:
