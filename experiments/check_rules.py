@@ -1,6 +1,6 @@
 """Whether what the rules propose stays correct: random chains of edits of the built-in tasks, verified.
 
-    python -m mctskernel.experiments.check_rules --chains 20 --length 6 --seed 1
+    python -m mctskernel.experiments.check_rules --chains 20 --length 6 --seed 1 --language triton
 
 Prints one line for each chain that breaks, the last kernel with it, and a count; exits 1 if any broke. A
 launch error is counted apart: a rule can't know how many registers the compiler will take.
@@ -18,6 +18,7 @@ import numpy as np
 
 import mctskernel.tasks
 from mctskernel.core.evaluation import Outcome
+from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import ProposalRequest
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
@@ -35,11 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--chains", type=int, default=5, help="chains of each task")
     parser.add_argument("--length", type=int, default=6, help="edits in a chain")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--language", type=Language, default=Language.CUDA, choices=list(Language))
     options = parser.parse_args(arguments)
     rng = np.random.default_rng(options.seed)
     outcomes: Counter[str] = Counter()
     for name in options.tasks:
-        task = load_task(folder / name)
+        task = load_task(folder / name, options.language)
         device = ModelDevice(task)
         for _ in range(options.chains):
             outcomes += check_chain(task, device, options.length, rng)

@@ -10,7 +10,7 @@ from mctskernel.core.evaluation import Bottleneck
 from mctskernel.edits.rule import Rule, edit
 from mctskernel.edits.triton.context import TritonContext
 from mctskernel.edits.triton.module import calls
-from mctskernel.edits.triton.tiles import multiplies
+from mctskernel.edits.triton.tiles import tiles_of
 
 STAGES = (2, 3, 4)
 FACTORS = (2, 4)
@@ -22,7 +22,7 @@ def prefetched(context: TritonContext) -> Iterator[Edit]:
     Those that do are pipelined anyway, with the launch's number of stages.
     """
     for function, loop, number in _plain_loops(context):
-        if multiplies(function):
+        if tiles_of(function).multiplied:
             continue
         for stages in STAGES:
             yield edit(

@@ -16,7 +16,7 @@ from mctskernel.edits.triton.module import (
     names_assigned,
     parameters,
 )
-from mctskernel.edits.triton.tiles import multiplies
+from mctskernel.edits.triton.tiles import tiles_of
 
 GROUPS = (4, 8, 16)
 PROGRAMS = (264, 528, 1056)
@@ -30,7 +30,7 @@ def grouped(context: TritonContext) -> Iterator[Edit]:
     """
     for launched in context.launched_once:
         ids = _program_ids(launched.function)
-        if set(ids) < {0, 1} or len(launched.launch.grid) < 2 or not multiplies(launched.function):
+        if set(ids) < {0, 1} or len(launched.launch.grid) < 2 or not tiles_of(launched.function).multiplied:
             continue
         if any(True for _ in calls(launched.function, "swizzle2d", "num_programs")):
             continue

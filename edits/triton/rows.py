@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
-from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import Extent
 from mctskernel.edits.rule import Rule, edit
 from mctskernel.edits.triton.context import LaunchedFunction, TritonContext
@@ -25,6 +24,7 @@ from mctskernel.edits.triton.module import (
 from mctskernel.edits.triton.tiles import sane
 
 ROWS = (2, 4, 8)
+LEAST_PROGRAMS = 264
 
 REDUCTIONS = frozenset({"sum", "max", "min"})
 ELEMENTWISE = frozenset(
@@ -73,20 +73,22 @@ def several_rows(context: TritonContext) -> Iterator[Edit]:
         if row is None or not _understood(launched.function, row):
             continue
         for size in ROWS:
-            source = _source(context, launched, row, size)
-            kernel = Kernel(source, Language.TRITON)
-            if context.resolved[0].launches[launched.index].blocks >= 264 * size and sane(
-                context, launched, kernel
-            ):
+            if _fits(context, launched, size):
                 yield edit(
                     Category.COARSENING,
                     f"{launched.function.name}: {size} rows per program",
-                    source,
+                    _source(context, launched, row, size),
                     rationale="Loads of several rows are under way at once, and what all rows share is loaded once for "
                     f"{size} of them.",
                     expected_effect="Less traffic between the caches, fewer programs, more registers.",
                     prior=1.0 if size == 4 else 0.7,
                 )
+
+
+def _fits(context: TritonContext, launched: LaunchedFunction, size: int) -> bool:
+    """Whether the threads can hold as many times their elements, and enough programs remain for every device."""
+    enough = context.resolved[0].launches[launched.index].blocks >= LEAST_PROGRAMS * size
+    return enough and sane(context, launched, rows=size)
 
 
 def _row(launched: LaunchedFunction) -> _Row | None:

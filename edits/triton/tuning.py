@@ -16,13 +16,12 @@ from typing import TypeGuard
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import names_in
-from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlan
 from mctskernel.edits.extents import is_or_caps
 from mctskernel.edits.rule import Rule, edit
 from mctskernel.edits.triton.context import LaunchedFunction, TritonContext
 from mctskernel.edits.triton.module import Constant, Replacement, calls, names_read, parameters
-from mctskernel.edits.triton.tiles import is_size_alone, sane
+from mctskernel.edits.triton.tiles import sane, tiles_of
 
 LARGEST_GRID = 1 << 14
 WARPS = (1, 2, 4, 8, 16, 32)
@@ -144,7 +143,7 @@ def _is_block_size(context: TritonContext, name: str) -> bool:
         return False
     return all(
         value == name
-        and is_size_alone(launched.function, parameter)
+        and parameter in tiles_of(launched.function).sizes
         and (_is_step(launched.function, parameter) or _in_grid(launched, name))
         for launched, parameter, value in uses
     )
@@ -182,9 +181,8 @@ def _set(
     if any(not value.is_integer() or value < 1 for value in map(float, values.values())):
         return
     texts = [Replacement(constant.start, constant.end, str(int(value))) for constant, value in values.items()]
-    source = context.written(texts, plan)
-    kernel = Kernel(source, Language.TRITON)
-    if not all(sane(context, launched, kernel) for launched in context.launched):
+    constants = {constant.name: int(value) for constant, value in values.items()}
+    if not all(sane(context, launched, constants, plan=plan) for launched in context.launched):
         return
     title = ", ".join(
         f"{constant.name} {constant.value} -> {int(value)}" for constant, value in values.items()
@@ -192,7 +190,7 @@ def _set(
     yield edit(
         Category.TUNING,
         title + more,
-        source,
+        context.written(texts, plan),
         rationale="Larger blocks load more at once and reuse more of it; smaller ones hold fewer registers "
         "and make more programs.",
         expected_effect="Another balance of reuse, parallelism and registers.",

@@ -21,7 +21,7 @@ from mctskernel.edits.triton.module import (
     replaced,
 )
 from mctskernel.edits.triton.repeats import without_empty_sums, without_repeats
-from mctskernel.edits.triton.tiles import is_size_alone
+from mctskernel.edits.triton.tiles import tiles_of
 
 LONGEST_ROW = 1 << 16
 ELEMENTS_PER_THREAD = (16, 32, 8)
@@ -47,7 +47,7 @@ def whole_rows(context: TritonContext) -> Iterator[Edit]:
         for block in launched.constexprs:
             loops = [loop for loop in row_loops(launched.function) if loop.block == block]
             lengths = {loop.length for loop in loops}
-            if len(lengths) == 1 and is_size_alone(launched.function, block):
+            if len(lengths) == 1 and block in tiles_of(launched.function).sizes:
                 yield from _edits(context, launched, loops)
 
 

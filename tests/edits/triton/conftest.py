@@ -1,0 +1,122 @@
+"""A small task, and the Triton rules applied to kernels of it; each result passes the guard, builds and verifies."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.proposer import ProposalRequest
+from mctskernel.core.task import Task, Tensor, Tolerance
+from mctskernel.edits import triton
+from mctskernel.edits.patch import apply
+from mctskernel.edits.proposer import RuleProposer
+from mctskernel.profiling.model_device import ModelDevice
+from mctskernel.profiling.triton_source import read_module
+
+Propose = Callable[..., dict[str, str]]
+Verify = Callable[[str], None]
+
+HEADER = '''"""
+[[launch]]
+kernel = "f"
+grid = [{grid}]
+args = [{args}]
+constexprs = {{ {constexprs} }}
+num_warps = {warps}
+"""
+
+import triton
+import triton.language as tl
+
+'''
+
+
+@pytest.fixture(autouse=True)
+def collected_quietly() -> Iterator[None]:
+    """Hypothesis is told of garbage collections, in which threads may switch while one of them parses Python.
+
+    CPython 3.11 then takes the other's depth of recursion for its own and refuses the text.
+    """
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
+    yield
+    gc.callbacks.extend(callbacks)
+
+
+@pytest.fixture(scope="session")
+def softmax_task() -> Task:
+    """Softmax of rows, at shapes that are quickly judged."""
+
+    def reference(x: np.ndarray) -> np.ndarray:
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+
+    matrix = ("rows", "cols")
+    return Task(
+        name="softmax",
+        summary="Softmax of rows.",
+        folder=Path("softmax"),
+        inputs=(Tensor("x", "float32", matrix),),
+        outputs=(Tensor("out", "float32", matrix),),
+        scalars={},
+        search_shapes=({"rows": 8192, "cols": 512},),
+        verify_shapes=({"rows": 1, "cols": 1}, {"rows": 5, "cols": 70}, {"rows": 3, "cols": 64}),
+        held_out_shapes=({"rows": 7, "cols": 130},),
+        tolerance=Tolerance(ratio=64.0),
+        starting_kernel=Kernel("", Language.TRITON),
+        reference=reference,
+    )
+
+
+def with_plan(
+    code: str,
+    *,
+    grid: str = '"rows"',
+    args: str = '"x", "out", "cols"',
+    constexprs: str = 'BLOCK = "BLOCK"',
+    warps: int = 1,
+) -> str:
+    """A module of code and its plan."""
+    return HEADER.format(grid=grid, args=args, constexprs=constexprs, warps=warps) + code
+
+
+@pytest.fixture
+def propose(softmax_task: Task) -> Propose:
+    """New sources by title that one rule proposes for a source; each passes the guard."""
+
+    def run(rule_name: str, source: str, *, task: Task = softmax_task) -> dict[str, str]:
+        rules = tuple(rule for rule in triton.ALL if rule.name == rule_name)
+        assert rules, f"no rule is called {rule_name}"
+        kernel = Kernel(source, Language.TRITON)
+        request = ProposalRequest(task, kernel, Evaluation(Outcome.OK, Source.MODELLED))
+        reply = RuleProposer(triton_rules=rules).propose(request)
+        proposed = {edit.title: apply(kernel, edit).source for edit in reply.edits}
+        assert len(proposed) == len(reply.edits), "two edits share a title"
+        for text in proposed.values():
+            read_module(text)
+        return proposed
+
+    return run
+
+
+@pytest.fixture
+def verify(softmax_task: Task) -> Verify:
+    """Builds a source and judges it at every shape of the small task, held-out ones included."""
+    device = ModelDevice(softmax_task)
+
+    def run(source: str) -> None:
+        kernel = Kernel(source, Language.TRITON)
+        evaluation = device.evaluate(kernel)
+        assert evaluation.ok, f"{evaluation.outcome}: {evaluation.message}\n{source}"
+        failed = [check for check in device.final_check(kernel) if not check.passed]
+        assert not failed, f"{failed[0]}\n{source}"
+
+    return run

@@ -1,0 +1,167 @@
+"""What the rewriting rules make of a kernel is right at awkward shapes, and they refuse what they don't understand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import with_plan
+from .programs import SOFTMAX, SOFTMAX_CODE
+
+Propose = Callable[..., dict[str, str]]
+Verify = Callable[[str], None]
+
+
+def only(proposed: dict[str, str], part: str) -> str:
+    """The one proposal with a text in its title."""
+    found = [text for title, text in proposed.items() if part in title]
+    assert len(found) == 1, list(proposed)
+    return found[0]
+
+
+def test_a_whole_row_is_loaded_once(propose: Propose, verify: Verify) -> None:
+    whole = only(propose("triton-whole-rows", SOFTMAX), "1 warps")
+    assert whole.count("tl.load") == 1
+    assert "for " not in whole
+    assert 'BLOCK = "next_pow2(cols)"' in whole
+    assert "BLOCK = 64" not in whole
+    verify(whole)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "grid"),
+    [
+        ("mask=col < cols)", "mask=col < cols + 1)", '"rows"'),  # a mask that ends elsewhere
+        (", mask=col < cols)", ")", '"rows"'),  # no mask
+        (
+            "row * cols + col,",
+            "row * cols + start + tl.arange(0, BLOCK),",
+            '"rows"',
+        ),  # another use of the loop's variable
+        (
+            "largest = tl.max",
+            "col += 1\n        largest = tl.max",
+            '"rows"',
+        ),  # columns that aren't what they seem
+        ("", "", '"rows * ceil_div(cols, BLOCK)"'),  # a grid that counts blocks
+        ("range(0, cols, BLOCK)", "range(BLOCK, cols, BLOCK)", '"rows"'),  # not the whole row
+    ],
+)
+def test_a_row_that_may_not_be_taken_whole_stays(propose: Propose, old: str, new: str, grid: str) -> None:
+    assert old in SOFTMAX_CODE
+    assert propose("triton-whole-rows", with_plan(SOFTMAX_CODE.replace(old, new), grid=grid)) == {}
+
+
+def test_what_was_written_meanwhile_is_loaded_again(propose: Propose) -> None:
+    source = with_plan(SOFTMAX_CODE, args='"out", "out", "cols"')
+    whole = only(propose("triton-whole-rows", source), "1 warps")
+    assert whole.count("tl.load") == 3
+
+
+def test_reductions_are_put_off(propose: Propose, verify: Verify) -> None:
+    deferred = only(propose("triton-deferred-reductions", SOFTMAX), "after the loop")
+    assert "total_lanes += tl.exp(value - largest)\n    total = tl.sum(total_lanes, axis=0)\n" in deferred
+    verify(deferred)
+    assert propose("triton-deferred-reductions", deferred) == {}
+    verify(only(propose("triton-whole-rows", deferred), "1 warps"))
+
+
+def test_a_sum_that_the_loop_reads_is_not_put_off(propose: Propose) -> None:
+    read = SOFTMAX_CODE.replace(
+        "        total += ", "        largest = tl.maximum(largest, total)\n        total += "
+    )
+    deferred = propose("triton-deferred-reductions", with_plan(read))
+    assert all("total_lanes" not in text for text in deferred.values())
+
+
+def test_softmax_in_one_pass(propose: Propose, verify: Verify) -> None:
+    merged = only(propose("triton-one-pass-softmax", SOFTMAX), "one pass")
+    assert merged.count("for start") == 2
+    verify(merged)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    total = 0.0\n", "    total = 1.0\n"),
+        ("    total = 0.0\n", "    largest += 1.0\n    total = 0.0\n"),
+        ("total += tl.sum(tl.exp(value - largest)", "total += tl.sum(tl.exp2(value - largest)"),
+    ],
+)
+def test_what_is_no_softmax_is_not_merged(propose: Propose, old: str, new: str) -> None:
+    assert old in SOFTMAX_CODE
+    assert propose("triton-one-pass-softmax", with_plan(SOFTMAX_CODE.replace(old, new))) == {}
+
+
+def test_several_rows_in_a_program(propose: Propose, verify: Verify) -> None:
+    verify(only(propose("triton-several-rows", SOFTMAX), "4 rows"))
+    whole = only(propose("triton-whole-rows", SOFTMAX), "1 warps")
+    verify(only(propose("triton-several-rows", whole), "2 rows"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("range(0, cols, BLOCK)", "range(0, cols - row, BLOCK)"),  # a loop as long as the row says
+        ("tl.max(value, axis=0)", "tl.max(value)"),  # over no named axis
+        ("tl.exp(value", "tl.flip(value"),  # along which axis?
+        ("    total = 0.0\n", "    if row > 1:\n        largest += 1.0\n    total = 0.0\n"),
+    ],
+)
+def test_rows_that_may_not_be_joined_stay_apart(propose: Propose, old: str, new: str) -> None:
+    assert old in SOFTMAX_CODE
+    assert propose("triton-several-rows", with_plan(SOFTMAX_CODE.replace(old, new))) == {}
+
+
+def test_programs_stride_over_rows(propose: Propose, verify: Verify) -> None:
+    source = SOFTMAX.replace("num_warps = 1", "num_warps = 2")
+    verify(only(propose("triton-striding-programs", source), "264 programs"))
+    whole = only(propose("triton-whole-rows", source), "1 warps")
+    verify(only(propose("triton-striding-programs", whole), "528 programs stride over the work, 3 stages"))
+
+
+def test_a_program_that_asks_twice_who_it_is_does_not_stride(propose: Propose) -> None:
+    twice = SOFTMAX_CODE.replace("out + row", "out + tl.program_id(0)")
+    assert propose("triton-striding-programs", with_plan(twice)) == {}
+
+
+def test_loops_are_unrolled_and_prefetched(propose: Propose, verify: Verify) -> None:
+    verify(only(propose("triton-unrolled-loops", SOFTMAX), "loop 2 unrolled 4"))
+    prefetched = only(propose("triton-prefetched-loops", SOFTMAX), "loop 3 in 3")
+    assert "tl.range(0, cols, BLOCK, num_stages=3)" in prefetched
+    verify(prefetched)
+
+
+def test_divisions_by_a_sum_become_products(propose: Propose, verify: Verify) -> None:
+    product = only(propose("triton-reciprocals", SOFTMAX), "reciprocal")
+    assert "tl.exp(value - largest) * (1.0 / total)" in product
+    verify(product)
+    other = SOFTMAX_CODE.replace("/ total", "/ largest")
+    assert propose("triton-reciprocals", with_plan(other)) == {}
+
+
+def test_streaming_stores(propose: Propose, verify: Verify) -> None:
+    verify(only(propose("triton-streaming-stores", SOFTMAX), "streaming"))
+    assert (
+        propose("triton-streaming-stores", only(propose("triton-streaming-stores", SOFTMAX), "stores")) == {}
+    )
+
+
+def test_tiles_in_groups(propose: Propose) -> None:
+    code = """\
+BLOCK = 16
+
+
+@triton.jit
+def f(x, out, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    tile = tl.load(x + row * cols + col)
+    tl.store(out + row * cols + col, tl.dot(tile, tile))
+"""
+    grid = '"ceil_div(cols, BLOCK)", "ceil_div(rows, BLOCK)"'
+    grouped = only(propose("triton-grouped-tiles", with_plan(code, grid=grid)), "groups of 8")
+    assert "    row = tile_y * BLOCK + " in grouped
+    assert propose("triton-grouped-tiles", grouped) == {}
+    assert propose("triton-grouped-tiles", with_plan(code)) == {}, "the grid has one axis"
