@@ -72,6 +72,12 @@ MISTAKES = [
     ("matmul_bf16", "k < K;", "k < K / 8 * 8;", WRONG),
     ("matmul_bf16", "row < M && col < N", "col < N", Outcome.CRASH),
     ("attention", "float scale = rsqrtf(dim)", "float scale = 1.0f", WRONG),
+    (
+        "attention",
+        "weights[key] = score * scale",
+        "weights[key] = __bfloat162float(__float2bfloat16(score * scale))",
+        WRONG,
+    ),
     ("attention", "total += ", "total = __uint_as_float(__float_as_uint(total) >> 16 << 16) + ", WRONG),
     ("attention", "- largest", "", WRONG),
     ("attention", "largest = partial[0];\n    __syncthreads();", "largest = partial[0];", Outcome.RACE),
