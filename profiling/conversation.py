@@ -130,10 +130,8 @@ class Conversation(Generic[Reply]):
             while (reply := channel.next_message(self._replies)) is None:
                 left = deadline - time.monotonic()
                 if left <= 0 or not select.select([channel], [], [], left)[0]:
-                    raise self._lost(
-                        Outcome.TIMEOUT,
-                        f"The process that {self._role} took more than its limit of {seconds:g} s.",
-                    )
+                    slow = f"The process that {self._role} took more than its limit of {seconds:g} s."
+                    raise self._lost(Outcome.TIMEOUT, slow)
                 if not channel.receive_available():
                     how = self._child.ending()
                     raise self._lost(Outcome.CRASH, f"The process that {self._role} {how}.")

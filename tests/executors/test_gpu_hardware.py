@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from mctskernel.core.device import DeviceSpec
+from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
@@ -100,6 +102,30 @@ def test_a_hang_is_a_timeout_and_the_next_one_is_judged(executor: GpuExecutor) -
     began = time.monotonic()
     assert evaluate(executor, RIGHT).ok
     assert time.monotonic() - began < 5.0
+
+
+HOLDER = """
+import sys, time
+from cuda.bindings import driver as cu
+cu.cuInit(0)
+cu.cuCtxSetCurrent(cu.cuDevicePrimaryCtxRetain(cu.cuDeviceGet(0)[1])[1])
+free = cu.cuMemGetInfo()[1]
+while free > 1 << 20:
+    if cu.cuMemAlloc(free)[0] != cu.CUresult.CUDA_SUCCESS:
+        free //= 2
+print("full", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_gpu_that_is_full_is_told_in_a_sentence(small_task: Path) -> None:
+    command = [sys.executable, "-c", HOLDER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"full\n"
+        with pytest.raises(DeviceError, match="[Pp]erhaps another process"):
+            GpuExecutor(DeviceSpec("gpu", small_task))
+        holder.kill()
 
 
 def test_a_right_kernel_is_timed_counted_and_diagnosed(executor: GpuExecutor) -> None:
