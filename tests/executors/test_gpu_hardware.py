@@ -123,7 +123,7 @@ def test_a_gpu_that_is_full_is_told_in_a_sentence(small_task: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"full\n"
-        with pytest.raises(DeviceError, match="[Pp]erhaps another process"):
+        with pytest.raises(DeviceError, match=r"[Pp]erhaps another process"):
             GpuExecutor(DeviceSpec("gpu", small_task))
         holder.kill()
 
