@@ -20,7 +20,7 @@ from mctskernel.profiling.model_device import ModelDevice
 
 FOLDER = Path(mctskernel.tasks.__path__[0])
 TASKS = sorted(path.parent.name for path in FOLDER.glob("*/task.toml"))
-CHAIN = 3
+CHAIN = 2
 
 
 @pytest.mark.parametrize("name", TASKS)
