@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mctskernel.tasks
 from mctskernel.edits.syntax import (
     Replacement,
     assigned_names,
@@ -16,6 +19,7 @@ from mctskernel.edits.syntax import (
     replace,
     swap,
     text_of,
+    walk,
 )
 
 SOURCE = """\
@@ -179,3 +183,12 @@ def test_any_text_parses_and_comes_back(text: str) -> None:
     source = parse(text)
     assert replace(source, []) == text
     assert all(kernel.name for kernel in source.kernels if kernel.clean)
+
+
+@pytest.mark.parametrize(
+    "types", [("identifier",), ("for_statement", "if_statement", "identifier"), ("no_such_node",)]
+)
+def test_nodes_of_a_type_come_in_the_order_of_the_text(types: tuple[str, ...]) -> None:
+    for path in sorted(Path(mctskernel.tasks.__path__[0]).glob("*/kernel.cu")):
+        root = parse(path.read_text()).root
+        assert list(walk(root, *types)) == [node for node in walk(root) if node.type in types]

@@ -200,3 +200,25 @@ def test_only_what_is_not_read_is_streamed(results: Results) -> None:
         == []
     )
     assert results(task, source.replace("expf(x", "out[row] * expf(x"), "streaming-hints") == []
+
+
+def test_a_block_that_is_as_large_as_its_output_keeps_its_size(results: Results) -> None:
+    task = _task("histogram")
+    texts = [
+        text
+        for rule in ("smaller-blocks", "larger-blocks")
+        for text in results(task, task.starting_kernel.source, rule)
+    ]
+    assert texts
+    assert all("#define BINS 256" in text for text in texts)
+
+
+def test_only_quotients_of_floats_are_approximated(results: Results) -> None:
+    task = _task("layernorm")
+    source = task.starting_kernel.source
+    (text,) = results(task, source, "fast-math")
+    assert "__fdividef(sum, cols)" in text
+    whole = source.replace("float sum = 0.0f", "int half = cols / 2; float sum = 0.0f")
+    assert "cols / 2" in results(task, whole, "fast-math")[0]
+    precise = source.replace("float sum = 0.0f", "double sum = 0.0")
+    assert results(task, precise, "fast-math") == []
