@@ -170,7 +170,7 @@ def as_tensor(array: Array, device: str) -> Tensor:
 
 def time_operator(name: str) -> TorchRow:
     """Eager and compiled, the geometric mean over the search shapes. What goes wrong is the row's problem."""
-    versions = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+    versions = {"torch": str(torch.__version__), "gpu": torch.cuda.get_device_name()}
     operator, folder = OPERATORS.get(name), builtin_tasks().get(name)
     if operator is None or folder is None:
         return TorchRow(task=name, versions=versions, problem=f"There is no PyTorch operator for {name}.")

@@ -78,6 +78,8 @@ def open_gpu() -> Gpu:
     except DynamicLibNotFoundError as error:
         raise DeviceError("There is no NVIDIA driver here (libcuda.so.1).") from error
     except CudaError as error:
+        if error.name == "CUDA_ERROR_OUT_OF_MEMORY":
+            raise DeviceError(f"The GPU is full ({error}): perhaps another process is using it.") from error
         raise DeviceError(f"The NVIDIA driver finds no GPU that it can use: {error}.") from error
     attributes = cu.CUdevice_attribute
 
