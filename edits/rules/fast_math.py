@@ -6,17 +6,19 @@ each power of two, `__tanhf` by 2^-11, and `__fdividef` gives 0 for divisors bey
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
+from mctskernel.edits.rewrite import Rewrite, apply
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.syntax import (
     Function,
     Replacement,
     calls,
+    fresh_name,
     insert_after,
     insert_before,
     replace,
@@ -40,9 +42,18 @@ APPROXIMATE: Mapping[str, str] = {
 """Functions of the library and the intrinsics that approximate them."""
 
 
+TANH = """
+// The hyperbolic tangent to within 2^-22 of 1.
+__device__ float {name}(float x) {{
+    return 1.0f - __fdividef(2.0f, 1.0f + __expf(2.0f * x));
+}}
+"""
+
+
 def intrinsics(context: Context) -> Iterator[Edit]:
     """All calls of the library's functions become intrinsics, alone and together with the divisions."""
-    functions = [function for function in context.source.functions if function.clean]
+    source = context.source
+    functions = [function for function in source.functions if function.clean]
     called = {name for function in functions for call in calls(function.body) for name in [_name(call)]}
     names = sorted(name for name in called if name in APPROXIMATE)
     swaps = [
@@ -51,21 +62,33 @@ def intrinsics(context: Context) -> Iterator[Edit]:
         for call in calls(function.body, *names)
         if names
     ]
+    if "tanhf" in names:
+        yield _by_exponential(context, functions)
     quotients = [change for function in functions for change in _divisions(function)]
     listed = " and ".join(names)
     if swaps:
-        yield _edit(context, f"intrinsics for {listed}", swaps, 1.0)
+        yield _edit(f"intrinsics for {listed}", replace(source, swaps), 1.0)
     if quotients:
-        yield _edit(context, "approximate divisions", quotients, 0.7)
+        yield _edit("approximate divisions", replace(source, quotients), 0.7)
     if swaps and quotients:
-        yield _edit(context, f"intrinsics for {listed}, and approximate divisions", [*swaps, *quotients], 1.1)
+        both = replace(source, [*swaps, *quotients])
+        yield _edit(f"intrinsics for {listed}, and approximate divisions", both, 1.1)
 
 
-def _edit(context: Context, title: str, changes: list[Replacement], prior: float) -> Edit:
+def _by_exponential(context: Context, functions: Sequence[Function]) -> Edit:
+    """`tanhf` by way of `__expf`: older compilers have no `__tanhf`, and its 2^-11 may be too much."""
+    name = fresh_name(context.source, "tanh_by_exp")
+    calling = [f for f in functions if calls(f.body, "tanhf")]
+    swaps = [swap(call.children[0], name) for f in calling for call in calls(f.body, "tanhf")]
+    text = apply(context, Rewrite(calling[0], functions=[TANH.format(name=name)], more=swaps))
+    return _edit("tanhf by way of __expf", text, 0.9)
+
+
+def _edit(title: str, text: str, prior: float) -> Edit:
     return edit(
         Category.PRECISION,
         title,
-        replace(context.source, changes),
+        text,
         rationale=(
             "The library's functions and the division spend ten and more instructions on the last bits and on "
             "extreme arguments; the hardware's approximations take one to three."

@@ -222,3 +222,12 @@ def test_only_quotients_of_floats_are_approximated(results: Results) -> None:
     assert "cols / 2" in results(task, whole, "fast-math")[0]
     precise = source.replace("float sum = 0.0f", "double sum = 0.0")
     assert results(task, precise, "fast-math") == []
+
+
+def test_tanh_has_a_form_for_compilers_without_the_intrinsic(results: Results) -> None:
+    task = _task("bias_gelu")
+    texts = results(task, task.starting_kernel.source, "fast-math")
+    (text,) = [text for text in texts if "tanh_by_exp(inner)" in text]
+    evaluation = _device("bias_gelu").evaluate(Kernel(text))
+    assert evaluation.ok, evaluation.message
+    assert all(check.passed for check in _device("bias_gelu").final_check(Kernel(text)))
