@@ -232,6 +232,6 @@ RULES: tuple[Rule[TritonContext], ...] = (
             {Bottleneck.L2_BANDWIDTH, Bottleneck.TENSOR_PIPE, Bottleneck.GLOBAL_LATENCY, Bottleneck.BARRIERS}
         ),
         causal_bound,
-        prior=1.5,
+        prior=3.0,
     ),
 )

@@ -101,6 +101,6 @@ RULES: tuple[Rule[TritonContext], ...] = (
         Category.PARALLELISM,
         frozenset({Bottleneck.ATOMICS}),
         counted_first,
-        prior=1.5,
+        prior=3.0,
     ),
 )

@@ -213,6 +213,6 @@ RULES: tuple[Rule[TritonContext], ...] = (
             }
         ),
         whole_rows,
-        prior=1.5,
+        prior=2.0,
     ),
 )
