@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import io
+import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import msgspec
 from cuda.bindings import nvrtc
@@ -108,15 +110,20 @@ def _options(architecture: str) -> ProgramOptions:
         ptxas_options=["-v"],
         # NVRTC keeps a cache on disk, and what comes from there comes without the report of -v.
         no_cache=True,
-        include_path=list(_header_folders()),
+        include_path=list(header_folders()),
     )
 
 
 @cache
-def _header_folders() -> tuple[str, ...]:
+def header_folders() -> tuple[str, ...]:
     """The folders of CUDA's own headers: fp16, mma, cooperative groups; and libcu++."""
-    folders = (find_nvidia_header_directory("cudart"), find_nvidia_header_directory("cccl"))
-    return tuple(folder for folder in folders if folder)
+    found = (find_nvidia_header_directory("cudart"), find_nvidia_header_directory("cccl"))
+    folders = tuple(folder for folder in found if folder)
+    if any((Path(folder) / "crt" / "mma.h").is_file() for folder in folders):
+        return folders
+    # PyTorch brings the runtime's headers without those that mma.h includes; a toolkit has them all.
+    toolkit = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
+    return (*folders, str(toolkit)) if (toolkit / "crt" / "mma.h").is_file() else folders
 
 
 @cache
@@ -128,7 +135,7 @@ def _header_versions() -> bytes:
             versions.append(importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
             versions.append("")
-    return "\n".join((*_header_folders(), *versions)).encode()
+    return "\n".join((*header_folders(), *versions)).encode()
 
 
 def _key(source: str, options: ProgramOptions) -> bytes:
@@ -171,7 +178,7 @@ def _ptx(program: Program) -> str:
 
 def _without_paths(text: str) -> str:
     text = text.replace("\0", "")
-    for folder in _header_folders():
+    for folder in header_folders():
         text = text.replace(f"{folder}/", "")
     return text.replace(f"{_FOLDER}/", "")
 

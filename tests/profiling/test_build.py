@@ -7,7 +7,7 @@ from cuda.core.utils import InMemoryProgramCache
 
 from mctskernel.core.evaluation import Resources
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling.build import Build, BuildFailure, build, readable_name
+from mctskernel.profiling.build import Build, BuildFailure, build, header_folders, readable_name
 
 STORE = "__global__ void store(float* x) { x[threadIdx.x] = 1.0f; }"
 
@@ -126,3 +126,16 @@ def test_a_cache_returns_the_same_build_without_compiling(monkeypatch: pytest.Mo
 def test_readable_name() -> None:
     assert readable_name("_Z7softmaxPKfPf") == "softmax"
     assert readable_name("plain") == "plain"
+
+
+def test_headers_that_pytorch_does_not_bring_are_taken_from_a_toolkit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime, toolkit = tmp_path / "runtime", tmp_path / "toolkit"
+    runtime.mkdir()
+    (toolkit / "include" / "crt").mkdir(parents=True)
+    (toolkit / "include" / "crt" / "mma.h").touch()
+    monkeypatch.setenv("CUDA_HOME", str(toolkit))
+    monkeypatch.setattr("mctskernel.profiling.build.find_nvidia_header_directory", lambda _: str(runtime))
+    folders = header_folders.__wrapped__()
+    assert folders == (str(runtime), str(runtime), str(toolkit / "include"))
