@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mctskernel.core.evaluation import Check, Evaluation, Outcome, Resources, Source, Timing
+from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
 from mctskernel.core.task import Array, Task, shape_label
 from mctskernel.profiling.architecture import architecture_of
 from mctskernel.profiling.candidate import Candidate, RefusedError
@@ -167,7 +167,7 @@ class GpuJudge:
 
     def _counted(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:
         """With counters of one run at the first search shape, and what they say; without, where there are none."""
-        counters = _compiled(candidate.resources)
+        counters = _compiled(candidate)
         if self.opened.counters:
             return replace(evaluation, counters=counters)
         counted = self._gpu.count(candidate, self._arenas.timed[0])
@@ -202,12 +202,14 @@ def _with_checks(evaluation: Evaluation, checks: Sequence[Check]) -> Evaluation:
     return replace(found, outcome=Outcome.WRONG_RESULT, message=checks[-1].message)
 
 
-def _compiled(resources: Sequence[Resources]) -> dict[str, float]:
-    """What the compiler's report says in place of counters: the most of any kernel."""
-    return {
-        REGISTERS: float(max(each.registers for each in resources)),
-        SHARED_BYTES: float(max(each.shared_bytes for each in resources)),
-    }
+def _compiled(candidate: Candidate) -> dict[str, float]:
+    """What the compiler's report says in place of counters: the most of any launch at the first search shape."""
+    launches = candidate.plans[0].launches
+    resources = [candidate.build_of(each).resources_of(each.kernel) for each in launches]
+    shared = [
+        each.shared_bytes + launch.shared_bytes for each, launch in zip(resources, launches, strict=True)
+    ]
+    return {REGISTERS: float(max(each.registers for each in resources)), SHARED_BYTES: float(max(shared))}
 
 
 def _overrun(arena: Arena, sentence: str) -> Check:
