@@ -22,18 +22,15 @@ from rich.table import Table
 
 from mctskernel.core.dtypes import is_floating, rounding_unit
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import Array, Task
+from mctskernel.core.task import Array
 from mctskernel.core.task_file import languages, load_task
-from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
+from mctskernel.profiling.candidate import RefusedError, prepare
 from mctskernel.profiling.conversation import LostError
+from mctskernel.profiling.emulable import emulable
 from mctskernel.profiling.emulation import Stopped, emulated_outputs
-from mctskernel.profiling.emulator import Module, UnsupportedPtx, parse_ptx
 from mctskernel.profiling.gpu_judge import GpuJudge
 from mctskernel.profiling.stages import Stages
 from mctskernel.tasks import builtin_tasks
-
-EMULATED = "sm_80"
-"""What Triton kernels are compiled for where the emulator doesn't know what they use on this GPU."""
 
 
 @dataclass(frozen=True)
@@ -76,30 +73,18 @@ def compared(name: str, language: Language) -> tuple[Row, str]:
     try:
         gpu = judge.opened.gpu
         candidate = prepare(task, task.starting_kernel, gpu.architecture, Stages())
-        emulable, modules, remark = _emulable(task, candidate)
+        found = emulable(task, candidate, Stages())
         pairs: list[tuple[Array, Array]] = []
         for case, measured in judge.outputs(candidate):
-            emulated = emulated_outputs(task, emulable, modules, case)
+            emulated = emulated_outputs(task, found.candidate, found.modules, case)
             if isinstance(emulated, Stopped):
                 return Row(name, language, 0, 0, 0.0, 0.0, emulated.check.message), gpu.name
             pairs += [(emulated[output], measured[output]) for output in measured]
-        return row_of(name, language, pairs, remark), gpu.name
-    except (RefusedError, LostError, UnsupportedPtx) as error:
+        return row_of(name, language, pairs, found.remark), gpu.name
+    except (RefusedError, LostError) as error:
         return Row(name, language, 0, 0, 0.0, 0.0, str(error)), judge.opened.gpu.name
     finally:
         judge.close()
-
-
-def _emulable(task: Task, candidate: Candidate) -> tuple[Candidate, list[Module], str]:
-    """The candidate with its PTX parsed, or the same kernel built for a GPU whose PTX can be, with a remark."""
-    try:
-        return candidate, [parse_ptx(made.ptx) for made in candidate.builds], ""
-    except UnsupportedPtx as unsupported:
-        if candidate.kernel.language is not Language.TRITON:
-            raise
-        older = prepare(task, candidate.kernel, EMULATED, Stages())
-        remark = f"emulated as compiled for {EMULATED}: the emulator doesn't know {unsupported}"
-        return older, [parse_ptx(made.ptx) for made in older.builds], remark
 
 
 def row_of(name: str, language: str, pairs: list[tuple[Array, Array]], remark: str = "") -> Row:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -18,13 +18,14 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import LaunchPlanError
+from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch
 from mctskernel.core.task import Array, Shape, Task, shape_label
 from mctskernel.profiling.architecture import UnknownArchitectureError, load_architecture
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.ceilings import architecture_ceilings
+from mctskernel.profiling.emulable import Emulable, emulable
 from mctskernel.profiling.emulation import emulate
-from mctskernel.profiling.emulator import Module, UnsupportedPtx, parse_ptx, unsupported
+from mctskernel.profiling.emulator import Module
 from mctskernel.profiling.guardrails import flags, quarantine_reason
 from mctskernel.profiling.launch_limits import check_launch
 from mctskernel.profiling.modelled import Modelled, Unmodelled, model_kernel
@@ -33,18 +34,6 @@ from mctskernel.profiling.sass import DisassemblerError, PendingDisassembly, sta
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import draw_cases, draw_held_out_cases
 from mctskernel.profiling.versions import package_versions
-
-_EMULATED_ARCHITECTURE = "sm_80"
-"""What Triton's kernels are built for where the GPU's own instructions (wgmma, TMA) can't be emulated."""
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A candidate that the emulator can run, its PTX parsed, and what is to be said of how it was built."""
-
-    candidate: Candidate
-    modules: tuple[Module, ...]
-    flags: tuple[str, ...] = ()
 
 
 class ModelDevice:
@@ -95,29 +84,25 @@ class ModelDevice:
             **package_versions("nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm", "numpy"),
         }
 
-    def _prepare(self, kernel: Kernel, stages: Stages) -> _Prepared:
-        """Build for the GPU, or for sm_80 where Triton writes what the emulator can't run. Raises RefusedError."""
+    def _prepare(self, kernel: Kernel, stages: Stages) -> Emulable:
+        """A candidate that the GPU would launch, in a form that can be emulated. Raises RefusedError."""
         candidate = prepare(self._task, kernel, self._gpu.architecture, stages)
-        modules, unknown = self._modules(candidate)
-        if not unknown:
-            return _Prepared(candidate, modules)
-        message = f"The emulator doesn't know {unknown}, so the kernel can't be verified here."
-        if kernel.language is not Language.TRITON:
-            raise RefusedError(Outcome.REJECTED, message, candidate)
-        try:
-            older = prepare(self._task, kernel, _EMULATED_ARCHITECTURE, stages)
-            modules, still_unknown = self._modules(older)
-        except RefusedError as refusal:
-            message += f" Nor does it build for {_EMULATED_ARCHITECTURE}: {refusal.message}"
-            raise RefusedError(Outcome.REJECTED, message, candidate) from refusal
-        if still_unknown:
-            message = f"The emulator doesn't know {still_unknown}, so the kernel can't be verified here."
-            raise RefusedError(Outcome.REJECTED, message, candidate)
-        flag = (
-            f"verified, counted and priced as Triton compiles it for {_EMULATED_ARCHITECTURE}: the emulator doesn't "
-            f"know {unknown}"
-        )
-        return _Prepared(older, modules, (flag,))
+        found = emulable(self._task, candidate, stages)
+        for launch, index in candidate.built:
+            resources = candidate.builds[index].resources_of(launch.kernel)
+            try:
+                check_launch(launch, resources, self._most_threads(found, launch), self._gpu)
+            except LaunchPlanError as error:
+                raise RefusedError(Outcome.LAUNCH_ERROR, str(error), candidate) from error
+        return found
+
+    @staticmethod
+    def _most_threads(found: Emulable, launch: ResolvedLaunch) -> int | None:
+        """The `__launch_bounds__` of a launch's kernel; Triton's fit their launches by their making."""
+        candidate = found.candidate
+        if candidate.kernel.language is Language.TRITON:
+            return None
+        return found.modules[candidate.index_of(launch)].entries[candidate.entry_of(launch)].max_threads
 
     def _identity_of_code(self, candidate: Candidate) -> str:
         """What the verdict follows from: PTX, source lines included, and every launch of it.
@@ -127,8 +112,9 @@ class ModelDevice:
         ptx = "\n".join(made.ptx for made in candidate.builds)
         return hashlib.sha256(f"{candidate.plans}\n{candidate.built}\n{ptx}".encode()).hexdigest()
 
-    def _judge(self, prepared: _Prepared, stages: Stages) -> Evaluation:
+    def _judge(self, prepared: Emulable, stages: Stages) -> Evaluation:
         candidate, modules = prepared.candidate, prepared.modules
+        remarks = (prepared.remark,) if prepared.remark else ()
         try:
             with ExitStack() as stack:
                 disassemblies = {
@@ -144,7 +130,7 @@ class ModelDevice:
                     checks=verified.checks,
                     resources=candidate.resources,
                     log=candidate.log,
-                    flags=prepared.flags,
+                    flags=remarks,
                 )
                 if not evaluation.ok:
                     return evaluation
@@ -166,32 +152,12 @@ class ModelDevice:
             self._gpu.memory.l2_bytes,
         )
         reason = quarantine_reason(self._task, evaluation.timings, peaks)
-        return replace(evaluation, quarantine=reason, flags=(*prepared.flags, *flags(evaluation)))
+        return replace(evaluation, quarantine=reason, flags=(*remarks, *flags(evaluation)))
 
     def _timed_builds(self, candidate: Candidate) -> dict[int, None]:
         """The builds that run at the search shapes."""
         plans = [candidate.at(self._task, shape) for shape in self._task.search_shapes]
         return dict.fromkeys(candidate.index_of(launch) for plan in plans for launch in plan.launches)
-
-    def _modules(self, candidate: Candidate) -> tuple[tuple[Module, ...], str]:
-        """The PTX of each build, for launches that the GPU would accept, and what of it the emulator can't run.
-
-        Raises RefusedError.
-        """
-        try:
-            modules = tuple(parse_ptx(made.ptx) for made in candidate.builds)
-        except UnsupportedPtx as error:
-            return (), str(error)
-        try:
-            for launch, index in candidate.built:
-                entry = modules[index].entries[candidate.entry_of(launch)]
-                resources = candidate.builds[index].resources_of(launch.kernel)
-                check_launch(launch, resources, entry.max_threads, self._gpu)
-        except LaunchPlanError as error:
-            raise RefusedError(Outcome.LAUNCH_ERROR, str(error), candidate) from error
-        launched = ((index, candidate.entry_of(launch)) for launch, index in candidate.built)
-        unknown = (unsupported(modules[index], entry) for index, entry in dict.fromkeys(launched))
-        return modules, next(filter(None, unknown), "")
 
     def _price(
         self,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _VARIABLE = re.compile(
-    r"^[ \t]*(?:\.(?:visible|weak|common)[ \t]+)?\.global\b[^;={]*?([A-Za-z_$][\w$]*)(?:\[\d*\])*[ \t]*[;=]", re.M
+    r"^[ \t]*(?:\.(?:visible|weak|common)[ \t]+)?\.global\b[^;={]*?([A-Za-z_$][\w$]*)(?:\[\d*\])*[ \t]*[;=]",
+    re.M,
 )
 
 

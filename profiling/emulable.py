@@ -1,0 +1,60 @@
+"""A candidate in a form that the emulator can run.
+
+The emulator knows PTX up to `mma.sync` and `cp.async`. Where Triton writes more for a newer GPU (wgmma, TMA), the same
+kernel is built for an older one beside it: what it computes is the same, how it is scheduled is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import Task
+from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
+from mctskernel.profiling.emulator import Module, UnsupportedPtx, parse_ptx, unsupported
+from mctskernel.profiling.stages import Stages
+
+EMULATED_ARCHITECTURE = "sm_80"
+"""What Triton kernels are built for where the emulator doesn't know what they use on a newer GPU."""
+
+
+@dataclass(frozen=True)
+class Emulable:
+    """A candidate with the PTX of each of its builds parsed; `remark` says so if it was built for another GPU."""
+
+    candidate: Candidate
+    modules: tuple[Module, ...]
+    remark: str = ""
+
+
+def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
+    """The candidate itself, or its kernel built once more. Raises RefusedError where neither can be emulated."""
+    modules, unknown = _parsed(candidate)
+    if not unknown:
+        return Emulable(candidate, modules)
+    message = f"The emulator doesn't know {unknown}, so the kernel can't be verified here."
+    if candidate.kernel.language is not Language.TRITON:
+        raise RefusedError(Outcome.REJECTED, message, candidate)
+    try:
+        older = prepare(task, candidate.kernel, EMULATED_ARCHITECTURE, stages)
+    except RefusedError as refusal:
+        message += f" Nor does it build for {EMULATED_ARCHITECTURE}: {refusal.message}"
+        raise RefusedError(Outcome.REJECTED, message, candidate) from refusal
+    modules, still_unknown = _parsed(older)
+    if still_unknown:
+        message = f"The emulator doesn't know {still_unknown}, so the kernel can't be verified here."
+        raise RefusedError(Outcome.REJECTED, message, candidate)
+    remark = f"emulated as compiled for {EMULATED_ARCHITECTURE}: the emulator doesn't know {unknown}"
+    return Emulable(older, modules, remark)
+
+
+def _parsed(candidate: Candidate) -> tuple[tuple[Module, ...], str]:
+    """The PTX of each build, and what of it the emulator can't run."""
+    try:
+        modules = tuple(parse_ptx(made.ptx) for made in candidate.builds)
+    except UnsupportedPtx as error:
+        return (), str(error)
+    launched = dict.fromkeys((index, candidate.entry_of(launch)) for launch, index in candidate.built)
+    unknown = (unsupported(modules[index], entry) for index, entry in launched)
+    return modules, next(filter(None, unknown), "")
