@@ -122,7 +122,7 @@ def _utilisation(counters: Counters, gpu: Architecture | None) -> _Utilisation:
     return _Utilisation(of, active)
 
 
-_L2_PARTS = (names.L2_BUSY, names.L2_TAGS_BUSY, names.L2_DATA_BUSY, names.L2_SENDING, names.L2_RECEIVING)
+_L2_PARTS = (names.L2_BUSY, names.L2_SENDING, names.L2_RECEIVING)
 
 
 def _derived(counters: Counters, gpu: Architecture) -> dict[str, float]:

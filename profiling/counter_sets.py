@@ -32,8 +32,6 @@ DEFAULT_METRICS = (
     names.L2_READS,
     names.L2_WRITES,
     names.L2_BUSY,
-    names.L2_TAGS_BUSY,
-    names.L2_DATA_BUSY,
     names.L2_SENDING,
     names.L2_RECEIVING,
     names.L2_HIT_RATE,

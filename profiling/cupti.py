@@ -32,7 +32,8 @@ class CountersUnavailableError(RuntimeError):
 class RangeProfiler:
     """Reads counters of every kernel that a function launches.
 
-    The CUDA context must be current. Metrics that the GPU doesn't know are left out and listed in `missing`;
+    The CUDA context must be current, and there is one of these at a time: from its first measurement until it is
+    closed, it holds the GPU's counters. Metrics that the GPU doesn't know are left out and listed in `missing`;
     `passes` is how often a launch is repeated to collect the others. Raises CountersUnavailableError.
     """
 
