@@ -20,7 +20,7 @@ MAX_STDERR_BYTES = 20_000
 HANG_UP_SECONDS = 1.0
 """How long a process that closed its socket may take to end by itself."""
 
-_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "XDG_CACHE_HOME")
 _KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "NVRTC_")
 
 
