@@ -39,7 +39,7 @@ Finding = Present | Missing
 
 def examine() -> tuple[Finding, ...]:
     """Try everything once; takes a second or two. Never raises for something that is missing."""
-    probes = (_python, _processors, _compiler, _disassembler, _syntax_trees, _gpu, _profiler)
+    probes = (_python, _processors, _compiler, _disassembler, _triton, _syntax_trees, _gpu, _profiler)
     return tuple(probe() for probe in probes)
 
 
@@ -77,6 +77,13 @@ def _disassembler() -> Finding:
         return Present(capability, find_nvdisasm())
     except DisassemblerError as error:
         return Missing(capability, _first_line(error), "pip install nvidia-cuda-nvdisasm")
+
+
+def _triton() -> Finding:
+    capability = "Triton (--language triton)"
+    if importlib.util.find_spec("triton") is None:
+        return Missing(capability, "not installed", "pip install 'mctskernel[triton]'", required=False)
+    return Present(capability, f"triton {_version('triton')}")
 
 
 def _syntax_trees() -> Finding:

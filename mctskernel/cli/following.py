@@ -13,23 +13,24 @@ import rich_click as click
 from rich.console import Console
 
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
+from mctskernel.core.kernel import Language
 from mctskernel.report.live import following
 from mctskernel.report.terminal import print_summary
 from mctskernel.report.view import View
 from mctskernel.runner import Conclusion
 from mctskernel.search import Ending, Follower
 
-GPU_COMPILERS = 4
-"""Processes that compile for the one that holds a GPU."""
+GPU_COMPILERS = {Language.CUDA: 4, Language.TRITON: 8}
+"""Processes that compile for the one that holds a GPU. Triton takes a second and more over tensor-core kernels."""
 
 
-def workers_on(device: str) -> int:
+def workers_on(device: str, language: Language) -> int:
     """How many workers a device gets where nobody says: one for each core that this process may use.
 
     A GPU gets `GPU_COMPILERS` at the most: more would only let the search run ahead of what it knows.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, GPU_COMPILERS) if device == "gpu" else cores
+    return min(cores, GPU_COMPILERS[language]) if device == "gpu" else cores
 
 
 @contextmanager

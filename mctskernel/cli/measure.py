@@ -47,7 +47,8 @@ from mctskernel.report.view import View, load_view
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Evaluations in flight; on a GPU, processes that compile for it. [default: one for each CPU core; 4 on a GPU]",
+    help="Evaluations in flight; on a GPU, processes that compile for it. "
+    "[default: one for each CPU core; on a GPU 4, for Triton 8]",
 )
 @click.option(
     "--out",
@@ -67,9 +68,9 @@ def measure(
         mctskernel measure runs/softmax-20260101-120000 --nodes 20
     """
     before = load_view(run)
-    task = before.manifest.configuration.task
+    task, language = before.manifest.configuration.task, before.manifest.configuration.language
     path = out or Path("runs") / f"{task}-measured-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    target = Target(device, architecture, workers or workers_on(device))
+    target = Target(device, architecture, workers or workers_on(device, language))
     click.echo(f"Measuring the best kernels of {run} on {device} into {path}")
     with follow_search() as (follow, stop_requested):
         conclusion = measure_run(

@@ -63,7 +63,8 @@ DEFAULTS = Policy()
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Evaluations in flight; on a GPU, processes that compile for it. [default: one for each CPU core; 4 on a GPU]",
+    help="Evaluations in flight; on a GPU, processes that compile for it. "
+    "[default: one for each CPU core; on a GPU 4, for Triton 8]",
 )
 @click.option(
     "--selection",
@@ -117,7 +118,8 @@ def search(
         mctskernel search my_task/ --device gpu --seconds 600 --out runs/first
     """
     folder = find_task(task)
-    name = load_task(folder, Language(language)).name
+    chosen = Language(language)
+    name = load_task(folder, chosen).name
     kind = default_kind() if device == "auto" else device
     configuration = Configuration(
         task=name,
@@ -125,10 +127,10 @@ def search(
         architecture=architecture,
         proposer=proposer,
         seed=seed,
-        workers=workers or workers_on(kind),
+        workers=workers or workers_on(kind, chosen),
         budget=Budget(evaluations=budget, seconds=seconds, dollars=dollars),
         policy=Policy(selection=selection, value=backup, exploration=exploration),
-        language=Language(language),
+        language=chosen,
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     click.echo(
