@@ -8,6 +8,7 @@ from pathlib import Path
 import rich_click as click
 from rich.console import Console
 
+from mctskernel.cli import options
 from mctskernel.cli.following import (
     follow_search,
     print_story,
@@ -16,7 +17,6 @@ from mctskernel.cli.following import (
 )
 from mctskernel.measure import BEST_NODES, Target
 from mctskernel.measure import measure as measure_run
-from mctskernel.profiling.architecture import known_architectures
 from mctskernel.report.comparison import print_comparison
 from mctskernel.report.view import View, load_view
 
@@ -37,19 +37,8 @@ from mctskernel.report.view import View, load_view
     show_default=True,
     help="Where to judge them: on this machine's GPU, or by a model of one.",
 )
-@click.option(
-    "--architecture",
-    type=click.Choice(list(known_architectures())),
-    default="H100",
-    show_default=True,
-    help="The GPU that --device model stands for.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    help="Evaluations in flight; on a GPU, processes that compile for it. "
-    "[default: one for each CPU core; on a GPU 4, for Triton 8]",
-)
+@options.architecture
+@options.workers
 @click.option(
     "--out",
     type=click.Path(path_type=Path),

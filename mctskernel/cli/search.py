@@ -7,10 +7,10 @@ from pathlib import Path
 
 import rich_click as click
 
+from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search, workers_on
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
-from mctskernel.profiling.architecture import known_architectures
 from mctskernel.profiling.devices import default_kind
 from mctskernel.run import Budget, Configuration
 from mctskernel.runner import PROPOSERS, begin
@@ -53,19 +53,8 @@ DEFAULTS = Policy()
     show_default=True,
     help="Where kernels are judged: on a GPU, or by a model of one; auto takes a GPU if there is one.",
 )
-@click.option(
-    "--architecture",
-    type=click.Choice(list(known_architectures())),
-    default="H100",
-    show_default=True,
-    help="The GPU that --device model stands for.",
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    help="Evaluations in flight; on a GPU, processes that compile for it. "
-    "[default: one for each CPU core; on a GPU 4, for Triton 8]",
-)
+@options.architecture
+@options.workers
 @click.option(
     "--selection",
     type=click.Choice(list(SELECTIONS)),
