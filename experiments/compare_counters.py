@@ -1,4 +1,4 @@
-"""Compare the counters that `mctskernel.profiling.cupti` reads with those of `ncu`, on the same kernels.
+"""Compare the counters that `mctskernel.profiling.gpu.cupti` reads with those of `ncu`, on the same kernels.
 
 python -m mctskernel.experiments.compare_counters [--json FILE]
 
@@ -40,7 +40,7 @@ from mctskernel.profiling.counters import (
     SHARED_WAVEFRONTS,
     TIME,
 )
-from mctskernel.profiling.cuda_driver import (
+from mctskernel.profiling.gpu.cuda_driver import (
     DeviceBuffer,
     Gpu,
     LoadedModule,
@@ -48,7 +48,7 @@ from mctskernel.profiling.cuda_driver import (
     open_gpu,
     synchronize,
 )
-from mctskernel.profiling.cupti import RangeProfiler
+from mctskernel.profiling.gpu.cupti import RangeProfiler
 
 REPEATS = 5
 """Launches of each kernel, whose medians are compared."""

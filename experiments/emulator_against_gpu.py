@@ -25,10 +25,10 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task import Array
 from mctskernel.core.task_file import languages, load_task
 from mctskernel.profiling.candidate import RefusedError, prepare
-from mctskernel.profiling.conversation import LostError
 from mctskernel.profiling.emulable import emulable
 from mctskernel.profiling.emulation import Stopped, emulated_outputs
-from mctskernel.profiling.gpu_judge import GpuJudge
+from mctskernel.profiling.gpu.judge import GpuJudge
+from mctskernel.profiling.processes.conversation import LostError
 from mctskernel.profiling.stages import Stages
 from mctskernel.tasks import builtin_tasks
 

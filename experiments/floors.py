@@ -19,7 +19,7 @@ from mctskernel.profiling.ceilings import (
     highest,
     measured_ceilings,
 )
-from mctskernel.profiling.cuda_driver import CudaError, open_gpu
+from mctskernel.profiling.gpu.cuda_driver import CudaError, open_gpu
 
 
 @click.command()

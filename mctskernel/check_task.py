@@ -21,8 +21,8 @@ from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLau
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
 from mctskernel.core.task_file import languages, load_task
 from mctskernel.edits.syntax import Function, Parameter, parse
+from mctskernel.profiling.processes.workers import Worker
 from mctskernel.profiling.verify import draw_case
-from mctskernel.profiling.workers import Worker
 
 MAX_REFERENCE_BYTES = 16 << 20
 """Shapes with more inputs and outputs than this aren't given to the reference: numpy would take too long."""

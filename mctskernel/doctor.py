@@ -96,7 +96,7 @@ def _syntax_trees() -> Finding:
 def _gpu() -> Finding:
     capability = "NVIDIA GPU (--device gpu)"
     try:
-        from mctskernel.profiling.cuda_driver import describe_gpu
+        from mctskernel.profiling.gpu.cuda_driver import describe_gpu
 
         return Present(capability, describe_gpu())
     except (DeviceError, ImportError) as error:

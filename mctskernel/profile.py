@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mctskernel.core.evaluation import Diagnosis, Outcome, Source
-from mctskernel.profiling.cuda_driver import describe_gpu
+from mctskernel.profiling.gpu.cuda_driver import describe_gpu
 from mctskernel.profiling.ncu import Finding, find_ncu, read_findings, write_report
 from mctskernel.report.view import View
 from mctskernel.run import RunError, write_text

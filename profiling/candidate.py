@@ -143,7 +143,7 @@ def _build(
     """Build for the plans, which are in the order of the task's shapes."""
     if kernel.language is Language.TRITON:
         # Imported here: Triton takes half a second to import, and CUDA C++ doesn't need it.
-        from mctskernel.profiling.triton_build import build_triton  # noqa: PLC0415 - as said above
+        from mctskernel.profiling.triton.build import build_triton  # noqa: PLC0415 - as said above
 
         dtypes = {tensor.name: tensor.dtype for tensor in (*task.inputs, *task.outputs)}
         return build_triton(kernel, plans, len(task.search_shapes), architecture, dtypes)

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.profiling.architecture import Architecture, known_architectures, load_architecture
-from mctskernel.profiling.ceiling_kernels import copy_rate, fp32_rate, tensor_rate
-from mctskernel.profiling.cuda_driver import Gpu
+from mctskernel.profiling.gpu.ceiling_kernels import copy_rate, fp32_rate, tensor_rate
+from mctskernel.profiling.gpu.cuda_driver import Gpu
 
 
 class Ceilings(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ def open_device(spec: DeviceSpec) -> Device:
 def default_kind() -> str:
     """`gpu` where there is a GPU that can be used, otherwise `model`."""
     try:
-        from mctskernel.profiling.cuda_driver import describe_gpu  # noqa: PLC0415 - needs the driver's bindings
+        from mctskernel.profiling.gpu.cuda_driver import describe_gpu  # noqa: PLC0415 - needs the driver's bindings
 
         describe_gpu()
     except (DeviceError, ImportError):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mctskernel.core.device import DeviceError
-from mctskernel.profiling.cupti import COUNTERS_FORBIDDEN
+from mctskernel.profiling.gpu.cupti import COUNTERS_FORBIDDEN
 from mctskernel.profiling.replay_process import COMPLAINT
 
 LIMIT_SECONDS = 600.0

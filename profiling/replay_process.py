@@ -19,7 +19,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
-from mctskernel.profiling.cuda_driver import (
+from mctskernel.profiling.gpu.cuda_driver import (
     CudaError,
     DeviceBuffer,
     Gpu,

@@ -1,6 +1,6 @@
 """Static guardrails: what a candidate may not contain, checked before anything is built.
 
-The rules here are those of CUDA C++; Triton's are in `triton_source`. A CUDA C++ candidate is hostile text that the
+The rules here are those of CUDA C++; Triton's are in `triton.source`. A CUDA C++ candidate is hostile text that the
 compiler reads on this machine. So it may include CUDA's own headers and nothing else, may not ask which files exist,
 and may not hide a directive from these rules: what C++ would read differently from the scanner below (raw strings,
 unbalanced quotes) is refused too.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.profiling.triton_source import ForbiddenError, SourceError, read_module
+from mctskernel.profiling.triton.source import ForbiddenError, SourceError, read_module
 
 MAX_SOURCE_CHARACTERS = 200_000
 MAX_LINE_CHARACTERS = 5_000

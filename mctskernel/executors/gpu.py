@@ -13,11 +13,11 @@ from mctskernel.core.evaluation import Check, Evaluation
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.executors.tickets import Tickets
-from mctskernel.profiling.compile_process import Prepared
-from mctskernel.profiling.compiler import Compiler
 from mctskernel.profiling.counter_sets import DEFAULT_METRICS
-from mctskernel.profiling.gpu_judge import GpuJudge
-from mctskernel.profiling.gpu_session import GPU_SERVICE
+from mctskernel.profiling.gpu.judge import GpuJudge
+from mctskernel.profiling.gpu.session import GPU_SERVICE
+from mctskernel.profiling.processes.compile_process import Prepared
+from mctskernel.profiling.processes.compiler import Compiler
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.versions import package_versions
 

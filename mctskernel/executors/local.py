@@ -14,7 +14,7 @@ from mctskernel.core.evaluation import Check, Evaluation
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.tickets import Tickets
 from mctskernel.profiling.devices import open_device
-from mctskernel.profiling.workers import Limits, Opener, Worker
+from mctskernel.profiling.processes.workers import Limits, Opener, Worker
 
 
 class LocalExecutor:

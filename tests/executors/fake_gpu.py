@@ -8,8 +8,8 @@ import time
 import numpy as np
 
 from mctskernel.profiling.ceilings import Ceilings
-from mctskernel.profiling.cuda_driver import Gpu
-from mctskernel.profiling.gpu_protocol import (
+from mctskernel.profiling.gpu.cuda_driver import Gpu
+from mctskernel.profiling.gpu.protocol import (
     Broken,
     Count,
     Counted,
@@ -31,7 +31,7 @@ from mctskernel.profiling.gpu_protocol import (
     Time,
     Timed,
 )
-from mctskernel.profiling.shared_window import SharedWindow
+from mctskernel.profiling.processes.shared_window import SharedWindow
 
 GPU = Gpu("Fake GPU", "00", "13.0", "sm_90", 50 << 20, 232448, 3.35e12)
 SECONDS = {"twice": 100e-6, "faster": 50e-6, "impossible": 1e-12}

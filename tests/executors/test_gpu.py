@@ -14,7 +14,7 @@ from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.gpu import GpuExecutor
-from mctskernel.profiling import cuda_driver, gpu_session
+from mctskernel.profiling.gpu import cuda_driver, session
 
 SERVICE = "fake_gpu:FakeGpu"
 KERNEL = """\
@@ -36,7 +36,7 @@ def kernel(name: str) -> Kernel:
 @pytest.fixture
 def executor(write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuExecutor]:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    monkeypatch.setattr(gpu_session, "RUN_SECONDS", 2.0)
+    monkeypatch.setattr(session, "RUN_SECONDS", 2.0)
     with GpuExecutor(DeviceSpec("gpu", write_task()), service=SERVICE) as opened:
         yield opened
 

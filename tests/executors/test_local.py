@@ -11,7 +11,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.local import LocalExecutor
-from mctskernel.profiling.workers import Limits
+from mctskernel.profiling.processes.workers import Limits
 
 SPEC = DeviceSpec("model", Path(), seed=5)
 LIMITS = Limits(seconds=20.0, memory_bytes=1 << 30, opening_seconds=30.0)

@@ -17,7 +17,7 @@ from mctskernel.profiling.ceilings import (
     highest,
     measured_ceilings,
 )
-from mctskernel.profiling.cuda_driver import Gpu, open_gpu
+from mctskernel.profiling.gpu.cuda_driver import Gpu, open_gpu
 
 GPU = Gpu(
     name="NVIDIA H100 80GB HBM3",

@@ -12,9 +12,9 @@ from mctskernel.core.task import Task, Tensor, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.build import Build, build
-from mctskernel.profiling.ceiling_kernels import FP32_SOURCE, MMA_SOURCE, wgmma_source
 from mctskernel.profiling.ceilings import Ceilings, architecture_ceilings
 from mctskernel.profiling.counters import TENSOR_ACTIVE, TENSOR_BUSY
+from mctskernel.profiling.gpu.ceiling_kernels import FP32_SOURCE, MMA_SOURCE, wgmma_source
 from mctskernel.profiling.guardrails import quarantine_reason
 from mctskernel.profiling.roofline import roofline, uses_tensor_cores
 from mctskernel.tasks import builtin_tasks

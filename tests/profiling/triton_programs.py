@@ -17,7 +17,7 @@ from mctskernel.profiling.build import BuildFailure
 from mctskernel.profiling.candidate import Specialised
 from mctskernel.profiling.emulator import Finding, Geometry, GlobalMemory, execute, parse_ptx
 from mctskernel.profiling.source_rules import breach
-from mctskernel.profiling.triton_build import build_triton
+from mctskernel.profiling.triton.build import build_triton
 
 Array = npt.NDArray[Any]
 

@@ -19,7 +19,7 @@ from mctskernel.edits import triton
 from mctskernel.edits.patch import apply
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.profiling.model_device import ModelDevice
-from mctskernel.profiling.triton_source import read_module
+from mctskernel.profiling.triton.source import read_module
 
 Propose = Callable[..., dict[str, str]]
 Verify = Callable[[str], None]

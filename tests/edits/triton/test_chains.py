@@ -20,7 +20,7 @@ from mctskernel.core.task_file import languages, load_task
 from mctskernel.edits.patch import apply, as_patch
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.profiling.model_device import ModelDevice
-from mctskernel.profiling.triton_source import read_module
+from mctskernel.profiling.triton.source import read_module
 
 FOLDER = Path(mctskernel.tasks.__path__[0])
 TASKS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mctskernel.profiling.gpu_timing import Runs, Schedule, interleaved, median_interval, timing
+from mctskernel.profiling.gpu.timing import Runs, Schedule, interleaved, median_interval, timing
 
 
 def noisy(seconds: float, seed: int, spread: float = 0.01) -> Runs:

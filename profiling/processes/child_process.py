@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mctskernel.profiling.channel import Channel
+from mctskernel.profiling.processes.channel import Channel
 
 MAX_STDERR_BYTES = 20_000
 HANG_UP_SECONDS = 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from mctskernel.profiling.ceilings import Ceilings
-from mctskernel.profiling.cuda_driver import Gpu
+from mctskernel.profiling.gpu.cuda_driver import Gpu
 
 
 class OpenGpu(msgspec.Struct, tag=True, frozen=True):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.ptx_text import global_variables
-from mctskernel.profiling.shared_window import SharedWindow
 
 
 @given(st.lists(st.binary(max_size=20_000), min_size=1, max_size=8))

@@ -12,8 +12,8 @@ import msgspec
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Outcome
-from mctskernel.profiling import child_process
-from mctskernel.profiling.channel import ProtocolError
+from mctskernel.profiling.processes import child_process
+from mctskernel.profiling.processes.channel import ProtocolError
 
 MAX_FAILED_STARTS = 3
 OPENING_SECONDS = 180.0

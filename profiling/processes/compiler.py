@@ -7,7 +7,7 @@ from pathlib import Path
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.profiling.compile_process import (
+from mctskernel.profiling.processes.compile_process import (
     COMPILE_REPLIES,
     CompilerBroken,
     CompileReply,
@@ -17,7 +17,7 @@ from mctskernel.profiling.compile_process import (
     Prepared,
     Refused,
 )
-from mctskernel.profiling.conversation import Conversation, LostError
+from mctskernel.profiling.processes.conversation import Conversation, LostError
 
 BUILD_SECONDS = 20.0
 """Few kernels take a second. One that takes this long would hold up a search more than it could be worth."""
@@ -30,7 +30,7 @@ class Compiler:
     def __init__(self, task_folder: Path, language: Language, architecture: str) -> None:
         opening = OpenCompiler(str(task_folder.resolve()), language, architecture, MEMORY_BYTES)
         self._process: Conversation[CompileReply] = Conversation(
-            "mctskernel.profiling.compile_process",
+            "mctskernel.profiling.processes.compile_process",
             "compiled the kernel",
             opening,
             COMPILE_REPLIES,

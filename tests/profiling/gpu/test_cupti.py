@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from mctskernel.experiments.compare_counters import LAUNCHES, Workbench, compare, opened_workbench
-from mctskernel.profiling import cupti, cupti_api
 from mctskernel.profiling.counter_sets import DEFAULT_METRICS
 from mctskernel.profiling.counters import TIME
-from mctskernel.profiling.cuda_driver import Stopwatch, synchronize
-from mctskernel.profiling.cupti import CountersUnavailableError, RangeProfiler
+from mctskernel.profiling.gpu import cupti, cupti_api
+from mctskernel.profiling.gpu.cuda_driver import Stopwatch, synchronize
+from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler
 
 UNITS = {"gpu__time_duration.sum": b"nanosecond", "dram__bytes.sum": b"byte", "a.ratio": b""}
 VALUES = {b"gpu__time_duration.sum": 2500.0, b"dram__bytes.sum": 4096.0, b"a.ratio": float("nan")}

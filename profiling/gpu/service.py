@@ -7,17 +7,17 @@ from contextlib import AbstractContextManager
 
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.ceilings import default_cache_folder, measured_ceilings
-from mctskernel.profiling.cuda_driver import (
+from mctskernel.profiling.gpu.code import BoundPlan, LoadedKernel, bound
+from mctskernel.profiling.gpu.cuda_driver import (
     CudaError,
     DeviceBuffer,
     Stopwatch,
     open_gpu,
     synchronize,
 )
-from mctskernel.profiling.cupti import CountersUnavailableError, RangeProfiler
-from mctskernel.profiling.gpu_code import BoundPlan, LoadedKernel, bound
-from mctskernel.profiling.gpu_memory import Arena, place
-from mctskernel.profiling.gpu_protocol import (
+from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler
+from mctskernel.profiling.gpu.memory import Arena, place
+from mctskernel.profiling.gpu.protocol import (
     Broken,
     Count,
     Counted,
@@ -36,8 +36,8 @@ from mctskernel.profiling.gpu_protocol import (
     Time,
     Timed,
 )
-from mctskernel.profiling.gpu_timing import Schedule, interleaved
-from mctskernel.profiling.shared_window import SharedWindow
+from mctskernel.profiling.gpu.timing import Schedule, interleaved
+from mctskernel.profiling.processes.shared_window import SharedWindow
 
 
 class GpuService:

@@ -1,7 +1,7 @@
 """The compile process: guards and builds the kernels that its parent sends. It never sees a GPU.
 
-Run as `python -m mctskernel.profiling.compile_process SOCKET LIFELINE`. Compilers read hostile text, so they run
-where a crash, an endless template or a full memory costs one candidate.
+Run as `python -m mctskernel.profiling.processes.compile_process SOCKET LIFELINE`. Compilers read hostile text, so they
+run where a crash, an endless template or a full memory costs one candidate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
-from mctskernel.profiling.child_service import lower_limits, serve
+from mctskernel.profiling.processes.child_service import lower_limits, serve
 from mctskernel.profiling.stages import Stages
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mctskernel.profiling.cuda_driver import DeviceBuffer, copy_on_device, fill_words, read_rows
-from mctskernel.profiling.gpu_protocol import Read, ScratchPlace, TensorPlace
-from mctskernel.profiling.shared_window import SharedWindow
+from mctskernel.profiling.gpu.cuda_driver import DeviceBuffer, copy_on_device, fill_words, read_rows
+from mctskernel.profiling.gpu.protocol import Read, ScratchPlace, TensorPlace
+from mctskernel.profiling.processes.shared_window import SharedWindow
 
 GUARD_BYTES = 4096
 GUARD_WORD = 0xA5A5A5A5

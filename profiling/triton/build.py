@@ -1,6 +1,6 @@
 """From a Triton module to PTX and machine code. Needs neither a GPU nor its driver.
 
-Only vetted function definitions of a module are executed (`triton_source`), and the stages of Triton's own compiler
+Only vetted function definitions of a module are executed (`triton.source`), and the stages of Triton's own compiler
 run as `triton.compile` runs them, without its cache.
 """
 
@@ -33,9 +33,9 @@ from mctskernel.core.launch_plan import WARP_THREADS, LaunchPlanError, ResolvedL
 from mctskernel.profiling import cubin as machine_code
 from mctskernel.profiling.build import Build, BuildFailure
 from mctskernel.profiling.candidate import Specialised
-from mctskernel.profiling.triton_errors import explain, native_diagnostics
-from mctskernel.profiling.triton_source import SourceError, TritonModule, read_module
-from mctskernel.profiling.triton_specialise import MULTIPLE, Parameter, Specialisation, specialisations
+from mctskernel.profiling.triton.errors import explain, native_diagnostics
+from mctskernel.profiling.triton.source import SourceError, TritonModule, read_module
+from mctskernel.profiling.triton.specialise import MULTIPLE, Parameter, Specialisation, specialisations
 
 _DIVISIBLE = [["tt.divisibility", MULTIPLE]]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mctskernel.profiling.cuda_driver import DeviceBuffer, LoadedModule, PreparedLaunch, copy_on_device
-from mctskernel.profiling.gpu_memory import SCRATCH_POISON, Arena, GuardedBuffer, scratch_buffers
-from mctskernel.profiling.gpu_protocol import Code, Packed, Plan
+from mctskernel.profiling.gpu.cuda_driver import DeviceBuffer, LoadedModule, PreparedLaunch, copy_on_device
+from mctskernel.profiling.gpu.memory import SCRATCH_POISON, Arena, GuardedBuffer, scratch_buffers
+from mctskernel.profiling.gpu.protocol import Code, Packed, Plan
 
 
 @dataclass(frozen=True)

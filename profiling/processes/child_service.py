@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from mctskernel.profiling.channel import Channel, Message
+from mctskernel.profiling.processes.channel import Channel, Message
 
 MAX_FILE_BYTES = 1 << 30
 

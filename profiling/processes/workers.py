@@ -11,8 +11,9 @@ import msgspec
 from mctskernel.core.device import Device, DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Check, Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling.conversation import Conversation, LostError
-from mctskernel.profiling.device_protocol import (
+from mctskernel.profiling.devices import open_device
+from mctskernel.profiling.processes.conversation import Conversation, LostError
+from mctskernel.profiling.processes.device_protocol import (
     REPLIES,
     Broken,
     Checked,
@@ -25,7 +26,6 @@ from mctskernel.profiling.device_protocol import (
     Ready,
     Reply,
 )
-from mctskernel.profiling.devices import open_device
 
 Opener = Callable[[DeviceSpec], Device]
 
@@ -66,7 +66,7 @@ class Worker:
             spec.language,
         )
         self._process: Conversation[Reply] = Conversation(
-            "mctskernel.profiling.device_process",
+            "mctskernel.profiling.processes.device_process",
             "judged the kernel",
             opening,
             REPLIES,

@@ -14,9 +14,9 @@ import numpy as np
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check
 from mctskernel.core.task import Array, Shape, Task, Tensor
-from mctskernel.profiling.gpu_protocol import Place, Read, TensorPlace
+from mctskernel.profiling.gpu.protocol import Place, Read, TensorPlace
+from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.sampling import Sample, draw_sample, whole
-from mctskernel.profiling.shared_window import SharedWindow
 from mctskernel.profiling.verify import draw_cases, draw_held_out_cases, judge, poison_word
 
 

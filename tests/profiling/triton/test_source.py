@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.profiling.source_rules import MAX_SOURCE_CHARACTERS, breach
-from mctskernel.profiling.triton_names import FUNCTIONS, HOST, LANGUAGE, LIBDEVICE, MATH, MEMBERS
-from mctskernel.profiling.triton_source import ForbiddenError, SourceError, read_module
+from mctskernel.profiling.triton.names import FUNCTIONS, HOST, LANGUAGE, LIBDEVICE, MATH, MEMBERS
+from mctskernel.profiling.triton.source import ForbiddenError, SourceError, read_module
 
 HEAD = '"""plan"""\nimport triton\nimport triton.language as tl\n'
 KERNEL = HEAD + "@triton.jit\ndef k(x, n, BLOCK: tl.constexpr):\n    {}\n"

@@ -10,7 +10,7 @@ import numpy as np
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import BuildFailure, build
-from mctskernel.profiling.cuda_driver import (
+from mctskernel.profiling.gpu.cuda_driver import (
     DeviceBuffer,
     Gpu,
     LoadedModule,

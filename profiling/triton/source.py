@@ -3,7 +3,7 @@
 A candidate is hostile text, and Triton runs Python while it compiles: it calls whatever a kernel's body can reach
 and reads any attribute of it. So a module may hold a docstring (the launch plan), `import triton` and
 `triton.language`, constants and functions under a bare `@triton.jit`, and bodies may use only the names and
-attributes listed in `triton_names`. Nothing of a module but its `def` statements is ever executed.
+attributes listed in `triton.names`. Nothing of a module but its `def` statements is ever executed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mctskernel.core.expression import ExpressionError, Number, evaluate
-from mctskernel.profiling.triton_names import (
+from mctskernel.profiling.triton.names import (
     FUNCTIONS,
     HOST,
     LANGUAGE,

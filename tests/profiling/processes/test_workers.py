@@ -14,8 +14,8 @@ import pytest
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling.channel import MAX_MESSAGE_BYTES
-from mctskernel.profiling.workers import Limits, Worker
+from mctskernel.profiling.processes.channel import MAX_MESSAGE_BYTES
+from mctskernel.profiling.processes.workers import Limits, Worker
 
 SPEC = DeviceSpec("model", Path())
 LIMITS = Limits(seconds=20.0, memory_bytes=1 << 30, opening_seconds=30.0)
@@ -162,7 +162,7 @@ import importlib, sys, time
 from pathlib import Path
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling.workers import Worker
+from mctskernel.profiling.processes.workers import Worker
 fakes = importlib.import_module("fake_devices")
 worker = Worker(DeviceSpec("model", Path()), opener=fakes.Fake)
 worker.evaluate(Kernel("ok"))

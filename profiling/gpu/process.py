@@ -1,4 +1,4 @@
-"""The process that alone holds a GPU. Run as `python -m mctskernel.profiling.gpu_process SOCKET LIFELINE WINDOW`."""
+"""The process that alone holds a GPU. Run as `python -m mctskernel.profiling.gpu.process SOCKET LIFELINE WINDOW`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import importlib
 import sys
 from typing import Protocol
 
-from mctskernel.profiling.child_service import lower_limits, serve
-from mctskernel.profiling.gpu_protocol import (
+from mctskernel.profiling.gpu.protocol import (
     GPU_REQUESTS,
     Broken,
     Failed,
@@ -16,7 +15,8 @@ from mctskernel.profiling.gpu_protocol import (
     Opened,
     OpenGpu,
 )
-from mctskernel.profiling.shared_window import SharedWindow
+from mctskernel.profiling.processes.child_service import lower_limits, serve
+from mctskernel.profiling.processes.shared_window import SharedWindow
 
 
 class Service(Protocol):

@@ -14,9 +14,8 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.candidate import Candidate, RefusedError
-from mctskernel.profiling.conversation import Conversation, LostError
-from mctskernel.profiling.gpu_arenas import Arena, draw_arenas
-from mctskernel.profiling.gpu_protocol import (
+from mctskernel.profiling.gpu.arenas import Arena, draw_arenas
+from mctskernel.profiling.gpu.protocol import (
     GPU_REPLIES,
     Broken,
     Code,
@@ -40,10 +39,11 @@ from mctskernel.profiling.gpu_protocol import (
     Time,
     Timed,
 )
+from mctskernel.profiling.processes.conversation import Conversation, LostError
+from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.ptx_text import global_variables
-from mctskernel.profiling.shared_window import SharedWindow
 
-GPU_SERVICE = "mctskernel.profiling.gpu_service:GpuService"
+GPU_SERVICE = "mctskernel.profiling.gpu.service:GpuService"
 
 RUN_SECONDS = 10.0
 """How long all verification runs may take together. What a starting kernel takes there is a thousandth of it."""
@@ -74,7 +74,7 @@ class GpuSession:
         self._opened: Opened | None = None
         # The process starts while the inputs are drawn.
         self._process: Conversation[GpuReply] = Conversation(
-            "mctskernel.profiling.gpu_process",
+            "mctskernel.profiling.gpu.process",
             "ran the kernel",
             OpenGpu(service, MEMORY_BYTES, tuple(metrics)),
             GPU_REPLIES,

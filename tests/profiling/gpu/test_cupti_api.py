@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.profiling import cupti_api as api
+from mctskernel.profiling.gpu import cupti_api as api
 
 HEADERS = ("cupti_profiler_target.h", "cupti_target.h", "cupti_profiler_host.h", "cupti_range_profiler.h")
 

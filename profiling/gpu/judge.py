@@ -14,14 +14,14 @@ from mctskernel.core.task import Array, Task, shape_label
 from mctskernel.profiling.architecture import architecture_of
 from mctskernel.profiling.candidate import Candidate, RefusedError
 from mctskernel.profiling.ceilings import Ceilings, documented_ceilings, highest
-from mctskernel.profiling.conversation import LostError
 from mctskernel.profiling.counter_diagnosis import diagnose_launches, widest_access
 from mctskernel.profiling.counters import REGISTERS, SHARED_BYTES, TIME, combined_counters
-from mctskernel.profiling.gpu_arenas import Arena
-from mctskernel.profiling.gpu_protocol import Loaded, Opened
-from mctskernel.profiling.gpu_session import GPU_SERVICE, GpuSession
-from mctskernel.profiling.gpu_timing import timing
+from mctskernel.profiling.gpu.arenas import Arena
+from mctskernel.profiling.gpu.protocol import Loaded, Opened
+from mctskernel.profiling.gpu.session import GPU_SERVICE, GpuSession
+from mctskernel.profiling.gpu.timing import timing
 from mctskernel.profiling.guardrails import chance_remark, flags, outside_reason, quarantine_reason
+from mctskernel.profiling.processes.conversation import LostError
 from mctskernel.profiling.roofline import roofline
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import Case

@@ -15,9 +15,9 @@ from typing import TypeAlias
 from cuda.pathfinder import DynamicLibNotFoundError
 
 from mctskernel.core.launch_plan import MAX_LAUNCHES
-from mctskernel.profiling import cupti_api as api
-from mctskernel.profiling.cuda_driver import current_device, synchronize
-from mctskernel.profiling.cupti_api import load_cupti
+from mctskernel.profiling.gpu import cupti_api as api
+from mctskernel.profiling.gpu.cuda_driver import current_device, synchronize
+from mctskernel.profiling.gpu.cupti_api import load_cupti
 
 Bytes: TypeAlias = "ctypes.Array[ctypes.c_uint8]"
 

@@ -1,6 +1,6 @@
 """The process that holds a device: it opens one and judges the kernels that its parent sends, until it is killed.
 
-Run as `python -m mctskernel.profiling.device_process SOCKET LIFELINE`, two inherited file descriptors.
+Run as `python -m mctskernel.profiling.processes.device_process SOCKET LIFELINE`, two inherited file descriptors.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from mctskernel.core.device import Device, DeviceError
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import TaskError
-from mctskernel.profiling.child_service import lower_limits, serve
-from mctskernel.profiling.device_protocol import (
+from mctskernel.profiling.processes.child_service import lower_limits, serve
+from mctskernel.profiling.processes.device_protocol import (
     REQUESTS,
     Broken,
     Checked,

@@ -1,0 +1,1 @@
+"""Triton modules: read without being run, and compiled without a GPU."""
