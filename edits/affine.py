@@ -19,6 +19,7 @@ from mctskernel.edits.syntax import (
     as_loop,
     assigned_names,
     identifiers,
+    parse,
     text_of,
     walk,
     whole_number,
@@ -141,6 +142,8 @@ def _expand(node: Node, known: Mapping[str, Node], depth: int) -> Polynomial:
             return Polynomial({(Atom(name, frozenset({name})),): 1})
         case "parenthesized_expression" if node.named_child_count == 1:
             return _expand(node.named_children[0], known, depth + 1)
+        case "cast_expression" if (sum_ := _misread_sum(node)) is not None:
+            return _expand(sum_, known, depth + 1)
         case "cast_expression" if inner is not None:
             return _expand(inner, known, depth + 1)
         case "unary_expression" if inner is not None and text_of(node.children[0]) == "-":
@@ -148,6 +151,17 @@ def _expand(node: Node, known: Mapping[str, Node], depth: int) -> Polynomial:
         case "binary_expression":
             return _binary(node, known, depth)
     return _opaque(node, known)
+
+
+def _misread_sum(node: Node) -> Node | None:
+    """What `(a * (b)) + c` means, which the grammar takes for a cast of `+c` to pointers to something called `a`."""
+    kind, value = node.child_by_field_name("type"), node.child_by_field_name("value")
+    if kind is None or value is None or kind.child_by_field_name("declarator") is None:
+        return None
+    # Nobody writes a type in double parentheses, and the grammar knows.
+    meant = parse(f"void f() {{ int sum = (({text_of(kind)})) {text_of(value)}; }}").root
+    found = next(walk(meant, "binary_expression"), None)
+    return found if found is not None and text_of(found).startswith("((") else None
 
 
 def _binary(node: Node, known: Mapping[str, Node], depth: int) -> Polynomial:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tree_sitter import Node
 
@@ -33,6 +33,9 @@ def evaluated(text: str, values: Mapping[str, int]) -> int:
 
 
 @given(EXPRESSIONS, st.fixed_dictionaries({name: st.integers(-9, 9) for name in NAMES}))
+@example("((a * (a * a)) + a)", {"a": 2, "b": 0, "c": 0, "n": 0})  # the grammar sees a cast of +a
+@example("((a * (b)) - c)", {"a": 2, "b": 3, "c": 5, "n": 0})
+@example("((a * (b * c)) * (n))", {"a": 2, "b": 3, "c": 5, "n": 7})
 def test_a_polynomial_has_the_value_of_its_expression(text: str, values: dict[str, int]) -> None:
     assert polynomial(expression(text)).at(values).constant == evaluated(text, values)
 
