@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, ResolvedPlan, plan_of, resolve
@@ -102,7 +103,10 @@ class RefusedError(Exception):
 
 
 def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Candidate:
-    """Guard and build a kernel, and check its launch plan at every shape of the task. Raises RefusedError."""
+    """Guard and build a kernel, and check its launch plan at every shape of the task.
+
+    Raises RefusedError, and DeviceError on a machine without the kernel's compiler.
+    """
     if reason := breach(kernel):
         raise RefusedError(Outcome.REJECTED, reason)
     if reason := unreadable(kernel):
@@ -143,7 +147,10 @@ def _build(
     """Build for the plans, which are in the order of the task's shapes."""
     if kernel.language is Language.TRITON:
         # Imported here: Triton takes half a second to import, and CUDA C++ doesn't need it.
-        from mctskernel.profiling.triton.build import build_triton  # noqa: PLC0415 - as said above
+        try:
+            from mctskernel.profiling.triton.build import build_triton  # noqa: PLC0415 - as said above
+        except ModuleNotFoundError as error:
+            raise DeviceError("Triton is not installed here: pip install 'mctskernel[triton]'.") from error
 
         dtypes = {tensor.name: tensor.dtype for tensor in (*task.inputs, *task.outputs)}
         return build_triton(kernel, plans, len(task.search_shapes), architecture, dtypes)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
@@ -99,6 +100,8 @@ class Compiler:
             return Prepared(prepare(task, kernel, self._architecture, stages), stages.seconds)
         except RefusedError as refusal:
             return Refused(replace(refusal.evaluation(Source.MEASURED), stage_seconds=stages.seconds))
+        except DeviceError as error:
+            return CompilerBroken(str(error))
         except MemoryError:
             message = "The compiler needed more memory than it may have."
             return Refused(Evaluation(Outcome.BUILD_ERROR, Source.MEASURED, message), leaving=True)

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Outcome, Source
-from mctskernel.core.kernel import Kernel
+from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
+from mctskernel.profiling.candidate import prepare
 from mctskernel.profiling.model_device import ModelDevice
+from mctskernel.profiling.stages import Stages
+from mctskernel.tasks import builtin_tasks
 from tests.conftest import KERNEL, WriteTask
 
 
@@ -112,3 +116,10 @@ def test_another_grid_is_another_kernel_though_its_code_is_the_same(write_task: 
     device.evaluate(task.starting_kernel)
     short = device.evaluate(Kernel(KERNEL.replace("ceil_div(n, BLOCK)", "max(1, n // BLOCK)")))
     assert short.outcome is Outcome.WRONG_RESULT
+
+
+def test_a_machine_without_triton_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = load_task(builtin_tasks()["softmax"], Language.TRITON)
+    monkeypatch.setitem(sys.modules, "mctskernel.profiling.triton.build", None)
+    with pytest.raises(DeviceError, match=r"pip install 'mctskernel\[triton\]'"):
+        prepare(task, task.starting_kernel, "sm_90", Stages())
