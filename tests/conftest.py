@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,18 @@ extern "C" __global__ void twice(const float* x, float* out, int n) {
     }
 }
 """
+
+
+@pytest.fixture(autouse=True)
+def collected_quietly() -> Iterator[None]:
+    """Hypothesis is told of garbage collections, in which threads may switch while one of them parses Python.
+
+    CPython 3.11 then takes the other's depth of recursion for its own and refuses the text.
+    """
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
+    yield
+    gc.callbacks.extend(callbacks)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,18 +36,6 @@ import triton
 import triton.language as tl
 
 '''
-
-
-@pytest.fixture(autouse=True)
-def collected_quietly() -> Iterator[None]:
-    """Hypothesis is told of garbage collections, in which threads may switch while one of them parses Python.
-
-    CPython 3.11 then takes the other's depth of recursion for its own and refuses the text.
-    """
-    callbacks = gc.callbacks[:]
-    gc.callbacks.clear()
-    yield
-    gc.callbacks.extend(callbacks)
 
 
 @pytest.fixture(scope="session")
