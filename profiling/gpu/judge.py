@@ -6,6 +6,7 @@ result look right.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -29,6 +30,10 @@ from mctskernel.profiling.verify import Case
 TIMING_SECONDS = 0.05
 """Kernel time of a candidate that is spent on one search shape; its baseline gets a share of it besides."""
 
+BASELINE_RUNS = 31
+"""The baseline's time is the median of so many runs, the latest ones: few of them fall on one candidate, and a hiccup
+there would make that candidate look fast. They lie seconds apart, so what drifts still drifts for both."""
+
 
 class GpuJudge:
     """Judges candidates of one task on the first visible GPU. For one thread, besides `interrupt`.
@@ -39,6 +44,7 @@ class GpuJudge:
 
     def __init__(self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE) -> None:
         self._task = task
+        self._baseline_runs: dict[int, deque[float]] = {}
         self._gpu = GpuSession(task, seed, metrics, service)
         self._arenas = self._gpu.arenas
 
@@ -158,12 +164,20 @@ class GpuJudge:
         for arena in self._arenas.timed:
             with stages.timed("time"):
                 timed = self._gpu.time(candidate, arena, TIMING_SECONDS)
-            timings.append(timing(shape_label(arena.shape), timed.samples, timed.baseline))
+            baseline = self._recent_baseline(arena, timed.baseline)
+            timings.append(timing(shape_label(arena.shape), timed.samples, baseline))
             with stages.timed("verify"):
                 checks.append(arena.verdict())
             if not checks[-1].passed:
                 break
         return replace(_with_checks(evaluation, checks), timings=tuple(timings))
+
+    def _recent_baseline(self, arena: Arena, samples: tuple[float, ...]) -> tuple[float, ...]:
+        if not self._gpu.has_baseline:
+            return samples
+        recent = self._baseline_runs.setdefault(arena.index, deque(maxlen=BASELINE_RUNS))
+        recent.extend(samples)
+        return tuple(recent)
 
     def _counted(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:
         """With counters of one run at the first search shape, and what they say; without, where there are none."""

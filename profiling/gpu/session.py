@@ -93,6 +93,11 @@ class GpuSession:
         return self._process.pid
 
     @property
+    def has_baseline(self) -> bool:
+        """Whether times are interleaved with a baseline, and not with the candidate itself."""
+        return self._baseline is not None
+
+    @property
     def opened(self) -> Opened:
         """What the GPU is."""
         self._process.open()

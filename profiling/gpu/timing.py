@@ -21,7 +21,8 @@ class Schedule:
     """How long to go on: about `seconds` of the candidate's time, within the fewest and the most runs.
 
     It stops before that once the median's interval is within `tightness` of the median on either side. The baseline
-    takes its turns for a share of the candidate's time, and at least one turn.
+    takes its turns for a share of the candidate's time; at least `fewest_baseline` of them where they fit into
+    `seconds`, and otherwise at least one.
     """
 
     seconds: float
@@ -30,6 +31,7 @@ class Schedule:
     batch: int = 10
     tightness: float = 0.002
     baseline_share: float = 0.3
+    fewest_baseline: int = 3
 
 
 def interleaved(
@@ -43,7 +45,9 @@ def interleaved(
     wanted = int(np.clip(schedule.seconds / pace, schedule.fewest, schedule.most))
     # The first run after something else is slower; it counts for nothing.
     ours: list[float] = []
-    theirs: list[float] = [baseline(1)[-1]]
+    theirs = baseline(1)
+    if schedule.fewest_baseline * theirs[0] <= schedule.seconds:
+        theirs += baseline(schedule.fewest_baseline - 1)
     while len(ours) < wanted and not (len(ours) >= schedule.batch and _is_tight(ours, schedule.tightness)):
         if sum(theirs) < schedule.baseline_share * sum(ours):
             theirs += baseline(1)

@@ -45,6 +45,7 @@ class FakeGpu:
         self.arenas: dict[int, dict[str, np.ndarray]] = {}
         self.places: dict[int, tuple[TensorPlace, ...]] = {}
         self.runs = 0
+        self.timed = 0
 
     def open(self, request: OpenGpu) -> Opened | Broken:
         return Opened(GPU, Ceilings(3e12, 60e12, 600e12), "" if request.metrics else "No counters here.")
@@ -62,7 +63,12 @@ class FakeGpu:
             case Time(plan, baseline, _, reads):
                 failure = self.launch(plan)
                 self.fetch(plan, reads)
-                return failure or Timed(self.samples(plan), self.samples(baseline))
+                self.timed += 1
+                # Every third time something gets in the baseline's way.
+                slow = 3.0 if self.timed % 3 == 0 else 1.0
+                return failure or Timed(
+                    self.samples(plan), tuple(slow * each for each in self.samples(baseline))
+                )
             case Count(plan):
                 return Counted(tuple({"gpu__time_duration.sum": self.counted(plan)} for _ in plan.launches))
         raise AssertionError(request)

@@ -90,6 +90,11 @@ def test_a_time_that_no_gpu_can_reach_is_quarantined(executor: GpuExecutor) -> N
     assert "can't have done the work" in evaluate(executor, "impossible").quarantine
 
 
+def test_a_hiccup_of_the_baseline_makes_no_kernel_look_faster(executor: GpuExecutor) -> None:
+    baselines = [evaluate(executor, "faster").timings[0].baseline_seconds for _ in range(7)]
+    assert baselines == pytest.approx([100e-6] * 7, rel=1e-2)
+
+
 def test_results_that_differ_from_run_to_run_are_remarked_on(executor: GpuExecutor) -> None:
     assert any("differ" in flag for flag in evaluate(executor, "fickle").flags)
     assert not any("differ" in flag for flag in evaluate(executor, "faster").flags)

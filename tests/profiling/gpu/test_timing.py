@@ -47,6 +47,11 @@ def test_long_kernels_run_seldom_and_short_ones_not_for_ever(seconds: float, run
     assert len(samples) == runs
 
 
+def test_a_short_baseline_runs_often_enough_for_a_median() -> None:
+    _, baseline = interleaved(noisy(1e-4, 1, 1e-4), noisy(2e-3, 2), Schedule(0.05))
+    assert len(baseline) == Schedule.fewest_baseline
+
+
 def test_a_slow_baseline_runs_once() -> None:
     _, baseline = interleaved(noisy(1e-4, 1), noisy(1.0, 2), Schedule(0.05))
     assert len(baseline) == 1
