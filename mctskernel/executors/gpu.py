@@ -53,7 +53,7 @@ class GpuExecutor:
                     Compiler(spec.task_folder, spec.language, self._opened.gpu.architecture)
                 )
                 self._idle_compilers.put(self._compilers[-1])
-            self._baseline = self._gpu_thread.submit(self._use_baseline, task.starting_kernel)
+            self._gpu_thread.submit(self._use_baseline, task.starting_kernel)
         except BaseException:
             self.close()
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
@@ -58,13 +59,10 @@ class GpuJudge:
         """The number of the process that holds the GPU."""
         return self._gpu.pid
 
-    def use_baseline(self, candidate: Candidate) -> bool:
-        """Interleave every timing with this kernel from now on; False when the GPU doesn't take it."""
-        try:
+    def use_baseline(self, candidate: Candidate) -> None:
+        """Interleave every timing with this kernel from now on, if the GPU takes it; its evaluation tells if not."""
+        with suppress(RefusedError, LostError):
             self._gpu.load_baseline(candidate)
-        except (RefusedError, LostError):
-            return False
-        return True
 
     def evaluate(self, candidate: Candidate, stages: Stages) -> Evaluation:
         """Verify, time and count a kernel; the first of these that fails decides the outcome."""

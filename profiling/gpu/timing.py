@@ -41,9 +41,9 @@ def interleaved(
 
     The last run is the candidate's.
     """
+    # The first run after something else is slower, so it counts for nothing.
     pace = max(candidate(2)[-1], 1e-7)
     wanted = int(np.clip(schedule.seconds / pace, schedule.fewest, schedule.most))
-    # The first run after something else is slower; it counts for nothing.
     ours: list[float] = []
     theirs = baseline(1)
     if schedule.fewest_baseline * theirs[0] <= schedule.seconds:

@@ -68,7 +68,7 @@ COMPILE_REQUESTS: msgspec.msgpack.Decoder[CompileRequest] = msgspec.msgpack.Deco
 COMPILE_REPLIES: msgspec.msgpack.Decoder[CompileReply] = msgspec.msgpack.Decoder(CompileReply)
 
 
-class Compiler:
+class CompileService:
     """Answers for one task and one architecture."""
 
     def __init__(self) -> None:
@@ -112,4 +112,4 @@ class Compiler:
 
 
 if __name__ == "__main__":
-    serve(COMPILE_REQUESTS, Compiler().answer)
+    serve(COMPILE_REQUESTS, CompileService().answer)

@@ -85,10 +85,11 @@ class Conversation(Generic[Reply]):
                 self._opened(reply)
             except LostError as error:
                 self._failed_starts += 1
-                if self._interrupted or self._failed_starts >= MAX_FAILED_STARTS:
-                    raise DeviceError(
-                        f"The evaluator can't be started: {error.message} {error.log}"
-                    ) from error
+                # What took minutes once is not tried again.
+                slow = error.outcome is Outcome.TIMEOUT
+                if slow or self._interrupted or self._failed_starts >= MAX_FAILED_STARTS:
+                    reason = f"{error.message} {error.log}".strip()
+                    raise DeviceError(f"The evaluator can't be started: {reason}") from error
         self._failed_starts = 0
 
     def renew(self) -> None:
