@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
+from mctskernel.core.launch_plan import LaunchPlanError
 from mctskernel.core.task import Array, Task, shape_label
 from mctskernel.profiling.architecture import architecture_of
 from mctskernel.profiling.candidate import Candidate, RefusedError
@@ -23,6 +24,7 @@ from mctskernel.profiling.gpu.protocol import Loaded, Opened
 from mctskernel.profiling.gpu.session import GPU_SERVICE, GpuSession
 from mctskernel.profiling.gpu.timing import timing
 from mctskernel.profiling.guardrails import chance_remark, flags, outside_reason, quarantine_reason
+from mctskernel.profiling.launch_limits import check_block
 from mctskernel.profiling.processes.conversation import LostError
 from mctskernel.profiling.roofline import roofline
 from mctskernel.profiling.stages import Stages
@@ -119,20 +121,12 @@ class GpuJudge:
         """Raise RefusedError for a launch that asks for more than the GPU has."""
         gpu = self.opened.gpu
         for launch, index in candidate.built:
-            what = f"The launch of '{launch.kernel}'"
-            most = loaded.max_threads.get(candidate.entry_of(launch), launch.threads)
-            if launch.threads > most:
-                reason = (
-                    f"has blocks of {launch.threads} threads; its registers and launch bounds allow {most}."
-                )
-                raise RefusedError(Outcome.LAUNCH_ERROR, f"{what} {reason}", candidate)
-            static = candidate.builds[index].resources_of(launch.kernel).shared_bytes
-            if static + launch.shared_bytes > gpu.max_shared_bytes:
-                reason = (
-                    f"takes {static + launch.shared_bytes} bytes of shared memory a block; {gpu.name} has "
-                    f"{gpu.max_shared_bytes}."
-                )
-                raise RefusedError(Outcome.LAUNCH_ERROR, f"{what} {reason}", candidate)
+            resources = candidate.builds[index].resources_of(launch.kernel)
+            most = loaded.max_threads.get(candidate.entry_of(launch))
+            try:
+                check_block(launch, resources, most, gpu.max_shared_bytes, gpu.name)
+            except LaunchPlanError as error:
+                raise RefusedError(Outcome.LAUNCH_ERROR, str(error), candidate) from error
 
     def _verified(self, evaluation: Evaluation, candidate: Candidate, arenas: Sequence[Arena]) -> Evaluation:
         ran = self._gpu.run(candidate, arenas)
