@@ -71,7 +71,11 @@ def test_a_right_kernel_is_timed_beside_the_starting_kernel_and_counted(executor
         ("decoy", Outcome.REJECTED, "of the time is spent outside"),
         ("crash", Outcome.CRASH, "illegal memory access"),
         ("refuse", Outcome.LAUNCH_ERROR, "too many resources"),
-        ("narrow", Outcome.LAUNCH_ERROR, "blocks of 64 threads; its registers and __launch_bounds__ allow 32"),
+        (
+            "narrow",
+            Outcome.LAUNCH_ERROR,
+            "blocks of 64 threads; its registers and __launch_bounds__ allow 32",
+        ),
         ("die", Outcome.CRASH, "was killed by SIGABRT"),
         ("hang", Outcome.TIMEOUT, "more than its limit of 2 s"),
     ],
