@@ -29,8 +29,8 @@ from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.build import BuildFailure, build
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import parse_ptx
-from mctskernel.profiling.modelled import Unmodelled, model_kernel
-from mctskernel.profiling.sass import start_disassembly
+from mctskernel.profiling.machine_code.nvdisasm import start_disassembly
+from mctskernel.profiling.model.modelled import Unmodelled, model_kernel
 from mctskernel.report.comparison import rank_correlation
 
 BUFFER_FLOATS: Mapping[str, tuple[int, int, int]] = {

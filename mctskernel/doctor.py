@@ -70,7 +70,7 @@ def _compiler() -> Finding:
 
 
 def _disassembler() -> Finding:
-    from mctskernel.profiling.sass import DisassemblerError, find_nvdisasm
+    from mctskernel.profiling.machine_code.nvdisasm import DisassemblerError, find_nvdisasm
 
     capability = "Disassembler (nvdisasm)"
     try:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
-from mctskernel.profiling.model import Price, Term
-from mctskernel.profiling.work import AccessPattern, KernelWork
+from mctskernel.profiling.model.price import Price, Term
+from mctskernel.profiling.model.work import AccessPattern, KernelWork
 
 MOST_CAUSES = 6
 SMALLEST_SHARE = 0.03

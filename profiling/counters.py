@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
-from mctskernel.profiling.model import Price, Term, sm_cycles_per_second
-from mctskernel.profiling.sass import Pipe
-from mctskernel.profiling.work import KernelWork
+from mctskernel.profiling.machine_code.instructions import Pipe
+from mctskernel.profiling.model.price import Price, Term, sm_cycles_per_second
+from mctskernel.profiling.model.work import KernelWork
 
 TIME = "gpu__time_duration.sum"
 CYCLES = "sm__cycles_elapsed.max"

@@ -28,9 +28,13 @@ from mctskernel.profiling.emulation import emulate
 from mctskernel.profiling.emulator import Module
 from mctskernel.profiling.guardrails import flags, quarantine_reason
 from mctskernel.profiling.launch_limits import check_launch
-from mctskernel.profiling.modelled import Modelled, Unmodelled, model_kernel
+from mctskernel.profiling.machine_code.nvdisasm import (
+    DisassemblerError,
+    PendingDisassembly,
+    start_disassembly,
+)
+from mctskernel.profiling.model.modelled import Modelled, Unmodelled, model_kernel
 from mctskernel.profiling.roofline import roofline
-from mctskernel.profiling.sass import DisassemblerError, PendingDisassembly, start_disassembly
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import draw_cases, draw_held_out_cases
 from mctskernel.profiling.versions import package_versions

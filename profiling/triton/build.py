@@ -30,9 +30,9 @@ from triton.runtime.jit import JITFunction
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import WARP_THREADS, LaunchPlanError, ResolvedLaunch, ResolvedPlan
-from mctskernel.profiling import cubin as machine_code
 from mctskernel.profiling.build import Build, BuildFailure
 from mctskernel.profiling.candidate import Specialised
+from mctskernel.profiling.machine_code.cubin import resources as resources_of
 from mctskernel.profiling.triton.errors import explain, native_diagnostics
 from mctskernel.profiling.triton.source import SourceError, TritonModule, read_module
 from mctskernel.profiling.triton.specialise import MULTIPLE, Parameter, Specialisation, specialisations
@@ -166,7 +166,7 @@ def _compiled(
             "which is not given here"
         )
     # All of a kernel's shared memory is asked for at its launch.
-    resources = replace(machine_code.resources(cubin, metadata["name"]), kernel=wanted.function)
+    resources = replace(resources_of(cubin, metadata["name"]), kernel=wanted.function)
     plain = sum(type_ != "constexpr" for type_ in wanted.types)
     hidden = len(_PARAMETER.findall(ptx.partition(".entry")[2].partition(")")[0])) - plain
     build = Build(

@@ -7,10 +7,10 @@ import pytest
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
 from mctskernel.profiling.architecture import load_architecture, occupancy
 from mctskernel.profiling.bottleneck import combined_diagnosis, diagnose
-from mctskernel.profiling.model import price
-from mctskernel.profiling.sass import Pipe
-from mctskernel.profiling.scoreboard import Chain
-from mctskernel.profiling.work import AccessPattern, KernelWork
+from mctskernel.profiling.machine_code.instructions import Pipe
+from mctskernel.profiling.model.price import price
+from mctskernel.profiling.model.scoreboard import Chain
+from mctskernel.profiling.model.work import AccessPattern, KernelWork
 
 H100 = load_architecture("H100")
 PLAIN = KernelWork(

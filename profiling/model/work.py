@@ -12,10 +12,11 @@ from mctskernel.core.evaluation import Resources
 from mctskernel.core.launch_plan import ResolvedLaunch
 from mctskernel.profiling.architecture import WARP_LANES, Architecture, Occupancy, occupancy
 from mctskernel.profiling.emulator import AccessCounts, Counts
-from mctskernel.profiling.frequencies import block_frequencies
-from mctskernel.profiling.sass import Function, Instruction, Pipe
-from mctskernel.profiling.scoreboard import Chain, chain, memory_latency
-from mctskernel.profiling.traffic import (
+from mctskernel.profiling.machine_code.frequencies import block_frequencies
+from mctskernel.profiling.machine_code.functions import Function
+from mctskernel.profiling.machine_code.instructions import Instruction, Pipe
+from mctskernel.profiling.model.scoreboard import Chain, chain, memory_latency
+from mctskernel.profiling.model.traffic import (
     L1Traffic,
     Range,
     Residency,

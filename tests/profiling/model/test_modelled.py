@@ -15,8 +15,8 @@ from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import parse_ptx
-from mctskernel.profiling.modelled import Modelled, Unmodelled, model_kernel
-from mctskernel.profiling.sass import disassemble
+from mctskernel.profiling.machine_code.nvdisasm import disassemble
+from mctskernel.profiling.model.modelled import Modelled, Unmodelled, model_kernel
 
 H100 = load_architecture("H100")
 N = 1 << 24

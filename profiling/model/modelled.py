@@ -17,11 +17,12 @@ from mctskernel.profiling.build import Build
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.counters import combined_counters, modelled_counters
 from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, Module, count
-from mctskernel.profiling.frequencies import instruction_lines
-from mctskernel.profiling.model import Price, Term, price
-from mctskernel.profiling.sass import Disassembly, Function
-from mctskernel.profiling.traffic import Range, Sample
-from mctskernel.profiling.work import KernelWork, kernel_work
+from mctskernel.profiling.machine_code.frequencies import instruction_lines
+from mctskernel.profiling.machine_code.functions import Function
+from mctskernel.profiling.machine_code.nvdisasm import Disassembly
+from mctskernel.profiling.model.price import Price, Term, price
+from mctskernel.profiling.model.traffic import Range, Sample
+from mctskernel.profiling.model.work import KernelWork, kernel_work
 
 LARGE_SAMPLE = 8_000_000
 """Lane instructions of one block beyond which no second block is counted: what is so long is seldom uneven."""

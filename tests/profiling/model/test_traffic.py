@@ -5,7 +5,7 @@ import pytest
 
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.emulator import AccessCounts, Counts, Trace
-from mctskernel.profiling.traffic import (
+from mctskernel.profiling.model.traffic import (
     FOLLOWED,
     Range,
     Residency,

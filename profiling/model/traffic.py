@@ -14,7 +14,7 @@ import numpy as np
 
 from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.emulator import Counts
-from mctskernel.profiling.locality import Bools, Ints, hits
+from mctskernel.profiling.model.locality import Bools, Ints, hits
 
 SHARED_BY_L2 = 0.5
 """A buffer up to this fraction of L2 stays there while the kernel runs (assumed: two halves mirror each other)."""

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
-from mctskernel.profiling.sass import Pipe
-from mctskernel.profiling.work import KernelWork
+from mctskernel.profiling.machine_code.instructions import Pipe
+from mctskernel.profiling.model.work import KernelWork
 
 NORM = 3.0
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mctskernel.profiling.architecture import Latency
-from mctskernel.profiling.sass import NO_BARRIER, Function, Instruction
+from mctskernel.profiling.machine_code.functions import Function
+from mctskernel.profiling.machine_code.instructions import NO_BARRIER, Instruction
 
 
 @dataclass(frozen=True)

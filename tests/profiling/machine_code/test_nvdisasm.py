@@ -5,9 +5,11 @@ from functools import cache
 import pytest
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling import sass
 from mctskernel.profiling.build import Build, build
-from mctskernel.profiling.sass import DisassemblerError, Disassembly, Function, Pipe, disassemble
+from mctskernel.profiling.machine_code import nvdisasm
+from mctskernel.profiling.machine_code.functions import Function
+from mctskernel.profiling.machine_code.instructions import Pipe
+from mctskernel.profiling.machine_code.nvdisasm import DisassemblerError, Disassembly, disassemble
 
 NESTED = """
 extern "C" __global__ void k(const float* __restrict__ a, float* b, int n) {
@@ -117,16 +119,16 @@ def test_a_file_that_is_no_cubin_is_reported() -> None:
 def test_a_disassembly_that_nobody_waits_for_is_ended() -> None:
     result = build(Kernel(STRAIGHT), ("k",))
     assert isinstance(result, Build)
-    with sass.start_disassembly(result.cubin) as pending:
+    with nvdisasm.start_disassembly(result.cubin) as pending:
         process = pending._process
     assert process.returncode is not None
 
 
 def test_a_missing_disassembler_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    sass.find_nvdisasm.cache_clear()
-    monkeypatch.setattr(sass, "find_nvidia_binary_utility", lambda _: None)
+    nvdisasm.find_nvdisasm.cache_clear()
+    monkeypatch.setattr(nvdisasm, "find_nvidia_binary_utility", lambda _: None)
     with pytest.raises(DisassemblerError, match="pip install nvidia-cuda-nvdisasm"):
-        sass.start_disassembly(b"")
+        nvdisasm.start_disassembly(b"")
 
 
 def test_several_kernels_are_told_apart() -> None:

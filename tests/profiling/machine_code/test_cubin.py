@@ -6,7 +6,7 @@ import pytest
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import Build, build
-from mctskernel.profiling.cubin import resources
+from mctskernel.profiling.machine_code.cubin import resources
 
 PLAIN = """
 extern "C" __global__ void k(const float* x, float* out) { out[threadIdx.x] = 2 * x[threadIdx.x]; }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.profiling.locality import footprints, hits
+from mctskernel.profiling.model.locality import footprints, hits
 
 TRACES = st.lists(st.integers(0, 12), min_size=1, max_size=60)
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.profiling import model
 from mctskernel.profiling.architecture import load_architecture, occupancy
-from mctskernel.profiling.model import Term, price, soft_sum
-from mctskernel.profiling.sass import Pipe
-from mctskernel.profiling.scoreboard import Chain
-from mctskernel.profiling.work import KernelWork
+from mctskernel.profiling.machine_code.instructions import Pipe
+from mctskernel.profiling.model import price as model
+from mctskernel.profiling.model.price import Term, price, soft_sum
+from mctskernel.profiling.model.scoreboard import Chain
+from mctskernel.profiling.model.work import KernelWork
 
 H100 = load_architecture("H100")
 COPY = KernelWork(

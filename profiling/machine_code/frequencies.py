@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from mctskernel.profiling.sass import Function, Instruction
+from mctskernel.profiling.machine_code.functions import Function
+from mctskernel.profiling.machine_code.instructions import Instruction
 
 Floats = npt.NDArray[np.float64]
 

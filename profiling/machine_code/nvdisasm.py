@@ -1,0 +1,194 @@
+"""Machine code from `nvdisasm`.
+
+It takes about 0.3 s of one core, nearly all of it its own start, so it runs as a process of its own while the
+caller does something else: `start_disassembly(cubin)` now, `.result()` later.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from cuda.pathfinder import find_nvidia_binary_utility
+
+from mctskernel.profiling.machine_code.cubin import INSTRUCTION_BYTES, sections
+from mctskernel.profiling.machine_code.functions import Function
+from mctskernel.profiling.machine_code.instructions import NO_BARRIER, Instruction
+
+
+@dataclass(frozen=True)
+class Disassembly:
+    """The functions of a cubin by the name of their entry."""
+
+    functions: Mapping[str, Function]
+
+
+class DisassemblerError(RuntimeError):
+    """`nvdisasm` is missing or failed; the message is a sentence that says what to do."""
+
+
+class PendingDisassembly:
+    """A disassembly under way. Use it as a context manager, so that it never outlives its caller."""
+
+    def __init__(self, process: subprocess.Popen[bytes], cubin: IO[bytes], output: IO[bytes]) -> None:
+        self._process = process
+        self._cubin = cubin
+        self._output = output
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cancel()
+
+    def result(self, timeout_seconds: float = 60.0) -> Disassembly:
+        """Wait for the end and read the text. Raises DisassemblerError."""
+        try:
+            status = self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired as error:
+            self.cancel()
+            raise DisassemblerError(f"nvdisasm did not finish in {timeout_seconds:g} s.") from error
+        self._output.seek(0)
+        text = self._output.read().decode(errors="replace")
+        self._cubin.seek(0)
+        image = self._cubin.read()
+        self.cancel()
+        if status:
+            raise DisassemblerError(f"nvdisasm failed with status {status}: {text.strip()[:200]}")
+        return parse(text, image)
+
+    def cancel(self) -> None:
+        """End the process if it still runs, and give back what it used."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._cubin.close()
+        self._output.close()
+
+
+def start_disassembly(cubin: bytes) -> PendingDisassembly:
+    """Begin to disassemble beside the caller. Raises DisassemblerError when there is no `nvdisasm`."""
+    program = find_nvdisasm()
+    image = tempfile.NamedTemporaryFile(suffix=".cubin")  # noqa: SIM115 - closed by PendingDisassembly
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe would stall nvdisasm until somebody reads
+    image.write(cubin)
+    image.flush()
+    command = [program, "-c", "-ndf", "-g", "-gp", image.name]  # no data-flow analysis
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603
+    return PendingDisassembly(process, image, output)
+
+
+def disassemble(cubin: bytes) -> Disassembly:
+    """Disassemble and wait."""
+    with start_disassembly(cubin) as pending:
+        return pending.result()
+
+
+SOURCE_FILES = frozenset({"kernel.cu", "kernel.py"})
+"""What the compilers are told that a kernel's file is called."""
+
+
+def parse(text: str, cubin: bytes) -> Disassembly:
+    """Read `nvdisasm -c -g -gp`; stalls and scoreboards come from the cubin's own bytes."""
+    found = sections(cubin)
+    functions = {}
+    for name, listing in _listings(text):
+        functions[name] = Function(name, tuple(_instructions(listing, found[f".text.{name}"].data)))
+    if not functions:
+        raise DisassemblerError(f"nvdisasm found no code: {text.strip()[:200]}")
+    return Disassembly(functions)
+
+
+@cache
+def find_nvdisasm() -> str:
+    """The path of NVIDIA's disassembler. Raises DisassemblerError when there is none."""
+    found = find_nvidia_binary_utility("nvdisasm")
+    if found is None:
+        raise DisassemblerError(
+            "nvdisasm was not found; 'pip install nvidia-cuda-nvdisasm' brings it (6 MB, no GPU needed)."
+        )
+    return str(Path(found))
+
+
+_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),.*$", re.M)
+_LINE = re.compile(
+    r'//## File "(?P<file>[^"]*)", line (?P<line>\d+)'
+    r"|^(?P<label>\.L_\w+):"
+    r"|^\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?:@(?P<predicate>!?U?P\w+)\s+)?(?P<opcode>[A-Z]\S*?)(?:\s+(?P<operands>[^;]*?))?\s*;",
+    re.M,
+)
+
+
+def _listings(text: str) -> Iterator[tuple[str, str]]:
+    found = list(_SECTION.finditer(text))
+    ends = [*(section.start() for section in found[1:]), len(text)]
+    for section, end in zip(found, ends, strict=True):
+        yield section[1], text[section.end() : end]
+
+
+def _instructions(listing: str, code: bytes) -> Iterator[Instruction]:
+    entries = list(_LINE.finditer(listing))
+    targets = _label_addresses(entries)
+    line: int | None = None
+    ptx_line: int | None = None
+    for entry in entries:
+        if entry["line"]:
+            name = entry["file"].rpartition("/")[2]
+            if name == ".nv_debug_ptx_txt":
+                ptx_line = int(entry["line"])
+            else:
+                line = int(entry["line"]) if name in SOURCE_FILES else None
+        elif entry["address"]:
+            address = int(entry["address"], 16)
+            label = re.search(r"`\((\.L_\w+)\)", entry["operands"] or "")
+            control = _control_bits(code, address)
+            yield Instruction(
+                address,
+                entry["predicate"] or "",
+                entry["opcode"],
+                entry["operands"] or "",
+                line,
+                ptx_line,
+                targets.get(label[1]) if label else None,
+                control & 0xF,
+                control >> 5 & 7,
+                control >> 8 & 7,
+                tuple(barrier for barrier in range(6) if control >> (11 + barrier) & 1),
+            )
+
+
+def _label_addresses(entries: Sequence[re.Match[str]]) -> dict[str, int]:
+    addresses: dict[str, int] = {}
+    waiting: list[str] = []
+    for entry in entries:
+        if entry["label"]:
+            waiting.append(entry["label"])
+        elif entry["address"]:
+            addresses.update(dict.fromkeys(waiting, int(entry["address"], 16)))
+            waiting.clear()
+    return addresses
+
+
+def _control_bits(code: bytes, offset: int) -> int:
+    """The 21 scheduling bits of a 128-bit instruction (Volta and later).
+
+    From the lowest: 4 bits stall, 1 yield, 3 barrier on write, 3 barrier on read, 6 wait mask, 4 reuse. The
+    layout is in Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018.
+    """
+    if offset + INSTRUCTION_BYTES > len(code):
+        return 1 | NO_BARRIER << 5 | NO_BARRIER << 8
+    (high,) = struct.unpack_from("<Q", code, offset + 8)
+    return int(high >> 41)
