@@ -1,0 +1,49 @@
+"""How far a modelled time is to be trusted, and which modelled times are ties.
+
+A term may be wrong by a factor that is the same for every kernel (the constant behind it) while what it
+counts is right. Such an error moves the time by the term's share of it, so two kernels that spend their time
+on the same terms are wrong together and their ratio hardly is:
+
+    log(a / b) has the variance  sum over terms of (share in a - share in b)^2 s_term^2  +  2 s_rest^2
+
+which is first-order error propagation with independent errors of the terms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from mctskernel.profiling.model.price import ADDED, NORM, Term
+
+TERM_SIGMA = 0.25
+"""Standard deviation of the logarithm of a term's error that all kernels share (assumed)."""
+
+REST_SIGMA = 0.03
+"""Standard deviation of the logarithm of what is left and differs from kernel to kernel (assumed)."""
+
+
+def shares(terms: Mapping[str, float]) -> dict[str, float]:
+    """The fraction of the time that each term explains; they add up to one."""
+    overlapped = {name: seconds for name, seconds in terms.items() if name not in ADDED and seconds > 0}
+    added = {name: seconds for name, seconds in terms.items() if name in ADDED and seconds > 0}
+    powers = {name: seconds**NORM for name, seconds in overlapped.items()}
+    whole = math.fsum(powers.values())
+    norm = whole ** (1 / NORM)
+    total = norm + math.fsum(added.values())
+    if not total:
+        return {}
+    by_power = {name: norm / total * power / whole for name, power in powers.items()}
+    return by_power | {name: seconds / total for name, seconds in added.items()}
+
+
+def log_sigma(terms: Mapping[str, float]) -> float:
+    """One standard deviation of the logarithm of modelled over true time."""
+    return math.hypot(REST_SIGMA, *(TERM_SIGMA * share for share in shares(terms).values()))
+
+
+def log_ratio_sigma(terms: Mapping[str, float], others: Mapping[str, float]) -> float:
+    """One standard deviation of the logarithm of the error of a ratio of two modelled times."""
+    first, second = shares(terms), shares(others)
+    differences = (first.get(name, 0.0) - second.get(name, 0.0) for name in Term)
+    return math.hypot(math.sqrt(2.0) * REST_SIGMA, *(TERM_SIGMA * each for each in differences))
