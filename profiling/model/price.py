@@ -72,7 +72,13 @@ def price(work: KernelWork, gpu: Architecture) -> Price:
     with_tail = soft_sum([*(seconds * factor for seconds in sm_terms.values()), *chip_terms.values()])
     tail, launch = with_tail - overlapped, gpu.overheads.launch
     terms = {**sm_terms, **chip_terms, Term.TAIL: tail, Term.LAUNCH: launch}
-    return Price(overlapped + tail + launch, terms)
+    return Price(combined(terms), terms)
+
+
+def combined(terms: Mapping[Term, float] | Mapping[str, float]) -> float:
+    """Seconds of one launch from its terms, by their names: overlapping ones softly, the others on top."""
+    overlapped = soft_sum(seconds for name, seconds in terms.items() if name not in ADDED)
+    return overlapped + math.fsum(seconds for name, seconds in terms.items() if name in ADDED)
 
 
 def soft_sum(seconds: Iterable[float], norm: float = NORM) -> float:
