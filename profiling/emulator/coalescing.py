@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 SECTOR_SHIFT = 5
+LINE_SHIFT = 7
 _BANKS = 32
 _ABSENT = -1
 
@@ -21,6 +22,18 @@ def sectors_by_warp(addresses: np.ndarray) -> np.ndarray:
     if table[:, 0].min() < 0:
         fresh &= table >= 0
     return table[fresh]
+
+
+def lines(addresses: np.ndarray) -> int:
+    """Lines of 128 bytes that the requests touch, each request's counted by itself.
+
+    `addresses` is (warps, 32) in bytes, negative for inactive lanes; an aligned access never straddles lines.
+    """
+    table = np.sort(addresses >> LINE_SHIFT, axis=1)
+    fresh = np.empty(table.shape, bool)
+    np.not_equal(table[:, 1:], table[:, :-1], out=fresh[:, 1:])
+    fresh[:, 0] = True
+    return int(np.count_nonzero(fresh & (table >= 0)))
 
 
 def wavefronts(addresses: np.ndarray, size: int) -> tuple[int, int]:

@@ -33,7 +33,8 @@ class AccessCounts:
     `kind` is load, store, atomic, reduction or copy; `space` as resolved (a generic access counts where it went).
     Requests are warp-level; sectors have 32 bytes; `unique_sectors` are distinct within a block, summed over blocks.
     `wavefronts` are of shared memory, `ideal_wavefronts` what they would be without bank conflicts;
-    `same_address_lanes` adds up the largest same-address group of each atomic request.
+    `lines` are lines of 128 bytes that global requests touch; `same_address_lanes` adds up the largest same-address
+    group of each atomic request.
     """
 
     opcode: str
@@ -49,6 +50,7 @@ class AccessCounts:
     wavefronts: int = 0
     ideal_wavefronts: int = 0
     same_address_lanes: int = 0
+    lines: int = 0
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ class _Tally:
     wavefronts: int = 0
     ideal_wavefronts: int = 0
     same_address_lanes: int = 0
+    lines: int = 0
     space: str = ""
 
 
@@ -311,6 +314,7 @@ class CountingMemory:
         tally.wavefronts += once.wavefronts
         tally.ideal_wavefronts += once.ideal_wavefronts
         tally.same_address_lanes += once.same_address_lanes
+        tally.lines += once.lines
         tally.space = once.space
         if once.sectors is not None:
             tally.sectors += len(once.sectors)
@@ -336,6 +340,7 @@ class CountingMemory:
                 t.wavefronts,
                 t.ideal_wavefronts,
                 t.same_address_lanes,
+                t.lines,
             )
             for a, t in zip(self.program.accesses, self.tallies, strict=True)
         ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
-from mctskernel.profiling.emulator.coalescing import same_address_lanes, sectors_by_warp, wavefronts
+from mctskernel.profiling.emulator.coalescing import lines, same_address_lanes, sectors_by_warp, wavefronts
 from mctskernel.profiling.emulator.codegen import Access
 from mctskernel.profiling.emulator.lanes import Lanes
 from mctskernel.profiling.emulator.resolve import window
@@ -25,6 +25,7 @@ class Once:
     wavefronts: int = 0
     ideal_wavefronts: int = 0
     same_address_lanes: int = 0
+    lines: int = 0
 
     def moved(self, sectors: int) -> Once:
         """The same access so many sectors further on."""
@@ -37,6 +38,7 @@ class Once:
             self.wavefronts,
             self.ideal_wavefronts,
             self.same_address_lanes,
+            self.lines,
         )
 
 
@@ -48,7 +50,7 @@ class Patterns:
     """Measures requests; those that differ only by a uniform distance are measured once.
 
     Shared-memory conflicts don't change when all addresses move by whole words, nor do sectors when they move by
-    whole sectors, so a request is known by its lanes and its addresses relative to the first.
+    whole lines, so a request is known by its lanes and its addresses relative to the first.
     """
 
     known: dict[tuple[object, ...], Once] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class Patterns:
         first += access.offset
         space, shift = (access.space, 0) if access.space != "generic" else window(first)
         first -= shift
-        grain = 4 if space == "shared" else 32
+        grain = 4 if space == "shared" else 128
         atomic = access.kind in ("atomic", "reduction")
         lanes = g.cached("slots", g.slots.tobytes)
         key = (lanes, relative, access.bytes, space, atomic, first % grain)
@@ -96,7 +98,7 @@ class Patterns:
             self.known[key] = once
         if once.sectors is None:
             return once
-        return once.moved(first // grain)
+        return once.moved(first // grain << 2)
 
 
 def _measure(space: str, size: int, g: Lanes, addresses: np.ndarray, *, atomic: bool) -> Once:
@@ -110,4 +112,11 @@ def _measure(space: str, size: int, g: Lanes, addresses: np.ndarray, *, atomic: 
     if space == "shared":
         fronts, ideal = wavefronts(table, size)
         return Once(warps, g.n, space, None, fronts, ideal, conflict)
-    return Once(warps, g.n, space, sectors_by_warp(table) - (lift >> 5), same_address_lanes=conflict)
+    return Once(
+        warps,
+        g.n,
+        space,
+        sectors_by_warp(table) - (lift >> 5),
+        same_address_lanes=conflict,
+        lines=lines(table),
+    )

@@ -250,14 +250,14 @@ def _access_patterns(samples: Sequence[Sample], buffers: Sequence[Range]) -> tup
     """Accesses of the whole grid by space, kind, line and buffer."""
     patterns: dict[tuple[str, str, int | None, str, int], list[float]] = {}
     for sample in samples:
-        names, lines = _buffers_and_lines(sample.counts, buffers)
+        names = _buffer_names(sample.counts, buffers)
         for index, access in enumerate(sample.counts.accesses):
             if not access.requests or access.space not in {"global", "shared"}:
                 continue
             kind = _KINDS.get(access.kind, access.kind)
             key = (access.space, kind, access.line, names.get(index, ""), access.bytes_per_lane)
             numbers = patterns.setdefault(key, [0.0] * 6)
-            for at, value in enumerate(_numbers(access, lines.get(index, 0))):
+            for at, value in enumerate(_numbers(access)):
                 numbers[at] += sample.weight * value
     return tuple(
         AccessPattern(space, kind, line, name, width, *numbers)
@@ -265,32 +265,27 @@ def _access_patterns(samples: Sequence[Sample], buffers: Sequence[Range]) -> tup
     )
 
 
-def _numbers(access: AccessCounts, lines: int) -> tuple[float, float, float, float, float, float]:
+def _numbers(access: AccessCounts) -> tuple[float, float, float, float, float, float]:
     """Requests, lanes, sectors, ideal sectors, wavefronts, ideal wavefronts of one instruction in one block.
 
-    A global request takes a wavefront for every 128-byte line that it touches, one at least.
+    A global request takes a wavefront for every line of 128 bytes that it touches, one at least.
     """
     if access.space == "shared":
         return access.requests, access.lanes, 0.0, 0.0, access.wavefronts, access.ideal_wavefronts
     ideal = min(access.sectors, max(access.lanes * access.bytes_per_lane / 32, access.requests))
-    wavefronts = max(lines, access.requests, access.sectors / 4)
+    wavefronts = max(access.lines, access.requests)
     best = min(wavefronts, max(access.lanes * access.bytes_per_lane / 128, access.requests))
     return access.requests, access.lanes, access.sectors, ideal, wavefronts, best
 
 
-def _buffers_and_lines(counts: Counts, buffers: Sequence[Range]) -> tuple[dict[int, str], dict[int, int]]:
-    """For each access, the buffer that it touches first and how often its line of 128 bytes changes."""
+def _buffer_names(counts: Counts, buffers: Sequence[Range]) -> dict[int, str]:
+    """For each access, the buffer that it touches first."""
     names: dict[int, str] = {}
-    lines: dict[int, int] = {}
     for trace in counts.traces:
-        for index in np.unique(trace.accesses):
-            mine = trace.sectors[trace.accesses == index]
-            first = int(mine[0])
-            names[int(index)] = next((b.name for b in buffers if b.first <= first <= b.last), "")
-            changes = int(np.count_nonzero(np.diff(mine >> 2))) + 1
-            scale = counts.accesses[index].sectors / len(mine)
-            lines[int(index)] = round(changes * scale)
-    return names, lines
+        which, first = np.unique(trace.accesses, return_index=True)
+        for access, sector in zip(which.tolist(), trace.sectors[first].tolist(), strict=True):
+            names[access] = next((b.name for b in buffers if b.first <= sector <= b.last), "")
+    return names
 
 
 def _same_address_lanes(samples: Sequence[Sample]) -> float:

@@ -1,0 +1,163 @@
+"""Which term binds a kernel, which is next, and what the time would be if one fell.
+
+Pure functions of the seconds that each term would take alone, as an evaluation records them: no GPU, and nothing
+is modelled again. A plan's time is the sum over its launches, each of which combines its terms as `price` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mctskernel.core.evaluation import Evaluation, LaunchTerms
+from mctskernel.profiling.model.price import Term, combined
+from mctskernel.profiling.model.uncertainty import log_sigma, shares
+from mctskernel.profiling.quantities import ratio_text, time_text
+
+STRONG = 0.03
+"""The fraction of the time from which a term is worth a sentence."""
+
+MEANINGS: Mapping[str, str] = {
+    Term.ISSUE: "schedulers issuing warp instructions",
+    Term.FMA: "multiply-adds, float and integer",
+    Term.ALU: "integer, logic and compare instructions",
+    Term.SPECIAL: "exp, sqrt, divisions, conversions",
+    Term.FP64: "double precision",
+    Term.TENSOR: "tensor cores",
+    Term.GLOBAL_WAVEFRONTS: "L1 passing global and local accesses",
+    Term.SHARED_WAVEFRONTS: "shared memory and shuffles",
+    Term.L2: "sectors between L1 and L2",
+    Term.DRAM: "bytes between L2 and DRAM",
+    Term.LATENCY: "waves of blocks, each as long as a warp's dependent chain",
+    Term.ATOMICS: "atomic operations taking turns",
+    Term.BLOCK_LAUNCH: "starting blocks",
+    Term.TAIL: "SMs idle while others still work",
+    Term.LAUNCH: "starting the kernels",
+}
+"""What the GPU does in the seconds of each term."""
+
+
+@dataclass(frozen=True)
+class ExplainedTerm:
+    """A term: its seconds alone, the fraction of the time that it explains, and the time if it were less.
+
+    All of a plan: the seconds are the sum over its launches, and it is halved or free in all of them.
+    """
+
+    name: str
+    seconds: float
+    share: float
+    seconds_if_half: float
+    seconds_if_free: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A modelled time in seconds with its terms, the one that explains most of it first; shares add up to one.
+
+    `log_sigma` is one standard deviation of the logarithm of the modelled over the true time.
+    """
+
+    seconds: float
+    log_sigma: float
+    terms: tuple[ExplainedTerm, ...]
+
+    @property
+    def binding(self) -> ExplainedTerm:
+        """The term that explains most of the time."""
+        return self.terms[0]
+
+    @property
+    def next(self) -> ExplainedTerm | None:
+        """The term that explains most of the rest."""
+        return self.terms[1] if len(self.terms) > 1 else None
+
+    @property
+    def strong(self) -> tuple[ExplainedTerm, ...]:
+        """The terms that are worth a sentence; the binding one always is."""
+        return tuple(term for term in self.terms if term is self.binding or term.share >= STRONG)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Seconds that the true time lies between, one standard deviation to either side."""
+        factor = math.exp(self.log_sigma)
+        return self.seconds / factor, self.seconds * factor
+
+
+def explain(evaluation: Evaluation) -> Explanation | None:
+    """The explanation of a modelled evaluation, at its first search shape; None for one without terms."""
+    launches = launches_of(evaluation)
+    return explain_launches(launches) if launches else None
+
+
+def launches_of(evaluation: Evaluation) -> tuple[LaunchTerms, ...]:
+    """The launches of a modelled plan.
+
+    A plan recorded without them counts as one launch with the sum of their terms.
+    """
+    if evaluation.launches or not evaluation.timings or not any(evaluation.terms.values()):
+        return evaluation.launches
+    return (LaunchTerms("", evaluation.timings[0].seconds, evaluation.terms),)
+
+
+def explain_launches(launches: Sequence[LaunchTerms]) -> Explanation:
+    """The explanation of a plan's time from its launches, of which there is at least one that takes time."""
+    total = math.fsum(launch.seconds for launch in launches)
+    sums = summed(launches)
+    by_launch = [(launch.seconds / total, shares(launch.terms)) for launch in launches]
+    explained = [
+        ExplainedTerm(
+            name,
+            seconds,
+            math.fsum(weight * each.get(name, 0.0) for weight, each in by_launch),
+            math.fsum(seconds_with(launch, name, 0.5) for launch in launches),
+            math.fsum(seconds_with(launch, name, 0.0) for launch in launches),
+        )
+        for name, seconds in sums.items()
+        if seconds > 0
+    ]
+    return Explanation(total, log_sigma(sums), tuple(sorted(explained, key=lambda term: -term.share)))
+
+
+def summed(launches: Sequence[LaunchTerms]) -> dict[str, float]:
+    """The terms of a plan: the seconds of each, added up over its launches."""
+    names = dict.fromkeys(name for launch in launches for name in launch.terms)
+    return {name: math.fsum(launch.terms.get(name, 0.0) for launch in launches) for name in names}
+
+
+def seconds_with(launch: LaunchTerms, name: str, factor: float) -> float:
+    """Seconds of a launch if one of its terms were `factor` times what it is.
+
+    Asks for a ratio of combined terms, so that a time recorded under another rule of combination is only scaled.
+    """
+    whole = combined(launch.terms)
+    if not whole:
+        return launch.seconds
+    changed = {**launch.terms, name: factor * launch.terms.get(name, 0.0)}
+    return launch.seconds * combined(changed) / whole
+
+
+def sentences(found: Explanation) -> tuple[str, ...]:
+    """What binds, what is next, and what relieving the first would bring, with numbers."""
+    first, second = found.binding, found.next
+    binds = (
+        f"Modelled at {time_text(found.seconds, 3)} (+-{math.expm1(found.log_sigma):.0%}), bound by {first.name}: "
+        f"{time_text(first.seconds, 3)} alone, {first.share:.0%} of the time."
+    )
+    if second is None:
+        return (binds,)
+    follows = (
+        f"Next is {second.name}: {time_text(second.seconds, 3)} alone, {second.share:.0%} of the time."
+        if second.share >= STRONG
+        else f"Nothing else explains more than {STRONG:.0%} of it."
+    )
+    return binds, follows, _if_less(found, first)
+
+
+def _if_less(found: Explanation, term: ExplainedTerm) -> str:
+    half, free = (
+        f"{time_text(seconds, 3)} ({ratio_text(found.seconds / seconds)} faster)" if seconds else "no time"
+        for seconds in (term.seconds_if_half, term.seconds_if_free)
+    )
+    return f"With {term.name} halved it would take {half}, with {term.name} gone {free}."
