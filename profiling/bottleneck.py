@@ -8,6 +8,7 @@ from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
 from mctskernel.profiling.model.price import Price, Term
 from mctskernel.profiling.model.work import AccessPattern, KernelWork
+from mctskernel.profiling.quantities import byte_text, count_text
 
 MOST_CAUSES = 6
 SMALLEST_SHARE = 0.03
@@ -101,10 +102,14 @@ def _uncoalesced(access: AccessPattern) -> str:
     actual = access.sectors / access.requests
     ideal = max(access.ideal_sectors / access.requests, 1e-9)
     return (
-        f"Uncoalesced access: each warp {access.kind} of {access.name}{_at(access)} touches {actual:.3g} "
+        f"Uncoalesced access: each warp {access.kind}{_of(access)}{_at(access)} touches {actual:.3g} "
         "sectors "
         f"where {ideal:.3g} would do, so {actual / ideal:.2g} times the needed traffic crosses L1 and L2."
     )
+
+
+def _of(access: AccessPattern) -> str:
+    return f" of {access.name}" if access.name else ""
 
 
 def _at(access: AccessPattern) -> str:
@@ -262,19 +267,3 @@ def _grid_causes(
 
 def _fraction(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
-
-
-def count_text(value: float) -> str:
-    """A count as people read it: `1.02 billion`."""
-    for unit, size in (("billion", 1e9), ("million", 1e6)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:,.0f}"
-
-
-def byte_text(value: float) -> str:
-    """Bytes as people read them: `268 MB`."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.0f} bytes"

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
-from mctskernel.profiling.bottleneck import byte_text, combined_diagnosis, count_text, strongest_first
+from mctskernel.profiling.bottleneck import combined_diagnosis, strongest_first
+from mctskernel.profiling.quantities import byte_text, count_text
 
 SECTOR_BYTES = 32
 REACHABLE_DRAM = 0.92

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.task import Array
-from mctskernel.report.view import View, time_text
+from mctskernel.profiling.quantities import time_text
+from mctskernel.report.view import View
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import edit_title, run_seconds
 

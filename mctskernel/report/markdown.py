@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mctskernel.report.view import View, time_text, timing_text
+from mctskernel.profiling.quantities import time_text
+from mctskernel.report.view import View, timing_text
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step
 
 

@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.report.view import View, time_text, timing_text
+from mctskernel.profiling.quantities import time_text
+from mctskernel.report.view import View, timing_text
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step
 
 # Texts of candidates and of models are printed as Text, which knows no markup.

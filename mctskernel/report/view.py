@@ -10,6 +10,7 @@ from pathlib import Path
 from mctskernel.answer import Answer, believed_speedup, read_answer
 from mctskernel.core.evaluation import Evaluation, Timing
 from mctskernel.edits.patch import unified_diff
+from mctskernel.profiling.quantities import time_text
 from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_manifest
 from mctskernel.tree.journal import read_tree
 from mctskernel.tree.node import Node, Tree
@@ -83,14 +84,6 @@ def load_view(path: Path) -> View:
     """The view of a run folder. Raises RunError and JournalError."""
     folder = open_run(path)
     return View(folder, read_tree(folder.journal), read_answer(folder))
-
-
-def time_text(seconds: float) -> str:
-    """Seconds as people read them, four digits."""
-    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.4g} {unit}"
-    return f"{seconds * 1e9:.4g} ns"
 
 
 def timing_text(timing: Timing) -> str:

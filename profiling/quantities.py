@@ -1,0 +1,35 @@
+"""Quantities as people read them: in sentences, tables and reports."""
+
+from __future__ import annotations
+
+
+def count_text(value: float) -> str:
+    """A count, three digits: `1.02 billion`."""
+    for unit, size in (("billion", 1e9), ("million", 1e6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:,.0f}"
+
+
+def byte_text(value: float) -> str:
+    """Bytes, three digits: `268 MB`."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} bytes"
+
+
+def time_text(seconds: float, digits: int = 4) -> str:
+    """Seconds in the largest unit that leaves at least one of them: `93.42 us`."""
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.{digits}g} {unit}"
+    return f"{seconds * 1e9:.{digits}g} ns"
+
+
+def ratio_text(ratio: float) -> str:
+    """A factor as a change: `4.0x`, `1.12x`, and in percent where it is hardly one."""
+    larger = max(ratio, 1.0 / ratio) if ratio > 0 else float("inf")
+    if larger < 1.1:
+        return f"{larger - 1.0:.1%}"
+    return f"{larger:.2f}x" if larger < 3 else f"{larger:.1f}x"
