@@ -7,6 +7,7 @@ the named GPU. Every number is modelled, and says so.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,11 +17,11 @@ import numpy as np
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.dtypes import numpy_dtype
-from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
+from mctskernel.core.evaluation import Check, Diagnosis, Evaluation, LaunchTerms, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch
 from mctskernel.core.task import Array, Shape, Task, shape_label
-from mctskernel.profiling.architecture import UnknownArchitectureError, load_architecture
+from mctskernel.profiling.architecture import ArchitectureError, load_architecture
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.ceilings import architecture_ceilings
 from mctskernel.profiling.emulable import Emulable, emulable
@@ -33,7 +34,9 @@ from mctskernel.profiling.machine_code.nvdisasm import (
     PendingDisassembly,
     start_disassembly,
 )
+from mctskernel.profiling.model.explanation import explain_launches, sentences
 from mctskernel.profiling.model.modelled import Modelled, Unmodelled, model_kernel
+from mctskernel.profiling.model.price import Term
 from mctskernel.profiling.roofline import roofline
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import draw_cases, draw_held_out_cases
@@ -49,7 +52,7 @@ class ModelDevice:
     def __init__(self, task: Task, architecture: str = "H100", seed: int = 0) -> None:
         try:
             self._gpu = load_architecture(architecture)
-        except UnknownArchitectureError as error:
+        except ArchitectureError as error:
             raise DeviceError(str(error)) from error
         self._task = task
         self._seed = seed
@@ -146,7 +149,8 @@ class ModelDevice:
             timings=tuple(map(_timing, self._task.search_shapes, prices)),
             counters=dict(prices[0].counters),
             terms=dict(prices[0].terms),
-            diagnosis=prices[0].diagnosis,
+            launches=_launches(prices[0]),
+            diagnosis=_explained(prices[0]),
         )
         peaks = roofline(
             self._task,
@@ -203,3 +207,26 @@ class ModelDevice:
 
 def _timing(shape: Shape, modelled: Modelled) -> Timing:
     return Timing(shape_label(shape), modelled.seconds, modelled.seconds, modelled.seconds)
+
+
+def _launches(modelled: Modelled) -> tuple[LaunchTerms, ...]:
+    """The launches with the gaps between them, which each launch but the first begins with."""
+    launches = [
+        LaunchTerms(
+            each.work.kernel, each.price.seconds, {str(name): s for name, s in each.price.terms.items()}
+        )
+        for each in modelled.launches
+    ]
+    gaps = modelled.seconds - math.fsum(launch.seconds for launch in launches)
+    gap = gaps / max(len(launches) - 1, 1)
+    return (launches[0], *(_after(gap, launch) for launch in launches[1:]))
+
+
+def _after(gap: float, launch: LaunchTerms) -> LaunchTerms:
+    terms = {**launch.terms, Term.LAUNCH.value: launch.terms.get(Term.LAUNCH, 0.0) + gap}
+    return replace(launch, seconds=launch.seconds + gap, terms=terms)
+
+
+def _explained(modelled: Modelled) -> Diagnosis:
+    """The diagnosis with what binds the plan, what is next, and what relieving it would bring."""
+    return replace(modelled.diagnosis, explanation=" ".join(sentences(explain_launches(_launches(modelled)))))

@@ -108,9 +108,14 @@ class Cause:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What binds the kernel, the strongest cause first."""
+    """What binds the kernel, the strongest cause first.
+
+    `explanation` says in sentences with numbers which part of the GPU binds, which is next, and as far as a model
+    knows it what the time would be if the first one were relieved.
+    """
 
     causes: tuple[Cause, ...]
+    explanation: str = ""
 
     @property
     def summary(self) -> str:
@@ -119,13 +124,25 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
+class LaunchTerms:
+    """The modelled seconds of one launch of a plan and of its parts, each as if nothing else held it up.
+
+    The gap before a launch is part of its time; a plan's time is the sum over its launches.
+    """
+
+    kernel: str
+    seconds: float
+    terms: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """An outcome with its evidence.
 
     `message` says in a sentence why the outcome isn't ok. `counters` carry Nsight Compute names and units
-    (times in seconds); `terms` are a model's parts of the time, in seconds; `flags` are guardrail remarks
-    that refuse nothing; `quarantine` is the reason why the time is not believed, empty if it is;
-    `stage_seconds` is what each stage cost.
+    (times in seconds); `terms` are a model's parts of the time, in seconds, and `launches` the same for each
+    launch, both at the first search shape; `flags` are guardrail remarks that refuse nothing; `quarantine` is
+    the reason why the time is not believed, empty if it is; `stage_seconds` is what each stage cost.
     """
 
     outcome: Outcome
@@ -141,6 +158,7 @@ class Evaluation:
     quarantine: str = ""
     log: str = ""
     stage_seconds: dict[str, float] = field(default_factory=dict)
+    launches: tuple[LaunchTerms, ...] = ()
 
     @property
     def ok(self) -> bool:
