@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -107,33 +110,131 @@ class Architecture:
     overheads: Overheads
 
 
-class UnknownArchitectureError(ValueError):
+class ArchitectureError(ValueError):
+    """A description of a GPU that can't be used; the message is a sentence for the user."""
+
+
+class UnknownArchitectureError(ArchitectureError):
     """A GPU that no file describes; the message names those that are."""
 
 
-@cache
+FILE_SUFFIX = ".toml"
+LARGEST_FILE = 1 << 20
+"""Bytes; a description has about four thousand."""
+
+MEASURED_TABLE = "measured"
+"""The table of a file that says what measured it and when; nothing is computed from it."""
+
+
 def load_architecture(name: str = "H100") -> Architecture:
-    """Read a GPU's description by its short name (`H100`), in any case."""
-    folder = files("mctskernel.profiling") / "architectures"
-    path = folder / f"{name.lower()}.toml"
+    """Read a GPU's description by its short name (`H100`), in any case, or from a file: a path that ends in `.toml`.
+
+    Raises UnknownArchitectureError for a name that isn't known, and ArchitectureError for a file that can't be used,
+    with the file and the field in the message.
+    """
+    return read_architecture(Path(name)) if name.endswith(FILE_SUFFIX) else _shipped(name.lower())
+
+
+def read_architecture(path: Path) -> Architecture:
+    """Read a GPU's description from a file, such as `mctskernel calibrate` writes. Raises ArchitectureError."""
+    try:
+        # Reading anything but a regular file may never end.
+        if not path.is_file():
+            raise ArchitectureError(f"There is no file '{path}' that describes a GPU.")
+        if path.stat().st_size > LARGEST_FILE:
+            raise ArchitectureError(f"The file '{path}' is too large to describe a GPU.")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ArchitectureError(f"The file '{path}' can't be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ArchitectureError(f"The file '{path}' describes no GPU: it isn't text in UTF-8.") from error
+    return parse_architecture(text, str(path))
+
+
+def parse_architecture(text: str, source: str) -> Architecture:
+    """A description from the text of a file; `source` is what messages call it. Raises ArchitectureError."""
+    try:
+        document = tomllib.loads(text)
+        found = msgspec.convert(document, Architecture)
+    except RecursionError as error:
+        raise ArchitectureError(f"The file '{source}' describes no GPU: it is nested too deeply.") from error
+    except ValueError as error:
+        raise ArchitectureError(f"The file '{source}' describes no GPU: {_one_line(error)}.") from error
+    complaint = next(_complaints(found, document), "")
+    if complaint:
+        raise ArchitectureError(f"The file '{source}' describes no GPU: {complaint}.")
+    return found
+
+
+@cache
+def _shipped(name: str) -> Architecture:
+    path = files("mctskernel.profiling") / "architectures" / f"{name}{FILE_SUFFIX}"
     if not name.isalnum() or not path.is_file():
         known = ", ".join(known_architectures())
-        raise UnknownArchitectureError(f"There is no description of the GPU '{name}' (known: {known}).")
-    document: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    return msgspec.convert(document, Architecture)
+        raise UnknownArchitectureError(
+            f"There is no description of the GPU '{name.upper()}' (known: {known})."
+        )
+    return parse_architecture(path.read_text(encoding="utf-8"), f"{name}{FILE_SUFFIX}")
 
 
-def architecture_of(code: str) -> Architecture | None:
-    """The described GPU that runs machine code for `sm_90`, say; None where none is described."""
-    known = (load_architecture(name) for name in known_architectures())
-    return next((each for each in known if each.architecture == code), None)
+_CODE = re.compile(r"sm_[1-9][0-9]{1,2}[af]?")
+_MAY_BE_ZERO = frozenset({"reserved_shared_bytes", "launch_gap"})
+_LARGEST = 1e18
+
+
+def _complaints(gpu: Architecture, document: Mapping[str, Any]) -> Iterator[str]:
+    if not gpu.name.isprintable() or not gpu.name.strip():
+        yield "`name` is empty or holds characters that can't be printed"
+    if not _CODE.fullmatch(gpu.architecture):
+        yield "`architecture` isn't a machine code like 'sm_90'"
+    known = {each.name for each in fields(Architecture)} | {MEASURED_TABLE}
+    yield from (f"it has `{key}`, which means nothing" for key in document if key not in known)
+    for section, values in asdict(gpu).items():
+        if not isinstance(values, dict):
+            continue
+        yield from (
+            f"it has `{section}.{key}`, which means nothing" for key in document[section] if key not in values
+        )
+        for key, value in values.items():
+            if (
+                not math.isfinite(value)
+                or value < 0
+                or value > _LARGEST
+                or (not value and key not in _MAY_BE_ZERO)
+            ):
+                yield f"`{section}.{key}` is {value}, which is no such quantity"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")[:200]
+
+
+def architecture_of(code: str, name: str = "") -> Architecture | None:
+    """The described GPU that comes closest to one that says to be called `name` and runs `code`, say `sm_90`.
+
+    Several GPUs may run the same code, so the name decides: first the whole of it, then the short name within it
+    (`H100` in `NVIDIA H100 PCIe`). Otherwise the first that runs the code; None where none does.
+    """
+    alike = [short for short in known_architectures() if load_architecture(short).architecture == code]
+    ranked = sorted(alike, key=lambda short: _unlikeness(short, name))
+    return load_architecture(ranked[0]) if ranked else None
+
+
+def _unlikeness(short: str, name: str) -> int:
+    if load_architecture(short).name == name:
+        return 0
+    # `RTX4090` is `GeForce RTX 4090`; `H200` isn't `GH200`.
+    spelled = re.sub(r"(?<=[A-Z]{2})(?=[0-9])", " ?", short)
+    return 1 if re.search(rf"(?<![A-Z0-9]){spelled}(?![0-9])", name.upper()) else 2
 
 
 def known_architectures() -> tuple[str, ...]:
     """The short names that `load_architecture` takes."""
     folder = files("mctskernel.profiling") / "architectures"
     names = (entry.name for entry in folder.iterdir())
-    return tuple(sorted(name.removesuffix(".toml").upper() for name in names if name.endswith(".toml")))
+    return tuple(
+        sorted(name.removesuffix(FILE_SUFFIX).upper() for name in names if name.endswith(FILE_SUFFIX))
+    )
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,8 @@ class GpuJudge:
         reason = outside_reason(evaluation.timings[0].seconds, [each[TIME] for each in counted.launches])
         if reason:
             return replace(evaluation, outcome=Outcome.REJECTED, message=reason, counters=counters)
-        architecture = architecture_of(self.opened.gpu.architecture)
+        gpu = self.opened.gpu
+        architecture = architecture_of(gpu.architecture, gpu.name)
         access_bytes = max(widest_access(made.ptx) for made in candidate.builds)
         diagnosis = diagnose_launches(counted.launches, architecture, access_bytes)
         return replace(evaluation, counters=counters, diagnosis=diagnosis)

@@ -1,17 +1,25 @@
 """Occupancy against values that NVIDIA's calculator gives, and the files that describe GPUs."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel.profiling.architecture import (
+    Architecture,
+    ArchitectureError,
     UnknownArchitectureError,
+    architecture_of,
     known_architectures,
     load_architecture,
     occupancy,
+    parse_architecture,
+    read_architecture,
 )
 
 H100 = load_architecture("H100")
+TEXT = (Path(__file__).parents[2] / "profiling" / "architectures" / "h100.toml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -49,6 +57,49 @@ def test_what_is_resident_never_exceeds_an_sm(threads: int, registers: int, shar
     assert 0 <= found.fraction <= 1
 
 
+ADA = load_architecture("RTX4090")
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared_bytes", "blocks", "limited_by"),
+    [
+        (1024, 32, 0, 1, "threads"),
+        (512, 32, 0, 3, "threads"),
+        (32, 16, 0, 24, "blocks"),
+        (128, 32, 33 << 10, 2, "shared memory"),
+        (128, 32, 32 << 10, 3, "shared memory"),
+        (128, 32, 101377, 0, "shared memory"),
+    ],
+)
+def test_an_sm_of_ada_holds_fewer_threads_and_blocks(
+    threads: int, registers: int, shared_bytes: int, blocks: int, limited_by: str
+) -> None:
+    found = occupancy(ADA, threads, registers, shared_bytes)
+    assert (found.blocks, found.limited_by) == (blocks, limited_by)
+
+
+DATA_SHEETS = {
+    # Dense Tflop/s in fp32, fp64 and on tensor cores in 16 bits with 32-bit sums; peak DRAM in TB/s.
+    "A100": (19.5, 9.7, 312, 2.039),
+    "H100": (67, 34, 989, 3.35),
+    "H200": (67, 34, 989, 4.8),
+    "RTX4090": (82.6, 1.29, 165.2, 1.008),
+    "B200": (75, 37, 2250, 8.0),
+}
+
+
+@pytest.mark.parametrize("name", known_architectures())
+def test_rates_are_those_of_the_data_sheet(name: str) -> None:
+    gpu = load_architecture(name)
+    fp32, fp64, tensor, dram = DATA_SHEETS[name]
+    cycles = 2e-12 * gpu.chip.sms * gpu.chip.clock_hz
+    assert gpu.throughput.fma * cycles == pytest.approx(fp32, rel=0.05)
+    assert gpu.throughput.fp64 * cycles == pytest.approx(fp64, rel=0.05)
+    # Tensor cores are promised at a lower clock than they sometimes get.
+    assert gpu.throughput.tensor_fma * cycles == pytest.approx(tensor, rel=0.1)
+    assert 0.85 * dram < gpu.memory.dram_bytes_per_second / 1e12 < dram
+
+
 @pytest.mark.parametrize("name", known_architectures())
 def test_every_description_reads_and_is_in_plausible_units(name: str) -> None:
     gpu = load_architecture(name)
@@ -59,8 +110,125 @@ def test_every_description_reads_and_is_in_plausible_units(name: str) -> None:
     assert load_architecture(name.lower()) is not None
 
 
+@pytest.mark.parametrize("name", known_architectures())
+def test_limits_obey_the_rules_of_the_occupancy_calculator(name: str) -> None:
+    limits = load_architecture(name).limits
+    # One block may have all but what the system keeps of each, and L1 shares what is left.
+    assert limits.max_shared_bytes_per_block + limits.reserved_shared_bytes == limits.shared_bytes
+    assert limits.shared_bytes < limits.l1_bytes
+    assert limits.max_threads in {2048, 1536}
+    assert limits.max_blocks == limits.max_threads // 64
+    assert (limits.registers, limits.max_registers_per_thread, limits.register_unit) == (65536, 255, 256)
+
+
 def test_an_unknown_gpu_is_told_which_are_known() -> None:
-    with pytest.raises(UnknownArchitectureError, match=r"GPU 'GTX480' \(known: A100, H100\)"):
+    with pytest.raises(
+        UnknownArchitectureError, match=r"GPU 'GTX480' \(known: A100, B200, H100, H200, RTX4090\)"
+    ):
         load_architecture("GTX480")
     with pytest.raises(UnknownArchitectureError):
         load_architecture("../h100")
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "expected"),
+    [
+        ("sm_90", "NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"),
+        ("sm_90", "NVIDIA H200", "NVIDIA H200"),
+        ("sm_90", "NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3"),
+        ("sm_90", "NVIDIA H200 NVL", "NVIDIA H200"),
+        ("sm_90", "NVIDIA GH200 480GB", "NVIDIA H100 80GB HBM3"),
+        ("sm_90", "", "NVIDIA H100 80GB HBM3"),
+        ("sm_80", "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB"),
+        ("sm_89", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090"),
+        ("sm_100", "NVIDIA B200", "NVIDIA B200"),
+        # A name never outweighs what the chip runs.
+        ("sm_80", "NVIDIA H200", "NVIDIA A100-SXM4-80GB"),
+        ("sm_120", "NVIDIA GeForce RTX 5090", None),
+    ],
+)
+def test_a_real_gpu_is_found_by_its_name_and_else_by_its_code(
+    code: str, name: str, expected: str | None
+) -> None:
+    found = architecture_of(code, name)
+    assert (found and found.name) == expected
+
+
+def test_a_file_of_ones_own_reads_like_a_shipped_one(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TEXT.replace("NVIDIA H100 80GB HBM3", "mine"))
+    found = load_architecture(str(path))
+    assert found.name == "mine"
+    assert found.latency == H100.latency
+
+
+def constants(gpu: Architecture) -> list[tuple[str, str]]:
+    sections = [section for section in vars(gpu) if not isinstance(vars(gpu)[section], str)]
+    return [(section, field) for section in sections for field in vars(vars(gpu)[section])]
+
+
+@pytest.mark.parametrize(("section", "field"), constants(H100))
+def test_a_missing_constant_is_named_with_its_file(section: str, field: str) -> None:
+    begin = TEXT.index(f"[{section}]")
+    at = TEXT.index(f"\n{field} = ", begin) + 1
+    without = TEXT[:at] + TEXT[TEXT.index("\n", at) :]
+    with pytest.raises(ArchitectureError, match=rf"'mine.toml'.*`{field}`.*{section}"):
+        parse_architecture(without, "mine.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("sms = 132", "sms = 0", "`chip.sms` is 0"),
+        ("sms = 132", "sms = -1", "`chip.sms` is -1"),
+        ("sms = 132", 'sms = "132"', r"\$.chip.sms"),
+        ("sms = 132", "sms = 1.5", r"\$.chip.sms"),
+        ("sms = 132", "sms = true", r"\$.chip.sms"),
+        ("clock_hz = 1.98e9", "clock_hz = nan", "`chip.clock_hz` is nan"),
+        ("clock_hz = 1.98e9", "clock_hz = inf", "`chip.clock_hz` is inf"),
+        ("clock_hz = 1.98e9", f"clock_hz = {10**400}", "clock_hz"),
+        ("sms = 132", f"sms = {'1' * 5000}", "digits"),
+        ("[chip]", "[chips]", "`chip`"),
+        ("sms = 132", "sms = 132\nsmss = 4", "`chip.smss`, which means nothing"),
+        ("[chip]", "[extra]\n[chip]", "`extra`, which means nothing"),
+        ('name = "NVIDIA H100 80GB HBM3"', 'name = "\\u001b[31m"', "`name`"),
+        ('"sm_90"', '"sm_90 --evil"', "`architecture`"),
+        ("[chip]", f"deep = {'[' * 5000}{']' * 5000}\n[chip]", "nested"),
+        ("[chip]", "[chip", "line"),
+    ],
+)
+def test_a_malformed_file_is_refused_in_one_sentence(old: str, new: str, complaint: str) -> None:
+    assert old in TEXT
+    with pytest.raises(ArchitectureError, match=complaint) as caught:
+        parse_architecture(TEXT.replace(old, new, 1), "mine.toml")
+    message = str(caught.value)
+    assert message.startswith("The file 'mine.toml' describes no GPU: ")
+    assert message.endswith(".")
+    assert "\n" not in message
+    assert len(message) < 300
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    (tmp_path / "large.toml").write_bytes(b"#" * (1 << 21))
+    for name, complaint in [
+        ("none.toml", "no file"),
+        ("folder.toml", "no file"),
+        ("binary.toml", "UTF-8"),
+        ("large.toml", "too large"),
+    ]:
+        with pytest.raises(ArchitectureError, match=complaint):
+            load_architecture(str(tmp_path / name))
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with pytest.raises(ArchitectureError):
+        parse_architecture(text, "any.toml")
+
+
+def test_what_measured_a_file_may_stand_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TEXT + '\n[measured]\ngpu = "NVIDIA H100"\n')
+    assert read_architecture(path) == H100

@@ -102,11 +102,14 @@ def test_a_time_must_beat_both_what_was_measured_and_what_is_documented() -> Non
 
 def test_an_unknown_gpu_is_bound_by_what_was_measured_unless_its_tensor_cores_want_more_than_mma() -> None:
     measured = Ceilings(1e12, 4e13, 2e14)
-    ada = highest(measured, documented_ceilings(replace(GPU, architecture="sm_89")))
-    assert ada.tensor_flops_per_second == 2e14
-    blackwell = highest(measured, documented_ceilings(replace(GPU, architecture="sm_100")))
+    consumer = highest(measured, documented_ceilings(replace(GPU, architecture="sm_120")))
+    assert consumer.tensor_flops_per_second == 2e14
+    blackwell = highest(measured, documented_ceilings(replace(GPU, architecture="sm_103")))
     assert math.isinf(blackwell.tensor_flops_per_second)
     assert blackwell.fp32_flops_per_second == 4e13
+    # What is measured with mma.sync there is half of what the chip can do.
+    described = highest(measured, documented_ceilings(replace(GPU, architecture="sm_100")))
+    assert 2.25e15 < described.tensor_flops_per_second < 2.5e15
 
 
 @pytest.mark.gpu
