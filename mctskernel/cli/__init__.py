@@ -17,6 +17,7 @@ class _Commands(CommandGroup):
         "resume": "mctskernel.cli.resume",
         "measure": "mctskernel.cli.measure",
         "show": "mctskernel.cli.show",
+        "explain": "mctskernel.cli.explain",
         "profile": "mctskernel.cli.profile",
         "best": "mctskernel.cli.best",
         "export": "mctskernel.cli.export",
