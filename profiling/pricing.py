@@ -1,0 +1,108 @@
+"""Pricing: kernels of one task built for a GPU that needn't be there, and their modelled time at each shape."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+
+import numpy as np
+
+from mctskernel.core.dtypes import numpy_dtype
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch
+from mctskernel.core.task import Array, Shape, Task, shape_label
+from mctskernel.profiling.architecture import Architecture
+from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
+from mctskernel.profiling.emulable import Emulable, emulable
+from mctskernel.profiling.launch_limits import check_launch
+from mctskernel.profiling.machine_code.nvdisasm import PendingDisassembly, start_disassembly
+from mctskernel.profiling.model.modelled import Modelled, Unmodelled, model_kernel
+from mctskernel.profiling.stages import Stages
+
+Disassemblies = Mapping[int, PendingDisassembly]
+"""Machine code by the number of its build."""
+
+
+class Pricing:
+    """Builds kernels of one task for a GPU and prices them at the search shapes. Inputs follow from `seed` alone."""
+
+    def __init__(self, task: Task, gpu: Architecture, seed: int) -> None:
+        self.gpu = gpu
+        self._task = task
+        self._seed = seed
+        self._drawn: dict[str, dict[str, Array]] = {}
+
+    def prepare(self, kernel: Kernel, stages: Stages) -> Emulable:
+        """A candidate that the GPU would launch, in a form that can be emulated. Raises RefusedError."""
+        candidate = prepare(self._task, kernel, self.gpu.architecture, stages)
+        found = emulable(self._task, candidate, stages)
+        for launch, index in candidate.built:
+            resources = candidate.builds[index].resources_of(launch.kernel)
+            try:
+                check_launch(launch, resources, _most_threads(found, launch), self.gpu)
+            except LaunchPlanError as error:
+                raise RefusedError(Outcome.LAUNCH_ERROR, str(error), candidate) from error
+        return found
+
+    @contextmanager
+    def disassembling(self, candidate: Candidate) -> Iterator[Disassemblies]:
+        """Machine code of what runs at the search shapes, read beside what the block does. Raises DisassemblerError."""
+        plans = [candidate.at(self._task, shape) for shape in self._task.search_shapes]
+        timed = dict.fromkeys(candidate.index_of(launch) for plan in plans for launch in plan.launches)
+        with ExitStack() as stack:
+            yield {
+                index: stack.enter_context(start_disassembly(candidate.builds[index].cubin))
+                for index in timed
+            }
+
+    def price(self, prepared: Emulable, disassemblies: Disassemblies, stages: Stages) -> list[Modelled]:
+        """The price at each search shape. Raises RefusedError and DisassemblerError."""
+        candidate, modules = prepared.candidate, prepared.modules
+        prices = []
+        disassembled = cache(lambda index: disassemblies[index].result())
+        for shape in self._task.search_shapes:
+            found = model_kernel(
+                candidate,
+                lambda launch: modules[candidate.index_of(launch)],
+                lambda launch: disassembled(candidate.index_of(launch)),
+                candidate.at(self._task, shape),
+                self.gpu,
+                buffers={t.name: t.nbytes(shape) for t in (*self._task.inputs, *self._task.outputs)},
+                contents=partial(self._contents, shape),
+            )
+            if isinstance(found, Unmodelled):
+                outcome = Outcome.LAUNCH_ERROR if found.launch_error else Outcome.REJECTED
+                raise RefusedError(outcome, f"At {shape_label(shape)}: {found.message}", candidate)
+            stages.add(found.stage_seconds)
+            prices.append(found)
+        return prices
+
+    def _contents(self, shape: Shape, name: str) -> Array:
+        """A buffer's contents at a search shape, drawn once; an output holds zeros."""
+        for output in self._task.outputs:
+            if output.name == name:
+                return np.zeros(output.extents(shape), numpy_dtype(output.dtype))
+        drawn = self._drawn.setdefault(shape_label(shape), {})
+        if name not in drawn:
+            drawn |= self._task.draw_inputs(shape, self._seed, only=(name,))
+        return drawn[name]
+
+
+def identity_of_code(candidate: Candidate) -> str:
+    """What a candidate's verdict and price follow from: PTX, source lines included, and every launch of it.
+
+    About every third edit of the rules (a qualifier, a pragma) changes the text and not this.
+    """
+    ptx = "\n".join(made.ptx for made in candidate.builds)
+    return hashlib.sha256(f"{candidate.plans}\n{candidate.built}\n{ptx}".encode()).hexdigest()
+
+
+def _most_threads(found: Emulable, launch: ResolvedLaunch) -> int | None:
+    """The `__launch_bounds__` of a launch's kernel; Triton's fit their launches by their making."""
+    candidate = found.candidate
+    if candidate.kernel.language is Language.TRITON:
+        return None
+    return found.modules[candidate.index_of(launch)].entries[candidate.entry_of(launch)].max_threads
