@@ -1,8 +1,9 @@
 """What an access trace of a few blocks says about the caches of the whole chip.
 
-L1 keeps what a block itself touches again, in its share of the SM's memory; stores pass through it. L2 is
-taken to hold every buffer that is not larger than half of it, and of larger ones what the blocks running at
-the same time share. What is left goes to DRAM.
+L1 keeps what a block itself touches again, in its share of the SM's memory; stores pass through it. L2 holds
+every buffer that is not larger than half of it; of larger ones, what the blocks running at the same time
+share, and what a block touches again before all of them together have touched more than L2 keeps. What is
+left goes to DRAM.
 """
 
 from __future__ import annotations
@@ -14,10 +15,27 @@ import numpy as np
 
 from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.emulator import Counts
-from mctskernel.profiling.model.locality import Bools, Ints, hits
+from mctskernel.profiling.model.locality import Bools, Ints, footprints, hits, reuse_times
 
 SHARED_BY_L2 = 0.5
 """A buffer up to this fraction of L2 stays there while the kernel runs (assumed: two halves mirror each other)."""
+
+KEPT_BY_L1 = 0.65
+"""The footprint, loads and stores, that a block's share of L1 keeps, as a fraction of it.
+
+Read off the L1 hit rates of softmax kernels on an H100 with 128 kB of rows in flight on each SM, which a pass
+that only reads finds again and a pass that also writes does not.
+"""
+
+KEPT_BY_L2 = 0.44
+"""The footprint, as a fraction of L2, after which half of what was touched is gone.
+
+Read off the DRAM bytes of softmax kernels on an H100 that read rows of 16 kB twice, with 1056 to 8448 rows
+in flight: 17 MB between the two passes lose a quarter, 35 MB four fifths.
+"""
+
+L2_SHARPNESS = 4.0
+"""The power of the footprint with which L2 goes from keeping to losing, from the same kernels."""
 
 FOLLOWED = 1 << 18
 """Accesses of a trace above which only a sample of the sectors is followed."""
@@ -93,7 +111,7 @@ def l1_traffic(samples: Sequence[Sample], capacity: float) -> L1Traffic:
             sectors, of_access = trace.sectors[kept], trace.accesses[kept]
             scale = sample.weight * touched / max(len(sectors), 1)
             loads = is_load[of_access]
-            served = hits(sectors[loads], capacity / rate)
+            served = hits(sectors, KEPT_BY_L1 * capacity / rate)[loads]
             reads += scale * np.count_nonzero(~served)
             writes += scale * np.count_nonzero(~loads)
             which = of_access[loads]
@@ -132,12 +150,19 @@ def dram_traffic(
     buffers: Sequence[Range],
     residency: Residency,
     gpu: Architecture,
+    *,
     neighbour: Callable[[int], Counts | None],
+    l1_sectors: float,
 ) -> DramTraffic:
-    """Bytes to and from DRAM. `neighbour(distance)` counts the block so far after the middle one."""
+    """Bytes to and from DRAM. `neighbour(distance)` counts the block so far after the middle one.
+
+    `l1_sectors` is each block's share of L1.
+    """
     read = written = unique = 0.0
-    rate = sampling_rate(samples[len(samples) // 2].counts)
+    middle = samples[len(samples) // 2].counts
+    rate = sampling_rate(middle)
     sector = gpu.memory.sector_bytes
+    own = together = 0.0
     for buffer in buffers:
         for kinds, is_read in ((("load", "copy", "atomic", "reduction"), True), (_WRITES, False)):
             gross = sum(s.weight * rate * len(_unique(s.counts, buffer, kinds, rate)) for s in samples)
@@ -145,16 +170,45 @@ def dram_traffic(
                 continue
             distinct = min(gross, float(buffer.sectors))
             fetched = distinct
-            if gross > 1.05 * distinct and buffer.sectors * sector > SHARED_BY_L2 * gpu.memory.l2_bytes:
-                middle = samples[len(samples) // 2].counts
-                in_wave = _distinct_at_once(middle, buffer, kinds, residency, neighbour)
-                fetched = max(distinct, min(gross, residency.waves * min(buffer.sectors, in_wave)))
+            mine = rate * len(_unique(middle, buffer, kinds, rate))
+            in_wave = mine * min(residency.at_once, residency.blocks)
+            if gross > 1.05 * distinct:
+                in_wave = min(buffer.sectors, _distinct_at_once(middle, buffer, kinds, residency, neighbour))
+                if buffer.sectors * sector > SHARED_BY_L2 * gpu.memory.l2_bytes:
+                    fetched = max(distinct, min(gross, residency.waves * in_wave))
+            own, together = own + mine, together + in_wave
             unique += distinct * sector
             if is_read:
                 read += fetched * sector
             else:
                 written += fetched * sector
+    if own:
+        kept = KEPT_BY_L2 * gpu.memory.l2_bytes / sector / (together / own)
+        read += sector * sum(s.weight * _lost_rereads(s.counts, l1_sectors, kept) for s in samples)
     return DramTraffic(read, written, unique)
+
+
+def _lost_rereads(counts: Counts, l1_sectors: float, kept: float) -> float:
+    """Sectors of one block that it touches again past L1, after L2 has lost them.
+
+    `kept` is how many sectors of this block's L2 keeps half of, its share among the blocks at work.
+    """
+    is_load = np.array([access.kind in {"load", "copy"} for access in counts.accesses], dtype=bool)
+    lost = 0.0
+    rate = sampling_rate(counts)
+    for trace in counts.traces:
+        chosen = _is_sampled(trace.sectors, rate)
+        sectors, loads = trace.sectors[chosen], is_load[trace.accesses[chosen]]
+        past_l1 = ~(loads & hits(sectors, KEPT_BY_L1 * l1_sectors / rate))
+        sectors, loads = sectors[past_l1], loads[past_l1]
+        reuse = reuse_times(sectors)
+        again = (reuse > 0) & loads
+        if again.any():
+            between = float(rate) * footprints(sectors)[reuse[again]]
+            touched = sum(access.sectors for access in counts.accesses if access.space == "global")
+            scale = touched / max(np.count_nonzero(chosen), 1)
+            lost += scale * float(np.sum(1.0 / (1.0 + (kept / between) ** L2_SHARPNESS)))
+    return lost
 
 
 _WRITES = ("store", "atomic", "reduction")

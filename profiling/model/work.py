@@ -124,9 +124,10 @@ def kernel_work(
     on_sm = max(1, min(resident.blocks, -(-launch.blocks // gpu.chip.sms)))
     warps = launch.blocks * -(-launch.threads // WARP_LANES)
     frequencies = block_frequencies(function, _line_counts(samples, ptx_lines, launch))
-    l1 = l1_traffic(samples, l1_capacity(gpu, on_sm, shared_bytes))
+    l1_sectors = l1_capacity(gpu, on_sm, shared_bytes)
+    l1 = l1_traffic(samples, l1_sectors)
     residency = Residency(launch.grid, on_sm * gpu.chip.sms)
-    dram = dram_traffic(samples, buffers, residency, gpu, neighbour)
+    dram = dram_traffic(samples, buffers, residency, gpu, neighbour=neighbour, l1_sectors=l1_sectors)
     accesses = _access_patterns(samples, buffers)
     executed = _executed(function, frequencies, warps)
     spilled = executed.local_wavefronts
