@@ -1,0 +1,231 @@
+"""The tables of the model's benchmark, in Markdown."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from mctskernel.experiments.family_splits import Split, fit_on, leave_one_out
+from mctskernel.experiments.model_terms import Terms, naive_baselines, terms_of
+from mctskernel.experiments.priced_kernels import Row
+from mctskernel.experiments.ranking import Ranking, by_family, summarise
+from mctskernel.profiling.counters import (
+    DRAM_BYTES,
+    DRAM_READ,
+    INSTRUCTIONS,
+    L2_READS,
+    L2_WRITES,
+    LOAD_REQUESTS,
+    LOAD_SECTORS,
+    SHARED_WAVEFRONTS,
+    STORE_REQUESTS,
+    STORE_SECTORS,
+    WAVEFRONTS,
+)
+from mctskernel.profiling.model.price import NORM
+
+COUNTS = (
+    INSTRUCTIONS,
+    LOAD_REQUESTS,
+    LOAD_SECTORS,
+    STORE_REQUESTS,
+    STORE_SECTORS,
+    WAVEFRONTS,
+    SHARED_WAVEFRONTS,
+    L2_READS,
+    L2_WRITES,
+    DRAM_READ,
+    DRAM_BYTES,
+)
+CLOSE = 0.05
+FAIRLY_CLOSE = 0.25
+
+NORMS = (1.0, 2.0, 3.0, 4.0, 6.0, math.inf)
+FITTED_FAMILIES = 2
+FEWEST_TO_FIT = FITTED_FAMILIES + 1
+
+
+def benchmark_tables(rows: Sequence[Row]) -> str:
+    """Everything that rows say, as one text. At least one row must have a price."""
+    priced = [row for row in rows if row.modelled_us]
+    terms = terms_of(priced)
+    sections = [
+        ("Ranking", _ranking(priced, terms)),
+        ("Fitted on some families, tested on others", _splits(terms)),
+        ("Without each term", _ablations(terms)),
+        ("Without a model", _baselines(priced, terms)),
+        ("Counts against Nsight Compute", _counts([row for row in priced if row.ncu])),
+        ("Cost of a kernel, in seconds", _cost(priced)),
+        ("Not priced", [f"- {row.family} {row.name}: {row.error}" for row in rows if not row.modelled_us]),
+    ]
+    return "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in sections if lines)
+
+
+def _ranking(rows: Sequence[Row], terms: Terms) -> list[str]:
+    modelled = np.array([row.modelled_us for row in rows], dtype=float)
+    rankings = by_family(terms.families, terms.measured, modelled)
+    heading = ("family", "kernels", "Spearman", "first pick", "best of 5", "modelled / measured, quartiles")
+    lines = [
+        (
+            each.family,
+            str(each.kernels),
+            f"{each.correlation:.3f}",
+            f"{each.first:.3f}",
+            f"{each.best_of_five:.3f}",
+            " ".join(f"{value:.2f}" for value in each.quartiles),
+        )
+        for each in rankings
+    ]
+    if rankings:
+        mean = summarise(rankings)
+        lines.append(
+            (
+                "mean",
+                str(sum(each.kernels for each in rankings)),
+                f"{mean.correlation:.3f}",
+                f"{mean.first:.3f}",
+                f"{mean.best_of_five:.3f}",
+                "",
+            )
+        )
+    return _table(heading, lines)
+
+
+def _splits(terms: Terms) -> list[str]:
+    """Unfitted beside fitted, each family tested by splits that don't fit it."""
+    families = tuple(dict.fromkeys(terms.families))
+    if len(families) < FEWEST_TO_FIT:
+        return []
+    shipped = {each.family: each for each in by_family(terms.families, terms.measured, terms.microseconds())}
+    alone = _tested(leave_one_out(terms))
+    pairs = _tested(fit_on(terms, FITTED_FAMILIES))
+    heading = (
+        "family",
+        "shipped constants",
+        "first",
+        "of 5",
+        "fitted on all others",
+        "first",
+        "of 5",
+        f"fitted on {FITTED_FAMILIES}",
+        "first",
+        "of 5",
+    )
+    lines: list[tuple[str, ...]] = [
+        (family, *_three([shipped[family]]), *_three(alone[family]), *_three(pairs[family]))
+        for family in shipped
+    ]
+    everything = [
+        [ranking for family in shipped for ranking in found[family]]
+        for found in ({family: [shipped[family]] for family in shipped}, alone, pairs)
+    ]
+    lines.append(("mean", *(cell for found in everything for cell in _three(found))))
+    return _table(heading, lines)
+
+
+def _tested(splits: Iterable[Split]) -> dict[str, list[Ranking]]:
+    found: dict[str, list[Ranking]] = {}
+    for split in splits:
+        for ranking in split.tested:
+            found.setdefault(ranking.family, []).append(ranking)
+    return found
+
+
+def _three(rankings: Sequence[Ranking]) -> tuple[str, str, str]:
+    mean = summarise(rankings)
+    return f"{mean.correlation:.3f}", f"{mean.first:.3f}", f"{mean.best_of_five:.3f}"
+
+
+_SUMMARY = ("Spearman, mean", "worst", "first pick, mean", "worst", "best of 5, mean", "worst")
+
+
+def _summary(label: str, rankings: Sequence[Ranking]) -> tuple[str, ...]:
+    found = summarise(rankings)
+    return (
+        label,
+        f"{found.correlation:.3f}",
+        f"{found.worst_correlation:.3f}",
+        f"{found.first:.3f}",
+        f"{found.worst_first:.3f}",
+        f"{found.best_of_five:.3f}",
+        f"{found.worst_best_of_five:.3f}",
+    )
+
+
+def _ablations(terms: Terms) -> list[str]:
+    """Terms that are zero everywhere change nothing and have no row."""
+    used = [name for name, column in zip(terms.names, terms.launches.T, strict=True) if np.any(column)]
+    variations = [
+        (f"the model (norm {NORM:g})", terms.microseconds()),
+        *((f"without {name}", terms.microseconds(without=(name,))) for name in used),
+        *(
+            (
+                "the largest term alone" if math.isinf(norm) else f"norm {norm:g}",
+                terms.microseconds(norm=norm),
+            )
+            for norm in NORMS
+            if norm != NORM
+        ),
+    ]
+    return _table(
+        ("", *_SUMMARY),
+        [_summary(label, by_family(terms.families, terms.measured, found)) for label, found in variations],
+    )
+
+
+def _baselines(rows: Sequence[Row], terms: Terms) -> list[str]:
+    ranked = [("the model", terms.microseconds()), *naive_baselines(rows).items()]
+    return _table(
+        ("ranked by", *_SUMMARY),
+        [_summary(label, by_family(terms.families, terms.measured, found)) for label, found in ranked],
+    )
+
+
+def _counts(rows: Sequence[Row]) -> list[str]:
+    lines = []
+    for name in COUNTS:
+        both = [
+            (row.counters[name], row.ncu[name]) for row in rows if row.ncu.get(name) and name in row.counters
+        ]
+        if not both:
+            continue
+        ratios = np.array([modelled / measured for modelled, measured in both])
+        quantiles = " ".join(f"{value:.2f}" for value in np.percentile(ratios, [5, 25, 50, 75, 95]))
+        shares = (f"{np.mean(np.abs(ratios - 1.0) <= limit):.0%}" for limit in (CLOSE, FAIRLY_CLOSE))
+        lines.append((name, str(len(ratios)), *shares, quantiles))
+    heading = (
+        "counter",
+        "kernels",
+        f"within {CLOSE:.0%}",
+        f"within {FAIRLY_CLOSE:.0%}",
+        "modelled / measured: 5, 25, 50, 75, 95 %",
+    )
+    return _table(heading, lines) if lines else []
+
+
+def _cost(rows: Sequence[Row]) -> list[str]:
+    stages = dict.fromkeys(stage for row in rows for stage in row.stage_seconds)
+    seconds = {stage: [row.stage_seconds.get(stage, 0.0) for row in rows] for stage in stages}
+    seconds["all"] = [sum(row.stage_seconds.values()) for row in rows]
+    return _table(
+        ("stage", "median", "most", "all kernels"),
+        [
+            (stage, f"{statistics.median(each):.3f}", f"{max(each):.2f}", f"{sum(each):.1f}")
+            for stage, each in seconds.items()
+        ],
+    )
+
+
+def _table(heading: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table, its columns aligned; the first is text and the others are numbers."""
+    widths = [max(len(line[column]) for line in (heading, *lines)) for column in range(len(heading))]
+
+    def cells(line: Sequence[str]) -> Iterator[str]:
+        yield line[0].ljust(widths[0])
+        yield from (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
+
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return [f"| {' | '.join(line)} |" for line in (list(cells(heading)), rule, *map(list, map(cells, lines)))]
