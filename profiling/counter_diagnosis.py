@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
 from mctskernel.profiling.bottleneck import combined_diagnosis, strongest_first
+from mctskernel.profiling.counters import combined_counters
 from mctskernel.profiling.quantities import byte_text, count_text
-
-SECTOR_BYTES = 32
-REACHABLE_DRAM = 0.92
-"""What a copy keeps DRAM busy at most, as a fraction of its peak: measured on an H100."""
+from mctskernel.profiling.utilisation import (
+    SECTOR_BYTES,
+    Counters,
+    Unit,
+    Utilisation,
+    busy_sentences,
+    utilisation,
+)
 
 EXCESS = 1.25
 """Sectors per request, over those that coalesced accesses need, above which accesses count as uncoalesced."""
@@ -30,16 +35,15 @@ OVERLAP = 3
 WIDEST_ACCESS = 16
 """Bytes that one thread can load or store at once."""
 
-Counters = Mapping[str, float]
-
 
 def diagnose_launches(
     launches: Sequence[Counters], gpu: Architecture | None = None, access_bytes: int = WIDEST_ACCESS
 ) -> Diagnosis:
     """The causes of a plan's time, from the counters of each of its launches, weighted by their time."""
-    return combined_diagnosis(
+    found = combined_diagnosis(
         [(diagnose_counters(launch, gpu, access_bytes), launch.get(names.TIME, 1.0)) for launch in launches]
     )
+    return replace(found, explanation=" ".join(busy_sentences(combined_counters(launches), gpu)))
 
 
 def diagnose_counters(
@@ -50,7 +54,7 @@ def diagnose_counters(
     `access_bytes` is the widest access to global memory that a thread makes (`widest_access`). With a description
     of the GPU, utilisations that were not measured are worked out from totals, where these are there.
     """
-    busy = _utilisation(counters, gpu)
+    busy = utilisation(counters, gpu)
     weights = {unit: value**OVERLAP for unit, value in busy.of.items()}
     whole = sum(weights.values()) or 1.0
     shares = {unit: busy.active * weight / whole for unit, weight in weights.items()}
@@ -80,79 +84,8 @@ _GLOBAL_ACCESS = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class _Utilisation:
-    """How busy each unit is, as a fraction of the whole time; `active` is the same of the multiprocessors."""
-
-    of: Mapping[str, float]
-    active: float
-
-
-_DRAM, _L2, _L1, _ISSUE, _TENSOR, _FMA, _ALU, _SPECIAL, _LATENCY = (
-    "DRAM",
-    "L2",
-    "L1",
-    "issue",
-    "tensor",
-    "FMA",
-    "ALU",
-    "special",
-    "latency",
-)
-
-
-def _utilisation(counters: Counters, gpu: Architecture | None) -> _Utilisation:
-    active = counters.get(names.SM_ACTIVE, 100.0) / 100.0
-    derived = _derived(counters, gpu) if gpu is not None else {}
-
-    def fraction(name: str, scale: float = 1.0) -> float:
-        return min(1.0, scale * counters.get(name, derived.get(name, 0.0)) / 100.0)
-
-    of = {
-        _DRAM: min(1.0, fraction(names.DRAM_THROUGHPUT) / REACHABLE_DRAM),
-        _L2: max(map(fraction, _L2_PARTS)),
-        _L1: fraction(names.WAVEFRONTS_BUSY),
-        _ISSUE: fraction(names.ISSUE_ACTIVE, active),
-        _TENSOR: max(fraction(names.TENSOR_BUSY, active), fraction(names.TENSOR_ACTIVE, active)),
-        _FMA: fraction(names.FMA_BUSY, active),
-        _ALU: fraction(names.ALU_BUSY, active),
-        _SPECIAL: fraction(names.SPECIAL_BUSY, active),
-    }
-    # What keeps nothing busy is waiting, as far as the multiprocessors have something to wait for.
-    of[_LATENCY] = max(0.0, active - max(of.values()))
-    return _Utilisation(of, active)
-
-
-_L2_PARTS = (names.L2_BUSY, names.L2_SENDING, names.L2_RECEIVING)
-
-
-def _derived(counters: Counters, gpu: Architecture) -> dict[str, float]:
-    """Utilisations in percent from totals, for counters that were read without them."""
-    seconds = counters.get(names.TIME, 0.0)
-    if not seconds:
-        return {}
-    cycles = counters.get(names.CYCLES, seconds * gpu.chip.clock_hz) * gpu.chip.sms
-    dram = counters.get(
-        names.DRAM_BYTES, counters.get(names.DRAM_READ, 0.0) + counters.get(names.DRAM_WRITE, 0.0)
-    )
-    l2_bytes = SECTOR_BYTES * counters.get(names.L2_SECTORS, 0.0)
-    issued = counters.get(names.INSTRUCTIONS, 0.0)
-    return {
-        names.DRAM_THROUGHPUT: 100.0 * REACHABLE_DRAM * dram / (gpu.memory.dram_bytes_per_second * seconds),
-        names.L2_BUSY: 100.0 * l2_bytes / (gpu.memory.l2_bytes_per_second * seconds),
-        names.WAVEFRONTS_BUSY: 100.0 * counters.get(names.WAVEFRONTS, 0.0) / cycles,
-        names.ISSUE_ACTIVE: 100.0 * issued / (cycles * gpu.chip.schedulers),
-        names.FMA_BUSY: _pipe(counters, names.FMA_INSTRUCTIONS, cycles * gpu.throughput.fma),
-        names.ALU_BUSY: _pipe(counters, names.ALU_INSTRUCTIONS, cycles * gpu.throughput.alu),
-    }
-
-
-def _pipe(counters: Counters, name: str, lanes: float) -> float:
-    return 100.0 * WARP_LANES * counters.get(name, 0.0) / lanes
-
-
 def _memory_causes(
-    counters: Counters, shares: Mapping[str, float], busy: _Utilisation, access_bytes: int
+    counters: Counters, shares: Mapping[Unit, float], busy: Utilisation, access_bytes: int
 ) -> Iterator[Cause]:
     seconds = counters.get(names.TIME, 0.0)
     dram = counters.get(
@@ -161,12 +94,12 @@ def _memory_causes(
     moved = f"{byte_text(dram)} move at {dram / seconds / 1e12:.2f} TB/s, " if dram and seconds else ""
     yield Cause(
         Bottleneck.DRAM_BANDWIDTH,
-        shares[_DRAM],
-        f"DRAM bandwidth: {moved}{busy.of[_DRAM]:.0%} of what a copy reaches; only touching less data, or keeping "
+        shares[Unit.DRAM],
+        f"DRAM bandwidth: {moved}{busy.of[Unit.DRAM]:.0%} of what a copy reaches; only touching less data, or keeping "
         "it in L2, helps.",
     )
     shared = _fraction(counters.get(names.SHARED_WAVEFRONTS, 0.0), counters.get(names.WAVEFRONTS, 0.0))
-    traffic = shares[_L2] + shares[_L1] * (1.0 - shared)
+    traffic = shares[Unit.L2] + shares[Unit.L1] * (1.0 - shared)
     accesses = _accesses(counters)
     wasted = _wasted(accesses, access_bytes)
     if wasted:
@@ -174,7 +107,7 @@ def _memory_causes(
         # Where no unit is busy, what is not needed still stands in the queues that the rest waits in.
         yield Cause(
             Bottleneck.UNCOALESCED_ACCESS,
-            (traffic + shares[_LATENCY]) * wasted,
+            (traffic + shares[Unit.LATENCY]) * wasted,
             f"Uncoalesced access: a warp {kind} touches {sectors / requests:.3g} sectors on average where "
             f"{access_bytes} hold all that its {WARP_LANES} lanes can ask for; {wasted:.0%} of the traffic between L1 "
             "and L2 is not needed.",
@@ -184,15 +117,15 @@ def _memory_causes(
     hits = f", {counters[names.L2_HIT_RATE]:.0f}% of it found there" if names.L2_HIT_RATE in counters else ""
     yield Cause(
         Bottleneck.L2_BANDWIDTH,
-        shares[_L2] * useful,
-        f"L2 bandwidth: L2 is busy {busy.of[_L2]:.0%} of the time; {byte_text(crossed)} cross between L1 and L2{hits}; "
-        "tiles in shared memory or registers would reuse it.",
+        shares[Unit.L2] * useful,
+        f"L2 bandwidth: L2 is busy {busy.of[Unit.L2]:.0%} of the time; {byte_text(crossed)} cross between L1 and "
+        f"L2{hits}; tiles in shared memory or registers would reuse it.",
     )
     yield Cause(
         Bottleneck.L1_THROUGHPUT,
-        shares[_L1] * (1.0 - shared) * useful,
+        shares[Unit.L1] * (1.0 - shared) * useful,
         f"L1 throughput: {count_text(sum(requests for *_, requests in accesses))} global accesses keep L1 busy "
-        f"{busy.of[_L1]:.0%} of the time; wider loads (float4) or reuse in registers and shared memory need fewer.",
+        f"{busy.of[Unit.L1]:.0%} of the time; wider loads (float4) or reuse in registers and shared memory need fewer.",
     )
 
 
@@ -221,9 +154,9 @@ def _wasted(accesses: Sequence[tuple[str, float, float]], access_bytes: int) -> 
     return wasted if wasted > 0.1 else 0.0
 
 
-def _shared_causes(counters: Counters, shares: Mapping[str, float], busy: _Utilisation) -> Iterator[Cause]:
+def _shared_causes(counters: Counters, shares: Mapping[Unit, float], busy: Utilisation) -> Iterator[Cause]:
     wavefronts = counters.get(names.SHARED_WAVEFRONTS, 0.0)
-    share = shares[_L1] * _fraction(wavefronts, counters.get(names.WAVEFRONTS, wavefronts))
+    share = shares[Unit.L1] * _fraction(wavefronts, counters.get(names.WAVEFRONTS, wavefronts))
     conflicts = counters.get(names.BANK_CONFLICTS, 0.0)
     conflicting = min(1.0, _fraction(conflicts, wavefronts))
     if conflicting > 0.05:
@@ -236,42 +169,47 @@ def _shared_causes(counters: Counters, shares: Mapping[str, float], busy: _Utili
     yield Cause(
         Bottleneck.SHARED_THROUGHPUT,
         share * (1.0 - conflicting),
-        f"Shared-memory throughput: {count_text(wavefronts)} cycles of shared memory, of the {busy.of[_L1]:.0%} of the "
-        "time that L1 and shared memory are busy; register blocking or wider accesses need fewer.",
+        f"Shared-memory throughput: {count_text(wavefronts)} cycles of shared memory, of the {busy.of[Unit.L1]:.0%} of "
+        "the time that L1 and shared memory are busy; register blocking or wider accesses need fewer.",
     )
 
 
-def _compute_causes(counters: Counters, shares: Mapping[str, float], busy: _Utilisation) -> Iterator[Cause]:
+def _compute_causes(counters: Counters, shares: Mapping[Unit, float], busy: Utilisation) -> Iterator[Cause]:
     lanes = counters.get(names.ACTIVE_LANES, float(WARP_LANES))
     idle = 1.0 - lanes / WARP_LANES
     diverges = idle > 0.25
     if diverges:
         yield Cause(
             Bottleneck.DIVERGENCE,
-            shares[_ISSUE] * idle,
+            shares[Unit.ISSUE] * idle,
             f"Divergence: on average {lanes:.0f} of a warp's {WARP_LANES} lanes are at work; branches that differ "
             "between neighbouring threads waste the rest.",
         )
     yield Cause(
         Bottleneck.INSTRUCTION_ISSUE,
-        shares[_ISSUE] * (1.0 - idle if diverges else 1.0),
+        shares[Unit.ISSUE] * (1.0 - idle if diverges else 1.0),
         f"Instruction issue: {count_text(counters.get(names.INSTRUCTIONS, 0.0))} warp instructions keep the schedulers "
-        f"busy for {busy.of[_ISSUE]:.0%} of the time; fewer instructions per result (wider accesses, unrolling, less "
-        "index arithmetic) help.",
+        f"busy for {busy.of[Unit.ISSUE]:.0%} of the time; fewer instructions per result (wider accesses, unrolling, "
+        "less index arithmetic) help.",
     )
     for unit, bottleneck, title, what in (
-        (_FMA, Bottleneck.FP32_PIPE, "FP32 pipe", "multiply-adds (and 32-bit integer multiplications)"),
-        (_ALU, Bottleneck.INTEGER_PIPE, "Integer pipe", "integer, logic and compare instructions"),
-        (_SPECIAL, Bottleneck.SPECIAL_FUNCTIONS, "Special functions", "exp, sqrt, divisions, conversions"),
-        (_TENSOR, Bottleneck.TENSOR_PIPE, "Tensor pipe", "tensor-core instructions"),
+        (Unit.FMA, Bottleneck.FP32_PIPE, "FP32 pipe", "multiply-adds (and 32-bit integer multiplications)"),
+        (Unit.ALU, Bottleneck.INTEGER_PIPE, "Integer pipe", "integer, logic and compare instructions"),
+        (
+            Unit.SPECIAL,
+            Bottleneck.SPECIAL_FUNCTIONS,
+            "Special functions",
+            "exp, sqrt, divisions, conversions",
+        ),
+        (Unit.TENSOR, Bottleneck.TENSOR_PIPE, "Tensor pipe", "tensor-core instructions"),
     ):
         yield Cause(bottleneck, shares[unit], f"{title}: busy {busy.of[unit]:.0%} of the time with {what}.")
 
 
 def _latency_causes(
-    counters: Counters, shares: Mapping[str, float], gpu: Architecture | None, access_bytes: int
+    counters: Counters, shares: Mapping[Unit, float], gpu: Architecture | None, access_bytes: int
 ) -> Iterator[Cause]:
-    share = shares[_LATENCY] * (1.0 - _wasted(_accesses(counters), access_bytes))
+    share = shares[Unit.LATENCY] * (1.0 - _wasted(_accesses(counters), access_bytes))
     occupied = counters.get(names.WARPS_ACTIVE, 0.0)
     atomics = _atomic_fraction(counters, gpu)
     if atomics > 0.1:
@@ -366,7 +304,7 @@ def _atomic_fraction(counters: Counters, gpu: Architecture | None) -> float:
     return min(1.0, _fraction(operations * gpu.overheads.same_address_atomic, counters.get(names.TIME, 0.0)))
 
 
-def _idle_cause(counters: Counters, busy: _Utilisation) -> Cause:
+def _idle_cause(counters: Counters, busy: Utilisation) -> Cause:
     """Time without any work on the multiprocessors: launching, too few blocks, or the last ones still running."""
     idle, microseconds = 1.0 - busy.active, counters.get(names.TIME, 0.0) * 1e6
     if microseconds < 10.0:

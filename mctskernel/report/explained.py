@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -9,6 +11,9 @@ from rich.text import Text
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.profiling.model.explanation import MEANINGS, Explanation, explain, sentences
 from mctskernel.profiling.quantities import time_text
+
+ROOMY = 100
+"""Columns of a terminal from which the table says what each term is."""
 
 SMALLEST = 0.001
 """The fraction of the time below which a term has no row."""
@@ -23,7 +28,7 @@ def print_explanation(console: Console, title: str, evaluation: Evaluation) -> N
     for line in lines:
         console.print(Text(line), soft_wrap=True)
     if found:
-        console.print(_table(found))
+        console.print(_table(found, MEANINGS if console.width >= ROOMY else None))
     if causes:
         console.print(Text("Behind it:"))
     for cause in causes:
@@ -32,12 +37,13 @@ def print_explanation(console: Console, title: str, evaluation: Evaluation) -> N
         console.print(Text(f"! {flag}", "yellow"))
 
 
-def _table(found: Explanation) -> Table:
+def _table(found: Explanation, meanings: Mapping[str, str] | None) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("term", no_wrap=True)
     for heading in ("alone", "share", "time if halved", "time if free"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("what the GPU does in it", no_wrap=True, overflow="ellipsis")
+    if meanings:
+        table.add_column("what the GPU does in it", no_wrap=True, overflow="ellipsis")
     for term in found.terms:
         if term.share < SMALLEST:
             continue
@@ -47,6 +53,6 @@ def _table(found: Explanation) -> Table:
             f"{term.share:.1%}",
             time_text(term.seconds_if_half),
             time_text(term.seconds_if_free),
-            Text(MEANINGS.get(term.name, ""), "dim"),
+            *([Text(meanings.get(term.name, ""), "dim")] if meanings else []),
         )
     return table

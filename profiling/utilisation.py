@@ -1,0 +1,151 @@
+"""How busy each unit of a GPU is, from its hardware counters: what the model's terms look like from outside."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mctskernel.profiling import counters as names
+from mctskernel.profiling.architecture import WARP_LANES, Architecture
+from mctskernel.profiling.model.price import Term
+from mctskernel.profiling.quantities import time_text
+
+SECTOR_BYTES = 32
+REACHABLE_DRAM = 0.92
+"""What a copy keeps DRAM busy at most, as a fraction of its peak: measured on an H100."""
+
+Counters = Mapping[str, float]
+
+
+class Unit(enum.Enum):
+    """The units that counters tell apart, and LATENCY for none of them."""
+
+    DRAM = enum.auto()
+    L2 = enum.auto()
+    L1 = enum.auto()
+    ISSUE = enum.auto()
+    TENSOR = enum.auto()
+    FMA = enum.auto()
+    ALU = enum.auto()
+    SPECIAL = enum.auto()
+    LATENCY = enum.auto()
+
+
+@dataclass(frozen=True)
+class Utilisation:
+    """How busy each unit is, as a fraction of the whole time; `active` is the same of the multiprocessors."""
+
+    of: Mapping[Unit, float]
+    active: float
+
+
+def utilisation(counters: Counters, gpu: Architecture | None = None) -> Utilisation:
+    """The utilisation of every unit.
+
+    With a description of the GPU, what was not measured is worked out from totals, where these are there.
+    """
+    active = counters.get(names.SM_ACTIVE, 100.0) / 100.0
+    derived = _derived(counters, gpu) if gpu is not None else {}
+
+    def fraction(name: str, scale: float = 1.0) -> float:
+        return min(1.0, scale * counters.get(name, derived.get(name, 0.0)) / 100.0)
+
+    of = {
+        Unit.DRAM: min(1.0, fraction(names.DRAM_THROUGHPUT) / REACHABLE_DRAM),
+        Unit.L2: max(map(fraction, _L2_PARTS)),
+        Unit.L1: fraction(names.WAVEFRONTS_BUSY),
+        Unit.ISSUE: fraction(names.ISSUE_ACTIVE, active),
+        Unit.TENSOR: max(fraction(names.TENSOR_BUSY, active), fraction(names.TENSOR_ACTIVE, active)),
+        Unit.FMA: fraction(names.FMA_BUSY, active),
+        Unit.ALU: fraction(names.ALU_BUSY, active),
+        Unit.SPECIAL: fraction(names.SPECIAL_BUSY, active),
+    }
+    # What keeps nothing busy is waiting, as far as the multiprocessors have something to wait for.
+    of[Unit.LATENCY] = max(0.0, active - max(of.values()))
+    return Utilisation(of, active)
+
+
+def busy_seconds(counters: Counters, gpu: Architecture | None = None) -> dict[str, float]:
+    """Seconds that each unit is busy, by the name of the model's term for it, the longest first.
+
+    Latency is the time in which the multiprocessors have work and keep no unit busy, tail that in which they have
+    none. Empty where neither times nor utilisations were read.
+    """
+    seconds = counters.get(names.TIME, 0.0)
+    if not seconds or (names.SM_ACTIVE not in counters and gpu is None):
+        return {}
+    busy = utilisation(counters, gpu)
+    wavefronts = counters.get(names.WAVEFRONTS, 0.0)
+    shared = counters.get(names.SHARED_WAVEFRONTS, 0.0) / wavefronts if wavefronts else 0.0
+    fractions = {term: busy.of[unit] for unit, term in _TERMS.items()}
+    fractions |= {
+        Term.GLOBAL_WAVEFRONTS: busy.of[Unit.L1] * (1.0 - shared),
+        Term.SHARED_WAVEFRONTS: busy.of[Unit.L1] * shared,
+        Term.TAIL: 1.0 - busy.active,
+    }
+    longest_first = sorted(fractions.items(), key=lambda item: -item[1])
+    return {term.value: seconds * fraction for term, fraction in longest_first if fraction > 0}
+
+
+def busy_sentences(counters: Counters, gpu: Architecture | None = None) -> tuple[str, ...]:
+    """Which unit is busy the longest in a measured run and which is next; nothing where counters don't tell."""
+    busy = list(busy_seconds(counters, gpu).items())
+    if not busy:
+        return ()
+    whole = counters[names.TIME]
+    (first, seconds), *rest = busy
+    found = [
+        f"Measured at {time_text(whole, 3)}, bound by {first}: {_OCCUPIES.get(first, 'busy for')} "
+        f"{time_text(seconds, 3)} ({seconds / whole:.0%})."
+    ]
+    if rest:
+        second, seconds = rest[0]
+        found.append(
+            f"Next is {second}: {_OCCUPIES.get(second, 'busy for')} {time_text(seconds, 3)} ({seconds / whole:.0%})."
+        )
+    return tuple(found)
+
+
+_TERMS = {
+    Unit.DRAM: Term.DRAM,
+    Unit.L2: Term.L2,
+    Unit.ISSUE: Term.ISSUE,
+    Unit.TENSOR: Term.TENSOR,
+    Unit.FMA: Term.FMA,
+    Unit.ALU: Term.ALU,
+    Unit.SPECIAL: Term.SPECIAL,
+    Unit.LATENCY: Term.LATENCY,
+}
+
+_OCCUPIES: Mapping[str, str] = {
+    Term.LATENCY: "no unit is busy for",
+    Term.TAIL: "multiprocessors have no work for",
+}
+
+_L2_PARTS = (names.L2_BUSY, names.L2_SENDING, names.L2_RECEIVING)
+
+
+def _derived(counters: Counters, gpu: Architecture) -> dict[str, float]:
+    """Utilisations in percent from totals, for counters that were read without them."""
+    seconds = counters.get(names.TIME, 0.0)
+    if not seconds:
+        return {}
+    cycles = counters.get(names.CYCLES, seconds * gpu.chip.clock_hz) * gpu.chip.sms
+    dram = counters.get(
+        names.DRAM_BYTES, counters.get(names.DRAM_READ, 0.0) + counters.get(names.DRAM_WRITE, 0.0)
+    )
+    l2_bytes = SECTOR_BYTES * counters.get(names.L2_SECTORS, 0.0)
+    issued = counters.get(names.INSTRUCTIONS, 0.0)
+    return {
+        names.DRAM_THROUGHPUT: 100.0 * REACHABLE_DRAM * dram / (gpu.memory.dram_bytes_per_second * seconds),
+        names.L2_BUSY: 100.0 * l2_bytes / (gpu.memory.l2_bytes_per_second * seconds),
+        names.WAVEFRONTS_BUSY: 100.0 * counters.get(names.WAVEFRONTS, 0.0) / cycles,
+        names.ISSUE_ACTIVE: 100.0 * issued / (cycles * gpu.chip.schedulers),
+        names.FMA_BUSY: _pipe(counters, names.FMA_INSTRUCTIONS, cycles * gpu.throughput.fma),
+        names.ALU_BUSY: _pipe(counters, names.ALU_INSTRUCTIONS, cycles * gpu.throughput.alu),
+    }
+
+
+def _pipe(counters: Counters, name: str, lanes: float) -> float:
+    return 100.0 * WARP_LANES * counters.get(name, 0.0) / lanes
