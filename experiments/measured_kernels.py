@@ -7,50 +7,43 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
-import numpy as np
-
-from mctskernel.core.dtypes import numpy_dtype
+from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import ResolvedLaunch
-from mctskernel.core.task import Array, Shape, Task, Tensor, Tolerance
+from mctskernel.core.task import Task, Tensor, Tolerance
 from mctskernel.core.task_file import load_task
+from mctskernel.profiling.emulable import Emulable
 from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, count
 from mctskernel.variants import Buffer, Variant, VariantError
 
-SEED = 0
 UNKNOWN_ELEMENTS = 1 << 30
 """What a buffer of unknown size has while its true extent is looked for; no memory is taken for it."""
 
 
 @dataclass(frozen=True)
 class MeasuredKernel:
-    """A kernel, the task that says what it runs on, and the shape at which it was measured.
+    """A kernel, and a task with the one shape at which it was measured.
 
     `sized` is False where nothing says how large the buffers are.
     """
 
     kernel: Kernel
     task: Task
-    shape: Shape
     sized: bool = True
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each buffer."""
-        return {each.name: each.nbytes(self.shape) for each in (*self.task.inputs, *self.task.outputs)}
+    def with_sizes(self, sizes: Mapping[str, int]) -> MeasuredKernel:
+        """The same with buffers of so many bytes."""
 
-    def contents(self, name: str) -> Array:
-        """A buffer's contents: an input as the task draws it, an output of zeros."""
-        for output in self.task.outputs:
-            if output.name == name:
-                return np.zeros(output.extents(self.shape), numpy_dtype(output.dtype))
-        if not self.sized:
-            (tensor,) = (each for each in self.task.inputs if each.name == name)
-            return np.zeros(tensor.extents(self.shape), numpy_dtype(tensor.dtype))
-        return self.task.draw_inputs(self.shape, SEED, only=(name,))[name]
+        def sized(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return tuple(
+                replace(each, shape=(-(-sizes[each.name] // DTYPE_BYTES[each.dtype]),)) for each in tensors
+            )
+
+        task = replace(self.task, inputs=sized(self.task.inputs), outputs=sized(self.task.outputs))
+        return MeasuredKernel(self.kernel, task)
 
 
 def measured_kernel(folder: Path, variant: Variant) -> MeasuredKernel:
@@ -60,26 +53,40 @@ def measured_kernel(folder: Path, variant: Variant) -> MeasuredKernel:
     except (OSError, UnicodeDecodeError) as error:
         raise VariantError(f"{folder / variant.source} can't be read: {error}.") from error
     if variant.task:
-        task = replace(
-            load_task(folder / variant.task, variant.language),
-            search_shapes=(variant.shape,),
-            verify_shapes=(),
-            held_out_shapes=(),
+        shape = tuple(variant.shape.items())
+        return MeasuredKernel(
+            Kernel(source, variant.language), _task_at(folder / variant.task, variant.language, shape)
         )
-        return MeasuredKernel(Kernel(source, variant.language), task, variant.shape)
     buffers = variant.buffers or _documented_buffers(folder).get(variant.family, {})
     names = [each for each in variant.arguments if isinstance(each, str)]
     known = {name: buffers.get(name, Buffer(UNKNOWN_ELEMENTS)) for name in names}
     kernel = Kernel(_with_plan(source, variant) if variant.grid else source, variant.language)
-    task = _plain_task(variant, kernel, known)
-    return MeasuredKernel(kernel, task, variant.shape, sized=all(name in buffers for name in names))
+    return MeasuredKernel(kernel, _plain_task(variant, kernel, known), all(name in buffers for name in names))
 
 
-def footprints(launch: ResolvedLaunch, entry: str, module: Module) -> dict[str, int]:
-    """Bytes of each buffer up to the last one that the blocks at the corners of the grid touch.
+@lru_cache(maxsize=1)
+def _task_at(folder: Path, language: Language, shape: tuple[tuple[str, int], ...]) -> Task:
+    """A task without its other shapes; the same object for the same question, so that inputs are drawn once."""
+    task = load_task(folder, language)
+    return replace(task, search_shapes=(dict(shape),), verify_shapes=(), held_out_shapes=())
+
+
+def footprints(prepared: Emulable) -> dict[str, int]:
+    """Bytes of each buffer up to the last one that the blocks at the corners of a grid touch.
 
     For kernels whose blocks cover their buffers from the first block to the last, as almost all do.
     """
+    candidate = prepared.candidate
+    (plan,) = candidate.plans
+    sizes: dict[str, int] = {}
+    for launch in plan.launches:
+        module = prepared.modules[candidate.index_of(launch)]
+        for name, size in _touched(launch, candidate.entry_of(launch), module).items():
+            sizes[name] = max(sizes.get(name, 0), size)
+    return sizes
+
+
+def _touched(launch: ResolvedLaunch, entry: str, module: Module) -> dict[str, int]:
     memory, unlimited = GlobalMemory(), 4 * UNKNOWN_ELEMENTS
     bases = {
         name: memory.add(name, unlimited, virtual=True)
@@ -100,9 +107,7 @@ def footprints(launch: ResolvedLaunch, entry: str, module: Module) -> dict[str, 
 
 def _corners(grid: tuple[int, int, int]) -> tuple[int, ...]:
     x, y, z = (extent - 1 for extent in grid)
-    corners = {
-        (a * x, b * y, c * z) for a in (0, 1) for b in (0, 1) for c in (0, 1)
-    }  # fewer than eight where the grid is flat
+    corners = {(a * x, b * y, c * z) for a in (0, 1) for b in (0, 1) for c in (0, 1)}
     return tuple(sorted(a + grid[0] * (b + grid[1] * c) for a, b, c in corners))
 
 

@@ -9,15 +9,18 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.task import TaskError
+from mctskernel.core.task import Task, TaskError
 from mctskernel.experiments.measured_kernels import MeasuredKernel, footprints, measured_kernel
-from mctskernel.profiling.architecture import Architecture, load_architecture
-from mctskernel.profiling.candidate import RefusedError, prepare
-from mctskernel.profiling.emulable import Emulable, emulable
-from mctskernel.profiling.machine_code.nvdisasm import disassemble
-from mctskernel.profiling.model.modelled import Modelled, Unmodelled, model_kernel
+from mctskernel.profiling.architecture import load_architecture
+from mctskernel.profiling.candidate import RefusedError
+from mctskernel.profiling.machine_code.nvdisasm import DisassemblerError
+from mctskernel.profiling.model.modelled import Modelled
+from mctskernel.profiling.pricing import Pricing
 from mctskernel.profiling.stages import Stages
 from mctskernel.variants import Variant, VariantError
+
+SEED = 0
+"""Inputs whose contents decide where a kernel goes are drawn from it."""
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -65,12 +68,9 @@ def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
     )
     stages = Stages()
     try:
-        found = _priced(measured_kernel(folder, variant), load_architecture(architecture), stages)
-    except (VariantError, TaskError, RefusedError, DeviceError) as error:
+        found = _pricer(architecture).price(measured_kernel(folder, variant), stages)
+    except (VariantError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
         return msgspec.structs.replace(row, error=str(error))
-    if isinstance(found, Unmodelled):
-        return msgspec.structs.replace(row, error=found.message)
-    stages.add(found.stage_seconds)
     launches = sum(launch.price.seconds for launch in found.launches)
     return msgspec.structs.replace(
         row,
@@ -86,27 +86,29 @@ def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
     )
 
 
-def _priced(measured: MeasuredKernel, gpu: Architecture, stages: Stages) -> Modelled | Unmodelled:
-    """Raises RefusedError and DeviceError."""
-    prepared = emulable(
-        measured.task, prepare(measured.task, measured.kernel, gpu.architecture, stages), stages
-    )
-    candidate = prepared.candidate
-    disassembled = cache(lambda index: disassemble(candidate.builds[index].cubin))
-    return model_kernel(
-        candidate,
-        lambda launch: prepared.modules[candidate.index_of(launch)],
-        lambda launch: disassembled(candidate.index_of(launch)),
-        candidate.at(measured.task, measured.shape),
-        gpu,
-        buffers=_sizes(measured, prepared),
-        contents=measured.contents,
-    )
+class _Pricer:
+    """Prices kernels of one task after another, and draws a task's inputs once."""
+
+    def __init__(self, architecture: str) -> None:
+        self._gpu = load_architecture(architecture)
+        self._task: Task | None = None
+        self._pricing: Pricing | None = None
+
+    def price(self, measured: MeasuredKernel, stages: Stages) -> Modelled:
+        """Raises RefusedError, DeviceError and DisassemblerError."""
+        prepared = self._pricing_of(measured.task).prepare(measured.kernel, stages)
+        if not measured.sized:
+            measured = measured.with_sizes(footprints(prepared))
+        pricing = self._pricing_of(measured.task)
+        with pricing.disassembling(prepared.candidate) as disassemblies:
+            (found,) = pricing.price(prepared, disassemblies, stages)
+        return found
+
+    def _pricing_of(self, task: Task) -> Pricing:
+        if self._pricing is None or task is not self._task:
+            self._task, self._pricing = task, Pricing(task, self._gpu, SEED)
+        return self._pricing
 
 
-def _sizes(measured: MeasuredKernel, prepared: Emulable) -> dict[str, int]:
-    if measured.sized:
-        return measured.sizes
-    candidate = prepared.candidate
-    (launch,) = candidate.at(measured.task, measured.shape).launches
-    return footprints(launch, candidate.entry_of(launch), prepared.modules[candidate.index_of(launch)])
+_pricer = cache(_Pricer)
+"""One in each process."""
