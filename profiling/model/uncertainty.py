@@ -37,9 +37,14 @@ def shares(terms: Mapping[str, float]) -> dict[str, float]:
     return by_power | {name: seconds / total for name, seconds in added.items()}
 
 
+def term_sigmas(terms: Mapping[str, float]) -> dict[str, float]:
+    """What each term's error contributes: one standard deviation of the logarithm of the time."""
+    return {name: TERM_SIGMA * share for name, share in shares(terms).items()}
+
+
 def log_sigma(terms: Mapping[str, float]) -> float:
     """One standard deviation of the logarithm of modelled over true time."""
-    return math.hypot(REST_SIGMA, *(TERM_SIGMA * share for share in shares(terms).values()))
+    return math.hypot(REST_SIGMA, *term_sigmas(terms).values())
 
 
 def log_ratio_sigma(terms: Mapping[str, float], others: Mapping[str, float]) -> float:
