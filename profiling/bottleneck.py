@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
+from mctskernel.profiling.model.explanation import explain, sentences
 from mctskernel.profiling.model.price import Price, Term
 from mctskernel.profiling.model.work import AccessPattern, KernelWork
 from mctskernel.profiling.quantities import byte_text, count_text
+from mctskernel.profiling.utilisation import busy_sentences
 
 MOST_CAUSES = 6
 SMALLEST_SHARE = 0.03
@@ -44,6 +46,15 @@ def strongest_first(causes: Iterable[Cause]) -> Diagnosis:
     causes = sorted(causes, key=lambda cause: -cause.share)
     strong = [cause for cause in causes if cause.share >= SMALLEST_SHARE]
     return Diagnosis(tuple((strong or causes[:1])[:MOST_CAUSES]))
+
+
+def account(evaluation: Evaluation) -> tuple[str, ...]:
+    """What binds an evaluated kernel and what is next, in sentences: by the model's terms, or else by counters.
+
+    Nothing where neither is known.
+    """
+    found = explain(evaluation)
+    return sentences(found) if found else busy_sentences(evaluation.counters)
 
 
 def _memory_causes(

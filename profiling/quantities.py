@@ -28,8 +28,8 @@ def time_text(seconds: float, digits: int = 4) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """A factor as a change: `4.0x`, `1.12x`, and in percent where it is hardly one."""
-    larger = max(ratio, 1.0 / ratio) if ratio > 0 else float("inf")
-    if larger < 1.1:
-        return f"{larger - 1.0:.1%}"
-    return f"{larger:.2f}x" if larger < 3 else f"{larger:.1f}x"
+    """How many times, up or down: `0.25` and `4.0` are `4.0x`, what hardly moves is a percentage: `3.1%`."""
+    factor = max(ratio, 1.0 / ratio)
+    if factor < 1.1:
+        return f"{factor - 1.0:.1%}"
+    return f"{factor:.2f}x" if factor < 3 else f"{factor:.1f}x" if factor < 100 else f"{factor:,.0f}x"

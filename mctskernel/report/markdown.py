@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mctskernel.core.evaluation import Cause
+from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.view import View, timing_text
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step
@@ -39,10 +41,17 @@ def _step(view: View, step: Step) -> list[str]:
         lines += [f"{time_text(step.seconds)}{gain}, {step.speedup:.2f}x over the start.", ""]
     if step.edit and step.edit.rationale:
         lines += [f"Why: {step.edit.rationale}", ""]
-    if step.after:
-        lines += ["What binds it now:", "", *(f"- {cause.sentence}" for cause in step.after.causes), ""]
+    if found := view.comparison(step.node):
+        lines += ["What the edit did:", "", *(f"- {sentence}" for sentence in found.sentences), ""]
+    evidence = [*account(view.evaluation(step.node)), *(cause.sentence for cause in _causes(step))]
+    if evidence:
+        lines += ["What binds it now:", "", *(f"- {sentence}" for sentence in evidence), ""]
     diff = view.diff(step.node)
     return [*lines, *_fenced(diff, "diff"), ""] if diff else lines
+
+
+def _causes(step: Step) -> tuple[Cause, ...]:
+    return step.after.causes if step.after else ()
 
 
 def _fenced(text: str, language: str) -> list[str]:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
+from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.view import View, timing_text
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step
@@ -36,6 +37,8 @@ def print_node(console: Console, view: View, number: int) -> None:
         _numbers("Counters", evaluation.counters), _numbers("Terms of the time, s", evaluation.terms)
     )
     console.print(_numbers("Cost by stage, s", evaluation.stage_seconds))
+    if found := view.comparison(number):
+        console.print(Group(*(Text(f"~ {sentence}", "cyan") for sentence in found.sentences)))
     console.print(Group(*_evidence(evaluation)))
     if diff := view.diff(number):
         console.print(Syntax(diff, "diff"))
@@ -88,6 +91,8 @@ def _step(view: View, step: Step) -> list[RenderableType]:
     ]
     if step.edit and step.edit.rationale:
         lines.append(Padding(Text(step.edit.rationale), (0, 0, 0, 2)))
+    if found := view.comparison(step.node):
+        lines += [Padding(Text(f"~ {sentence}", "cyan"), (0, 0, 0, 2)) for sentence in found.sentences]
     lines += [Padding(line, (0, 0, 0, 2)) for line in _evidence(view.evaluation(step.node))]
     if diff := view.diff(step.node):
         lines.append(Padding(Syntax(diff, "diff"), (0, 0, 0, 2)))
@@ -96,7 +101,8 @@ def _step(view: View, step: Step) -> list[RenderableType]:
 
 def _evidence(evaluation: Evaluation) -> list[RenderableType]:
     causes = evaluation.diagnosis.causes if evaluation.diagnosis else ()
-    lines: list[RenderableType] = [Text(f"- {cause.sentence}") for cause in causes]
+    lines: list[RenderableType] = [Text(f"= {sentence}") for sentence in account(evaluation)]
+    lines += [Text(f"- {cause.sentence}") for cause in causes]
     lines += [Text(f"! {flag}", "yellow") for flag in evaluation.flags]
     lines += [Text(f"! quarantined: {evaluation.quarantine}", "red")] if evaluation.quarantine else []
     for used in evaluation.resources:

@@ -10,6 +10,7 @@ from pathlib import Path
 from mctskernel.answer import Answer, believed_speedup, read_answer
 from mctskernel.core.evaluation import Evaluation, Timing
 from mctskernel.edits.patch import unified_diff
+from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
 from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_manifest
 from mctskernel.tree.journal import read_tree
@@ -71,6 +72,14 @@ class View:
         """What a node's edit changed in its parent, as a unified diff; empty for the root."""
         parent = self.node(number).parent
         return "" if parent is None else unified_diff(self.source(parent), self.source(number))
+
+    def comparison(self, number: int) -> Comparison | None:
+        """What a node's edit did to its parent; None for the root, and unless both were timed."""
+        parent = self.node(number).parent
+        if parent is None:
+            return None
+        before, after = self.node(parent).evaluation, self.node(number).evaluation
+        return compare(before, after) if before and after else None
 
     def evaluation(self, number: int) -> Evaluation:
         """A node's evaluation. Raises RunError while it is in flight."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mctskernel.core.evaluation import Evaluation, LaunchTerms
 from mctskernel.profiling.model.price import Term, combined
-from mctskernel.profiling.model.uncertainty import log_sigma, shares
+from mctskernel.profiling.model.uncertainty import log_sigma, shares, term_sigmas
 from mctskernel.profiling.quantities import ratio_text, time_text
 
 STRONG = 0.03
@@ -42,7 +42,8 @@ MEANINGS: Mapping[str, str] = {
 class ExplainedTerm:
     """A term: its seconds alone, the fraction of the time that it explains, and the time if it were less.
 
-    All of a plan: the seconds are the sum over its launches, and it is halved or free in all of them.
+    All of a plan: the seconds are the sum over its launches, and it is halved or free in all of them. `log_sigma`
+    is what an error of the term makes of the time: one standard deviation of its logarithm.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ExplainedTerm:
     share: float
     seconds_if_half: float
     seconds_if_free: float
+    log_sigma: float
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def explain_launches(launches: Sequence[LaunchTerms]) -> Explanation:
     """The explanation of a plan's time from its launches, of which there is at least one that takes time."""
     total = math.fsum(launch.seconds for launch in launches)
     sums = summed(launches)
+    sigmas = term_sigmas(sums)
     by_launch = [(launch.seconds / total, shares(launch.terms)) for launch in launches]
     explained = [
         ExplainedTerm(
@@ -113,6 +116,7 @@ def explain_launches(launches: Sequence[LaunchTerms]) -> Explanation:
             math.fsum(weight * each.get(name, 0.0) for weight, each in by_launch),
             math.fsum(seconds_with(launch, name, 0.5) for launch in launches),
             math.fsum(seconds_with(launch, name, 0.0) for launch in launches),
+            sigmas.get(name, 0.0),
         )
         for name, seconds in sums.items()
         if seconds > 0
@@ -153,6 +157,16 @@ def sentences(found: Explanation) -> tuple[str, ...]:
         else f"Nothing else explains more than {STRONG:.0%} of it."
     )
     return binds, follows, _if_less(found, first)
+
+
+def doubt(found: Explanation) -> str:
+    """How far the modelled time is to be trusted, and which term's error would move it most."""
+    low, high = found.interval
+    worst = max(found.terms, key=lambda term: term.log_sigma)
+    return (
+        f"The true time is expected between {time_text(low, 3)} and {time_text(high, 3)} two times out of three; most "
+        f"of the doubt is about {worst.name}, whose own error moves the time by {math.expm1(worst.log_sigma):.0%}."
+    )
 
 
 def _if_less(found: Explanation, term: ExplainedTerm) -> str:
