@@ -18,7 +18,7 @@ from mctskernel.profiling.model.explanation import STRONG, explain_launches, lau
 from mctskernel.profiling.model.price import Term
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma
 from mctskernel.profiling.quantities import byte_text, count_text, ratio_text, time_text
-from mctskernel.profiling.utilisation import busy_seconds
+from mctskernel.profiling.utilisation import busy_times
 
 MOVED = 1.05
 """The factor from which a term or a count has moved."""
@@ -115,7 +115,7 @@ def _by_terms(parent: Evaluation, child: Evaluation) -> Comparison | None:
 
 def _by_counters(parent: Evaluation, child: Evaluation) -> Comparison:
     before, after = parent.timings[0].seconds, child.timings[0].seconds
-    old, new = busy_seconds(parent.counters), busy_seconds(child.counters)
+    old, new = ({each.name: each.seconds for each in busy_times(e.counters)} for e in (parent, child))
     least = STRONG * max(before, after)
     pairs = [(name, old.get(name, 0.0), new.get(name, 0.0)) for name in {**old, **new}] if old and new else []
     moved = tuple(

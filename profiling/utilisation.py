@@ -66,15 +66,24 @@ def utilisation(counters: Counters, gpu: Architecture | None = None) -> Utilisat
     return Utilisation(of, active)
 
 
-def busy_seconds(counters: Counters, gpu: Architecture | None = None) -> dict[str, float]:
-    """Seconds that each unit is busy, by the name of the model's term for it, the longest first.
+@dataclass(frozen=True)
+class BusyTime:
+    """Seconds of a run that a unit was busy, and the fraction of it; `name` is that of the model's term for it."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+def busy_times(counters: Counters, gpu: Architecture | None = None) -> tuple[BusyTime, ...]:
+    """How long each unit was busy, the longest first; nothing where neither times nor utilisations were read.
 
     Latency is the time in which the multiprocessors have work and keep no unit busy, tail that in which they have
-    none. Empty where neither times nor utilisations were read.
+    none.
     """
     seconds = counters.get(names.TIME, 0.0)
     if not seconds or (names.SM_ACTIVE not in counters and gpu is None):
-        return {}
+        return ()
     busy = utilisation(counters, gpu)
     wavefronts = counters.get(names.WAVEFRONTS, 0.0)
     shared = counters.get(names.SHARED_WAVEFRONTS, 0.0) / wavefronts if wavefronts else 0.0
@@ -84,27 +93,28 @@ def busy_seconds(counters: Counters, gpu: Architecture | None = None) -> dict[st
         Term.SHARED_WAVEFRONTS: busy.of[Unit.L1] * shared,
         Term.TAIL: 1.0 - busy.active,
     }
-    longest_first = sorted(fractions.items(), key=lambda item: -item[1])
-    return {term.value: seconds * fraction for term, fraction in longest_first if fraction > 0}
+    times = [
+        BusyTime(term.value, seconds * fraction, fraction)
+        for term, fraction in fractions.items()
+        if fraction > 0
+    ]
+    return tuple(sorted(times, key=lambda time: -time.share))
 
 
 def busy_sentences(counters: Counters, gpu: Architecture | None = None) -> tuple[str, ...]:
     """Which unit is busy the longest in a measured run and which is next; nothing where counters don't tell."""
-    busy = list(busy_seconds(counters, gpu).items())
+    busy = busy_times(counters, gpu)
     if not busy:
         return ()
-    whole = counters[names.TIME]
-    (first, seconds), *rest = busy
-    found = [
-        f"Measured at {time_text(whole, 3)}, bound by {first}: {_OCCUPIES.get(first, 'busy for')} "
-        f"{time_text(seconds, 3)} ({seconds / whole:.0%})."
-    ]
-    if rest:
-        second, seconds = rest[0]
-        found.append(
-            f"Next is {second}: {_OCCUPIES.get(second, 'busy for')} {time_text(seconds, 3)} ({seconds / whole:.0%})."
-        )
-    return tuple(found)
+    whole = time_text(counters[names.TIME], 3)
+    binds = f"Bound by {_occupies(busy[0])} of a run of {whole} with counters."
+    return (binds, *(f"Next is {_occupies(time)}." for time in busy[1:2]))
+
+
+def _occupies(time: BusyTime) -> str:
+    return (
+        f"{time.name}: {_OCCUPIES.get(time.name, 'busy for')} {time_text(time.seconds, 3)} ({time.share:.0%})"
+    )
 
 
 _TERMS = {

@@ -8,17 +8,27 @@ import rich_click as click
 from rich.console import Console
 
 from mctskernel.cli import options
+from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.explain import model_kernels, read_kernel
-from mctskernel.report.explained import print_explanation
+from mctskernel.report.explained import ExplainedKernel, explained, print_explained, to_json
+from mctskernel.report.view import View, load_view
+from mctskernel.run import RunError
 from mctskernel.tasks import find_task
+from mctskernel.tree.trajectory import edit_title
 
 
 @click.command()
 @click.argument("subject", metavar="RUN|TASK")
+@click.argument("node", type=click.IntRange(min=0), required=False)
 @click.option(
-    "--kernel", type=click.Path(path_type=Path), help="A kernel of TASK instead of its starting one."
+    "--against",
+    metavar="NODE|FILE",
+    help="What to compare with: a node of RUN [default: NODE's parent], or another kernel of TASK.",
+)
+@click.option(
+    "--kernel", type=click.Path(path_type=Path), help="A kernel of TASK, instead of its starting kernel."
 )
 @click.option(
     "--language",
@@ -26,13 +36,87 @@ from mctskernel.tasks import find_task
     help="The language of TASK's starting kernel.",
 )
 @options.architecture
-def explain(subject: str, kernel: Path | None, language: str | None, architecture: str) -> None:
-    """Say which part of the GPU binds a kernel, which is next, and what relieving it would bring."""
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
+def explain(  # noqa: PLR0917 - click calls it by keyword
+    subject: str,
+    node: int | None,
+    against: str | None,
+    kernel: Path | None,
+    language: str | None,
+    architecture: str,
+    as_json: bool,  # noqa: FBT001 - as said above
+) -> None:
+    """Say which part of the GPU binds a kernel, which is next, and what relieving it would bring.
+
+    Of a RUN it explains NODE (the best one if it isn't given) from what is recorded, and what the edit that made it
+    did to its parent, or to --against: which terms of the time moved, the counts behind them, and what binds now. A
+    difference that is no larger than what the model can tell is called a tie.
+
+    Of a TASK (a folder, or the name of a built-in one) it builds, verifies and prices the starting kernel or --kernel
+    as `search --device model` would, without a run and without a GPU.
+
+    The table has a row for each term: the seconds that this part of the GPU would take alone, the share of the time
+    that it explains, and the time if it took half as long, or none. Terms overlap, so they don't add up to the time.
+    Measured kernels have no terms: how long each unit was busy is what their counters say.
+
+        mctskernel explain softmax
+
+        mctskernel explain softmax --kernel mine.cu --against theirs.cu --architecture A100
+
+        mctskernel explain runs/softmax-20260101-120000 17
+    """
+    if (Path(subject) / "run.json").is_file():
+        if kernel or language:
+            raise click.UsageError(f"{subject} is a run: --kernel and --language are for a task.")
+        found = _of_run(load_view(Path(subject)), node, against)
+    else:
+        if node is not None:
+            raise click.UsageError(f"{subject} is not a run (it has no run.json), so it has no node {node}.")
+        other = Path(against) if against else None
+        found = _of_task(subject, kernel, other, Language(language) if language else None, architecture)
+    if as_json:
+        click.echo(to_json(found))
+    else:
+        print_explained(Console(), found)
+
+
+def _of_run(view: View, node: int | None, against: str | None) -> ExplainedKernel:
+    chosen = view.best.id if node is None else node
+    evaluation = _timed(view, chosen)
+    if against is not None:
+        if not against.isdecimal():
+            raise click.UsageError(f"--against of a run is the number of a node, not '{against}'.")
+        return explained(
+            _title(view, chosen), evaluation, _title(view, int(against)), _timed(view, int(against))
+        )
+    parent = view.node(chosen).parent
+    if parent is None:
+        return explained(_title(view, chosen), evaluation)
+    return explained(_title(view, chosen), evaluation, _title(view, parent), view.node(parent).evaluation)
+
+
+def _timed(view: View, number: int) -> Evaluation:
+    evaluation = view.evaluation(number)
+    if not evaluation.timings:
+        raise RunError(
+            f"Node {number} of {view.folder.path} has no time to explain: {evaluation.outcome}: {evaluation.message}"
+        )
+    return evaluation
+
+
+def _title(view: View, number: int) -> str:
+    return f"node {number} ({edit_title(view.tree, view.node(number))})"
+
+
+def _of_task(
+    subject: str, kernel: Path | None, against: Path | None, language: Language | None, architecture: str
+) -> ExplainedKernel:
     folder = find_task(subject)
-    chosen = Language(language) if language else None
-    (evaluation,) = model_kernels(folder, (read_kernel(kernel) if kernel else None,), chosen, architecture)
-    if not evaluation.ok:
-        raise TaskError(f"There is nothing to explain: {evaluation.outcome}: {evaluation.message}")
-    print_explanation(
-        Console(), f"{kernel or 'starting kernel'} of {subject}, modelled on {architecture}", evaluation
-    )
+    files = (kernel, against) if against else (kernel,)
+    kernels = tuple(read_kernel(file) if file else None for file in files)
+    names = [str(file) if file else f"starting kernel of {subject}" for file in files]
+    evaluations = model_kernels(folder, kernels, language, architecture)
+    for name, evaluation in zip(names, evaluations, strict=True):
+        if not evaluation.ok:
+            raise TaskError(f"{name} has no time to explain: {evaluation.outcome}: {evaluation.message}")
+    return explained(names[0], evaluations[0], *((names[1], evaluations[1]) if against else ()))
