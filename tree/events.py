@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from mctskernel.core.edit import Category
@@ -29,6 +31,31 @@ class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     expected_effect: str = ""
     prior: float = 1.0
     proposer: str = ""
+
+
+class PredictionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a surrogate says of a kernel; without `seconds` it has no opinion.
+
+    `gain` is the predicted time of the parent over it, 0 if unknown, and `sigma` one standard deviation of the
+    logarithm of that ratio's error. `ties` are edits of the same parent, predicted before, whose predicted
+    times differ by less than the uncertainty of their ratio.
+    """
+
+    seconds: float | None = None
+    terms: dict[str, float] = msgspec.field(default_factory=dict)
+    gain: float = 0.0
+    sigma: float = 0.0
+    ties: tuple[int, ...] = ()
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether it is as fast as its parent within the uncertainty."""
+        return self.gain > 0 and abs(math.log(self.gain)) <= self.sigma
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether it is slower than its parent by more than the uncertainty."""
+        return self.gain > 0 and math.log(self.gain) < -self.sigma
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True, kw_only=True):
@@ -81,6 +108,14 @@ class Proposed(_Event, frozen=True, tag="proposed"):
     remarks: tuple[str, ...] = ()
 
 
+class Predicted(_Event, frozen=True, tag="predicted"):
+    """A surrogate's word on the kernel that edit number `edit` of `node` makes; on the node's own without one."""
+
+    node: int
+    prediction: PredictionRecord
+    edit: int | None = None
+
+
 class Duplicated(_Event, frozen=True, tag="duplicated"):
     """Edit number `edit` of `node` makes the kernel that the node `of` already is."""
 
@@ -101,7 +136,7 @@ class Resumed(_Event, frozen=True, tag="resumed"):
     """Another process took over: replies that were awaited won't come, evaluations in flight start again."""
 
 
-Event = Started | Submitted | Evaluated | Asked | Proposed | Duplicated | Refused | Resumed
+Event = Started | Submitted | Evaluated | Asked | Proposed | Predicted | Duplicated | Refused | Resumed
 
 
 def is_costly(event: Event) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,22 +12,66 @@ Generators = Callable[[], np.random.Generator]
 """Makes the random generator of the moment, for an order that wants one."""
 
 
-def by_prior(node: Node, rng: Generators) -> int:  # noqa: ARG001
+def by_prior(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001
     """The edit with the greatest prior, the older one of equals."""
-    return node.untried[0]
+    return untried[0]
 
 
-def by_arrival(node: Node, rng: Generators) -> int:  # noqa: ARG001
+def by_arrival(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001
     """The oldest edit."""
-    return min(node.untried)
+    return min(untried)
 
 
-def sampled(node: Node, rng: Generators) -> int:
+def sampled(node: Node, untried: Sequence[int], rng: Generators) -> int:
     """An edit drawn with its prior as weight."""
-    weights = np.array([node.edits[edit].prior for edit in node.untried])
-    return node.untried[int(rng().choice(len(weights), p=weights / weights.sum()))]
+    weights = np.array([node.edits[edit].prior for edit in untried])
+    return untried[int(rng().choice(len(weights), p=weights / weights.sum()))]
 
 
-Order = Callable[[Node, Generators], int]
+def by_prediction(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001
+    """The edit with the greatest prior among those that tie with the greatest predicted gain.
 
-ORDERS: Mapping[str, Order] = {"prior": by_prior, "arrival": by_arrival, "sampled": sampled}
+    So the prediction decides beyond the uncertainty and the prior within it. An edit without a predicted gain counts as
+    one that changes nothing: it comes after those that are predicted to gain, and before those to lose.
+    """
+    favoured = favourites(node, untried)
+    return next(edit for edit in untried if edit in favoured)
+
+
+def by_dissent(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001
+    """The edit with the greatest prior among those that the predictions don't favour, if there are any."""
+    favoured = favourites(node, untried)
+    return next((edit for edit in untried if edit not in favoured), untried[0])
+
+
+def favourites(node: Node, edits: Sequence[int]) -> frozenset[int]:
+    """The edit with the greatest predicted gain, and those that tie with it."""
+    best = max(edits, key=lambda edit: predicted_gain(node, edit))
+    return frozenset(edit for edit in edits if edit == best or are_tied(node, best, edit))
+
+
+def predicted_gain(node: Node, edit: int) -> float:
+    """The node's time over that of what an edit makes; 1 where a surrogate doesn't say."""
+    found = node.predictions.get(edit)
+    return found.gain if found is not None and found.gain > 0 else 1.0
+
+
+def are_tied(node: Node, first: int, second: int) -> bool:
+    """Whether the gains of two edits differ by less than the uncertainty; what isn't predicted equals the node."""
+    known = {
+        edit: found for edit in (first, second) if (found := node.predictions.get(edit)) and found.gain > 0
+    }
+    if len(known) < 2:
+        return all(found.is_tie for found in known.values())
+    return second in known[first].ties or first in known[second].ties
+
+
+Order = Callable[[Node, Sequence[int], Generators], int]
+"""Takes a node and those of its edits that may be next, by descending prior; there is at least one."""
+
+ORDERS: Mapping[str, Order] = {
+    "prior": by_prior,
+    "arrival": by_arrival,
+    "sampled": sampled,
+    "predicted": by_prediction,
+}

@@ -13,6 +13,7 @@ from mctskernel.tree.events import (
     Duplicated,
     Evaluated,
     Event,
+    Predicted,
     Proposed,
     Refused,
     Resumed,
@@ -45,6 +46,8 @@ def apply(tree: Tree, event: Event) -> None:
             _ask(tree, event)
         case Proposed():
             _propose(tree, event)
+        case Predicted():
+            _predict(tree, event)
         case Duplicated():
             _duplicate(tree, event)
         case Refused():
@@ -61,6 +64,7 @@ def _submit(tree: Tree, event: Submitted) -> None:
         _add_edge(tree, Edge(parent.id, child.id, event.edit))
         parent.children += 1
         parent.fruitless_replies = 0
+        child.prediction = parent.predictions.get(event.edit)
         _settle(tree, parent, event.edit, Fate(node=child.id))
     begin_traversal(tree, (*event.path, child.id))
     tree.pending[child.id] = None
@@ -105,6 +109,17 @@ def _propose(tree: Tree, event: Proposed) -> None:
     node.fruitless_replies += 1
     tree.dollars += event.dollars
     _refresh(tree, node)
+
+
+def _predict(tree: Tree, event: Predicted) -> None:
+    node = tree.nodes[event.node]
+    if event.edit is None:
+        node.prediction = event.prediction
+        return
+    node.predictions[event.edit] = event.prediction
+    fate = node.fates[event.edit]
+    if fate.node is not None and not fate.duplicate:
+        tree.nodes[fate.node].prediction = event.prediction
 
 
 def _duplicate(tree: Tree, event: Duplicated) -> None:

@@ -29,7 +29,10 @@ if sys.platform != "win32":
     import fcntl
 
 SCHEMA = "mctskernel.journal"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version 1 had no predictions. Its journals are read as they are, and become version 2 when they are appended to."""
+
+OLDEST_VERSION = 1
 
 
 class JournalError(Exception):
@@ -80,6 +83,8 @@ class Journal:
             os.ftruncate(self._file, self._end)
             if self._end == 0:
                 self._write(_HEADER_LINE, flush=self._durable)
+            else:
+                self._migrate()
         except BaseException:
             os.close(self._file)
             raise
@@ -119,6 +124,14 @@ class Journal:
                 f"{self.path} can't be written: {error.strerror}. Everything before is kept."
             ) from error
         self._end += len(line)
+
+    def _migrate(self) -> None:
+        """Rewrite the header in its place, which every older one fills at least, so that older programs refuse."""
+        try:
+            length = os.pread(self._file, self._end, 0).index(b"\n")
+            os.pwrite(self._file, _HEADER_LINE.rstrip(b"\n").ljust(length), 0)
+        except OSError as error:
+            raise JournalError(f"{self.path} can't be written: {error.strerror}.") from error
 
     def _lock(self) -> None:
         if sys.platform == "win32":
@@ -189,8 +202,8 @@ def _check_header(path: Path, line: bytes) -> None:
             f"{path}, line 1: schema version {header.version} is newer than this program, "
             f"which reads version {SCHEMA_VERSION}. Update mctskernel."
         )
-    if header.version != SCHEMA_VERSION:
+    if header.version < OLDEST_VERSION:
         raise JournalError(
             f"{path}, line 1: schema version {header.version} is unknown; "
-            f"this program reads version {SCHEMA_VERSION}."
+            f"this program reads versions {OLDEST_VERSION} to {SCHEMA_VERSION}."
         )

@@ -9,6 +9,7 @@ from mctskernel.tree.events import (
     Duplicated,
     Evaluated,
     Event,
+    Predicted,
     Proposed,
     Refused,
     Resumed,
@@ -41,6 +42,8 @@ def _complaint(tree: Tree, event: Event) -> str | None:
             return _about_asking(tree, event)
         case Proposed():
             return _about_evaluated_node(tree, event.node)
+        case Predicted():
+            return _about_prediction(tree, event)
         case Duplicated():
             return _about_untried(tree, event.node, event.edit) or _about_node(tree, event.of)
         case Refused():
@@ -66,6 +69,18 @@ def _about_asking(tree: Tree, event: Asked) -> str | None:
     if complaint is None and event.path[-1] in tree.awaiting:
         return f"node {event.path[-1]} awaits a reply already"
     return complaint
+
+
+def _about_prediction(tree: Tree, event: Predicted) -> str | None:
+    complaint = _about_node(tree, event.node)
+    if complaint is not None:
+        return complaint
+    node = tree.nodes[event.node]
+    unknown = {event.edit, *event.prediction.ties} - {None, *range(len(node.edits))}
+    if unknown:
+        return f"node {event.node} has no edit {min(each for each in unknown if each is not None)}"
+    known = node.prediction is not None if event.edit is None else event.edit in node.predictions
+    return "its kernel is predicted already" if known else None
 
 
 def _about_path(tree: Tree, path: tuple[int, ...]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
-from mctskernel.tree.events import EditRecord, KernelRecord
+from mctskernel.tree.events import EditRecord, KernelRecord, PredictionRecord
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.vector import Array, Vector
 
@@ -18,7 +18,8 @@ class Node:
     `edits`. `evaluation` and `score` are None while the evaluation is in flight. `fates` says what became of
     each of `edits`, `untried` are those that wait, by descending prior; `edges` are numbers of outgoing edges
     in the tree's list, `sources` the nodes with an edge to this one. `ready` says whether an edit can be tried,
-    or more asked for, at once. `open_ways` is what selection remembers, None when it has to look again.
+    or more asked for, at once. `prediction` is a surrogate's of the kernel itself, `predictions` those of what edits
+    make, by their number. `open_ways` is what selection remembers, None when it has to look again.
     """
 
     id: int
@@ -34,6 +35,8 @@ class Node:
     fates: list[Fate] = field(default_factory=list)
     untried: list[int] = field(default_factory=list)
     edges: Vector = field(default_factory=lambda: Vector("int64"))
+    prediction: PredictionRecord | None = None
+    predictions: dict[int, PredictionRecord] = field(default_factory=dict)
     children: int = 0
     fruitless_replies: int = 0
     ready: bool = False

@@ -21,19 +21,21 @@ from mctskernel.tree.events import (
     Duplicated,
     Evaluated,
     Event,
+    Predicted,
+    PredictionRecord,
     Proposed,
     Refused,
     Resumed,
     Started,
     Submitted,
 )
-from mctskernel.tree.expansion import ORDERS
+from mctskernel.tree.expansion import ORDERS, Order, by_dissent
 from mctskernel.tree.fold import apply
 from mctskernel.tree.journal import EventLog
 from mctskernel.tree.legality import check
+from mctskernel.tree.lookahead import Step, most_promising, selections
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.selection import select
 from mctskernel.tree.trajectory import edit_attempts, lineage_attempts
 
 
@@ -115,14 +117,31 @@ class TreeSearch:
 
     def ask(self) -> Request:
         """What to do next. Changes nothing: asked twice, it says the same."""
-        selection = select(self.tree, self.tree.policy)
-        if selection is None:
+        found = self.outlook(1 if self._is_dissenting else self.tree.policy.lookahead)
+        if not found:
             return Wait() if self.tree.pending or self.tree.awaiting else Exhausted()
-        node = self.tree.nodes[selection.node]
-        if not node.untried:
-            return Propose(selection.path)
-        number = ORDERS[self.tree.policy.order](node, self._rng)
-        return Try(selection.path, number, get_edit(self._blobs, node.edits[number]))
+        if isinstance(found[-1], Propose):
+            return found[-1]
+        step = most_promising(self.tree, [step for step in found if isinstance(step, Step)])
+        return Try(step.path, step.edit, self.edit(step.node, step.edit))
+
+    def outlook(self, count: int) -> tuple[Propose | Step, ...]:
+        """What comes next, at the most `count` steps, if each of them were in flight at once. Changes nothing.
+
+        A node that needs edits is the last of them.
+        """
+        order: Order = by_dissent if self._is_dissenting else ORDERS[self.tree.policy.order]
+        steps: list[Step] = []
+        for selection in selections(self.tree, count):
+            node = self.tree.nodes[selection.node]
+            if not node.untried:
+                return (*steps, Propose(selection.path))
+            taken = {step.edit for step in steps if step.node == node.id}
+            left = [edit for edit in node.untried if edit not in taken]
+            if not left:
+                break
+            steps.append(Step(selection.path, order(node, left, self._rng)))
+        return tuple(steps)
 
     def asked(self, request: Propose) -> None:
         """Tells that a proposer works on a node, which is passed over until `proposed`."""
@@ -140,6 +159,10 @@ class TreeSearch:
                 at=self._clock(),
             )
         )
+
+    def predicted(self, node: int, edit: int | None, prediction: PredictionRecord) -> None:
+        """Tells a surrogate's prediction of what an edit of a node makes, or of the node's own kernel (None)."""
+        self._record(Predicted(node=node, edit=edit, prediction=prediction, at=self._clock()))
 
     def submit(self, attempt: Try, kernel: Kernel) -> int | None:
         """Tells the kernel that an edit made. Returns its node, to be evaluated; None if it is known."""
@@ -173,6 +196,10 @@ class TreeSearch:
         """The kernel of a node."""
         return get_kernel(self._blobs, self.tree.nodes[node].kernel)
 
+    def edit(self, node: int, number: int) -> Edit:
+        """An edit of a node."""
+        return get_edit(self._blobs, self.tree.nodes[node].edits[number])
+
     def evaluation(self, node: int) -> Evaluation | None:
         """The evaluation of a node with its log; None while it is in flight."""
         found = self.tree.nodes[node]
@@ -202,6 +229,14 @@ class TreeSearch:
     def _record(self, event: Event) -> None:
         check(self.tree, event)
         apply(self.tree, self._journal.append(event))
+
+    @property
+    def _is_dissenting(self) -> bool:
+        """Whether the next node belongs to the edits that the predictions don't favour."""
+        policy, count = self.tree.policy, len(self.tree.nodes)
+        if policy.order != "predicted":
+            return False
+        return int((count + 1) * policy.dissent) > int(count * policy.dissent)
 
     def _rng(self) -> np.random.Generator:
         # Stateless, so that a resumed search draws what the whole one would have drawn.
