@@ -26,6 +26,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.forecast import ForecastOptions
 from mctskernel.tree.policy import Policy
 
 SCHEMA_VERSION = 1
@@ -46,7 +47,7 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user chose, and enough to go on with it."""
+    """What a user chose, and enough to go on with it. Without `forecasts` nothing is predicted."""
 
     task: str
     device: str
@@ -57,6 +58,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budget: Budget
     policy: Policy
     language: Language = Language.CUDA
+    forecasts: ForecastOptions | None = None
 
 
 class Origin(msgspec.Struct, frozen=True):

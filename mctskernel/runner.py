@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from mctskernel.answer import Answer, choose, write_answer
+from mctskernel.core.device import DeviceSpec
 from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.executors import open_executor
+from mctskernel.executors.surrogate import ModelSurrogate
+from mctskernel.forecast import Forecaster
+from mctskernel.profiling.architecture import FILE_SUFFIX
+from mctskernel.profiling.surrogate import architecture_for
 from mctskernel.report.markdown import trajectory_markdown
 from mctskernel.report.view import View
 from mctskernel.run import (
@@ -113,17 +119,33 @@ def _conduct(
             unfinished = tree_search.resume()
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
-        search = Search(
-            tree_search=tree_search,
-            task=task,
-            proposer=PROPOSERS[configuration.proposer](),
-            executor=executor,
-            budget=configuration.budget,
-            follow=follow,
-            stop_requested=stop_requested,
-            spent_seconds=spent,
-        )
-        return conclude(folder, search, search.run(unfinished))
+        with ExitStack() as stack:
+            search = Search(
+                tree_search=tree_search,
+                task=task,
+                proposer=PROPOSERS[configuration.proposer](),
+                executor=executor,
+                budget=configuration.budget,
+                follow=follow,
+                stop_requested=stop_requested,
+                spent_seconds=spent,
+            )
+            if configuration.forecasts is not None:
+                spec = _surrogate_spec(folder, configuration, executor)
+                workers, wait = configuration.forecasts.workers, configuration.forecasts.wait
+                surrogate = stack.enter_context(ModelSurrogate(spec, workers=workers))
+                search.forecaster = Forecaster(tree_search, surrogate, wait, stop_requested)
+            ending = search.run(unfinished)
+        return conclude(folder, search, ending)
+
+
+def _surrogate_spec(folder: RunFolder, configuration: Configuration, executor: Executor) -> DeviceSpec:
+    """What prices kernels for the device searched. On a GPU a file that describes one goes before its name."""
+    spec = folder.device_spec(configuration)
+    if spec.kind == "gpu" and not spec.architecture.endswith(FILE_SUFFIX):
+        fingerprint = executor.fingerprint()
+        spec = replace(spec, architecture=architecture_for(fingerprint["gpu"], fingerprint["architecture"]))
+    return replace(spec, kind="model")
 
 
 def conclude(folder: RunFolder, search: Search, ending: Ending) -> Conclusion:

@@ -14,6 +14,7 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.edits.patch import PatchError, apply
+from mctskernel.forecast import Forecaster
 from mctskernel.profiling.guardrails import flags
 from mctskernel.profiling.reward import is_eligible, score
 from mctskernel.run import Budget
@@ -77,7 +78,7 @@ Follower = Callable[[Snapshot], None]
 class Search:
     """What a search works with. `spent_seconds` is what earlier processes spent on the same run.
 
-    `ask` says what to do next in place of the tree's policy.
+    `ask` says what to do next in place of the tree's policy; `forecaster` predicts what the policy may try next.
     """
 
     tree_search: TreeSearch
@@ -89,6 +90,7 @@ class Search:
     stop_requested: Callable[[], bool] = lambda: False
     spent_seconds: float = 0.0
     ask: Callable[[], Request] | None = None
+    forecaster: Forecaster | None = None
     _began: float = field(default_factory=time.monotonic)
     _in_flight: set[int] = field(default_factory=set)
     _outcomes: Counter[str] = field(default_factory=Counter)
@@ -144,6 +146,8 @@ class Search:
     def _fill(self) -> None:
         ask = self.ask or self.tree_search.ask
         while len(self._in_flight) < self.executor.capacity and self._ending() is None:
+            if self.forecaster is not None:
+                self.forecaster.look_ahead(self.executor.capacity)
             match ask():
                 case Propose() as request:
                     reply = self.proposer.propose(self.tree_search.proposal_request(request, self.task))

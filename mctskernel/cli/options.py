@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import rich_click as click
 
+from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.profiling.architecture import (
     FILE_SUFFIX,
     ArchitectureError,
     known_architectures,
     load_architecture,
 )
+from mctskernel.tree.policy import Policy
+
+Command = Callable[..., Any]
 
 
 class DescribedGpu(click.ParamType):
@@ -46,3 +52,48 @@ workers = click.option(
     help="Evaluations in flight; on a GPU, processes that compile for it. "
     "[default: one for each CPU core; on a GPU 4, for Triton 8]",
 )
+
+_SURROGATE = (
+    click.option(
+        "--surrogate",
+        type=click.Choice([use.value for use in SurrogateUse]),
+        default=SurrogateUse.OFF.value,
+        show_default=True,
+        help="What the model's predictions decide: nothing; which edit of a node comes first; or also which of "
+        "several nodes' edits deserves the next evaluation.",
+    ),
+    click.option(
+        "--surrogate-candidates",
+        type=click.IntRange(min=1),
+        default=4,
+        show_default=True,
+        help="With filter: edits that are compared for each evaluation.",
+    ),
+    click.option(
+        "--surrogate-share",
+        type=click.FloatRange(0, 1),
+        default=Policy().dissent,
+        show_default=True,
+        help="Evaluations that go to what the model dislikes, or has no opinion of: it is wrong somewhere.",
+    ),
+    click.option(
+        "--surrogate-workers",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Processes that predict; each takes up to a core.",
+    ),
+    click.option(
+        "--surrogate-wait/--no-surrogate-wait",
+        default=None,
+        help="Whether the search waits for predictions, or goes by the prior until they come. "
+        "[default: wait with one worker, so that the same seed gives the same tree]",
+    ),
+)
+
+
+def surrogate(command: Command) -> Command:
+    """The options of a search that the model's predictions guide."""
+    for option in reversed(_SURROGATE):
+        command = option(command)
+    return command

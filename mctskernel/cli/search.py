@@ -10,7 +10,9 @@ import rich_click as click
 from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search, workers_on
 from mctskernel.core.kernel import Language
+from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.core.task_file import load_task
+from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.devices import default_kind
 from mctskernel.run import Budget, Configuration
 from mctskernel.runner import PROPOSERS, begin
@@ -76,10 +78,12 @@ DEFAULTS = Policy()
     show_default=True,
     help="Weight of the little visited.",
 )
+@options.surrogate
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/TASK-DATE-TIME]"
 )
 def search(
+    *,
     task: str,
     budget: int,
     seconds: float | None,
@@ -93,6 +97,11 @@ def search(
     selection: str,
     backup: str,
     exploration: float,
+    surrogate: str,
+    surrogate_candidates: int,
+    surrogate_share: float,
+    surrogate_workers: int,
+    surrogate_wait: bool | None,
     out: Path | None,
 ) -> None:
     """Search for a faster version of TASK's kernel.
@@ -110,16 +119,29 @@ def search(
     chosen = Language(language)
     name = load_task(folder, chosen).name
     kind = default_kind() if device == "auto" else device
+    use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen)
     configuration = Configuration(
         task=name,
         device=kind,
         architecture=architecture,
         proposer=proposer,
         seed=seed,
-        workers=workers or workers_on(kind, chosen),
+        workers=evaluators,
         budget=Budget(evaluations=budget, seconds=seconds, dollars=dollars),
-        policy=Policy(selection=selection, value=backup, exploration=exploration),
+        policy=Policy(
+            selection=selection,
+            value=backup,
+            exploration=exploration,
+            order=DEFAULTS.order if use is SurrogateUse.OFF else "predicted",
+            lookahead=surrogate_candidates if use is SurrogateUse.FILTER else DEFAULTS.lookahead,
+            dissent=surrogate_share,
+        ),
         language=chosen,
+        forecasts=None
+        if use is SurrogateUse.OFF
+        else ForecastOptions(
+            surrogate_workers, evaluators == 1 if surrogate_wait is None else surrogate_wait
+        ),
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     click.echo(

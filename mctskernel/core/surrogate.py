@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from mctskernel.core.kernel import Kernel
+
+
+class SurrogateUse(enum.StrEnum):
+    """What a search does with predictions.
+
+    ORDER tries a node's edits in the order of their predicted gain; FILTER also compares, for each evaluation,
+    several tries of several nodes and takes the most promising.
+    """
+
+    OFF = "off"
+    ORDER = "order"
+    FILTER = "filter"
 
 
 @dataclass(frozen=True)
@@ -22,10 +35,27 @@ class Prediction:
 
 
 class Surrogate(Protocol):
-    """Predicts in the background, many kernels at once."""
+    """Predicts in the background, several kernels at a time."""
 
-    def predict(self, kernels: tuple[Kernel, ...]) -> tuple[Prediction | None, ...]:
-        """One prediction for each kernel, in order; None where there is no opinion (it doesn't build, say)."""
+    @property
+    def capacity(self) -> int:
+        """How many predictions can be in flight without one waiting for another."""
+        ...
+
+    def submit(self, ticket: int, kernel: Kernel) -> None:
+        """Begin a prediction. `ticket`, not in flight already, comes back with its result."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Prediction | None]]:
+        """The predictions that have finished since the last call, waiting for the first of them.
+
+        None where there is no opinion: the kernel doesn't build, say. Empty when nothing is in flight, or when
+        nothing finished in `timeout` seconds.
+        """
+        ...
+
+    def uncertainty(self, first: Prediction, second: Prediction) -> float:
+        """One standard deviation of the logarithm of the error of the ratio of two predicted times."""
         ...
 
     def close(self) -> None:
