@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from mctskernel.profiling.emulator.ptx import (
@@ -98,7 +98,7 @@ def control_flow(module: Module, function: Function) -> ControlFlow:
     inliner = _Inliner(module)
     statements = inliner.expand(function, {}, frozenset({function.name}))
     blocks = _blocks(statements)
-    _liveness(blocks)
+    liveness(blocks)
     return ControlFlow(blocks, next(inliner.ordinals))
 
 
@@ -354,7 +354,8 @@ def all_of(block: Block) -> list[Instruction]:
     return [*block.instructions, block.final] if block.final is not None else block.instructions
 
 
-def _liveness(blocks: list[Block]) -> None:
+def liveness(blocks: Sequence[Block]) -> None:
+    """Find out which registers hold something that is still read, at the start and at the end of each block."""
     read: list[set[Register]] = []
     written: list[set[Register]] = []
     for block in blocks:

@@ -1,0 +1,296 @@
+"""What of a kernel must be computed to count it, and which decisions depend on data that counting does without."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mctskernel.profiling.emulator.control_flow import Block, definitions, registers_of, uses
+from mctskernel.profiling.emulator.ptx import (
+    Address,
+    Immediate,
+    Instruction,
+    Negated,
+    Operand,
+    Register,
+    Vector,
+)
+from mctskernel.profiling.machine_code.lowering import UnknownInstructionError
+
+
+class Knowledge(enum.IntEnum):
+    """How far a value follows from the launch: entirely; with integers from memory; with floats; not at all."""
+
+    LAUNCH = 0
+    CONTENTS = 1
+    COMPUTED = 2
+    UNKNOWN = 3
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A branch (`target` None) or a predicated access whose predicate isn't computed."""
+
+    block: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Relevant:
+    """The code that counting runs. `decisions` are answered by the caller, in the order of their numbers."""
+
+    blocks: list[Block]
+    needed: frozenset[Register]
+    decisions: tuple[Decision, ...]
+    through_shared: bool
+
+
+def relevant(blocks: Sequence[Block], fixed: Iterable[int] = ()) -> Relevant:
+    """Drop what no address and no predicate of an access or a branch depends on.
+
+    Addresses are computed whatever they take. Predicates that depend on floating-point data, or on results of tensor
+    instructions, become decisions; so do those of the machine instructions in `fixed`. Raises UnknownInstructionError
+    for an address that can't be computed.
+    """
+    return _Analysis(blocks, frozenset(fixed)).result()
+
+
+_ORDINALS = 1 << 28
+_LOADS = ("ld", "atom")
+_STORES = ("st", "atom", "red", "cp")
+_MEMORY = ("ld", "st", "atom", "red", "cp")
+_FLOAT_TYPES = ("f32", "f64")
+
+
+class _Analysis:
+    def __init__(self, blocks: Sequence[Block], fixed: frozenset[int]) -> None:
+        self.blocks = blocks
+        self.fixed = fixed
+        self.definers: dict[Register, list[Instruction]] = {}
+        self.shared_stores: list[Instruction] = []
+        self.memory: list[Instruction] = []
+        for block in blocks:
+            for instruction in block.instructions:
+                base = instruction.opcode.partition(".")[0]
+                for register in definitions(instruction):
+                    self.definers.setdefault(register, []).append(instruction)
+                if base in _MEMORY:
+                    self.memory.append(instruction)
+                    if (
+                        base in _STORES
+                        and ".global" not in instruction.opcode
+                        and ".local" not in instruction.opcode
+                    ):
+                        self.shared_stores.append(instruction)
+        self.levels: dict[Register, Knowledge] = {}
+
+    def result(self) -> Relevant:
+        hard = {r for i in self.memory for r in _address_registers(i)}
+        soft: set[Register] = set()
+        for instruction in self.memory:
+            soft.update(registers_of([instruction.guard]))
+            if instruction.opcode.startswith("cp."):
+                soft.update(registers_of(instruction.operands[2:]))
+        for block in self.blocks:
+            if block.end == "barrier" and block.final is not None:
+                hard.update(registers_of(block.final.operands))
+            if block.condition is not None:
+                soft.update(registers_of([block.condition]))
+        self._rank(hard | soft)
+        for register in hard:
+            if self._level(register) is Knowledge.UNKNOWN:
+                raise UnknownInstructionError(self._why(register))
+        open_ = {r for r in soft if self._level(r) >= Knowledge.COMPUTED}
+        blocks, decisions = self._decided(open_)
+        needed, through_shared = self._slice(hard | (soft - open_))
+        asked = {r for b in blocks for i in b.instructions if i.opcode == "decide" for r in definitions(i)}
+        return Relevant(_kept(blocks, needed, through_shared), needed | asked, decisions, through_shared)
+
+    def _level(self, register: Register) -> Knowledge:
+        return self.levels.get(register, Knowledge.LAUNCH)
+
+    def _closure(self, roots: set[Register]) -> tuple[set[Register], bool]:
+        """Registers that the roots are made from, and whether shared memory is on the way."""
+        found, waiting = set(roots), list(roots)
+        through_shared = False
+
+        def add(registers: Iterable[Register]) -> None:
+            for register in registers:
+                if register not in found:
+                    found.add(register)
+                    waiting.append(register)
+
+        while waiting:
+            for instruction in self.definers.get(waiting.pop(), ()):
+                add(uses(instruction))
+                if not through_shared and _reads_shared(instruction):
+                    through_shared = True
+                    for store in self.shared_stores:
+                        add(uses(store))
+        return found, through_shared
+
+    def _rank(self, roots: set[Register]) -> None:
+        closure, through_shared = self._closure(roots)
+        instructions = list(
+            {id(i): i for register in closure for i in self.definers.get(register, ())}.values()
+        )
+        levels = self.levels
+        changed = True
+        while changed:
+            changed = False
+            stored = (
+                max(
+                    (self._level(r) for s in self.shared_stores for r in _values(s)),
+                    default=Knowledge.LAUNCH,
+                )
+                if through_shared
+                else Knowledge.LAUNCH
+            )
+            for instruction in instructions:
+                level = self._instruction_level(instruction, stored)
+                if level is Knowledge.LAUNCH:
+                    continue
+                for register in definitions(instruction):
+                    if level > self._level(register):
+                        levels[register], changed = level, True
+
+    def _instruction_level(self, instruction: Instruction, stored: Knowledge) -> Knowledge:
+        parts = instruction.parts
+        base = parts[0]
+        if base == "opaque":
+            return Knowledge.UNKNOWN
+        level = max((self._level(r) for r in uses(instruction)), default=Knowledge.LAUNCH)
+        if base in _LOADS:
+            level = max(level, Knowledge.CONTENTS)
+            if _reads_shared(instruction):
+                level = max(level, stored)
+            if base == "atom" and parts[-1] in _FLOAT_TYPES:
+                level = max(level, Knowledge.COMPUTED)
+        elif level is Knowledge.CONTENTS and _is_float(parts):
+            level = Knowledge.COMPUTED
+        return level
+
+    def _why(self, register: Register) -> str:
+        """What an address that isn't known comes from."""
+        closure, _ = self._closure({register})
+        sources = sorted(
+            i.line or 0 for r in closure for i in self.definers.get(r, ()) if i.opcode == "opaque"
+        )
+        return f"#{sources[0]}" if sources else "an address"
+
+    def _decided(self, open_: set[Register]) -> tuple[list[Block], tuple[Decision, ...]]:
+        """Predicates that stay open replaced by the answer of a numbered question."""
+        decisions: list[Decision] = []
+        ordinals = itertools.count(_ORDINALS)
+
+        def ask(
+            block: Block, instruction: Instruction, guard: Register | Negated
+        ) -> tuple[Instruction, Register]:
+            register = Register(next(ordinals), "pred")
+            number = Immediate(len(decisions), "int")
+            decisions.append(Decision(block.number, instruction.line or 0))
+            del guard
+            return Instruction("decide", (register, number), None, instruction.line), register
+
+        found = []
+        for block in self.blocks:
+            instructions: list[Instruction] = []
+            for instruction in block.instructions:
+                changed = instruction
+                if instruction.opcode.partition(".")[0] in _MEMORY:
+                    if instruction.guard is not None and open_.intersection(
+                        registers_of([instruction.guard])
+                    ):
+                        question, answer = ask(block, instruction, instruction.guard)
+                        instructions.append(question)
+                        changed = replace(changed, guard=answer)
+                    if changed.opcode.startswith("cp.") and open_.intersection(
+                        registers_of(changed.operands[2:])
+                    ):
+                        changed = replace(changed, operands=(*changed.operands[:2], Immediate(1, "int")))
+                instructions.append(changed)
+            condition, final = block.condition, block.final
+            if condition is not None and final is not None and open_.intersection(registers_of([condition])):
+                question, condition = ask(block, final, condition)
+                final = replace(final, guard=condition)
+                instructions.append(question)
+            found.append(replace(block, instructions=instructions, condition=condition, final=final))
+        return found, tuple(decisions)
+
+    def _slice(self, roots: set[Register]) -> tuple[frozenset[Register], bool]:
+        needed, through_shared = self._closure(roots)
+        return frozenset(r for r in needed if self._level(r) is not Knowledge.UNKNOWN), through_shared
+
+
+def _reads_shared(instruction: Instruction) -> bool:
+    parts = instruction.parts
+    return parts[0] in _LOADS and "global" not in parts and "local" not in parts
+
+
+def _is_float(parts: Sequence[str]) -> bool:
+    return parts[-1] in _FLOAT_TYPES or (len(parts) > 2 and parts[-2] in _FLOAT_TYPES)
+
+
+def _address_registers(instruction: Instruction) -> Iterable[Register]:
+    return registers_of(o for o in instruction.operands if isinstance(o, Address))
+
+
+def _values(instruction: Instruction) -> Iterable[Register]:
+    """The registers whose contents a store writes."""
+    written = {r for o in instruction.operands if isinstance(o, Address) for r in registers_of([o])}
+    own = set(definitions(instruction))
+    return [r for r in registers_of(instruction.operands) if r not in written and r not in own]
+
+
+def _kept(blocks: Sequence[Block], needed: frozenset[Register], through_shared: bool) -> list[Block]:  # noqa: FBT001
+    """Only what is needed; stores keep their values where loads of shared memory want them."""
+    found = []
+    for block in blocks:
+        instructions = []
+        for instruction in block.instructions:
+            base = instruction.opcode.partition(".")[0]
+            if base in _MEMORY:
+                instructions.append(_slim(instruction, needed, through_shared=through_shared))
+            elif base == "decide" or (base != "opaque" and needed.intersection(definitions(instruction))):
+                instructions.append(instruction)
+        found.append(replace(block, instructions=instructions))
+    return found
+
+
+def _slim(instruction: Instruction, needed: frozenset[Register], *, through_shared: bool) -> Instruction:
+    base = instruction.opcode.partition(".")[0]
+    if base == "ld":
+        if needed.intersection(definitions(instruction)):
+            return instruction
+        return replace(instruction, operands=(None, instruction.operands[1]))
+    if base == "st" and not (
+        through_shared and ".global" not in instruction.opcode and _known(instruction, needed)
+    ):
+        return replace(instruction, operands=(instruction.operands[0], None))
+    if base in {"atom", "red"}:
+        return _slim_atomic(instruction, needed, through_shared=through_shared)
+    return instruction
+
+
+def _known(instruction: Instruction, needed: frozenset[Register]) -> bool:
+    return all(register in needed for register in _values(instruction))
+
+
+def _slim_atomic(
+    instruction: Instruction, needed: frozenset[Register], *, through_shared: bool
+) -> Instruction:
+    wanted = bool(needed.intersection(definitions(instruction)))
+    wanted |= through_shared and ".global" not in instruction.opcode and _known(instruction, needed)
+    if wanted:
+        return instruction
+    opcode = "red" + instruction.opcode[instruction.opcode.index(".") :]
+    address = next(o for o in instruction.operands if isinstance(o, Address))
+    values: tuple[Operand | None, ...] = (None,)
+    return replace(instruction, opcode=opcode, operands=(address, *values))
+
+
+def shape_of(operand: Operand | None) -> int:
+    """Registers of a destination."""
+    return len(operand.elements) if isinstance(operand, Vector) else 1
