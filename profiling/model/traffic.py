@@ -206,7 +206,7 @@ def _lost_rereads(counts: Counts, l1_sectors: float, kept: float) -> float:
         if again.any():
             between = float(rate) * footprints(sectors)[reuse[again]]
             touched = sum(access.sectors for access in counts.accesses if access.space == "global")
-            scale = touched / max(np.count_nonzero(chosen), 1)
+            scale = touched / max(int(np.count_nonzero(chosen)), 1)
             lost += scale * float(np.sum(1.0 / (1.0 + (kept / between) ** L2_SHARPNESS)))
     return lost
 
