@@ -8,17 +8,18 @@ task/            the task that the kernels were judged by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from mctskernel.core.evaluation import Evaluation, Outcome
-from mctskernel.core.kernel import Language
-from mctskernel.core.task import Shape, shape_label
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task import Task, shape_label
+from mctskernel.profiling.reward import is_eligible
 
 LINES = "variants.jsonl"
+TASK = "task"
 
 
 class VariantError(RuntimeError):
@@ -83,23 +84,79 @@ def read_variants(folder: Path) -> Iterator[Variant]:
             raise VariantError(f"{path}, line {number}: {error}.") from error
 
 
-def measured(evaluation: Evaluation, shape: Shape) -> dict[str, Any]:
-    """What an evaluation says of one shape, as fields of a variant.
+def variants_of(
+    task: Task,
+    kernel: Kernel,
+    evaluation: Evaluation,
+    *,
+    name: str,
+    family: str = "",
+    tunables: Mapping[str, int] | None = None,
+) -> tuple[Variant, ...]:
+    """A judged kernel as lines of a folder whose task is in `task/`: one for each search shape, one for a failure.
 
-    Counters are taken at the first search shape alone, and go with it.
+    A time that is not believed is a failure. Counters are taken at the first search shape alone, and go with it.
     """
-    known: dict[str, Any] = {"outcome": evaluation.outcome, "message": evaluation.message}
-    if resources := evaluation.resources:
-        known["registers"] = max(each.registers for each in resources)
-        known["shared_bytes"] = max(each.shared_bytes for each in resources)
-        known["local_bytes"] = max(each.stack_bytes for each in resources)
+    resources = evaluation.resources
+    refused = Outcome.REJECTED if evaluation.quarantine else evaluation.outcome
+    common = Variant(
+        name=name,
+        family=family or f"{task.name}_{kernel.language}",
+        source=source_path(kernel),
+        language=kernel.language,
+        task=TASK,
+        tunables=dict(tunables or {}),
+        outcome=refused,
+        message=evaluation.quarantine or evaluation.message,
+        registers=max((each.registers for each in resources), default=0),
+        shared_bytes=max((each.shared_bytes for each in resources), default=0),
+        local_bytes=max((each.stack_bytes for each in resources), default=0),
+    )
+    if not is_eligible(evaluation):
+        return (common,)
+    shapes = {shape_label(shape): shape for shape in task.search_shapes}
+    lines = []
     for index, timing in enumerate(evaluation.timings):
-        if timing.shape == shape_label(shape):
-            samples = timing.samples or (timing.low, timing.high)
-            known |= _microseconds(us=timing.seconds, us_min=min(samples), us_max=max(samples))
-            known["ncu"] = dict(evaluation.counters) if index == 0 else {}
-    return known
+        samples = timing.samples or (timing.low, timing.high)
+        lines.append(
+            msgspec.structs.replace(
+                common,
+                name=name if len(shapes) == 1 else f"{name} at {timing.shape}",
+                shape=dict(shapes[timing.shape]),
+                us=_microseconds(timing.seconds),
+                us_min=_microseconds(min(samples)),
+                us_max=_microseconds(max(samples)),
+                ncu=dict(evaluation.counters) if index == 0 else {},
+            )
+        )
+    return tuple(lines)
 
 
-def _microseconds(**seconds: float) -> Mapping[str, float]:
-    return {name: round(value * 1e6, 4) for name, value in seconds.items()}
+def source_path(kernel: Kernel) -> str:
+    """Where the text of a kernel is in a folder."""
+    return f"sources/{kernel.identity[:16]}{kernel.language.suffix}"
+
+
+EXACT = (
+    "smsp__inst_executed.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
+)
+"""Counters that every launch of the same machine code on the same data agrees on."""
+
+
+def code(variant: Variant) -> Hashable:
+    """Equal for variants of the same machine code, as far as counters, registers and shared memory show it.
+
+    Most edits that change the text alone leave the same code. A variant without counters equals nothing else.
+    """
+    if any(name not in variant.ncu for name in EXACT):
+        return variant.name
+    counted = tuple(variant.ncu[name] for name in EXACT)
+    return variant.registers, variant.shared_bytes, variant.local_bytes, counted
+
+
+def _microseconds(seconds: float) -> float:
+    return round(seconds * 1e6, 4)

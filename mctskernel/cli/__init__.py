@@ -16,6 +16,7 @@ class _Commands(CommandGroup):
         "search": "mctskernel.cli.search",
         "resume": "mctskernel.cli.resume",
         "measure": "mctskernel.cli.measure",
+        "record": "mctskernel.cli.record",
         "show": "mctskernel.cli.show",
         "explain": "mctskernel.cli.explain",
         "profile": "mctskernel.cli.profile",
