@@ -6,81 +6,114 @@ interest to anybody, and what R3 held before has nothing to do with what it hold
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from mctskernel.profiling.emulator.control_flow import Block, definitions, uses
 from mctskernel.profiling.emulator.ptx import Immediate, Instruction, Negated, Register
 
-_MEMORY = ("ld", "atom")
-
 Guard = Register | Negated
 
+_MEMORY = ("ld", "atom")
+_BLOCKS_AHEAD = 24
 
-def without_idle_guards(
-    block: Block,
-    guards: Mapping[int, Guard | None],
-    live_out: Collection[Register],
-) -> list[Instruction]:
-    """A block's instructions, unconditional where that makes no difference.
 
-    `guards` gives the predicate of the machine instruction that each lowered one belongs to. Loads keep
-    theirs, and begin with a register that holds nothing.
+@dataclass(frozen=True)
+class Predication:
+    """The code in which idle guards are looked for.
+
+    `guards` gives the predicate of the machine instruction that each lowered one belongs to; `live` says whether
+    a register's value is wanted at the start of a block.
     """
-    code = block.instructions
-    last_reads = set(uses(block.final)) if block.final is not None else set()
-    found: list[Instruction] = []
-    for position, instruction in enumerate(code):
-        guard = instruction.guard
-        targets = definitions(instruction)
-        if (
-            guard is None
-            or not targets
-            or not all(
-                _is_idle(
-                    target, guard, code[position + 1 :], guards, target in live_out or target in last_reads
-                )
-                for target in targets
-            )
-        ):
-            found.append(instruction)
-        elif instruction.opcode.partition(".")[0] in _MEMORY:
-            kinds = ((t, "mov.pred" if t.type == "pred" else "mov.b32") for t in targets)
-            found.extend(
-                Instruction(opcode, (target, Immediate(0, "int")), None, instruction.line)
-                for target, opcode in kinds
-            )
-            found.append(instruction)
-        else:
-            found.append(replace(instruction, guard=None))
-    return found
+
+    blocks: Sequence[Block]
+    guards: Mapping[int, Guard | None]
+    live: Callable[[int, Register], bool]
+
+    def without_idle_guards(self, block: Block) -> Block:
+        """The block with its instructions unconditional where that makes no difference.
+
+        Loads keep their predicate, and begin with a register that holds nothing.
+        """
+        if not any(instruction.guard is not None for instruction in block.instructions):
+            return block
+        found: list[Instruction] = []
+        for position, instruction in enumerate(block.instructions):
+            guard, targets = instruction.guard, definitions(instruction)
+            if (
+                guard is None
+                or not targets
+                or not all(self._is_idle(target, guard, block, position + 1) for target in targets)
+            ):
+                found.append(instruction)
+            elif instruction.opcode.partition(".")[0] in _MEMORY:
+                found += [_cleared(target, instruction.line) for target in targets]
+                found.append(instruction)
+            else:
+                found.append(replace(instruction, guard=None))
+        return replace(block, instructions=found)
+
+    def _is_idle(self, target: Register, guard: Guard, block: Block, position: int) -> bool:
+        """Whether `target` is read under the guard only, until it is written anew, whatever way is taken."""
+        waiting: list[tuple[Block, int, Guard | None]] = [(block, position, guard)]
+        seen: set[tuple[int, bool]] = set()
+        while waiting:
+            here, start, valid = waiting.pop()
+            verdict, valid = self._read_on(target, valid, here.instructions[start:])
+            if verdict is not None:
+                if not verdict:
+                    return False
+                continue
+            final = here.final
+            if final is not None and any(register is target for register in uses(final)):
+                return False
+            for side, following in enumerate(here.targets):
+                if _holds_on(side, here, valid) or not self.live(following, target):
+                    continue
+                state = (following, valid is not None)
+                if state not in seen:
+                    seen.add(state)
+                    waiting.append((self.blocks[following], 0, valid))
+            if len(seen) > _BLOCKS_AHEAD:
+                return False
+        return True
+
+    def _read_on(
+        self, target: Register, guard: Guard | None, code: Sequence[Instruction]
+    ) -> tuple[bool | None, Guard | None]:
+        """The verdict of straight code, None where it goes on after it; and the guard, None once it was changed."""
+        for instruction in code:
+            own = self.guards.get(instruction.line or 0)
+            written = definitions(instruction)
+            reads = sum(register is target for register in uses(instruction))
+            if instruction.guard is not None and target in written:
+                reads -= 1  # it reads what it keeps
+            if reads > 0 and (guard is None or own != guard):
+                return False, guard
+            if target in written and (
+                instruction.guard is None or (guard is not None and own in {guard, _opposite(guard)})
+            ):
+                return True, guard
+            if guard is not None and _register(guard) in written:
+                guard = None
+        return None, guard
 
 
-def _is_idle(
-    target: Register,
-    guard: Guard,
-    following: Sequence[Instruction],
-    guards: Mapping[int, Guard | None],
-    live: bool,  # noqa: FBT001
-) -> bool:
-    """Whether `target` is read under the guard only, until it is written anew."""
-    predicate = guard.register if isinstance(guard, Negated) else guard
-    opposite = guard.register if isinstance(guard, Negated) else Negated(guard)
-    for instruction in following:
-        own = guards.get(instruction.line or 0)
-        written = definitions(instruction)
-        reads = [r for r in uses(instruction) if r is target]
-        if target in written and instruction.guard is not None:
-            reads = reads[1:]  # a guarded write counts as a read of what it keeps
-        if reads and own != guard:
-            return False
-        if target in written and (instruction.guard is None or own in (guard, opposite)):
-            return True
-        if predicate in written:
-            # From here on the predicate says something else.
-            guard = _NOBODY
-            opposite = _NOBODY
-    return not live
+def _holds_on(side: int, block: Block, guard: Guard | None) -> bool:
+    """Whether the guard is true of every thread that leaves a block by one of its targets."""
+    if guard is None or block.end != "branch" or block.condition is None:
+        return False
+    return block.condition == (guard if side == 0 else _opposite(guard))
 
 
-_NOBODY = Register(-3, "pred")
+def _register(guard: Guard) -> Register:
+    return guard.register if isinstance(guard, Negated) else guard
+
+
+def _opposite(guard: Guard) -> Guard:
+    return guard.register if isinstance(guard, Negated) else Negated(guard)
+
+
+def _cleared(target: Register, line: int | None) -> Instruction:
+    opcode = "mov.pred" if target.type == "pred" else "mov.b32"
+    return Instruction(opcode, (target, Immediate(0, "int")), None, line)

@@ -20,7 +20,7 @@ from mctskernel.profiling.emulator.ptx import (
     Register,
     Vector,
 )
-from mctskernel.profiling.machine_code.predication import Guard, without_idle_guards
+from mctskernel.profiling.machine_code.predication import Guard, Predication
 
 
 def split_into_webs(
@@ -44,7 +44,8 @@ class _Webs:
         self.types: list[str] = []
         self.live = self._live_in()
         while True:
-            self.blocks = [self._without_idle_guards(block, guards) for block in self.blocks]
+            predication = Predication(self.blocks, guards, self._is_live)
+            self.blocks = [predication.without_idle_guards(block) for block in self.blocks]
             before, self.live = self.live, self._live_in()
             if self.live == before:
                 break
@@ -52,13 +53,8 @@ class _Webs:
             {register: self._node(register) for register in self._members(live)} for live in self.live
         ]
 
-    def _without_idle_guards(self, block: Block, guards: Mapping[int, Guard | None]) -> Block:
-        if not any(i.guard is not None for i in block.instructions):
-            return block
-        out = 0
-        for target in block.targets:
-            out |= self.live[target]
-        return replace(block, instructions=without_idle_guards(block, guards, set(self._members(out))))
+    def _is_live(self, block: int, register: Register) -> bool:
+        return bool(self.live[block] & self.bit.get(register, 0))
 
     def _members(self, bits: int) -> list[Register]:
         found = []
