@@ -32,8 +32,8 @@ def model_kernels(
 
     Raises TaskError for a task, and DeviceError for a machine, on which nothing can be judged.
     """
-    written = next((kernel.language for kernel in kernels if kernel is not None), language)
-    start = load_task(folder, written).starting_kernel
+    chosen = language or next((kernel.language for kernel in kernels if kernel is not None), None)
+    start = load_task(folder, chosen).starting_kernel
     worker = Worker(DeviceSpec("model", folder, architecture, language=start.language))
     try:
         return tuple(worker.evaluate(start if kernel is None else kernel) for kernel in kernels)

@@ -1,24 +1,23 @@
 """What each term's change did to the modelled time, when one kernel became another.
 
-The soft sum T of terms t with the norm p satisfies T^p = sum t^p, so a change of the sum divides among the terms in
-proportion to the change of their powers:
-
-    effect of t  =  (t_after^p - t_before^p) (T_after - T_before) / (T_after^p - T_before^p)
-
-The effects add up to the whole change, a term that stays as it is has none, and where the sum hardly changes the
-quotient tends to its derivative. Terms that nothing overlaps with count as they are.
+All terms walk from what they were to what they are in small steps, one after the other; what the time does in a
+term's steps is its effect. So the effects add up to the whole change, and a term that stays as it is has none. In the
+limit of small steps this is the price that Aumann and Shapley give each part of a shared cost (Values of Non-Atomic
+Games, 1974).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from mctskernel.core.evaluation import LaunchTerms
 from mctskernel.profiling.model.explanation import summed
-from mctskernel.profiling.model.price import ADDED, NORM, soft_sum
+from mctskernel.profiling.model.price import combined
+
+STEPS = 16
+"""Small enough that the order in which terms step hardly matters."""
 
 NOTHING = LaunchTerms("", 0.0, {})
 
@@ -66,16 +65,16 @@ def _pairs(
 
 
 def _effects(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    names = dict.fromkeys((*before, *after))
-    added = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in names if name in ADDED}
-    overlapped = [name for name in names if name not in ADDED]
-    old, new = ([terms.get(name, 0.0) for name in overlapped] for terms in (before, after))
-    first, second = soft_sum(old), soft_sum(new)
-    scale = max(first, second)
-    if not scale:
-        return added
-    # In units of the larger sum, so that powers of microseconds keep their digits.
-    moved = [(b / scale) ** NORM - (a / scale) ** NORM for a, b in zip(old, new, strict=True)]
-    rise = math.fsum(moved)
-    slope = (second - first) / rise if abs(rise) > 1e-9 else scale / NORM
-    return {**dict(zip(overlapped, (slope * power for power in moved), strict=True)), **added}
+    """Seconds by which each term changed the time of one launch."""
+    terms = dict.fromkeys((*before, *after), 0.0) | dict(before)
+    moving = [name for name in terms if terms[name] != after.get(name, 0.0)]
+    effects = dict.fromkeys(terms, 0.0)
+    seconds = combined(terms)
+    for step in range(1, STEPS + 1):
+        # Going back and forth, no term profits from always being first.
+        for name in moving if step % 2 else reversed(moving):
+            start, end = before.get(name, 0.0), after.get(name, 0.0)
+            terms[name] = end if step == STEPS else start + (end - start) * step / STEPS
+            earlier, seconds = seconds, combined(terms)
+            effects[name] += seconds - earlier
+    return effects
