@@ -25,6 +25,7 @@ class _Commands(CommandGroup):
         "tasks": "mctskernel.cli.tasks",
         "new-task": "mctskernel.cli.new_task",
         "check": "mctskernel.cli.check",
+        "calibrate": "mctskernel.cli.calibrate",
         "doctor": "mctskernel.cli.doctor",
     }
 

@@ -20,27 +20,28 @@ from mctskernel.tree.policy import Policy
 Command = Callable[..., Any]
 
 
-class DescribedGpu(click.ParamType):
-    """The short name of a GPU that the package describes, or a file that describes one."""
+GPUS = f"[{'|'.join(known_architectures())}|FILE{FILE_SUFFIX}]"
+"""How the help page writes what `described_gpu` takes."""
 
-    name = "gpu"
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's signature
-        """What the help page shows."""
-        return f"[{'|'.join(known_architectures())}|FILE{FILE_SUFFIX}]"
+def described_gpu(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """An option's value: the short name of a described GPU, or a file that describes one.
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name as the package spells it, or the file's whole path, so that a run can be resumed anywhere."""
-        try:
-            load_architecture(value)
-        except ArchitectureError as error:
-            self.fail(str(error), param, ctx)
-        return str(Path(value).resolve()) if value.endswith(FILE_SUFFIX) else value.upper()
+    Of a file the whole path is kept, so that a run can be resumed from anywhere.
+    """
+    if value is None:
+        return None
+    try:
+        load_architecture(value)
+    except ArchitectureError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+    return str(Path(value).resolve()) if value.endswith(FILE_SUFFIX) else value.upper()
 
 
 architecture = click.option(
     "--architecture",
-    type=DescribedGpu(),
+    metavar=GPUS,
+    callback=described_gpu,
     default="H100",
     show_default=True,
     help="The GPU that --device model stands for: a name, or a file that `mctskernel calibrate` wrote.",

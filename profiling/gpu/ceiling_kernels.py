@@ -60,36 +60,42 @@ _FP32_ROUNDS = 2048
 _FP32_FLOPS = 2 * 16 * 8
 """Of one thread in one round."""
 
-MMA_SOURCE = """
-extern "C" __global__ void probe(float* out, int rounds) {
-    float d[8][4] = {};
-    unsigned a[4] = {threadIdx.x, 0u, 0u, 0u}, b[2] = {0u, 0u};
+
+def mma_source(chains: int = 8) -> str:
+    """In a round, one m16n8k16 product for each of so many independent sums."""
+    return f"""
+extern "C" __global__ void probe(float* out, int rounds) {{
+    float d[{chains}][4] = {{}};
+    unsigned a[4] = {{threadIdx.x, 0u, 0u, 0u}}, b[2] = {{0u, 0u}};
     #pragma unroll 1
-    for (int i = 0; i < rounds; ++i) {
+    for (int i = 0; i < rounds; ++i) {{
         #pragma unroll
-        for (int j = 0; j < 8; ++j) {
+        for (int j = 0; j < {chains}; ++j) {{
             asm volatile(
                 "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
                 : "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-        }
-    }
+        }}
+    }}
     float sum = 0.0f;
-    for (int j = 0; j < 8; ++j) sum += d[j][0] + d[j][1] + d[j][2] + d[j][3];
+    for (int j = 0; j < {chains}; ++j) sum += d[j][0] + d[j][1] + d[j][2] + d[j][3];
     if (sum == 12345.0f) out[threadIdx.x] = sum;
-}
+}}
 """
-_MMA_THREADS = 512
+
+
+MMA_SOURCE = mma_source()
+MMA_THREADS = 512
 _MMA_ROUNDS = 2048
-_MMA_FLOPS = 8 * (2 * 16 * 8 * 16)
+MMA_FLOPS = 8 * (2 * 16 * 8 * 16)
 """Of one warp in one round."""
 
 _WGMMA_N = 256
-_WGMMA_THREADS = 256
+WGMMA_THREADS = 256
 _WGMMA_ROUNDS = 1024
-_WGMMA_TILE_BYTES = 12288
-_WGMMA_FLOPS = 4 * (2 * 64 * _WGMMA_N * 16)
+WGMMA_TILE_BYTES = 12288
+WGMMA_FLOPS = 4 * (2 * 64 * _WGMMA_N * 16)
 """Of one warpgroup (128 threads) in one round."""
 
 
@@ -105,7 +111,7 @@ def wgmma_source() -> str:
     return f"""
 extern "C" __global__ void probe(float* out, int rounds) {{
     extern __shared__ __align__(128) unsigned char tile[];
-    for (int i = threadIdx.x; i < {_WGMMA_TILE_BYTES}; i += blockDim.x) tile[i] = 0;
+    for (int i = threadIdx.x; i < {WGMMA_TILE_BYTES}; i += blockDim.x) tile[i] = 0;
     asm volatile("fence.proxy.async;" ::: "memory");
     __syncthreads();
     unsigned long long start = (unsigned long long)__cvta_generic_to_shared(tile) >> 4;
@@ -158,15 +164,15 @@ def tensor_rate(gpu: Gpu) -> float:
 
 def mma_rate(gpu: Gpu) -> float:
     """Operations per second of bf16 `mma.sync` instructions."""
-    probe = _Probe(gpu.architecture, MMA_SOURCE, 2 * multiprocessors(), _MMA_THREADS)
-    flops = probe.blocks * (probe.threads // 32) * _MMA_ROUNDS * _MMA_FLOPS
+    probe = _Probe(gpu.architecture, MMA_SOURCE, 2 * multiprocessors(), MMA_THREADS)
+    flops = probe.blocks * (probe.threads // 32) * _MMA_ROUNDS * MMA_FLOPS
     return flops / _loop_seconds(probe, _MMA_ROUNDS)
 
 
 def wgmma_rate() -> float:
     """Operations per second of bf16 `wgmma` instructions, which Hopper alone has."""
-    probe = _Probe("sm_90a", wgmma_source(), multiprocessors(), _WGMMA_THREADS, _WGMMA_TILE_BYTES)
-    flops = probe.blocks * (probe.threads // 128) * _WGMMA_ROUNDS * _WGMMA_FLOPS
+    probe = _Probe("sm_90a", wgmma_source(), multiprocessors(), WGMMA_THREADS, WGMMA_TILE_BYTES)
+    flops = probe.blocks * (probe.threads // 128) * _WGMMA_ROUNDS * WGMMA_FLOPS
     return flops / _loop_seconds(probe, _WGMMA_ROUNDS)
 
 

@@ -1,0 +1,145 @@
+"""`mctskernel calibrate`: measure the constants of the GPU in this machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import rich_click as click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from mctskernel.cli.options import GPUS, described_gpu
+from mctskernel.core.device import DeviceError
+from mctskernel.profiling.architecture import FILE_SUFFIX, known_architectures, load_architecture
+from mctskernel.profiling.calibration.calibration import (
+    Calibration,
+    calibrate_gpu,
+    closest_architecture,
+    constants,
+)
+from mctskernel.profiling.calibration.catalogue import microbenchmarks
+from mctskernel.profiling.calibration.document import document
+from mctskernel.profiling.calibration.fit import Machine
+from mctskernel.profiling.calibration.machine import GpuMachine, taken_elsewhere
+from mctskernel.profiling.gpu.cuda_driver import CudaError, open_gpu
+from mctskernel.profiling.versions import package_versions
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write. [default: the GPU's name with .toml]",
+)
+@click.option("--name", default="", help="What the file calls the GPU. [default: as the driver does]")
+@click.option(
+    "--against",
+    metavar=GPUS,
+    callback=described_gpu,
+    help="The description to compare with, which also has what can't be measured: a name, or a file. "
+    "[default: the one that is closest to the GPU]",
+)
+def calibrate(out: Path | None, name: str, against: str | None) -> None:
+    """Measure the constants of the GPU in this machine, and write them as a file for --architecture.
+
+    Small kernels load one part of the GPU each: a pipe, a cache, a queue. It takes less than two minutes, and the GPU
+    should have nothing else to do. What can't be measured, or isn't believed, stays as described for the GPU that is
+    closest, and the file says so.
+
+        mctskernel calibrate --out mine.toml
+
+        mctskernel search softmax --device model --architecture mine.toml
+    """
+    console, progress = Console(), Console(stderr=True)
+    with _gpu() as (machine, fingerprint, remarks):
+        shipped = (
+            load_architecture(against)
+            if against
+            else closest_architecture(machine.board.architecture, machine.board.name)
+        )
+        path = out or Path(re.sub(r"\W+", "-", (name or machine.board.name).lower()) + FILE_SUFFIX)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _following(progress, 1 + len(microbenchmarks(machine.board))) as follow:
+            found = calibrate_gpu(machine, shipped, name, follow)
+    path.write_text(document(found, fingerprint), encoding="utf-8")
+    print_calibration(console, found)
+    for remark in (*remarks, *found.remarks):
+        console.print(Text(remark, "yellow"))
+    console.print(Text(f"Written to {path}: use it with --architecture {path}"))
+
+
+def open_machine() -> tuple[Machine, Mapping[str, str], tuple[str, ...]]:
+    """The GPU in this machine, its fingerprint, and remarks. Raises DeviceError when there is none."""
+    try:
+        gpu = open_gpu()
+    except DeviceError as error:
+        known = ", ".join(known_architectures())
+        raise DeviceError(
+            f"{error} Calibrating needs the GPU itself: run it on the machine that has it, or take a GPU that is "
+            f"described already ({known})."
+        ) from error
+    taken = taken_elsewhere()
+    remark = (
+        f"Another process has {taken / 2**30:.0f} GiB of the GPU's memory: if it was running, the measurements are "
+        "off. Calibrate again when it has ended."
+    )
+    fingerprint = {
+        "gpu": gpu.name,
+        "uuid": gpu.uuid,
+        "driver": gpu.driver,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **package_versions("nvidia-cuda-nvrtc", "cuda-bindings"),
+    }
+    return GpuMachine(gpu), fingerprint, (remark,) if taken else ()
+
+
+@contextmanager
+def _gpu() -> Iterator[tuple[Machine, Mapping[str, str], tuple[str, ...]]]:
+    try:
+        yield open_machine()
+    except CudaError as error:
+        raise DeviceError(
+            f"The GPU can't be measured: {error}. Perhaps another process has filled it."
+        ) from error
+
+
+@contextmanager
+def _following(console: Console, steps: int) -> Iterator[Callable[[str], None]]:
+    columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TextColumn("{task.description}"), console=console, transient=True) as progress:
+        task = progress.add_task("", total=steps)
+        begun = iter(range(steps))
+
+        def follow(constant: str) -> None:
+            progress.update(task, completed=next(begun, steps), description=constant)
+
+        yield follow
+
+
+def print_calibration(console: Console, found: Calibration) -> None:
+    """Constants beside those of the description they are compared with, then what else was measured."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("constant", "measured", "described", "difference", "repeats within"):
+        table.add_column(heading, justify="left" if heading == "constant" else "right")
+    described = dict(constants(found.shipped))
+    for path, value in constants(found.architecture):
+        measured = found.measured.get(path)
+        if measured is None and value == described[path]:
+            continue
+        spread = f"{measured.spread:.1%}" if measured is not None else "the driver"
+        difference = f"{value / described[path] - 1:+.0%}" if described[path] else ""
+        table.add_row(path, f"{value:.4g}", f"{described[path]:.4g}", difference, spread)
+    for name, other in found.others.items():
+        table.add_row(Text(name, "dim"), f"{other.value:.4g}", "", "", f"{other.spread:.1%}")
+    console.print(table)
+    for refused in found.refused:
+        console.print(Text(f"{refused.constant} is not measured: {refused.reason}.", "yellow"))
+    kept = [path for path, source in found.sources.items() if source.startswith("not measured")]
+    if kept:
+        console.print(Text(f"As described for {found.shipped.name}: {', '.join(kept)}.", "dim"))

@@ -1,0 +1,263 @@
+"""Microbenchmarks of what an SM computes: the clock, the issue rate, the pipes, and their latencies.
+
+A pipe is filled by 2048 threads on every SM, with eight independent chains in each; a latency shows in one chain of
+one warp. Results depend on one another, so that the compiler can't leave any out, and on a value that only the GPU
+knows, so that it can't compute them beforehand.
+"""
+
+from __future__ import annotations
+
+from mctskernel.profiling.calibration.microbenchmark import Board, Microbenchmark, Unit
+from mctskernel.profiling.gpu.ceiling_kernels import (
+    MMA_FLOPS,
+    MMA_THREADS,
+    WGMMA_FLOPS,
+    WGMMA_THREADS,
+    WGMMA_TILE_BYTES,
+    mma_source,
+    wgmma_source,
+)
+
+THREADS = 1024
+BLOCKS_PER_SM = 2
+CHAINS = 8
+UNROLLED = 512
+"""Instructions in a loop of a few more: what the loop itself issues stays below one per cent."""
+
+
+def clock(board: Board) -> Microbenchmark:
+    """The SMs' clock while all of them multiply and add: each thread goes on until so many cycles have passed."""
+    source = """
+extern "C" __global__ void probe(unsigned* out, int rounds) {
+    float x[8], a = 1.0f + threadIdx.x * 1e-9f;
+    for (int j = 0; j < 8; ++j) x[j] = j + a;
+    long long end = clock64() + rounds;
+    #pragma unroll 1
+    while (clock64() < end) {
+        #pragma unroll
+        for (int j = 0; j < 64; ++j) x[j % 8] = fmaf(x[j % 8], a, a);
+    }
+    float sum = 0.0f;
+    for (int j = 0; j < 8; ++j) sum += x[j];
+    if (sum == 12345.0f) out[threadIdx.x] = 1;
+}
+"""
+    return Microbenchmark(
+        "chip.clock_hz",
+        "cycles that pass in a second while every SM multiplies and adds",
+        source,
+        board.sms,
+        THREADS,
+        Unit.PER_SECOND,
+        1,
+        {"FFMA": 64, "CS2R": 1},
+        first=100_000,
+    )
+
+
+def fma(board: Board) -> Microbenchmark:
+    """Independent fp32 multiply-adds."""
+    return _pipe(board, "throughput.fma", "float", "x[j] = fmaf(x[j], a, b);", "FFMA")
+
+
+def alu(board: Board) -> Microbenchmark:
+    """Logic on three operands. Additions won't do: the compiler moves some of them to the multipliers."""
+    return _pipe(board, "throughput.alu", "unsigned", f"x[j] = (x[j] & x[(j + 1) % {CHAINS}]) ^ a;", "LOP3")
+
+
+def special(board: Board) -> Microbenchmark:
+    """Powers of two, which are one instruction when denormal numbers count as zero."""
+    return _pipe(board, "throughput.special", "float", _EX2, "MUFU")
+
+
+def fp64(board: Board) -> Microbenchmark:
+    """Independent fp64 multiply-adds."""
+    return _pipe(board, "throughput.fp64", "double", "x[j] = fma(x[j], a, b);", "DFMA")
+
+
+def shuffle(board: Board) -> Microbenchmark:
+    """Exchanges between neighbouring lanes."""
+    return _pipe(
+        board, "throughput.shuffle", "unsigned", "x[j] = __shfl_xor_sync(0xffffffffu, x[j], 1);", "SHFL"
+    )
+
+
+def integer_multiply(board: Board) -> Microbenchmark:
+    """Integer multiply-adds, which share the multipliers with fp32."""
+    return _pipe(board, "integer multiply-adds", "unsigned", "x[j] = x[j] * a + b;", "IMAD")
+
+
+def issue(board: Board) -> Microbenchmark:
+    """Warp instructions of two pipes in turn: more than either takes, so only the schedulers are in the way."""
+    source = f"""
+extern "C" __global__ void probe(unsigned* out, int rounds) {{
+    float x[{CHAINS}], a = 1.0f + threadIdx.x * 1e-9f, b = blockIdx.x * 1e-9f;
+    unsigned y[{CHAINS}], c = threadIdx.x;
+    for (int j = 0; j < {CHAINS}; ++j) {{ x[j] = j + a; y[j] = j + c; }}
+    #pragma unroll 1
+    for (int i = 0; i < rounds; ++i) {{
+        #pragma unroll
+        for (int k = 0; k < {UNROLLED // CHAINS // 2}; ++k) {{
+            #pragma unroll
+            for (int j = 0; j < {CHAINS}; ++j) {{
+                x[j] = fmaf(x[j], a, b);
+                y[j] = (y[j] & y[(j + 1) % {CHAINS}]) ^ c;
+            }}
+        }}
+    }}
+    float sum = 0.0f;
+    for (int j = 0; j < {CHAINS}; ++j) sum += x[j] + y[j];
+    if (sum == 12345.0f) out[threadIdx.x] = 1;
+}}
+"""
+    warps = BLOCKS_PER_SM * board.sms * THREADS // 32
+    return Microbenchmark(
+        "issue",
+        "warp instructions, multiply-adds and logic in turn",
+        source,
+        BLOCKS_PER_SM * board.sms,
+        THREADS,
+        Unit.PER_CYCLE_AND_SM,
+        warps * UNROLLED,
+        {"FFMA": UNROLLED // 2, "LOP3": UNROLLED // 2},
+    )
+
+
+def mma(board: Board) -> Microbenchmark:
+    """Dense bf16 multiply-adds of `mma.sync`, with 32-bit sums: all that GPUs before Hopper have."""
+    blocks = 2 * board.sms
+    chains = 8
+    return Microbenchmark(
+        "mma.sync" if board.architecture in WIDER_THAN_MMA else "throughput.tensor_fma",
+        "multiply-adds of eight independent m16n8k16 in a warp",
+        mma_source(chains),
+        blocks,
+        MMA_THREADS,
+        Unit.PER_CYCLE_AND_SM,
+        blocks * MMA_THREADS // 32 * MMA_FLOPS / 2,
+        {"HMMA": chains},
+    )
+
+
+def wgmma(board: Board) -> Microbenchmark:
+    """Dense bf16 multiply-adds of `wgmma`, which Hopper alone has."""
+    return Microbenchmark(
+        "throughput.tensor_fma",
+        "multiply-adds of m64n256k16 on zeros in shared memory",
+        wgmma_source(),
+        board.sms,
+        WGMMA_THREADS,
+        Unit.PER_CYCLE_AND_SM,
+        board.sms * WGMMA_THREADS // 128 * WGMMA_FLOPS / 2,
+        {"HGMMA": 4},
+        shared_bytes=WGMMA_TILE_BYTES,
+        code="sm_90a",
+    )
+
+
+WIDER_THAN_MMA = frozenset({"sm_90", "sm_100", "sm_103"})
+"""Chips whose tensor cores `mma.sync` doesn't fill."""
+
+
+def alu_latency() -> Microbenchmark:
+    """A multiply-add that waits for the one before it, as all instructions of fixed latency do."""
+    return _chain("latency.fixed_alu", "float", "x[j] = fmaf(x[j], a, b);", "FFMA")
+
+
+def special_latency() -> Microbenchmark:
+    """A power of two of a power of two."""
+    return _chain("latency.special", "float", _EX2, "MUFU")
+
+
+def tensor_latency() -> Microbenchmark:
+    """An m16n8k16 that adds to the result of the one before it."""
+    return Microbenchmark(
+        "latency.tensor",
+        "m16n8k16 that each add to the last",
+        mma_source(1),
+        1,
+        32,
+        Unit.CYCLES,
+        1,
+        {"HMMA": 1},
+    )
+
+
+def barrier_latency() -> Microbenchmark:
+    """A block of eight warps that does nothing but meet."""
+    meetings = 64
+    source = f"""
+extern "C" __global__ void probe(unsigned* out, int rounds) {{
+    #pragma unroll 1
+    for (int i = 0; i < rounds; ++i) {{
+        #pragma unroll
+        for (int k = 0; k < {meetings}; ++k) __syncthreads();
+    }}
+    if (rounds < 0) out[threadIdx.x] = 1;
+}}
+"""
+    return Microbenchmark(
+        "latency.barrier",
+        "barriers of one block of eight warps",
+        source,
+        1,
+        256,
+        Unit.CYCLES,
+        meetings,
+        {"BAR": meetings},
+    )
+
+
+_EX2 = 'asm volatile("ex2.approx.ftz.f32 %0, %0;" : "+f"(x[j]));'
+
+
+def _pipe(board: Board, constant: str, kind: str, statement: str, opcode: str) -> Microbenchmark:
+    blocks = BLOCKS_PER_SM * board.sms
+    return Microbenchmark(
+        constant,
+        f"lanes of {opcode} in {CHAINS} chains of {BLOCKS_PER_SM * THREADS} threads per SM",
+        _chains_source(kind, statement, CHAINS),
+        blocks,
+        THREADS,
+        Unit.PER_CYCLE_AND_SM,
+        blocks * THREADS * UNROLLED,
+        {opcode: UNROLLED},
+    )
+
+
+def _chain(constant: str, kind: str, statement: str, opcode: str) -> Microbenchmark:
+    return Microbenchmark(
+        constant,
+        f"{opcode} that each wait for the last, in one warp",
+        _chains_source(kind, statement, 1),
+        1,
+        32,
+        Unit.CYCLES,
+        UNROLLED,
+        {opcode: UNROLLED},
+    )
+
+
+def _chains_source(kind: str, statement: str, chains: int) -> str:
+    """`statement` moves chain `x[j]` one step on, with `a` and `b` that the compiler doesn't know."""
+    one = "threadIdx.x" if kind == "unsigned" else "1.0f + threadIdx.x * 1e-9f"
+    other = "blockIdx.x" if kind == "unsigned" else "blockIdx.x * 1e-9f"
+    return f"""
+extern "C" __global__ void probe(unsigned* out, int rounds) {{
+    {kind} x[{chains}], a = {one}, b = {other};
+    for (int j = 0; j < {chains}; ++j) x[j] = j + a;
+    #pragma unroll 1
+    for (int i = 0; i < rounds; ++i) {{
+        #pragma unroll
+        for (int k = 0; k < {UNROLLED // chains}; ++k) {{
+            #pragma unroll
+            for (int j = 0; j < {chains}; ++j) {{
+                {statement}
+            }}
+        }}
+    }}
+    {kind} sum = b;
+    for (int j = 0; j < {chains}; ++j) sum += x[j];
+    if (sum == 12345) out[threadIdx.x] = 1;
+}}
+"""

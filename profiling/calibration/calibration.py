@@ -1,0 +1,181 @@
+"""All microbenchmarks on one GPU, and the description of it that comes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import msgspec
+
+from mctskernel.profiling.architecture import (
+    Architecture,
+    architecture_of,
+    known_architectures,
+    load_architecture,
+)
+from mctskernel.profiling.calibration.catalogue import clock, microbenchmarks
+from mctskernel.profiling.calibration.fit import Machine, Measured, Refused, measure
+from mctskernel.profiling.calibration.microbenchmark import Microbenchmark
+from mctskernel.profiling.gpu.cuda_driver import CudaError
+
+SECONDS = 90.0
+"""After so long, what is left keeps its value."""
+
+DIGITS = 4
+"""Significant digits that are kept: repeats differ in the third."""
+
+WARM_UP_RUNS = 20
+WARM_UP_CYCLES = 50_000_000
+"""Half a second in all."""
+
+CLOCK_CHANGE = 0.02
+
+Follow = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A GPU's constants as measured, beside the `shipped` description that the rest was taken from.
+
+    `sources` says of every constant of `architecture` where it comes from, by its path (`throughput.fma`).
+    `others` are measurements of what no constant is made of.
+    """
+
+    architecture: Architecture
+    shipped: Architecture
+    sources: Mapping[str, str]
+    measured: Mapping[str, Measured]
+    refused: tuple[Refused, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def others(self) -> dict[str, Measured]:
+        """Measurements that no constant is made of."""
+        return {name: each for name, each in self.measured.items() if name not in self.sources}
+
+
+def calibrate_gpu(
+    machine: Machine,
+    like: Architecture,
+    name: str = "",
+    follow: Follow = lambda _: None,
+    now: Callable[[], float] = time.monotonic,
+) -> Calibration:
+    """Measure what can be measured of the machine's GPU; the rest is as in `like`.
+
+    The file is to be called `name`, or as the driver calls the GPU. `follow` hears of every microbenchmark before it
+    runs. Raises CudaError when the GPU is lost.
+    """
+    board, began = machine.board, now()
+    clock_benchmark = clock(board)
+    follow(clock_benchmark.constant)
+    _warm_up(clock_benchmark, machine)
+    first = _run(clock_benchmark, machine, 0.0)
+    clock_hz = first.value if isinstance(first, Measured) else like.chip.clock_hz
+    found = [first]
+    for benchmark in microbenchmarks(board):
+        follow(benchmark.constant)
+        if now() - began > SECONDS:
+            found.append(Refused(benchmark.constant, "there was no time left for it"))
+        else:
+            found.append(_run(benchmark, machine, clock_hz))
+    again = _run(clock_benchmark, machine, 0.0)
+    measured = {each.constant: each for each in found if isinstance(each, Measured)}
+    measured |= dict(_derived(measured))
+    refused = tuple(each for each in found if isinstance(each, Refused))
+    described = _described(machine, like, name, measured, refused)
+    return replace(described, remarks=tuple(_clock_remarks(first, again)))
+
+
+def closest_architecture(code: str, name: str = "") -> Architecture:
+    """The described GPU that is most like one: by its name and code, or else of the nearest generation."""
+    described = architecture_of(code, name)
+    if described is not None:
+        return described
+    known = [load_architecture(short) for short in known_architectures()]
+    return min(known, key=lambda each: abs(_generation(each.architecture) - _generation(code)))
+
+
+def _generation(code: str) -> int:
+    return int("".join(character for character in code if character.isdigit()) or 0)
+
+
+def constants(gpu: Architecture) -> Iterator[tuple[str, float]]:
+    """All constants of a description by path: `throughput.fma`, 128."""
+    for section, values in asdict(gpu).items():
+        if isinstance(values, dict):
+            yield from ((f"{section}.{field}", value) for field, value in values.items())
+
+
+def _warm_up(benchmark: Microbenchmark, machine: Machine) -> None:
+    """A GPU that was idle takes a moment to reach its clock."""
+    with suppress(CudaError):
+        for _ in range(WARM_UP_RUNS):
+            machine.seconds(benchmark, WARM_UP_CYCLES)
+
+
+def _clock_remarks(before: Measured | Refused, after: Measured | Refused) -> Iterator[str]:
+    if not isinstance(before, Measured) or not isinstance(after, Measured):
+        return
+    change = after.value / before.value - 1
+    if abs(change) > CLOCK_CHANGE:
+        yield (
+            f"The clock changed by {change:+.0%} while measuring (from {before.value / 1e6:.0f} to "
+            f"{after.value / 1e6:.0f} MHz), so everything that counts in cycles may be off by as much."
+        )
+
+
+def _run(benchmark: Microbenchmark, machine: Machine, clock_hz: float) -> Measured | Refused:
+    try:
+        return measure(benchmark, machine, clock_hz)
+    except CudaError as error:
+        if error.sticky:
+            raise
+        return Refused(benchmark.constant, f"the GPU refused it: {error}")
+    finally:
+        machine.release()
+
+
+def _derived(measured: Mapping[str, Measured]) -> Iterator[tuple[str, Measured]]:
+    """Constants that follow from measurements of something else."""
+    issue, step, launch = (measured.get(name) for name in ("issue", "launch to launch", "overheads.launch"))
+    if issue is not None and round(issue.value) > 0:
+        why = f"{issue.value:.3g} warp instructions are issued a cycle"
+        yield "chip.schedulers", Measured("chip.schedulers", round(issue.value), issue.spread, why)
+    if step is not None and launch is not None:
+        why = "from one launch to the next, less what a launch takes"
+        gap = max(0.0, step.value - launch.value)
+        yield "overheads.launch_gap", Measured("overheads.launch_gap", gap, step.spread, why)
+
+
+def _described(
+    machine: Machine,
+    like: Architecture,
+    name: str,
+    measured: Mapping[str, Measured],
+    refused: tuple[Refused, ...],
+) -> Calibration:
+    board = machine.board
+    reasons = {each.constant: each.reason for each in refused}
+    document: dict[str, Any] = asdict(replace(like, name=name or board.name, architecture=board.architecture))
+    sources: dict[str, str] = {}
+    for path, kept in constants(like):
+        section, field = path.split(".")
+        if path in board.constants:
+            document[section][field] = board.constants[path]
+            sources[path] = "the driver"
+        elif path in measured:
+            found = measured[path]
+            document[section][field] = _rounded(found.value, kept)
+            sources[path] = f"measured: {found.why}"
+        else:
+            why = f": {reasons[path]}" if path in reasons else ""
+            sources[path] = f"not measured{why}; as described for {like.name}"
+    return Calibration(msgspec.convert(document, Architecture), like, sources, measured, refused)
+
+
+def _rounded(value: float, like: float) -> float:
+    return round(value) if isinstance(like, int) else float(f"{value:.{DIGITS}g}")
