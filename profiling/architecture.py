@@ -74,7 +74,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Latency:
-    """Cycles from issue to use, unloaded."""
+    """Cycles from issue to use, unloaded; `block_turnover` from a block's last instruction to its successor's first."""
 
     l1: float
     shared: float
@@ -84,6 +84,7 @@ class Latency:
     fixed_alu: float
     special: float
     tensor: float
+    block_turnover: float
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mctskernel.core.evaluation import Evaluation, LaunchTerms
-from mctskernel.profiling.model.price import Term, combined
-from mctskernel.profiling.model.uncertainty import log_sigma, shares, term_sigmas
+from mctskernel.profiling.model.price import Term, combined, shares
+from mctskernel.profiling.model.uncertainty import log_sigma, term_sigmas
 from mctskernel.profiling.quantities import ratio_text, time_text
 
 STRONG = 0.03

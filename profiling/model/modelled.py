@@ -141,6 +141,7 @@ class _Counting:
         self._inputs = frozenset(buffers)
         self._contents = contents
         self._backed: set[str] = set()
+        self._neighbours: dict[int, Counts | None] = {}
         self._memory, self._arguments = self._place()
 
     @property
@@ -176,10 +177,10 @@ class _Counting:
     def neighbour(self, distance: int) -> Counts | None:
         """The block so far after the middle one, where there is one."""
         block = _middle(self.launch.grid) + distance
-        if block >= self.launch.blocks:
-            return None
-        found = self.count(block)
-        return None if isinstance(found, str) else found
+        if block not in self._neighbours:
+            found = self.count(block) if block < self.launch.blocks else ""
+            self._neighbours[block] = None if isinstance(found, str) else found
+        return self._neighbours[block]
 
     def count(self, block: int) -> Counts | str:
         """One block's counts, or what is in the way of them."""

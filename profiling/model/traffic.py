@@ -170,10 +170,12 @@ def dram_traffic(
                 continue
             distinct = min(gross, float(buffer.sectors))
             fetched = distinct
-            mine = rate * len(_unique(middle, buffer, kinds, rate))
+            mine = float(rate) * len(_unique(middle, buffer, kinds, rate))
             in_wave = mine * min(residency.at_once, residency.blocks)
             if gross > 1.05 * distinct:
-                in_wave = min(buffer.sectors, _distinct_at_once(middle, buffer, kinds, residency, neighbour))
+                in_wave = min(
+                    float(buffer.sectors), _distinct_at_once(middle, buffer, kinds, residency, neighbour)
+                )
                 if buffer.sectors * sector > SHARED_BY_L2 * gpu.memory.l2_bytes:
                     fetched = max(distinct, min(gross, residency.waves * in_wave))
             own, together = own + mine, together + in_wave

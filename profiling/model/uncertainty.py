@@ -14,27 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from mctskernel.profiling.model.price import ADDED, NORM, Term
+from mctskernel.profiling.model.price import Term, shares
 
 TERM_SIGMA = 0.25
 """Standard deviation of the logarithm of a term's error that all kernels share (assumed)."""
 
 REST_SIGMA = 0.03
 """Standard deviation of the logarithm of what is left and differs from kernel to kernel (assumed)."""
-
-
-def shares(terms: Mapping[str, float]) -> dict[str, float]:
-    """The fraction of the time that each term explains; they add up to one."""
-    overlapped = {name: seconds for name, seconds in terms.items() if name not in ADDED and seconds > 0}
-    added = {name: seconds for name, seconds in terms.items() if name in ADDED and seconds > 0}
-    powers = {name: seconds**NORM for name, seconds in overlapped.items()}
-    whole = math.fsum(powers.values())
-    norm = whole ** (1 / NORM)
-    total = norm + math.fsum(added.values())
-    if not total:
-        return {}
-    by_power = {name: norm / total * power / whole for name, power in powers.items()}
-    return by_power | {name: seconds / total for name, seconds in added.items()}
 
 
 def term_sigmas(terms: Mapping[str, float]) -> dict[str, float]:

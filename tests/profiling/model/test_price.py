@@ -55,7 +55,7 @@ def test_a_copy_takes_about_what_dram_takes() -> None:
         ({"tensor_multiply_adds": 1e13}, Term.TENSOR),
         ({"chain": Chain(1e6)}, Term.LATENCY),
         ({"same_address_lanes": 1e7, "atomic_lanes": 1e7}, Term.ATOMICS),
-        ({"blocks": 10**8}, Term.BLOCK_LAUNCH),
+        ({"blocks": 10**8, "chain": Chain(1.0), "occupancy": occupancy(H100, 64, 32, 0)}, Term.BLOCK_LAUNCH),
     ],
 )
 def test_more_of_something_costs_more_and_is_what_binds(change: dict[str, object], term: Term) -> None:
