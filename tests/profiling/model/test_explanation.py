@@ -1,0 +1,134 @@
+"""An explanation's numbers: shares, what-ifs and the interval follow from the terms, and its sentences carry them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel.core.evaluation import Evaluation, LaunchTerms, Outcome, Source, Timing
+from mctskernel.profiling.model.explanation import (
+    MEANINGS,
+    doubt,
+    explain,
+    explain_launches,
+    launches_of,
+    seconds_with,
+    sentences,
+    summed,
+)
+from mctskernel.profiling.model.price import Term, combined
+
+MICRO = 1e-6
+
+
+def launch(kernel: str = "k", **microseconds: float) -> LaunchTerms:
+    terms = {Term[name].value: value * MICRO for name, value in microseconds.items()}
+    return LaunchTerms(kernel, combined(terms), terms)
+
+
+seconds = st.one_of(st.just(0.0), st.floats(1e-8, 1e-2))
+launches = st.lists(
+    st.dictionaries(st.sampled_from([term.value for term in Term]), seconds, min_size=1, max_size=6).map(
+        lambda terms: LaunchTerms("k", combined(terms), terms)
+    ),
+    min_size=1,
+    max_size=3,
+).filter(lambda made: sum(each.seconds for each in made) > 0)
+
+
+@given(launches)
+def test_shares_add_up_to_one_and_the_strongest_comes_first(made: list[LaunchTerms]) -> None:
+    found = explain_launches(made)
+    shares = [term.share for term in found.terms]
+    assert math.fsum(shares) == pytest.approx(1.0, abs=1e-6)
+    assert shares == sorted(shares, reverse=True)
+    assert found.binding is found.terms[0]
+
+
+@given(launches)
+def test_less_of_a_term_never_takes_longer_and_half_lies_between(made: list[LaunchTerms]) -> None:
+    found = explain_launches(made)
+    assert found.seconds == pytest.approx(math.fsum(each.seconds for each in made))
+    for term in found.terms:
+        slack = 1e-9 * found.seconds
+        assert -slack <= term.seconds_if_free <= term.seconds_if_half + slack
+        assert term.seconds_if_half <= found.seconds + slack
+
+
+@given(launches)
+def test_without_a_term_it_takes_what_the_others_take(made: list[LaunchTerms]) -> None:
+    for term in explain_launches(made).terms:
+        others = [{name: s for name, s in each.terms.items() if name != term.name} for each in made]
+        assert term.seconds_if_free == pytest.approx(math.fsum(map(combined, others)), abs=1e-15)
+
+
+@given(launches)
+def test_the_interval_is_even_on_a_logarithmic_scale(made: list[LaunchTerms]) -> None:
+    found = explain_launches(made)
+    low, high = found.interval
+    assert low <= found.seconds <= high
+    assert low * high == pytest.approx(found.seconds**2)
+
+
+def test_a_time_recorded_under_another_rule_is_scaled() -> None:
+    now = launch(DRAM=100, L2=50)
+    before = LaunchTerms("k", 2 * now.seconds, now.terms)
+    assert seconds_with(before, Term.DRAM, 0.0) == pytest.approx(2 * seconds_with(now, Term.DRAM, 0.0))
+    assert seconds_with(before, Term.DRAM, 1.0) == pytest.approx(before.seconds)
+
+
+def test_launches_are_relieved_one_by_one_and_added_up() -> None:
+    first, second = launch("a", DRAM=100, FMA=10), launch("b", FMA=100, DRAM=10)
+    found = explain_launches((first, second))
+    free = next(term.seconds_if_free for term in found.terms if term.name == Term.DRAM)
+    assert free == pytest.approx(110 * MICRO)
+    assert summed((first, second)) == pytest.approx({Term.DRAM: 110 * MICRO, Term.FMA: 110 * MICRO})
+
+
+def test_sentences_carry_what_binds_what_is_next_and_what_if() -> None:
+    found = explain_launches([launch(GLOBAL_WAVEFRONTS=300, ISSUE=150, LAUNCH=2)])
+    binds, follows, relief = sentences(found)
+    assert "bound by global wavefronts: 300 us alone" in binds
+    assert f"{found.binding.share:.0%} of the time" in binds
+    assert "Next is instruction issue: 150 us alone" in follows
+    assert "With global wavefronts halved it would take" in relief
+    assert f"with global wavefronts gone 152 us ({found.seconds / (152 * MICRO):.2f}x faster)" in relief
+
+
+def test_a_kernel_of_one_term_has_no_next_one() -> None:
+    binds, follows, relief = sentences(explain_launches([launch(DRAM=300, ISSUE=1)]))
+    assert "bound by DRAM" in binds
+    assert follows == "Nothing else explains more than 3% of it."
+    assert "with DRAM gone 1 us" in relief
+    assert len(sentences(explain_launches([launch(DRAM=300)]))) == 1
+
+
+def test_the_doubt_is_about_the_term_that_weighs_most() -> None:
+    found = explain_launches([launch(DRAM=300, ISSUE=100)])
+    low, high = found.interval
+    assert f"between {low / MICRO:.3g} us and {high / MICRO:.3g} us" in doubt(found)
+    assert "about DRAM" in doubt(found)
+
+
+def test_a_recorded_evaluation_needs_only_its_terms() -> None:
+    recorded = launch(DRAM=100, L2=50)
+    timing = Timing("n=1", recorded.seconds, recorded.seconds, recorded.seconds)
+    known = Evaluation(Outcome.OK, Source.MODELLED, timings=(timing,), terms=recorded.terms)
+    found = explain(known)
+    assert found is not None
+    assert found.seconds == recorded.seconds
+    assert found.binding.name == Term.DRAM
+    assert launches_of(known) == (LaunchTerms("", recorded.seconds, recorded.terms),)
+
+
+def test_what_was_not_modelled_is_not_explained() -> None:
+    timing = Timing("n=1", 1.0, 1.0, 1.0)
+    assert explain(Evaluation(Outcome.OK, Source.MEASURED, timings=(timing,))) is None
+    assert explain(Evaluation(Outcome.BUILD_ERROR, Source.MODELLED, "no")) is None
+
+
+def test_every_term_has_a_meaning() -> None:
+    assert set(MEANINGS) == set(Term)
