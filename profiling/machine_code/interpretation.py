@@ -151,6 +151,8 @@ def interpret(
                 machine.run(port.batch, port)
             except LimitExceededError:
                 return Uninterpreted(f"The interpreter stopped: {findings.all()[0].message}.")
+            except UnresolvedCallError as error:
+                return Uninterpreted(str(error))
             except NeedsContentsError as error:
                 needs = (str(error),)
                 break
@@ -185,6 +187,10 @@ def interpret(
 
 def _kind(access: AccessCounts, mnemonic: str) -> str:
     return "atomic" if access.kind == "reduction" and mnemonic.startswith("ATOM") else access.kind
+
+
+class UnresolvedCallError(Exception):
+    """The interpreter came to a call that it can't follow."""
 
 
 @dataclass
@@ -248,6 +254,13 @@ class InterpretedMemory(CountingMemory):
         size = int(dtype[1])
         table = np.frombuffer(data[: len(data) // size * size].ljust(size, b"\0"), dtype)
         return table[np.minimum(offsets // size, len(table) - 1)]
+
+    def unresolved(self, index: int) -> np.bool_:
+        """A call whose target isn't known was reached."""
+        instruction = self.code.function.instructions[index]
+        raise UnresolvedCallError(
+            f"The code that '{instruction.opcode} {instruction.operands}' calls isn't known."
+        )
 
     def decide(self, lanes: Lanes, number: int) -> Any:
         """Which lanes take an undecided branch: whole warps in turn, so that the shares come out right."""

@@ -240,6 +240,10 @@ def _copy(emitter: Emitter, instruction: Instruction) -> None:
     emitter.emit(f"m.copy({read}, {write}, g, {origin}, {target}, {emitter.guard()}, {size})")
 
 
+def _unresolved(emitter: Emitter, instruction: Instruction) -> None:
+    emitter.assign(instruction.operands[0], f"m.unresolved({instruction.line})", "b1")
+
+
 def registers_in(operand: Operand | None) -> bool:
     """Whether an operand is a register."""
     return isinstance(operand, Register)
@@ -259,4 +263,5 @@ INTERPRETED: dict[str, Handler] = {
     "atom": _atomic,
     "red": _atomic,
     "cp": _copy,
+    "unresolved": _unresolved,
 }

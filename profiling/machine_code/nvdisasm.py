@@ -126,7 +126,7 @@ def find_nvdisasm() -> str:
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),.*$", re.M)
 _LINE = re.compile(
     r'//## File "(?P<file>[^"]*)", line (?P<line>\d+)'
-    r"|^(?P<label>\.L_\w+):"
+    r"|^(?P<label>\.L_\w+|\$[\w$]+):"
     r"|^\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?:@(?P<predicate>!?U?P\w+)\s+)?(?P<opcode>[A-Z]\S*?)(?:\s+(?P<operands>[^;]*?))?\s*;",
     re.M,
 )
@@ -153,7 +153,7 @@ def _instructions(listing: str, code: bytes) -> Iterator[Instruction]:
                 line = int(entry["line"]) if name in SOURCE_FILES else None
         elif entry["address"]:
             address = int(entry["address"], 16)
-            label = re.search(r"`\((\.L_\w+)\)", entry["operands"] or "")
+            label = re.search(r"`\((\.L_\w+|\$[\w$]+)\)", entry["operands"] or "")
             control = _control_bits(code, address)
             yield Instruction(
                 address,

@@ -93,7 +93,7 @@ class _Cutter:
         for index, instruction in enumerate(self.code):
             if instruction.mnemonic in {"BAR", "CALL", "RET"}:
                 starts.update((index, index + 1))
-            elif instruction.mnemonic in {"BRA", "JMP"} and instruction.target is not None:
+            if instruction.mnemonic in {"BRA", "JMP", "CALL"} and instruction.target is not None:
                 starts.add(instruction.target // INSTRUCTION_BYTES)
         self.starts = sorted(starts)
         self.following = dict(zip(self.starts, [*self.starts[1:], len(self.code)], strict=True))
@@ -147,7 +147,11 @@ class _Cutter:
             case "RET":
                 target = (context[-1], context[:-1], False) if context else _LEAVE
             case "CALL":
-                target = self._callee(instruction, index, context) or following
+                target = self._callee(instruction, index, context)
+                if target == _LEAVE:
+                    draft.instructions.append(
+                        Lowered("unresolved", (self.files.temporary("pred"),), None, index)
+                    )
             case "BRA" | "JMP" if instruction.target is not None:
                 target = (instruction.target // INSTRUCTION_BYTES, context, False)
             case _:
@@ -161,10 +165,10 @@ class _Cutter:
             draft.end, draft.condition, draft.targets = "branch", condition, (target, following)
             draft.final = Lowered("bra", (), condition, index)
 
-    def _callee(self, instruction: Instruction, index: int, context: tuple[int, ...]) -> Key | None:
-        """Where a call goes; None for one whose target isn't known: it returns at once."""
+    def _callee(self, instruction: Instruction, index: int, context: tuple[int, ...]) -> Key:
+        """Where a call goes. One whose target isn't known ends the interpretation, should it be reached."""
         if instruction.target is None:
-            return None
+            return _LEAVE
         target = instruction.target // INSTRUCTION_BYTES
         if index + 1 in context or target not in self.following:
             raise UnknownInstructionError(f"recursion through {instruction.opcode} {instruction.operands}")

@@ -105,7 +105,13 @@ class _Analysis:
         open_ = {r for r in soft if self._level(r) >= Knowledge.COMPUTED}
         blocks, decisions = self._decided(open_)
         needed, through_shared = self._slice(hard | (soft - open_))
-        asked = {r for b in blocks for i in b.instructions if i.opcode == "decide" for r in definitions(i)}
+        asked = {
+            r
+            for b in blocks
+            for i in b.instructions
+            if i.opcode in {"decide", "unresolved"}
+            for r in definitions(i)
+        }
         return Relevant(_kept(blocks, needed, through_shared), needed | asked, decisions, through_shared)
 
     def _level(self, register: Register) -> Knowledge:
@@ -253,7 +259,9 @@ def _kept(blocks: Sequence[Block], needed: frozenset[Register], through_shared: 
             base = instruction.opcode.partition(".")[0]
             if base in _MEMORY:
                 instructions.append(_slim(instruction, needed, through_shared=through_shared))
-            elif base == "decide" or (base != "opaque" and needed.intersection(definitions(instruction))):
+            elif base in {"decide", "unresolved"} or (
+                base != "opaque" and needed.intersection(definitions(instruction))
+            ):
                 instructions.append(instruction)
         found.append(replace(block, instructions=instructions))
     return found
