@@ -17,6 +17,7 @@ from mctskernel.core.task import Task, Tensor, Tolerance
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.emulable import Emulable
 from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, count
+from mctskernel.tunables import with_tunables
 from mctskernel.variants import Buffer, Variant, VariantError
 
 UNKNOWN_ELEMENTS = 1 << 30
@@ -54,9 +55,8 @@ def measured_kernel(folder: Path, variant: Variant) -> MeasuredKernel:
         raise VariantError(f"{folder / variant.source} can't be read: {error}.") from error
     if variant.task:
         shape = tuple(variant.shape.items())
-        return MeasuredKernel(
-            Kernel(source, variant.language), _task_at(folder / variant.task, variant.language, shape)
-        )
+        kernel = with_tunables(Kernel(source, variant.language), variant.tunables)
+        return MeasuredKernel(kernel, _task_at(folder / variant.task, variant.language, shape))
     buffers = variant.buffers or _documented_buffers(folder).get(variant.family, {})
     names = [each for each in variant.arguments if isinstance(each, str)]
     known = {name: buffers.get(name, Buffer(UNKNOWN_ELEMENTS)) for name in names}

@@ -17,6 +17,7 @@ from mctskernel.profiling.machine_code.nvdisasm import DisassemblerError
 from mctskernel.profiling.model.modelled import Modelled
 from mctskernel.profiling.pricing import Pricing
 from mctskernel.profiling.stages import Stages
+from mctskernel.tunables import TunableError
 from mctskernel.variants import Variant, VariantError
 
 SEED = 0
@@ -69,7 +70,7 @@ def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
     stages = Stages()
     try:
         found = _pricer(architecture).price(measured_kernel(folder, variant), stages)
-    except (VariantError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
+    except (VariantError, TunableError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
         return msgspec.structs.replace(row, error=str(error))
     launches = sum(launch.price.seconds for launch in found.launches)
     return msgspec.structs.replace(

@@ -25,7 +25,7 @@ from mctskernel.profiling.reward import is_eligible
 from mctskernel.recorded_folder import Entry, Origin, RecordedFolder
 from mctskernel.report.view import View
 from mctskernel.run import RunError
-from mctskernel.tunables import Space, combinations, with_tunables
+from mctskernel.tunables import Space, combinations
 from mctskernel.variants import LINES, Variant, code, variants_of
 
 ATTEMPTS = 20
@@ -155,10 +155,10 @@ def _by_tunables(wanted: Wanted, folder: RecordedFolder) -> Iterator[Entry]:
     task = folder.task
     limits = Limits(task, task.search_shapes)
     for values in combinations(wanted.kernel, wanted.space, ATTEMPTS * wanted.limit, wanted.seed):
-        kernel = with_tunables(wanted.kernel, values)
-        if limits.allow(kernel) and not folder.holds(kernel):
-            label = ", ".join(f"{name}={value}" for name, value in values.items())
-            yield Entry(label or "as it is", kernel, values)
+        label = ", ".join(f"{name}={value}" for name, value in values.items())
+        entry = Entry(label or "as it is", wanted.kernel, values)
+        if limits.allow(entry.kernel) and not folder.holds(entry.kernel):
+            yield entry
 
 
 def _by_edits(wanted: Wanted, folder: RecordedFolder) -> Iterator[Entry]:

@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,8 @@ from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 from mctskernel.run import RunError, write_text
-from mctskernel.variants import LINES, TASK, Variant, code, read_variants, source_path, variants_of
+from mctskernel.tunables import with_tunables
+from mctskernel.variants import LINES, TASK, Variant, code, read_variants, variants_of
 
 ORIGIN = "record.json"
 
@@ -29,11 +31,16 @@ class Origin(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Entry:
-    """A kernel of a folder, and what of its tunables was chosen for it."""
+    """A kernel of a folder: a text, and values of its tunables that are set in it."""
 
     name: str
-    kernel: Kernel
+    text: Kernel
     tunables: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The text with its tunables."""
+        return with_tunables(self.text, self.tunables) if self.tunables else self.text
 
 
 class RecordedFolder:
@@ -49,7 +56,7 @@ class RecordedFolder:
         self.timed: dict[str, Entry] = {}
         self._path = path
         self._follow = follow
-        self._sources: set[str] = set()
+        self._identities: set[str] = set()
         self._codes: dict[Hashable, str] = {}
         self._open(origin)
         for variant in read_variants(path) if (path / LINES).exists() else ():
@@ -58,26 +65,24 @@ class RecordedFolder:
 
     def holds(self, kernel: Kernel) -> bool:
         """Whether a kernel was recorded, or failed."""
-        return source_path(kernel) in self._sources
+        return kernel.identity in self._identities
 
     def add(self, entry: Entry, evaluation: Evaluation, family: str = "") -> None:
         """Write down a kernel that was judged, on disk when this returns.
 
         One whose machine code is there already becomes a duplicate, without a time.
         """
-        lines = variants_of(
-            self.task, entry.kernel, evaluation, name=entry.name, family=family, tunables=entry.tunables
-        )
+        lines = self._lines(entry, evaluation, family)
         same = self._codes.get(code(lines[0])) if lines[0].outcome is Outcome.OK else None
         if same is not None:
             message = f"The machine code of '{same}', as far as counters show."
-            twin = replace(evaluation, outcome=Outcome.DUPLICATE, message=message)
-            lines = variants_of(
-                self.task, entry.kernel, twin, name=entry.name, family=family, tunables=entry.tunables
+            lines = self._lines(
+                entry, replace(evaluation, outcome=Outcome.DUPLICATE, message=message), family
             )
         source = self._path / lines[0].source
-        source.parent.mkdir(exist_ok=True)
-        source.write_text(entry.kernel.source, encoding="utf-8")
+        if not source.exists():
+            source.parent.mkdir(exist_ok=True)
+            source.write_text(entry.text.source, encoding="utf-8")
         with (self._path / LINES).open("ab") as file:
             file.write(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
         self._note(lines[0], entry)
@@ -128,8 +133,13 @@ class RecordedFolder:
         )
         write_text(path, msgspec.json.format(msgspec.json.encode(origin), indent=2).decode() + "\n")
 
+    def _lines(self, entry: Entry, evaluation: Evaluation, family: str) -> tuple[Variant, ...]:
+        return variants_of(
+            self.task, entry.text, evaluation, name=entry.name, family=family, tunables=entry.tunables
+        )
+
     def _note(self, variant: Variant, entry: Entry) -> None:
-        self._sources.add(variant.source)
+        self._identities.add(entry.kernel.identity)
         if variant.outcome is Outcome.OK:
             self._codes.setdefault(code(variant), variant.name)
-            self.timed.setdefault(variant.source, entry)
+            self.timed.setdefault(entry.kernel.identity, entry)

@@ -31,9 +31,9 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `source` is relative to the folder. Without a `task`, `macros` are put before the source as `#define` lines, and
     `kernel` runs with this `grid`, `block`, `shared` bytes of dynamic shared memory, `arguments` (names of buffers,
-    numbers) and `buffers`. With one (a task folder, relative too), the source is complete, the launch plan stands in
-    it, and `shape` is the task's; `tunables` then say what the source was made with. `us` is None unless the outcome
-    is ok. `ncu` holds Nsight Compute's counters in seconds, bytes and counts.
+    numbers) and `buffers`. With one (a task folder, relative too), the launch plan stands in the source, `tunables`
+    are set in it, and `shape` is the task's. `us` is None unless the outcome is ok. `ncu` holds Nsight Compute's
+    counters in seconds, bytes and counts.
     """
 
     name: str
