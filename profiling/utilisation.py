@@ -45,7 +45,7 @@ def utilisation(counters: Counters, gpu: Architecture | None = None) -> Utilisat
 
     With a description of the GPU, what was not measured is worked out from totals, where these are there.
     """
-    active = counters.get(names.SM_ACTIVE, 100.0) / 100.0
+    active = min(1.0, counters.get(names.SM_ACTIVE, 100.0) / 100.0)
     derived = _derived(counters, gpu) if gpu is not None else {}
 
     def fraction(name: str, scale: float = 1.0) -> float:
