@@ -57,6 +57,56 @@ def chain(function: Function, frequencies: Mapping[int, float], latency_of: Late
     )
 
 
+def path_chain(function: Function, path: Sequence[int], latency_of: LatencyOf) -> Chain:
+    """Cycles of a warp that goes through these basic blocks, indices of `function.blocks`.
+
+    What a block takes follows from the scoreboards that are pending at its top. Loops soon come by the same state
+    again, so each state is followed once.
+    """
+    idle = (0.0,) * _SCOREBOARDS, ("",) * _SCOREBOARDS
+    state, now = idle, 0.0
+    waited: dict[str, float] = {}
+    known: dict[object, _Passage] = {}
+    for block in path:
+        passage = known.get((block, state))
+        if passage is None:
+            passage = known[block, state] = _pass(function, block, state, latency_of)
+        now += passage.cycles
+        state = passage.state
+        for cause, cycles in passage.waited:
+            waited[cause] = waited.get(cause, 0.0) + cycles
+    return Chain(
+        now + max(state[0]),
+        waited.get("global", 0.0),
+        waited.get("shared", 0.0),
+        waited.get("barrier", 0.0),
+    )
+
+
+_SCOREBOARDS = 6
+
+_Pending = tuple[tuple[float, ...], tuple[str, ...]]
+"""For each scoreboard, the cycles until it is released, and what is waited for; nothing where there is no wait."""
+
+
+@dataclass(frozen=True)
+class _Passage:
+    """A warp's way through a basic block: cycles, scoreboards at its end, and what was waited for."""
+
+    cycles: float
+    state: _Pending
+    waited: tuple[tuple[str, float], ...]
+
+
+def _pass(function: Function, block: int, state: _Pending, latency_of: LatencyOf) -> _Passage:
+    warp = _Warp(function, {}, latency_of, ready=list(state[0]), cause=list(state[1]))
+    for instruction in function.code(block):
+        warp.issue(instruction)
+    left = tuple(max(0.0, ready - warp.now) for ready in warp.ready)
+    causes = tuple(cause if cycles else "" for cause, cycles in zip(warp.cause, left, strict=True))
+    return _Passage(warp.now, (left, causes), tuple(warp.waited.items()))
+
+
 def memory_latency(latency: Latency, global_cycles: Callable[[Instruction], float]) -> LatencyOf:
     """The usual latencies, with that of loads from global memory left to the caller, who knows what hits."""
 
@@ -128,11 +178,12 @@ class _Warp:
             return
         began, waited = self.now, dict(self.waited)
         for instruction in code:
-            self._issue(instruction)
+            self.issue(instruction)
         if share < 1.0:
             self._repeat(share - 1.0, began, waited)
 
-    def _issue(self, instruction: Instruction) -> None:
+    def issue(self, instruction: Instruction) -> None:
+        """Wait for what the instruction waits for, and issue it."""
         for barrier in instruction.waits:
             if self.ready[barrier] > self.now:
                 self._wait(self.cause[barrier], self.ready[barrier] - self.now)

@@ -12,10 +12,10 @@ from mctskernel.core.evaluation import Resources
 from mctskernel.core.launch_plan import ResolvedLaunch
 from mctskernel.profiling.architecture import WARP_LANES, Architecture, Occupancy, occupancy
 from mctskernel.profiling.emulator import AccessCounts, Counts
-from mctskernel.profiling.machine_code.frequencies import block_frequencies
 from mctskernel.profiling.machine_code.functions import Function
 from mctskernel.profiling.machine_code.instructions import Instruction, Pipe
-from mctskernel.profiling.model.scoreboard import Chain, chain, memory_latency
+from mctskernel.profiling.model.blocks import CountedLaunch
+from mctskernel.profiling.model.scoreboard import Chain, memory_latency
 from mctskernel.profiling.model.traffic import (
     L1Traffic,
     Range,
@@ -109,27 +109,20 @@ def kernel_work(
     function: Function,
     gpu: Architecture,
     *,
-    ptx_lines: Sequence[int],
-    samples: Sequence[Sample],
+    counted: CountedLaunch,
     buffers: Sequence[Range],
-    neighbour: Callable[[int], Counts | None],
 ) -> KernelWork:
-    """Put together what the compiler, the machine code and the emulator say about one launch.
-
-    `ptx_lines` are the lines of the entry's PTX instructions in order; `samples` are counted blocks with the
-    number of blocks that each stands for; `neighbour(distance)` counts a block beside the middle one.
-    """
+    """Put together what the compiler, the machine code and the counted blocks say about one launch."""
     shared_bytes = resources.shared_bytes + launch.shared_bytes
     resident = occupancy(gpu, launch.threads, resources.registers, shared_bytes)
     on_sm = max(1, min(resident.blocks, -(-launch.blocks // gpu.chip.sms)))
-    warps = launch.blocks * -(-launch.threads // WARP_LANES)
-    frequencies = block_frequencies(function, _line_counts(samples, ptx_lines, launch))
+    samples = counted.samples
     l1_sectors = l1_capacity(gpu, on_sm, shared_bytes)
     l1 = l1_traffic(samples, l1_sectors)
     residency = Residency(launch.grid, on_sm * gpu.chip.sms)
-    dram = dram_traffic(samples, buffers, residency, gpu, neighbour=neighbour, l1_sectors=l1_sectors)
+    dram = dram_traffic(samples, buffers, residency, gpu, neighbour=counted.neighbour, l1_sectors=l1_sectors)
     accesses = _access_patterns(samples, buffers)
-    executed = _executed(function, frequencies, warps)
+    executed = _executed(function, counted.executions)
     spilled = executed.local_wavefronts
     footprint = resources.stack_bytes * launch.threads * on_sm
     spill_misses = 4 * spilled if footprint > l1_capacity(gpu, 1, shared_bytes * on_sm) * 32 else 0.0
@@ -142,7 +135,7 @@ def kernel_work(
         shared_bytes=shared_bytes,
         occupancy=resident,
         instructions=executed.by_pipe,
-        chain=chain(function, frequencies, memory_latency(gpu.latency, _load_latency(l1, from_dram, gpu))),
+        chain=counted.chain_of(memory_latency(gpu.latency, _load_latency(l1, from_dram, gpu))),
         shuffles=executed.shuffles,
         tensor_multiply_adds=executed.tensor_multiply_adds,
         global_wavefronts=sum(a.wavefronts for a in accesses if a.space == "global"),
@@ -169,25 +162,6 @@ def kernel_work(
     )
 
 
-def _line_counts(
-    samples: Sequence[Sample], ptx_lines: Sequence[int], launch: ResolvedLaunch
-) -> dict[int, float]:
-    """Executions per warp of each PTX line; empty when the emulator's blocks don't cover the text."""
-    counts: dict[int, float] = {}
-    warps = launch.blocks * -(-launch.threads // WARP_LANES)
-    for sample in samples:
-        blocks = sample.counts.basic_blocks
-        if sum(sum(block.instructions.values()) for block in blocks) != len(ptx_lines):
-            return {}
-        position = 0
-        for block in blocks:
-            for _ in range(sum(block.instructions.values())):
-                line = ptx_lines[position]
-                counts[line] = counts.get(line, 0.0) + sample.weight * block.warp_executions / warps
-                position += 1
-    return counts
-
-
 @dataclass(frozen=True)
 class _Executed:
     by_pipe: dict[Pipe, float]
@@ -196,20 +170,20 @@ class _Executed:
     local_wavefronts: float
 
 
-def _executed(function: Function, frequencies: Mapping[int, float], warps: int) -> _Executed:
+def _executed(function: Function, executions: np.ndarray) -> _Executed:
     by_pipe: dict[Pipe, float] = {}
     shuffles = tensor = local = 0.0
-    for block, frequency in frequencies.items():
-        times = frequency * warps
-        for instruction in function.code(block):
-            by_pipe[instruction.pipe] = by_pipe.get(instruction.pipe, 0.0) + times
-            match instruction.mnemonic:
-                case "SHFL":
-                    shuffles += times
-                case "LDL" | "STL":
-                    local += times * _words(instruction.opcode)
-                case _ if instruction.pipe is Pipe.TENSOR:
-                    tensor += times * _multiply_adds(instruction.opcode)
+    for instruction, times in zip(function.instructions, executions.tolist(), strict=True):
+        if not times:
+            continue
+        by_pipe[instruction.pipe] = by_pipe.get(instruction.pipe, 0.0) + times
+        match instruction.mnemonic:
+            case "SHFL":
+                shuffles += times
+            case "LDL" | "STL":
+                local += times * _words(instruction.opcode)
+            case _ if instruction.pipe is Pipe.TENSOR:
+                tensor += times * _multiply_adds(instruction.opcode)
     return _Executed(by_pipe, shuffles, tensor, local)
 
 

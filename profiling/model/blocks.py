@@ -1,0 +1,268 @@
+"""Blocks of a launch counted at its true shape: by interpreting the machine code, else by emulating the PTX.
+
+Machine code is what runs, so its counts are exact; PTX stands in for what the interpreter can't follow, with a note.
+Branches on floating-point data, which the interpreter doesn't compute, go as often either way as the emulator saw.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+import numpy as np
+
+from mctskernel.core.expression import Number
+from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
+from mctskernel.core.task import Array
+from mctskernel.profiling.architecture import WARP_LANES
+from mctskernel.profiling.build import Build
+from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, Module, count
+from mctskernel.profiling.emulator.launch import pack
+from mctskernel.profiling.machine_code.frequencies import block_frequencies, instruction_lines
+from mctskernel.profiling.machine_code.functions import Function
+from mctskernel.profiling.machine_code.interpretation import (
+    Interpretable,
+    Interpretation,
+    Uninterpreted,
+    interpret,
+    interpretable,
+)
+from mctskernel.profiling.model.scoreboard import Chain, LatencyOf, chain, path_chain
+from mctskernel.profiling.model.traffic import Range, Sample
+
+LARGE_SAMPLE = 8_000_000
+"""Lane instructions of one block beyond which no second block is counted: what is so long is seldom uneven."""
+
+Counted = TypeVar("Counted")
+
+
+@dataclass(frozen=True)
+class CountedLaunch:
+    """A launch as its sampled blocks show it.
+
+    `executions[i]` is how often warps of the whole grid issue machine instruction i; `chain_of` follows a warp
+    through them. `neighbour(distance)` counts the block so far after the middle one, where there is one. `note`
+    says, in a sentence, why the machine code was not interpreted; it is empty where it was.
+    """
+
+    samples: tuple[Sample, ...]
+    executions: np.ndarray
+    chain_of: Callable[[LatencyOf], Chain]
+    neighbour: Callable[[int], Counts | None]
+    note: str = ""
+
+
+class BlockCounter:
+    """Counts single blocks of one launch, over buffers that have no bytes unless they decide where it goes."""
+
+    def __init__(
+        self,
+        module: Module,
+        entry: str,
+        launch: ResolvedLaunch,
+        plan: ResolvedPlan,
+        *,
+        buffers: Mapping[str, int],
+        contents: Callable[[str], Array],
+    ) -> None:
+        self.launch = launch
+        self.entry = entry
+        self._module = module
+        self._geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
+        self._sizes = {**buffers, **{scratch.name: scratch.nbytes for scratch in plan.scratch}}
+        self._inputs = frozenset(buffers)
+        self._contents = contents
+        self._backed: set[str] = set()
+        self._memory, self._arguments = self._place()
+
+    @property
+    def ranges(self) -> list[Range]:
+        """Where the buffers lie."""
+        return [
+            Range(buffer.name, buffer.base >> 5, (buffer.base + buffer.size - 1) >> 5)
+            for buffer in self._memory
+        ]
+
+    def emulated(self, block: int) -> Counts | str:
+        """One block of the PTX, or what is in the way of counting it."""
+        while True:
+            counts = count(
+                self._module, self.entry, self._geometry, self._arguments, self._memory, blocks=(block,)
+            )
+            if counts.findings:
+                return counts.findings[0].message
+            if not counts.needs:
+                return counts
+            if not self._back(counts.needs):
+                return f"its addresses depend on the contents of '{counts.needs[0]}'"
+
+    def interpreted(
+        self, code: Interpretable, block: int, line_counts: Mapping[int, float]
+    ) -> Interpretation | str:
+        """One block of the machine code, or why it can't be followed."""
+        while True:
+            packed = pack(self._module.entries[self.entry].parameters, self._arguments)
+            found = interpret(
+                code, packed, self._memory, self._geometry, blocks=(block,), line_counts=line_counts
+            )
+            if isinstance(found, Uninterpreted):
+                return found.message
+            if not found.counts.needs:
+                return found
+            if not self._back(found.counts.needs):
+                return f"Its addresses depend on the contents of '{found.counts.needs[0]}'."
+
+    def _back(self, needed: Sequence[str]) -> bool:
+        """Give buffers their contents; False where they have them already."""
+        if self._backed.issuperset(needed):
+            return False
+        self._backed.update(needed)
+        self._memory, self._arguments = self._place()
+        return True
+
+    def _place(self) -> tuple[GlobalMemory, list[Number]]:
+        memory = GlobalMemory()
+        addresses: dict[str, int] = {}
+        for name in dict.fromkeys(a for a in self.launch.arguments if isinstance(a, str)):
+            if name in self._backed and name in self._inputs:
+                addresses[name] = memory.add(name, self._contents(name))
+            else:
+                addresses[name] = memory.add(name, self._sizes[name], virtual=name not in self._backed)
+        return memory, [addresses[a] if isinstance(a, str) else a for a in self.launch.arguments]
+
+
+def count_launch(counter: BlockCounter, build: Build, function: Function) -> CountedLaunch | str:
+    """Count blocks of a launch by its machine code, or by its PTX; a sentence says why neither can be done."""
+    code = interpretable(function, build.cubin)
+    note = code.message if isinstance(code, Uninterpreted) else ""
+    emulated: list[tuple[int, Counts, float]] | str | None = None
+    line_counts: Mapping[int, float] = {}
+    if isinstance(code, Uninterpreted) or code.decisions:
+        emulated = _sampled(counter.launch, counter.emulated, _emulated_lanes)
+        if not isinstance(emulated, str):
+            lines = instruction_lines(build.ptx, build.entries[counter.launch.kernel])
+            line_counts = _line_counts(emulated, lines, counter.launch)
+    if isinstance(code, Interpretable):
+        found = _interpreted(counter, code, line_counts)
+        if isinstance(found, CountedLaunch):
+            return found
+        note = found
+    if emulated is None:
+        emulated = _sampled(counter.launch, counter.emulated, _emulated_lanes)
+    if isinstance(emulated, str):
+        return emulated
+    lines = instruction_lines(build.ptx, build.entries[counter.launch.kernel])
+    line_counts = _line_counts(emulated, lines, counter.launch)
+    return _estimated(counter, function, emulated, line_counts, note)
+
+
+def _interpreted(
+    counter: BlockCounter, code: Interpretable, line_counts: Mapping[int, float]
+) -> CountedLaunch | str:
+    @cache
+    def interpreted(block: int) -> Interpretation | str:
+        return counter.interpreted(code, block, line_counts)
+
+    found = _sampled(counter.launch, interpreted, lambda each: WARP_LANES * int(each.executions.sum()))
+    if isinstance(found, str):
+        return found
+    executions = sum(weight * each.executions for _, each, weight in found)
+    paths = found[len(found) // 2][1].paths
+
+    def chain_of(latency_of: LatencyOf) -> Chain:
+        chains = [path_chain(code.function, path.blocks, latency_of) for path in paths]
+        return max(chains, key=lambda each: each.cycles)
+
+    def neighbour(distance: int) -> Counts | None:
+        block = _middle(counter.launch.grid) + distance
+        other = interpreted(block) if block < counter.launch.blocks else ""
+        return None if isinstance(other, str) else other.counts
+
+    samples = tuple(Sample(block, each.counts, weight) for block, each, weight in found)
+    return CountedLaunch(samples, np.asarray(executions), chain_of, neighbour)
+
+
+def _estimated(
+    counter: BlockCounter,
+    function: Function,
+    emulated: Sequence[tuple[int, Counts, float]],
+    line_counts: Mapping[int, float],
+    note: str,
+) -> CountedLaunch:
+    """The machine code's executions as the least-squares flow through it that agrees with the PTX's."""
+    frequencies = block_frequencies(function, line_counts)
+    executions = np.zeros(len(function.instructions))
+    for block, frequency in frequencies.items():
+        span = function.blocks[block]
+        executions[span.first : span.last] = frequency * _warps(counter.launch)
+
+    @cache
+    def neighbour(distance: int) -> Counts | None:
+        block = _middle(counter.launch.grid) + distance
+        other = counter.emulated(block) if block < counter.launch.blocks else ""
+        return None if isinstance(other, str) else other
+
+    samples = tuple(Sample(block, counts, weight) for block, counts, weight in emulated)
+    return CountedLaunch(
+        samples,
+        executions,
+        lambda latency_of: chain(function, frequencies, latency_of),
+        neighbour,
+        f"Counted by its PTX: {note[:1].lower()}{note[1:]}" if note else "",
+    )
+
+
+def _sampled(
+    launch: ResolvedLaunch, counted: Callable[[int], Counted | str], lanes: Callable[[Counted], int]
+) -> list[tuple[int, Counted, float]] | str:
+    """The middle block, and unless it is long the first and last, each with the blocks that it stands for."""
+    total = launch.blocks
+    at = _middle(launch.grid)
+    middle = counted(at)
+    if isinstance(middle, str):
+        return middle
+    if total <= 2 or lanes(middle) > LARGE_SAMPLE:
+        return [(at, middle, float(total))]
+    first, last = counted(0), counted(total - 1)
+    if isinstance(first, str):
+        return first
+    if isinstance(last, str):
+        return last
+    edge = total - math.prod(extent - 1 for extent in launch.grid if extent > 1)
+    side = min(float(edge), total / 3)
+    return [(0, first, side), (at, middle, total - 2 * side), (total - 1, last, side)]
+
+
+def _emulated_lanes(counts: Counts) -> int:
+    return sum(block.lane_executions * sum(block.instructions.values()) for block in counts.basic_blocks)
+
+
+def _line_counts(
+    emulated: Sequence[tuple[int, Counts, float]], ptx_lines: Sequence[int], launch: ResolvedLaunch
+) -> dict[int, float]:
+    """Executions per warp of each PTX line; empty when the emulator's blocks don't cover the text."""
+    totals: dict[int, float] = {}
+    for _, counts, weight in emulated:
+        blocks = counts.basic_blocks
+        if sum(sum(block.instructions.values()) for block in blocks) != len(ptx_lines):
+            return {}
+        position = 0
+        for block in blocks:
+            for _ in range(sum(block.instructions.values())):
+                line = ptx_lines[position]
+                totals[line] = totals.get(line, 0.0) + weight * block.warp_executions / _warps(launch)
+                position += 1
+    return totals
+
+
+def _warps(launch: ResolvedLaunch) -> int:
+    """Warps of the whole grid."""
+    return launch.blocks * -(-launch.threads // WARP_LANES)
+
+
+def _middle(grid: tuple[int, int, int]) -> int:
+    x, y, z = (extent // 2 for extent in grid)
+    return x + grid[0] * (y + grid[1] * z)
