@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
@@ -22,20 +22,25 @@ def diagnose(work: KernelWork, price: Price, gpu: Architecture) -> Diagnosis:
     causes = [
         *_memory_causes(work, price, shares, gpu),
         *_shared_causes(work, shares),
-        *_latency_causes(work, price, shares, gpu),
-        *_compute_causes(work, price, shares, gpu),
+        *_latency_causes(work, shares, gpu),
+        *_compute_causes(work, price, shares),
         *_grid_causes(work, price, shares, gpu),
     ]
     return strongest_first(causes)
 
 
-def combined_diagnosis(launches: list[tuple[Diagnosis, float]]) -> Diagnosis:
-    """A plan's diagnosis from those of its launches and their seconds."""
+def combined_diagnosis(launches: Sequence[tuple[Diagnosis, float]], kernels: Sequence[str] = ()) -> Diagnosis:
+    """A plan's diagnosis from those of its launches and their seconds.
+
+    `kernels` are those of the launches in order; where there are several, each sentence says of which it speaks.
+    """
     total = sum(seconds for _, seconds in launches)
+    several = len(set(kernels)) > 1 and len(kernels) == len(launches)
+    named = [f"In {kernel}: " for kernel in kernels] if several else [""] * len(launches)
     return strongest_first(
         [
-            Cause(cause.bottleneck, cause.share * seconds / total, cause.sentence)
-            for diagnosis, seconds in launches
+            Cause(cause.bottleneck, cause.share * seconds / total, where + cause.sentence)
+            for (diagnosis, seconds), where in zip(launches, named, strict=True)
             for cause in diagnosis.causes
         ]
     )
@@ -66,8 +71,7 @@ def _memory_causes(
         yield Cause(
             Bottleneck.SPILLS,
             traffic * spilled,
-            f"Register spills: {work.spill_bytes} bytes per thread don't fit into {work.registers} registers "
-            "and "
+            f"Register spills: {work.spill_bytes} bytes per thread don't fit into {work.registers} registers and "
             f"pass through L1, {spilled:.0%} of its global and local traffic.",
         )
     global_accesses = [access for access in work.accesses if access.space == "global"]
@@ -84,16 +88,15 @@ def _memory_causes(
         Bottleneck.L1_THROUGHPUT,
         shares.get(Term.GLOBAL_WAVEFRONTS, 0.0) * useful,
         f"L1 throughput: {count_text(work.load_requests + work.store_requests)} global accesses take "
-        f"{count_text(work.global_wavefronts)} cycles of L1; wider loads (float4) or reuse in registers and "
-        "shared "
+        f"{count_text(work.global_wavefronts)} cycles of L1; wider loads (float4) or reuse in registers and shared "
         "memory make them fewer.",
     )
     yield Cause(
         Bottleneck.L2_BANDWIDTH,
         shares.get(Term.L2, 0.0) * useful,
         f"L2 bandwidth: {byte_text(l2_bytes)} cross between L1 and L2, "
-        f"{l2_bytes / max(work.unique_bytes, 1.0):.1f} "
-        "times the data that the kernel touches; tiles in shared memory or registers would reuse it.",
+        f"{l2_bytes / max(work.unique_bytes, 1.0):.1f} times the data that the kernel touches; tiles in shared "
+        "memory or registers would reuse it.",
     )
     rate = dram / price.seconds
     yield Cause(
@@ -114,8 +117,7 @@ def _uncoalesced(access: AccessPattern) -> str:
     ideal = max(access.ideal_sectors / access.requests, 1e-9)
     return (
         f"Uncoalesced access: each warp {access.kind}{_of(access)}{_at(access)} touches {actual:.3g} "
-        "sectors "
-        f"where {ideal:.3g} would do, so {actual / ideal:.2g} times the needed traffic crosses L1 and L2."
+        f"sectors where {ideal:.3g} would do, so {actual / ideal:.2g} times the needed traffic crosses L1 and L2."
     )
 
 
@@ -137,10 +139,8 @@ def _shared_causes(work: KernelWork, shares: Mapping[Term, float]) -> Iterator[C
         yield Cause(
             Bottleneck.BANK_CONFLICTS,
             share * conflicts,
-            f"Shared-memory bank conflicts: each warp {worst.kind}{_at(worst)} takes {actual:.3g} cycles "
-            "where "
-            f"{ideal:.3g} would do; {conflicts:.0%} of all shared-memory cycles are conflicts (pad the rows, "
-            "or "
+            f"Shared-memory bank conflicts: each warp {worst.kind}{_at(worst)} takes {actual:.3g} cycles where "
+            f"{ideal:.3g} would do; {conflicts:.0%} of all shared-memory cycles are conflicts (pad the rows, or "
             "change which thread reads what).",
         )
     yield Cause(
@@ -151,9 +151,7 @@ def _shared_causes(work: KernelWork, shares: Mapping[Term, float]) -> Iterator[C
     )
 
 
-def _latency_causes(
-    work: KernelWork, price: Price, shares: Mapping[Term, float], gpu: Architecture
-) -> Iterator[Cause]:
+def _latency_causes(work: KernelWork, shares: Mapping[Term, float], gpu: Architecture) -> Iterator[Cause]:
     share = shares.get(Term.LATENCY, 0.0)
     chain = work.chain
     waiting = _fraction(chain.global_memory, chain.cycles)
@@ -163,16 +161,14 @@ def _latency_causes(
     yield Cause(
         Bottleneck.GLOBAL_LATENCY,
         share * waiting,
-        f"Global-memory latency: a warp waits {chain.global_memory:,.0f} of its {chain.cycles:,.0f} cycles "
-        "for "
+        f"Global-memory latency: a warp waits {chain.global_memory:,.0f} of its {chain.cycles:,.0f} cycles for "
         f"loads, and {resident} warps per SM (of {most}) can't hide it; more independent loads in flight per "
         "thread (unrolling, vector loads, prefetching) or more warps would.",
     )
     yield Cause(
         Bottleneck.BARRIERS,
         share * barriers,
-        f"Barriers: each warp meets {work.barriers:,.0f} barriers and waits about {chain.barriers:,.0f} of "
-        "its "
+        f"Barriers: each warp meets {work.barriers:,.0f} barriers and waits about {chain.barriers:,.0f} of its "
         f"{chain.cycles:,.0f} cycles there; fewer barriers, or warp shuffles instead, would help.",
     )
     rest = share * max(0.0, 1.0 - waiting - barriers)
@@ -182,9 +178,8 @@ def _latency_causes(
             Bottleneck.LOW_OCCUPANCY,
             rest,
             f"Low occupancy: {occupancy.warps} of {most} warps fit on an SM, limited by "
-            f"{occupancy.limited_by} "
-            f"({work.registers} registers a thread, {work.shared_bytes} bytes of shared memory a block of "
-            f"{work.threads} threads), too few to hide the latency of dependent instructions.",
+            f"{occupancy.limited_by} ({work.registers} registers a thread, {work.shared_bytes} bytes of shared "
+            f"memory a block of {work.threads} threads), too few to hide the latency of dependent instructions.",
         )
     else:
         yield Cause(
@@ -194,20 +189,16 @@ def _latency_causes(
             "arithmetic and shared memory; independent work per thread (unrolling, several accumulators) "
             "shortens it.",
         )
-    del price
 
 
-def _compute_causes(
-    work: KernelWork, price: Price, shares: Mapping[Term, float], gpu: Architecture
-) -> Iterator[Cause]:
+def _compute_causes(work: KernelWork, price: Price, shares: Mapping[Term, float]) -> Iterator[Cause]:
     issue = shares.get(Term.ISSUE, 0.0)
     idle = 1.0 - work.active_lanes
     if idle > 0.25:
         yield Cause(
             Bottleneck.DIVERGENCE,
             issue * idle,
-            f"Divergence: on average {work.active_lanes * WARP_LANES:.0f} of a warp's {WARP_LANES} lanes are "
-            "at "
+            f"Divergence: on average {work.active_lanes * WARP_LANES:.0f} of a warp's {WARP_LANES} lanes are at "
             "work; branches that differ between neighbouring threads waste the rest.",
         )
     total = max(work.total_instructions, 1.0)
@@ -237,7 +228,6 @@ def _compute_causes(
             shares.get(term, 0.0),
             f"{title}: busy {busy:.0%} of the time with {what}.",
         )
-    del gpu
 
 
 def _grid_causes(
@@ -252,26 +242,20 @@ def _grid_causes(
             f"Too few blocks: {work.blocks} blocks leave {sms - work.blocks} of {sms} SMs idle.",
         )
     else:
-        yield Cause(
-            Bottleneck.TAIL,
-            tail,
-            f"Tail: {work.blocks} blocks don't divide by {sms} SMs, so the last ones run while most SMs are "
-            "idle.",
-        )
+        uneven = f"{work.blocks} blocks don't divide by {sms} SMs, so" if work.blocks % sms else "at the end"
+        yield Cause(Bottleneck.TAIL, tail, f"Tail: {uneven} the last blocks run while other SMs are idle.")
     yield Cause(
         Bottleneck.ATOMICS,
         shares.get(Term.ATOMICS, 0.0),
         f"Atomics: {count_text(work.same_address_lanes)} of {count_text(work.atomic_lanes)} atomic operations take "
-        "turns "
-        "on one address; combine values in the warp and block first.",
+        "turns on one address; combine values in the warp and block first.",
     )
     overhead = shares.get(Term.LAUNCH, 0.0) + shares.get(Term.BLOCK_LAUNCH, 0.0)
     yield Cause(
         Bottleneck.LAUNCH_OVERHEAD,
         overhead,
         f"Launch overhead: starting the kernel and its {work.blocks:,} blocks takes "
-        f"{(gpu.overheads.launch + price.terms.get(Term.BLOCK_LAUNCH, 0.0)) * 1e6:.1f} us; fewer launches, "
-        "or "
+        f"{(gpu.overheads.launch + price.terms.get(Term.BLOCK_LAUNCH, 0.0)) * 1e6:.1f} us; fewer launches, or "
         "fewer and larger blocks, help.",
     )
 

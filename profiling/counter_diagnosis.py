@@ -37,11 +37,18 @@ WIDEST_ACCESS = 16
 
 
 def diagnose_launches(
-    launches: Sequence[Counters], gpu: Architecture | None = None, access_bytes: int = WIDEST_ACCESS
+    launches: Sequence[Counters],
+    gpu: Architecture | None = None,
+    access_bytes: int = WIDEST_ACCESS,
+    kernels: Sequence[str] = (),
 ) -> Diagnosis:
-    """The causes of a plan's time, from the counters of each of its launches, weighted by their time."""
+    """The causes of a plan's time, from the counters of each of its launches, weighted by their time.
+
+    `kernels` names what the launches run, in order.
+    """
     found = combined_diagnosis(
-        [(diagnose_counters(launch, gpu, access_bytes), launch.get(names.TIME, 1.0)) for launch in launches]
+        [(diagnose_counters(launch, gpu, access_bytes), launch.get(names.TIME, 1.0)) for launch in launches],
+        kernels,
     )
     return replace(found, explanation=" ".join(busy_sentences(combined_counters(launches), gpu)))
 

@@ -186,7 +186,8 @@ class GpuJudge:
         gpu = self.opened.gpu
         architecture = architecture_of(gpu.architecture, gpu.name)
         access_bytes = max(widest_access(made.ptx) for made in candidate.builds)
-        diagnosis = diagnose_launches(counted.launches, architecture, access_bytes)
+        kernels = [launch.kernel for launch in candidate.plans[0].launches]
+        diagnosis = diagnose_launches(counted.launches, architecture, access_bytes, kernels)
         return replace(evaluation, counters=counters, diagnosis=diagnosis)
 
     def _guarded(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:

@@ -58,12 +58,14 @@ class ExplainedTerm:
 class Explanation:
     """A modelled time in seconds with its terms, the one that explains most of it first; shares add up to one.
 
-    `log_sigma` is one standard deviation of the logarithm of the modelled over the true time.
+    `log_sigma` is one standard deviation of the logarithm of the modelled over the true time; `kernels` are the seconds
+    of each kernel that the plan launches.
     """
 
     seconds: float
     log_sigma: float
     terms: tuple[ExplainedTerm, ...]
+    kernels: Mapping[str, float]
 
     @property
     def binding(self) -> ExplainedTerm:
@@ -121,7 +123,11 @@ def explain_launches(launches: Sequence[LaunchTerms]) -> Explanation:
         for name, seconds in sums.items()
         if seconds > 0
     ]
-    return Explanation(total, log_sigma(sums), tuple(sorted(explained, key=lambda term: -term.share)))
+    kernels: dict[str, float] = {}
+    for launch in launches:
+        kernels[launch.kernel] = kernels.get(launch.kernel, 0.0) + launch.seconds
+    strongest_first = tuple(sorted(explained, key=lambda term: -term.share))
+    return Explanation(total, log_sigma(sums), strongest_first, kernels)
 
 
 def summed(launches: Sequence[LaunchTerms]) -> dict[str, float]:
@@ -149,14 +155,16 @@ def sentences(found: Explanation) -> tuple[str, ...]:
         f"Modelled at {time_text(found.seconds, 3)} (+-{math.expm1(found.log_sigma):.0%}), bound by {first.name}: "
         f"{time_text(first.seconds, 3)} alone, {first.share:.0%} of the time."
     )
+    parts = [f"{name} takes {seconds / found.seconds:.0%}" for name, seconds in found.kernels.items()]
+    by_kernel = (f"Of the time {', '.join(parts)}.",) if len(parts) > 1 else ()
     if second is None:
-        return (binds,)
+        return (binds, *by_kernel)
     follows = (
         f"Next is {second.name}: {time_text(second.seconds, 3)} alone, {second.share:.0%} of the time."
         if second.share >= STRONG
         else f"Nothing else explains more than {STRONG:.0%} of it."
     )
-    return binds, follows, _if_less(found, first)
+    return (binds, follows, _if_less(found, first), *by_kernel)
 
 
 def doubt(found: Explanation) -> str:

@@ -122,7 +122,10 @@ def _combined(prices: Sequence[LaunchPrice], gpu: Architecture, stages: Mapping[
         sum(launch.price.seconds for launch in prices) + gaps,
         terms,
         combined_counters([launch.counters for launch in prices]),
-        combined_diagnosis([(launch.diagnosis, launch.price.seconds) for launch in prices]),
+        combined_diagnosis(
+            [(launch.diagnosis, launch.price.seconds) for launch in prices],
+            [launch.work.kernel for launch in prices],
+        ),
         tuple(prices),
         stages,
     )

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, Outcome, Source, Timing
+from mctskernel.profiling import counters as names
 from mctskernel.profiling.architecture import load_architecture, occupancy
-from mctskernel.profiling.bottleneck import combined_diagnosis, diagnose
+from mctskernel.profiling.bottleneck import account, combined_diagnosis, diagnose
 from mctskernel.profiling.machine_code.instructions import Pipe
-from mctskernel.profiling.model.price import price
+from mctskernel.profiling.model.price import Price, Term, price
 from mctskernel.profiling.model.scoreboard import Chain
 from mctskernel.profiling.model.work import AccessPattern, KernelWork
 
@@ -99,3 +100,39 @@ def test_launches_are_weighted_by_their_time() -> None:
     second = Diagnosis((Cause(Bottleneck.ATOMICS, 1.0, "b"),))
     causes = combined_diagnosis([(first, 1.0), (second, 3.0)]).causes
     assert [(cause.sentence, cause.share) for cause in causes] == [("b", 0.75), ("a", 0.25)]
+
+
+def test_where_several_kernels_run_a_sentence_says_of_which_it_speaks() -> None:
+    first = Diagnosis((Cause(Bottleneck.TAIL, 1.0, "Tail: a."),))
+    second = Diagnosis((Cause(Bottleneck.ATOMICS, 1.0, "Atomics: b."),))
+    plan = [(first, 1.0), (second, 3.0)]
+    several = combined_diagnosis(plan, ["partial", "final"]).causes
+    assert [cause.sentence for cause in several] == ["In final: Atomics: b.", "In partial: Tail: a."]
+    assert combined_diagnosis(plan, ["same", "same"]).causes[0].sentence == "Atomics: b."
+    assert combined_diagnosis(plan, ["not", "as", "many"]).causes[0].sentence == "Atomics: b."
+
+
+def test_an_access_to_an_unknown_buffer_leaves_no_gap() -> None:
+    unknown = replace(access("global", sectors=32e6, ideal_sectors=4e6), name="")
+    cause = strongest(global_wavefronts=1e9, accesses=(unknown,))
+    assert "each warp load (line 14) touches" in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("blocks", "words"), [(133, "133 blocks don't divide by 132 SMs"), (264, "at the end")]
+)
+def test_blocks_that_divide_evenly_are_not_blamed_for_the_tail(blocks: int, words: str) -> None:
+    work = replace(PLAIN, blocks=blocks, chain=Chain(0.0), dram_read_bytes=0.0, instructions={Pipe.FMA: 1e9})
+    tail = Price(2.0, {Term.FMA: 1.0, Term.TAIL: 1.0})
+    causes = diagnose(work, tail, H100).causes
+    assert any(words in cause.sentence for cause in causes if cause.bottleneck is Bottleneck.TAIL)
+
+
+def test_the_account_is_the_models_or_else_the_counters() -> None:
+    timing = Timing("n=1", 1e-4, 1e-4, 1e-4)
+    modelled = Evaluation(Outcome.OK, Source.MODELLED, timings=(timing,), terms={Term.DRAM: 1e-4})
+    assert "bound by DRAM" in account(modelled)[0]
+    counted = {names.TIME: 1e-4, names.SM_ACTIVE: 100.0, names.ISSUE_ACTIVE: 90.0}
+    measured = Evaluation(Outcome.OK, Source.MEASURED, timings=(timing,), counters=counted)
+    assert "Bound by instruction issue" in account(measured)[0]
+    assert account(replace(measured, counters={})) == ()

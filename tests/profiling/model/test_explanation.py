@@ -83,6 +83,8 @@ def test_a_time_recorded_under_another_rule_is_scaled() -> None:
 def test_launches_are_relieved_one_by_one_and_added_up() -> None:
     first, second = launch("a", DRAM=100, FMA=10), launch("b", FMA=100, DRAM=10)
     found = explain_launches((first, second))
+    assert "Of the time a takes 50%, b takes 50%." in sentences(found)
+    assert "Of the time" not in " ".join(sentences(explain_launches((first, first))))
     free = next(term.seconds_if_free for term in found.terms if term.name == Term.DRAM)
     assert free == pytest.approx(110 * MICRO)
     assert summed((first, second)) == pytest.approx({Term.DRAM: 110 * MICRO, Term.FMA: 110 * MICRO})
