@@ -1,0 +1,220 @@
+"""Families of kernels with their times on this machine's GPU, for the model's benchmark.
+
+    python -m mctskernel.experiments.collect_families --out FOLDER [--minutes 12] [--limit 50] [--families gemv,scan]
+
+Each family is one kernel of `families/` with other tunables. The folders are those of `mctskernel record`, and so is
+what happens when the same command is started again: it goes on. Families share the minutes evenly.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task_file import load_task
+from mctskernel.executors import open_executor
+from mctskernel.record import Wanted, record
+from mctskernel.tasks import find_task
+from mctskernel.variants import Variant
+
+KERNELS = Path(__file__).parent / "families"
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kernel of a built-in task, or of a task beside it where `task` is empty, and what to try of its tunables."""
+
+    kernel: str
+    space: Mapping[str, Sequence[int]]
+    task: str = ""
+
+    @property
+    def file(self) -> Path:
+        """Where the kernel is."""
+        return KERNELS / self.kernel
+
+    @property
+    def language(self) -> Language:
+        """The language of the kernel."""
+        return Language.TRITON if self.file.suffix == Language.TRITON.suffix else Language.CUDA
+
+    @property
+    def task_folder(self) -> Path:
+        """The task that the kernel is judged by."""
+        return find_task(self.task or self.file.parent)
+
+
+WARPS = (1, 2, 4, 8, 16)
+
+FAMILIES = {
+    "softmax_triton": Family(
+        "softmax/kernel.py",
+        {
+            "KIND": (0, 1, 2),
+            "ROWS": (1, 2, 4),
+            "BLOCK": (256, 512, 1024, 2048, 4096),
+            "num_warps": WARPS,
+            "num_stages": (1, 2, 4),
+        },
+        "softmax",
+    ),
+    "layernorm_triton": Family(
+        "layernorm/kernel.py",
+        {
+            "KIND": (0, 1, 2),
+            "ROWS": (1, 2, 4),
+            "BLOCK": (256, 512, 1024, 2048, 4096),
+            "num_warps": WARPS,
+            "num_stages": (1, 2, 4),
+        },
+        "layernorm",
+    ),
+    "matmul_triton": Family(
+        "matmul/kernel.py",
+        {
+            "BLOCK_M": (16, 32, 64, 128, 256),
+            "BLOCK_N": (32, 64, 128, 256),
+            "BLOCK_K": (16, 32, 64, 128),
+            "GROUP": (1, 8),
+            "num_warps": (2, 4, 8),
+            "num_stages": (1, 2, 3, 4),
+        },
+        "matmul_bf16",
+    ),
+    "matmul_wmma": Family(
+        "wmma/kernel.cu",
+        {
+            "WARPS_M": (1, 2, 4),
+            "WARPS_N": (1, 2, 4),
+            "FRAGMENTS_M": (1, 2, 4),
+            "FRAGMENTS_N": (1, 2, 4),
+            "DEPTH": (16, 32, 64),
+            "PAD": (0, 8),
+            "AHEAD": (0, 1),
+        },
+        "matmul_bf16",
+    ),
+    "attention_triton": Family(
+        "attention/kernel.py",
+        {
+            "BLOCK_M": (16, 32, 64, 128),
+            "BLOCK_N": (16, 32, 64, 128),
+            "SKIP": (0, 1),
+            "num_warps": (2, 4, 8),
+            "num_stages": (1, 2, 3),
+        },
+        "attention",
+    ),
+    "histogram_cuda": Family(
+        "histogram/kernel.cu",
+        {
+            "KIND": (0, 1, 1, 1),
+            "BLOCK": (64, 128, 256, 512, 1024),
+            "ITEMS": (1, 4, 16, 64),
+            "VECTOR": (1, 4, 16),
+            "COPIES": (1, 2, 4, 8),
+        },
+        "histogram",
+    ),
+    "scan_cuda": Family(
+        "scan/kernel.cu",
+        {
+            "KIND": (0, 1, 1, 2, 2),
+            "BLOCK": (32, 64, 128, 256, 512, 1024),
+            "ITEMS": (1, 2, 4, 8, 16),
+            "STREAM": (0, 1),
+        },
+        "cumsum",
+    ),
+    "gemv_cuda": Family(
+        "gemv/kernel.cu",
+        {
+            "KIND": (0, 1, 1, 2, 2),
+            "BLOCK": (32, 64, 128, 256, 512),
+            "ROWS": (1, 2, 4, 8),
+            "VECTOR": (1, 2, 4),
+            "UNROLL": (1, 2, 4, 8),
+        },
+    ),
+    "gemv_triton": Family(
+        "gemv/kernel.py",
+        {
+            "ROWS": (1, 2, 4, 8, 16),
+            "BLOCK": (64, 128, 256, 512, 1024, 2048),
+            "LATE": (0, 1),
+            "num_warps": (1, 2, 4, 8),
+            "num_stages": (1, 2, 4),
+        },
+    ),
+}
+
+
+@click.command()
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="A folder for each family goes here."
+)
+@click.option("--families", default=",".join(FAMILIES), show_default=True, help="With commas.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Kernels of each family."
+)
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    default=12.0,
+    show_default=True,
+    help="For all of them.",
+)
+@click.option("--device", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
+@click.option("--architecture", default="H100", show_default=True, help="What --device model stands for.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=4, show_default=True, help="As of `mctskernel record`."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+def main(
+    *,
+    out: Path,
+    families: str,
+    limit: int,
+    minutes: float,
+    device: str,
+    architecture: str,
+    workers: int,
+    seed: int,
+) -> None:
+    """Record the families one after another."""
+    names = families.split(",")
+    if unknown := [name for name in names if name not in FAMILIES]:
+        raise click.UsageError(f"There is no family '{unknown[0]}' (known: {', '.join(FAMILIES)}).")
+    ends = time.monotonic() + 60 * minutes
+    command = f"python -m mctskernel.experiments.collect_families --families {families} --seed {seed}"
+    for index, name in enumerate(names):
+        family = FAMILIES[name]
+        task = load_task(family.task_folder, family.language)
+        kernel = Kernel(family.file.read_text(encoding="utf-8"), family.language)
+        seconds = max(ends - time.monotonic(), 0.0) / (len(names) - index)
+        wanted = Wanted(kernel, family.space, limit, seed=seed, seconds=seconds, family=name)
+        spec = DeviceSpec(
+            device, family.task_folder, architecture=architecture, seed=seed, language=family.language
+        )
+        click.echo(f"{name}: {seconds:.0f} s", err=True)
+        with open_executor(spec, workers) as executor:
+            record(task, wanted, out / name, executor, command=command, follow=_say)
+
+
+def _say(variant: Variant) -> None:
+    text = (
+        f"{variant.us:.1f} us" if variant.outcome is Outcome.OK else f"{variant.outcome}: {variant.message}"
+    )
+    click.echo(f"  {variant.name}: {text.splitlines()[0][:150]}", err=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
