@@ -31,13 +31,24 @@ from mctskernel.profiling.gpu.cuda_driver import CudaError, open_gpu
 from mctskernel.profiling.versions import package_versions
 
 
+def _printable_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not value.isprintable():
+        raise click.BadParameter("A name can't hold characters that can't be printed.", ctx, param)
+    return value.strip()
+
+
 @click.command()
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     help="The file to write. [default: the GPU's name with .toml]",
 )
-@click.option("--name", default="", help="What the file calls the GPU. [default: as the driver does]")
+@click.option(
+    "--name",
+    default="",
+    callback=_printable_name,
+    help="What the file calls the GPU. [default: as the driver does]",
+)
 @click.option(
     "--against",
     metavar=GPUS,
@@ -64,7 +75,7 @@ def calibrate(out: Path | None, name: str, against: str | None) -> None:
             else closest_architecture(machine.board.architecture, machine.board.name)
         )
         path = out or Path(re.sub(r"\W+", "-", (name or machine.board.name).lower()) + FILE_SUFFIX)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_room(path)
         with _following(progress, 1 + len(microbenchmarks(machine.board))) as follow:
             found = calibrate_gpu(machine, shipped, name, follow)
     path.write_text(document(found, fingerprint), encoding="utf-8")
@@ -97,6 +108,14 @@ def open_machine() -> tuple[Machine, Mapping[str, str], tuple[str, ...]]:
         **package_versions("nvidia-cuda-nvrtc", "cuda-bindings"),
     }
     return GpuMachine(gpu), fingerprint, (remark,) if taken else ()
+
+
+def _make_room(path: Path) -> None:
+    """Make the file's folder, so that what took a minute to measure can be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"The file {path} can't be written: {error.strerror}.") from error
 
 
 @contextmanager

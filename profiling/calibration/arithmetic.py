@@ -171,15 +171,16 @@ def special_latency() -> Microbenchmark:
 
 def tensor_latency() -> Microbenchmark:
     """An m16n8k16 that adds to the result of the one before it."""
+    steps = 32
     return Microbenchmark(
         "latency.tensor",
         "m16n8k16 that each add to the last",
-        mma_source(1),
+        mma_source(1, steps),
         1,
         32,
         Unit.CYCLES,
-        1,
-        {"HMMA": 1},
+        steps,
+        {"HMMA": steps},
     )
 
 

@@ -50,4 +50,5 @@ def microbenchmarks(board: Board) -> tuple[Microbenchmark, ...]:
         launches.launch(),
         launches.launch_to_launch(),
         launches.block_launch(),
+        launches.block_turnover(board),
     )

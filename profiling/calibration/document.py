@@ -15,11 +15,8 @@ def document(calibration: Calibration, fingerprint: Mapping[str, str]) -> str:
     """The file's text: every constant with where it comes from, then the fingerprint of what measured it."""
     gpu = calibration.architecture
     text = tomlkit.document()
-    text.add(
-        tomlkit.comment(
-            f"{gpu.name}, as `mctskernel calibrate` measured it. Each value names where it comes from."
-        )
-    )
+    title = f"{gpu.name}, as `mctskernel calibrate` measured it. Each value names where it comes from."
+    text.add(tomlkit.comment(_printable(title)))
     text.add(tomlkit.nl())
     text.add("name", tomlkit.string(gpu.name))
     text.add("architecture", tomlkit.string(gpu.architecture))
@@ -30,7 +27,7 @@ def document(calibration: Calibration, fingerprint: Mapping[str, str]) -> str:
             tables[section] = tomlkit.table()
             text.add(section, tables[section])
         tables[section].add(field, value)
-        tables[section][field].comment(_source(calibration, path))
+        tables[section][field].comment(_printable(_source(calibration, path)))
     text.add(MEASURED_TABLE, _origin(calibration, fingerprint))
     return tomlkit.dumps(text)
 
@@ -39,6 +36,11 @@ def _source(calibration: Calibration, path: str) -> str:
     found = calibration.measured.get(path)
     spread = f" (repeats within {found.spread:.1%})" if found is not None else ""
     return f"{calibration.sources[path]}{spread}"
+
+
+def _printable(text: str) -> str:
+    """A driver's message may hold what a comment can't."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
 
 
 def _origin(calibration: Calibration, fingerprint: Mapping[str, str]) -> Table:

@@ -19,7 +19,7 @@ def l1() -> Microbenchmark:
         "latency.l1",
         "loads that hit in L1, each at the address that the last one read",
         Ring(8192, 128),
-        ".ca",
+        "",
     )
 
 

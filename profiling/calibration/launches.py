@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mctskernel.profiling.calibration.microbenchmark import Grows, Microbenchmark, Unit
+from mctskernel.profiling.calibration.microbenchmark import Board, Grows, Microbenchmark, Unit
 
 EMPTY_SOURCE = """
 extern "C" __global__ void probe() {}
@@ -60,5 +60,24 @@ def block_launch() -> Microbenchmark:
         grows=Grows.BLOCKS,
         first=100_000,
         most=30_000_000,
+        buffers=(),
+    )
+
+
+def block_turnover(board: Board) -> Microbenchmark:
+    """Blocks of 1024 threads of which an SM holds one, because each takes most of the shared memory."""
+    return Microbenchmark(
+        "latency.block_turnover",
+        "from a block of 1024 threads that does nothing to the next on the same SM",
+        EMPTY_SOURCE,
+        0,
+        1024,
+        Unit.CYCLES,
+        1 / board.sms,
+        {"EXIT": 1},
+        grows=Grows.BLOCKS,
+        first=100 * board.sms,
+        most=100_000 * board.sms,
+        shared_bytes=board.max_shared_bytes // 10 * 9,
         buffers=(),
     )

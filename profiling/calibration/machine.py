@@ -141,7 +141,9 @@ def read_board(gpu: Gpu) -> Board:
         path: int(call(cu.cuDeviceGetAttribute, which, current_device()))
         for path, which in attributes.items()
     }
-    return Board(gpu.name, gpu.architecture, constants["chip.sms"], gpu.l2_bytes, constants)
+    return Board(
+        gpu.name, gpu.architecture, constants["chip.sms"], gpu.l2_bytes, gpu.max_shared_bytes, constants
+    )
 
 
 def taken_elsewhere() -> int:

@@ -87,6 +87,7 @@ def l2_write(board: Board) -> Microbenchmark:
 
 def l2_store_lines(board: Board) -> Microbenchmark:
     """Stores whose lanes write 4 bytes of a line of their own each, as those of a transpose do."""
+    # About as many lanes as the buffer has lines, so that no two write the same one at a time.
     blocks, per_round = 2 * board.sms, 8
     nbytes = board.l2_resident_bytes
     stores = "".join(
@@ -109,9 +110,9 @@ extern "C" __global__ void probe(char* out, int rounds) {{
         "lines of which a lane writes 4 bytes",
         source,
         blocks,
-        THREADS,
+        STREAM_THREADS,
         Unit.PER_SECOND,
-        blocks * THREADS * per_round,
+        blocks * STREAM_THREADS * per_round,
         {"STG": per_round},
         first=1,
         buffers=(Zeros(nbytes),),
@@ -275,9 +276,8 @@ def _lsu(
     bindings = ", ".join(f'"=r"(v{index})' for index in range(registers))
     declared = ", ".join(f"v{index}" for index in range(registers))
     folded = " ^ ".join(f"v{index}" for index in range(registers))
-    cached = "" if shared else ".ca"
     loads = "\n        ".join(
-        f'asm volatile("ld.{space}{cached}.{kind} {results}, [%{registers} + {k * span}];" : {bindings} : '
+        f'asm volatile("ld.{space}.{kind} {results}, [%{registers} + {k * span}];" : {bindings} : '
         f'"{"r" if shared else "l"}"(p)); sum ^= {folded};'
         for k in range(LOADS)
     )

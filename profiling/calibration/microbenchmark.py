@@ -26,6 +26,7 @@ class Board:
     architecture: str
     sms: int
     l2_bytes: int
+    max_shared_bytes: int
     constants: Mapping[str, int] = field(default_factory=dict)
 
     @property

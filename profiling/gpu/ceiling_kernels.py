@@ -61,8 +61,8 @@ _FP32_FLOPS = 2 * 16 * 8
 """Of one thread in one round."""
 
 
-def mma_source(chains: int = 8) -> str:
-    """In a round, one m16n8k16 product for each of so many independent sums."""
+def mma_source(chains: int = 8, steps: int = 1) -> str:
+    """In a round, so many m16n8k16 products, one after another, for each of so many independent sums."""
     return f"""
 extern "C" __global__ void probe(float* out, int rounds) {{
     float d[{chains}][4] = {{}};
@@ -70,7 +70,8 @@ extern "C" __global__ void probe(float* out, int rounds) {{
     #pragma unroll 1
     for (int i = 0; i < rounds; ++i) {{
         #pragma unroll
-        for (int j = 0; j < {chains}; ++j) {{
+        for (int k = 0; k < {steps * chains}; ++k) {{
+            const int j = k % {chains};
             asm volatile(
                 "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                 "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
