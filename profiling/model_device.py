@@ -114,7 +114,8 @@ class ModelDevice:
             self._gpu.memory.l2_bytes,
         )
         reason = quarantine_reason(self._task, evaluation.timings, peaks)
-        return replace(evaluation, quarantine=reason, flags=(*remarks, *flags(evaluation)))
+        notes = dict.fromkeys(launch.note for each in prices for launch in each.launches if launch.note)
+        return replace(evaluation, quarantine=reason, flags=(*remarks, *notes, *flags(evaluation)))
 
 
 def _timing(shape: Shape, modelled: Modelled) -> Timing:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ from mctskernel.core.evaluation import Outcome, Source
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.candidate import prepare
+from mctskernel.profiling.model.modelled import Modelled, Unmodelled, model_kernel
+from mctskernel.profiling.model.price import combined, shares
 from mctskernel.profiling.model_device import ModelDevice
 from mctskernel.profiling.stages import Stages
 from mctskernel.tasks import builtin_tasks
@@ -123,3 +126,41 @@ def test_a_machine_without_triton_is_told_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "mctskernel.profiling.triton.build", None)
     with pytest.raises(DeviceError, match=r"pip install 'mctskernel\[triton\]'"):
         prepare(task, task.starting_kernel, "sm_90", Stages())
+
+
+def test_a_recorded_kernel_can_be_explained_by_its_launches(device: ModelDevice, source: str) -> None:
+    evaluation = device.evaluate(Kernel(source))
+    (launch,) = evaluation.launches
+    assert launch.kernel == "twice"
+    assert launch.seconds == pytest.approx(evaluation.timings[0].seconds)
+    assert launch.terms == pytest.approx(evaluation.terms)
+    assert evaluation.diagnosis is not None
+    assert (
+        f"bound by {max(shares(launch.terms).items(), key=lambda item: item[1])[0]}"
+        in evaluation.diagnosis.explanation
+    )
+
+
+def test_the_gaps_between_launches_are_part_of_the_later_ones() -> None:
+    task = load_task(builtin_tasks()["sum"])
+    evaluation = ModelDevice(task).evaluate(task.starting_kernel)
+    first, second = evaluation.launches
+    total = evaluation.timings[0].seconds
+    assert first.seconds + second.seconds == pytest.approx(total)
+    assert first.terms["launch"] < second.terms["launch"]
+    for launch in (first, second):
+        assert combined(launch.terms) == pytest.approx(launch.seconds)
+
+
+def test_what_is_doubtful_about_the_counts_is_a_remark(
+    device: ModelDevice, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def doubtful(*given: Any, **named: Any) -> Modelled | Unmodelled:
+        found = model_kernel(*given, **named)
+        assert isinstance(found, Modelled)
+        return replace(
+            found, launches=tuple(replace(each, note="Counted by halves.") for each in found.launches)
+        )
+
+    monkeypatch.setattr("mctskernel.profiling.pricing.model_kernel", doubtful)
+    assert "Counted by halves." in device.evaluate(Kernel(source)).flags
