@@ -202,9 +202,7 @@ def _multiply_add(x: Lowering, operands: Operands) -> None:
         if carry is not None or "X" in parts:
             x.opaque(*filter(None, (x.target(target), carry)))
             return
-        high = _high_product(x, a, b, signed=signed)
-        addend = x.source(c)
-        x.define(target, "mov.b32", high if addend == ZERO else x.temporary("b32", "add.u32", high, addend))
+        _multiply_add_high(x, target, (a, b, c), signed=signed)
     elif "X" in parts:
         product = _product(x, a, b)
         before = [p for p in map(x.predicate, ins) if p != FALSE]
@@ -237,11 +235,22 @@ def _product(x: Lowering, a: Operand, b: Operand) -> Value:
     return x.temporary("b32", "mul.lo.u32", first, second)
 
 
-def _high_product(x: Lowering, a: Operand, b: Operand, *, signed: bool) -> Value:
-    first, second = x.source(a), x.source(b)
+def _multiply_add_high(
+    x: Lowering, target: Operand, sources: tuple[Operand, Operand, Operand], *, signed: bool
+) -> None:
+    """The high word of a product of 64 bits plus a pair of registers."""
+    first, second, addend = x.source(sources[0]), x.source(sources[1]), x.wide_source(sources[2])
+    kind = "s32" if signed else "u32"
     if ZERO in {first, second}:
-        return ZERO
-    return x.temporary("b32", f"mul.hi.{'s' if signed else 'u'}32", first, second)
+        whole = addend
+    elif addend == ZERO:
+        x.define(target, f"mul.hi.{kind}", first, second)
+        return
+    else:
+        product = x.temporary("b64", f"mul.wide.{kind}", first, second)
+        whole = x.temporary("b64", "add.u64", product, addend)
+    upper = x.temporary("b64", "shr.u64", whole, Immediate(32, "int"))
+    x.define(target, "cvt.u32.u64", upper)
 
 
 def _multiply_add_wide(
@@ -511,8 +520,22 @@ def _permute(x: Lowering, operands: Operands) -> None:
     target, a, selector, b = operands
     if _modifiers(x):
         _opaque_word(x, operands)
+    elif _keeps_upper_half(target, selector, b):
+        # A register of 16 bits in the low half of this one: who reads it has no use for the upper half.
+        x.define(target, "prmt.b32", x.source(a), ZERO, x.source(selector))
     else:
         x.define(target, "prmt.b32", x.source(a), x.source(b), x.source(selector))
+
+
+def _keeps_upper_half(target: Operand, selector: Operand, b: Operand) -> bool:
+    return (
+        isinstance(target, RegisterOperand)
+        and isinstance(b, RegisterOperand)
+        and (target.bank, target.index) == (b.bank, b.index)
+        and isinstance(selector, ImmediateOperand)
+        and selector.bits() >> 8 == 0x76
+        and not selector.bits() & 0x44
+    )
 
 
 def _sign_extend(x: Lowering, operands: Operands) -> None:

@@ -37,7 +37,7 @@ from mctskernel.profiling.machine_code.lowering import UnknownInstructionError
 from mctskernel.profiling.machine_code.memory_rules import MEMORY_RULES
 from mctskernel.profiling.machine_code.pieces import Piece, pieces_of
 from mctskernel.profiling.machine_code.relevance import Decision, relevant
-from mctskernel.profiling.machine_code.webs import split_into_webs
+from mctskernel.profiling.machine_code.values import split_into_values
 
 DEFAULT_LIMITS = Limits(lane_instructions=4_000_000_000, block_executions=2_000_000, seconds=5.0)
 SHARED_BYTES = 256 << 10
@@ -99,8 +99,8 @@ def interpretable(function: Function, cubin: bytes) -> Interpretable | Uninterpr
     """Prepare a function of a cubin: decode operands, find what addresses depend on, generate the code for it."""
     try:
         pieces, files = pieces_of(function, _RULES)
-        blocks = split_into_webs([piece.block for piece in pieces], files.named.values(), files.guards)
-        kept = relevant(blocks)
+        values = split_into_values([piece.block for piece in pieces], files.named.values(), files.guards)
+        kept = relevant(values)
         liveness(kept.blocks)
         flow = ControlFlow(kept.blocks, 0)
         program = compile_program(flow, INTERPRETED, RUNTIME, {}, [], (set(kept.needed), kept.through_shared))

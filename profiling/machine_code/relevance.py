@@ -18,6 +18,7 @@ from mctskernel.profiling.emulator.ptx import (
     Vector,
 )
 from mctskernel.profiling.machine_code.lowering import UnknownInstructionError
+from mctskernel.profiling.machine_code.values import Values, joined
 
 
 class Knowledge(enum.IntEnum):
@@ -47,14 +48,13 @@ class Relevant:
     through_shared: bool
 
 
-def relevant(blocks: Sequence[Block], fixed: Iterable[int] = ()) -> Relevant:
+def relevant(code: Values) -> Relevant:
     """Drop what no address and no predicate of an access or a branch depends on.
 
     Addresses are computed whatever they take. Predicates that depend on floating-point data, or on results of tensor
-    instructions, become decisions; so do those of the machine instructions in `fixed`. Raises UnknownInstructionError
-    for an address that can't be computed.
+    instructions, become decisions. Raises UnknownInstructionError for an address that can't be computed.
     """
-    return _Analysis(blocks, frozenset(fixed)).result()
+    return _Analysis(code).result()
 
 
 _ORDINALS = 1 << 28
@@ -65,13 +65,15 @@ _FLOAT_TYPES = ("f32", "f64")
 
 
 class _Analysis:
-    def __init__(self, blocks: Sequence[Block], fixed: frozenset[int]) -> None:
-        self.blocks = blocks
-        self.fixed = fixed
-        self.definers: dict[Register, list[Instruction]] = {}
+    def __init__(self, code: Values) -> None:
+        self.blocks = code.blocks
+        self.meetings = code.meetings
+        self.definers: dict[Register, list[Instruction]] = {
+            value: [Instruction("meeting", (value, *arriving))] for value, arriving in code.meetings.items()
+        }
         self.shared_stores: list[Instruction] = []
         self.memory: list[Instruction] = []
-        for block in blocks:
+        for block in self.blocks:
             for instruction in block.instructions:
                 base = instruction.opcode.partition(".")[0]
                 for register in definitions(instruction):
@@ -112,7 +114,8 @@ class _Analysis:
             if i.opcode in {"decide", "unresolved"}
             for r in definitions(i)
         }
-        return Relevant(_kept(blocks, needed, through_shared), needed | asked, decisions, through_shared)
+        kept, needed = joined(_kept(blocks, needed, through_shared), needed | asked, self.meetings)
+        return Relevant(kept, needed, decisions, through_shared)
 
     def _level(self, register: Register) -> Knowledge:
         return self.levels.get(register, Knowledge.LAUNCH)
