@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import Evaluation, LaunchTerms, Outcome, Source, Timing
@@ -140,6 +140,7 @@ def test_a_change_within_the_uncertainty_is_a_tie() -> None:
     assert not comparison(modelled(DRAM=100), modelled(DRAM=50)).is_tie
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from([term.value for term in Term]), st.floats(1e-7, 1e-2), min_size=1))
 def test_a_kernel_compared_with_itself_has_not_moved(terms: dict[str, float]) -> None:
     kernel = of_terms(terms)

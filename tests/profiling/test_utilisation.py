@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.profiling import counters as names
@@ -68,6 +68,7 @@ def test_the_diagnosis_of_a_measured_plan_carries_them() -> None:
     assert "a run of 184 us" in diagnose_launches([COPY, COPY]).explanation
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(PERCENTAGES), st.floats(0.0, 120.0)))
 def test_no_unit_is_busy_for_longer_than_the_run(found: dict[str, float]) -> None:
     times = busy_times({names.SM_ACTIVE: 100.0, **found, names.TIME: 1e-3})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import LaunchTerms
@@ -25,6 +25,7 @@ def launch(kernel: str, parts: dict[str, float]) -> LaunchTerms:
 plans = st.lists(st.builds(launch, st.sampled_from(NAMES), terms), max_size=3)
 
 
+@settings(deadline=None)
 @given(plans, plans)
 def test_effects_add_up_to_the_change_of_the_time(
     before: list[LaunchTerms], after: list[LaunchTerms]
@@ -33,6 +34,7 @@ def test_effects_add_up_to_the_change_of_the_time(
     assert math.fsum(each.effect for each in term_changes(before, after)) == pytest.approx(change, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(terms, terms)
 def test_a_term_pulls_the_time_its_own_way(before: dict[str, float], after: dict[str, float]) -> None:
     for change in term_changes([launch("k", before)], [launch("k", after)]):
@@ -42,11 +44,13 @@ def test_a_term_pulls_the_time_its_own_way(before: dict[str, float], after: dict
             assert change.effect * (change.after - change.before) >= -1e-24
 
 
+@settings(deadline=None)
 @given(plans)
 def test_nothing_moves_between_a_plan_and_itself(plan: list[LaunchTerms]) -> None:
     assert all(each.effect == 0.0 and each.before == each.after for each in term_changes(plan, plan))
 
 
+@settings(deadline=None)
 @given(plans, plans)
 def test_the_largest_effect_comes_first(before: list[LaunchTerms], after: list[LaunchTerms]) -> None:
     effects = [abs(each.effect) for each in term_changes(before, after)]

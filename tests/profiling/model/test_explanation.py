@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import Evaluation, LaunchTerms, Outcome, Source, Timing
@@ -39,6 +39,7 @@ launches = st.lists(
 ).filter(lambda made: sum(each.seconds for each in made) > 0)
 
 
+@settings(deadline=None)
 @given(launches)
 def test_shares_add_up_to_one_and_the_strongest_comes_first(made: list[LaunchTerms]) -> None:
     found = explain_launches(made)
@@ -48,6 +49,7 @@ def test_shares_add_up_to_one_and_the_strongest_comes_first(made: list[LaunchTer
     assert found.binding is found.terms[0]
 
 
+@settings(deadline=None)
 @given(launches)
 def test_less_of_a_term_never_takes_longer_and_half_lies_between(made: list[LaunchTerms]) -> None:
     found = explain_launches(made)
@@ -58,6 +60,7 @@ def test_less_of_a_term_never_takes_longer_and_half_lies_between(made: list[Laun
         assert term.seconds_if_half <= found.seconds + slack
 
 
+@settings(deadline=None)
 @given(launches)
 def test_without_a_term_it_takes_what_the_others_take(made: list[LaunchTerms]) -> None:
     for term in explain_launches(made).terms:
@@ -65,6 +68,7 @@ def test_without_a_term_it_takes_what_the_others_take(made: list[LaunchTerms]) -
         assert term.seconds_if_free == pytest.approx(math.fsum(map(combined, others)), abs=1e-15)
 
 
+@settings(deadline=None)
 @given(launches)
 def test_the_interval_is_even_on_a_logarithmic_scale(made: list[LaunchTerms]) -> None:
     found = explain_launches(made)
