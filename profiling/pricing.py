@@ -18,7 +18,7 @@ from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.emulable import Emulable, emulable
 from mctskernel.profiling.launch_limits import check_launch
-from mctskernel.profiling.machine_code.nvdisasm import PendingDisassembly, start_disassembly
+from mctskernel.profiling.machine_code.disassembly import PendingDisassembly, start_disassembly
 from mctskernel.profiling.model.modelled import Modelled, Unmodelled, model_kernel
 from mctskernel.profiling.stages import Stages
 

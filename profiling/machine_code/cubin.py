@@ -44,6 +44,13 @@ def sections(image: bytes) -> Mapping[str, Section]:
     return found
 
 
+def architecture(image: bytes) -> int:
+    """The compute capability, times ten, that a cubin is for: 90 for sm_90. From the flags of its ELF header."""
+    (flags,) = struct.unpack_from("<I", image, 48)
+    low, high = flags & 0xFF, flags >> 8 & 0xFF
+    return int(high or low)
+
+
 def resources(image: bytes, function: str) -> Resources:
     """The report on the one kernel of a cubin, as `ptxas -v` gives it: spills are its accesses to local memory.
 

@@ -1,4 +1,4 @@
-"""Machine code from `nvdisasm`.
+"""Machine code from `nvdisasm`, for what `decoder` doesn't know and for its tests.
 
 It takes about 0.3 s of one core, nearly all of it its own start, so it runs as a process of its own while the
 caller does something else: `start_disassembly(cubin)` now, `.result()` later.
@@ -22,6 +22,7 @@ from cuda.pathfinder import find_nvidia_binary_utility
 from mctskernel.profiling.machine_code.cubin import INSTRUCTION_BYTES, sections
 from mctskernel.profiling.machine_code.functions import Function
 from mctskernel.profiling.machine_code.instructions import NO_BARRIER, Instruction
+from mctskernel.profiling.machine_code.line_table import SOURCE_FILES
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,6 @@ def disassemble(cubin: bytes) -> Disassembly:
     """Disassemble and wait."""
     with start_disassembly(cubin) as pending:
         return pending.result()
-
-
-SOURCE_FILES = frozenset({"kernel.cu", "kernel.py"})
-"""What the compilers are told that a kernel's file is called."""
 
 
 def parse(text: str, cubin: bytes) -> Disassembly:
