@@ -1,0 +1,86 @@
+"""The microbenchmarks' kernels, run by the emulator: they stay in their buffers and go where they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mctskernel.core.kernel import Kernel
+from mctskernel.profiling.build import Build, build
+from mctskernel.profiling.calibration.catalogue import microbenchmarks
+from mctskernel.profiling.calibration.machine import ring
+from mctskernel.profiling.calibration.microbenchmark import KERNEL, Board, Grows, Microbenchmark, Ring
+from mctskernel.profiling.emulator import Execution, Geometry, GlobalMemory, execute, parse_ptx
+
+BOARD = Board("a small GPU", "sm_90", sms=2, l2_bytes=4 << 20, max_shared_bytes=48 << 10)
+BENCHMARKS = {each.constant: each for each in microbenchmarks(BOARD)}
+LENGTH = 2
+
+RACES = {"L2 writes", "memory.l2_store_lines_per_second"}
+"""Blocks that write the same places, which nobody reads."""
+
+STREAMED_BYTES = 256 * 64
+"""Of one block, in each buffer."""
+
+
+def bytes_touched(benchmark: Microbenchmark, nbytes: int) -> int:
+    """What the run may touch of a buffer: all of it, or for what streams, its share and not a byte more."""
+    if benchmark.grows is Grows.BLOCKS:
+        return LENGTH * STREAMED_BYTES
+    if benchmark.constant == "latency.dram":
+        return LENGTH * 4 * BOARD.sms * benchmark.threads * 4
+    return nbytes
+
+
+def run(benchmark: Microbenchmark) -> tuple[Execution, GlobalMemory, list[int]]:
+    made = build(Kernel(benchmark.source), (KERNEL,), benchmark.code or BOARD.architecture)
+    assert isinstance(made, Build)
+    memory, arguments = GlobalMemory(), []
+    for index, wanted in enumerate(benchmark.buffers):
+        name = f"buffer{index}"
+        size = bytes_touched(
+            benchmark, min(wanted.nbytes, 1 << 20) if isinstance(wanted, Ring) else wanted.nbytes
+        )
+        address = memory.add(name, np.zeros(size, np.uint8))
+        if isinstance(wanted, Ring):
+            memory.array(name, np.uint64)[:] = ring(Ring(size, wanted.stride), address)
+        arguments.append(address)
+    addresses = list(arguments)
+    if benchmark.grows is Grows.ROUNDS:
+        arguments.append(LENGTH)
+    blocks = LENGTH if benchmark.grows is Grows.BLOCKS else benchmark.blocks
+    geometry = Geometry((blocks, 1, 1), (benchmark.threads, 1, 1), benchmark.shared_bytes)
+    return execute(parse_ptx(made.ptx), KERNEL, geometry, arguments, memory), memory, addresses
+
+
+@pytest.mark.parametrize("constant", [name for name, each in BENCHMARKS.items() if not each.code])
+def test_a_kernel_stays_in_its_buffers(constant: str) -> None:
+    execution, _, _ = run(BENCHMARKS[constant])
+    found = {finding.kind for finding in execution.findings}
+    assert found <= ({"race"} if constant in RACES else set()), [each.message for each in execution.findings]
+    assert execution.completed
+
+
+@pytest.mark.parametrize("constant", ["latency.l1", "latency.l2", "DRAM latency, idle"])
+def test_a_chase_goes_as_many_steps_as_are_counted_and_leaves_where_it_stopped(constant: str) -> None:
+    benchmark = BENCHMARKS[constant]
+    (wanted,) = benchmark.buffers
+    assert isinstance(wanted, Ring)
+    _, memory, (address,) = run(benchmark)
+    content = memory.array("buffer0", np.uint64)
+    at = int(ring(Ring(content.nbytes, wanted.stride), address)[0])
+    for _ in range(LENGTH * int(benchmark.amount)):
+        at = int(content[(at - address) // 8])
+    assert int(content[0]) == at
+
+
+def test_what_is_written_is_what_is_counted() -> None:
+    """Every lane of an atomic adds one, so the sum counts them; a copy's bytes are those of its blocks."""
+    for constant in ("memory.l2_atomics_per_second",):
+        benchmark = BENCHMARKS[constant]
+        _, memory, _ = run(benchmark)
+        assert memory.array("buffer0", np.float32).sum() == LENGTH * benchmark.amount
+    _, memory, _ = run(BENCHMARKS["memory.l2_store_lines_per_second"])
+    lines = memory.array("buffer0", np.uint32).reshape(-1, 32)
+    assert not lines[:, 1:].any()
+    assert lines[:, 0].max() == LENGTH - 1
