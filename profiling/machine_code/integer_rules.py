@@ -7,6 +7,7 @@ The semantics of operands that NVIDIA doesn't document (carries of IADD3, the wo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mctskernel.profiling.emulator.ptx import (
     Immediate,
@@ -30,7 +31,12 @@ from mctskernel.profiling.machine_code.lowering import (
     leading_predicates,
     name_of,
 )
-from mctskernel.profiling.machine_code.operands import ImmediateOperand, Operand, RegisterOperand
+from mctskernel.profiling.machine_code.operands import (
+    ConstantOperand,
+    ImmediateOperand,
+    Operand,
+    RegisterOperand,
+)
 
 Operands = Sequence[Operand]
 
@@ -100,8 +106,7 @@ def _constant_load(x: Lowering, operands: Operands) -> None:
     if "64" in parts:
         x.define_wide(operands[0], x.wide_source(operands[1]))
     elif "128" in parts:
-        registers = x.targets(operands[0], 4)
-        x.opaque(*(registers or ()))
+        _load_four_words(x, operands[0], operands[1])
     elif {"U8", "S8", "U16", "S16"} & set(parts):
         kind = next(part for part in parts if part in {"U8", "S8", "U16", "S16"})
         word = x.source(operands[1])
@@ -110,6 +115,15 @@ def _constant_load(x: Lowering, operands: Operands) -> None:
         x.define(operands[0], opcode, word)
     else:
         x.define(operands[0], "mov.b32", x.source(operands[1]))
+
+
+def _load_four_words(x: Lowering, target: Operand, place: Operand) -> None:
+    if not isinstance(target, RegisterOperand) or not isinstance(place, ConstantOperand):
+        raise x.unknown()
+    if target.index is not None:
+        for half in range(2):
+            words = replace(target, index=target.index + 2 * half)
+            x.define_wide(words, x.constant(replace(place, offset=place.offset + 8 * half), "b64"))
 
 
 def _add3(x: Lowering, operands: Operands) -> None:
@@ -716,6 +730,7 @@ INTEGER_RULES: dict[str, Rule] = {
     "ELECT": _elect,
     **dict.fromkeys(
         [
+            "CGAERRBAR",
             "NOP",
             "BSSY",
             "BSYNC",

@@ -204,8 +204,11 @@ class InterpretedMemory(CountingMemory):
     def __post_init__(self) -> None:
         super().__post_init__()
         block, grid = self.geometry.block, self.geometry.grid
-        first = bytearray(struct.pack("<6I", *block, *grid).ljust(self.code.parameter_base, b"\0"))
-        struct.pack_into("<I", first, 0x28, 1 << 20)
+        base = self.code.parameter_base
+        first = bytearray(struct.pack("<6I", *block, *grid).ljust(base, b"\0"))
+        # From Blackwell on the extents stand right before the parameters.
+        struct.pack_into("<3I", first, base - 0x20, *block)
+        struct.pack_into("<3I", first, base - 0x10, *grid)
         self.banks = {**self.code.banks, 0: bytes(first) + self.launch.packed}
         self._constants: dict[tuple[int, int, str], np.generic] = {}
         self._asked = [np.zeros(0)] * len(self.odds)
