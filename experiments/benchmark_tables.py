@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from mctskernel.experiments.family_splits import Split, fit_on, leave_one_out
-from mctskernel.experiments.model_terms import Terms, naive_baselines, terms_of
+from mctskernel.experiments.model_terms import Terms, in_one_norm, naive_baselines, terms_of
 from mctskernel.experiments.priced_kernels import Row
 from mctskernel.experiments.ranking import Ranking, by_family, summarise
 from mctskernel.profiling.counters import (
@@ -25,7 +25,6 @@ from mctskernel.profiling.counters import (
     STORE_SECTORS,
     WAVEFRONTS,
 )
-from mctskernel.profiling.model.price import NORM
 
 COUNTS = (
     INSTRUCTIONS,
@@ -43,7 +42,13 @@ COUNTS = (
 CLOSE = 0.05
 FAIRLY_CLOSE = 0.25
 
-NORMS = (1.0, 2.0, 3.0, 4.0, 6.0, math.inf)
+NORMS = {
+    "the sum of all terms": 1.0,
+    "all terms in one norm of 2": 2.0,
+    "all terms in one norm of 3": 3.0,
+    "all terms in one norm of 6": 6.0,
+    "the largest term alone": math.inf,
+}
 FITTED_FAMILIES = 2
 FEWEST_TO_FIT = FITTED_FAMILIES + 1
 
@@ -159,16 +164,9 @@ def _ablations(terms: Terms) -> list[str]:
     """Terms that are zero everywhere change nothing and have no row."""
     used = [name for name, column in zip(terms.names, terms.launches.T, strict=True) if np.any(column)]
     variations = [
-        (f"the model (norm {NORM:g})", terms.microseconds()),
+        ("the model", terms.microseconds()),
         *((f"without {name}", terms.microseconds(without=(name,))) for name in used),
-        *(
-            (
-                "the largest term alone" if math.isinf(norm) else f"norm {norm:g}",
-                terms.microseconds(norm=norm),
-            )
-            for norm in NORMS
-            if norm != NORM
-        ),
+        *((label, terms.microseconds(in_one_norm(norm))) for label, norm in NORMS.items()),
     ]
     return _table(
         ("", *_SUMMARY),

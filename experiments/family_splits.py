@@ -29,8 +29,13 @@ GROUPS: Mapping[str, tuple[Term, ...]] = {
 RIDGE = 0.01
 """Weight of a squared log factor against the mean squared log error of a family."""
 
+MOST_SPLITS = 60
+
 STEP = 1e-4
 ITERATIONS = 20
+ENOUGH = 1e-7
+"""A gain in the squared error that is not worth another step."""
+
 MOST = 3.0
 """A factor is at most e to this, and at least e to its negative."""
 
@@ -54,11 +59,14 @@ def leave_one_out(terms: Terms) -> Iterator[Split]:
 
 
 def fit_on(terms: Terms, count: int) -> Iterator[Split]:
-    """Every choice of `count` families to fit on, and at least one to test."""
+    """Every choice of `count` families to fit on, the others tested; of many choices, `MOST_SPLITS` at random."""
     families = tuple(dict.fromkeys(terms.families))
-    if count < len(families):
-        for chosen in itertools.combinations(families, count):
-            yield _split(terms, chosen)
+    if count >= len(families):
+        return
+    choices = list(itertools.combinations(families, count))
+    kept = np.random.default_rng(0).permutation(len(choices))[:MOST_SPLITS]
+    for index in sorted(map(int, kept)):
+        yield _split(terms, choices[index])
 
 
 def _split(terms: Terms, fitted: tuple[str, ...]) -> Split:
@@ -104,5 +112,8 @@ def _least_squares(residuals: Callable[[Array], Array], count: int) -> Array:
             step = step / 2
         else:
             return at
+        gain = here @ here - there @ there
         at, here = nearby, there
+        if gain < ENOUGH:
+            return at
     return at

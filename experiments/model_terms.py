@@ -1,8 +1,9 @@
-"""The model's terms of many kernels as arrays: a price with some of them changed is made in no time."""
+"""The model's terms of many kernels: a price with some of them changed is made in no time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,14 +11,20 @@ import numpy as np
 from mctskernel.core.task import Array
 from mctskernel.experiments.priced_kernels import Row
 from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS, L2_SECTORS, OCCUPANCY
-from mctskernel.profiling.model.price import ADDED, NORM, Term
+from mctskernel.profiling.model.price import ADDED, Term, combined, soft_sum
 
 SECTOR_BYTES = 32
+
+Combine = Callable[[Mapping[str, float]], float]
+"""From the terms of a launch to its time, in the same unit."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """Microseconds of each term (columns) of each launch (rows), and the kernel that a launch belongs to."""
+    """Seconds of each term (columns) of each launch (rows), and the kernel that a launch belongs to.
+
+    `measured` and what `microseconds` returns are of kernels; `gaps` are seconds between a kernel's launches.
+    """
 
     families: tuple[str, ...]
     measured: Array
@@ -41,20 +48,30 @@ class Terms:
 
     def microseconds(
         self,
+        combine: Combine = combined,
         *,
-        norm: float = NORM,
         without: Collection[str] = (),
         factors: Mapping[str, float] | None = None,
     ) -> Array:
-        """The time of each kernel: terms multiplied by `factors`, those in `without` left out, softly added."""
-        scale = np.array([0.0 if name in without else (factors or {}).get(name, 1.0) for name in self.names])
-        overlapped = np.array([name not in ADDED for name in self.names])
-        terms = self.launches * scale
-        parts = terms[:, overlapped]
-        largest = np.maximum(parts.max(axis=1, initial=0.0), np.finfo(float).tiny)
-        softly = largest * ((parts / largest[:, None]) ** norm).sum(axis=1) ** (1 / norm)
-        each = softly + terms[:, ~overlapped].sum(axis=1)
-        return np.bincount(self.kernel, each, len(self.measured)) + self.gaps
+        """The time of each kernel with terms multiplied by `factors` and those in `without` left out.
+
+        The tail, which follows from the other terms, stays what it was.
+        """
+        scale = [0.0 if name in without else (factors or {}).get(name, 1.0) for name in self.names]
+        seconds = [
+            combine(dict(zip(self.names, row, strict=True))) for row in (self.launches * scale).tolist()
+        ]
+        return 1e6 * (np.bincount(self.kernel, seconds, len(self.measured)) + self.gaps)
+
+
+def in_one_norm(norm: float) -> Combine:
+    """All terms that overlap in one p-norm, from their sum (1) to the largest of them (infinity)."""
+
+    def combine(terms: Mapping[str, float]) -> float:
+        overlapped = soft_sum((seconds for name, seconds in terms.items() if name not in ADDED), norm)
+        return overlapped + math.fsum(seconds for name, seconds in terms.items() if name in ADDED)
+
+    return combine
 
 
 def terms_of(rows: Sequence[Row]) -> Terms:
@@ -65,9 +82,9 @@ def terms_of(rows: Sequence[Row]) -> Terms:
         tuple(row.family for row in rows),
         np.array([row.us for row in rows]),
         names,
-        np.array([[launch.get(name, 0.0) for name in names] for _, launch in launches]),
+        1e-6 * np.array([[launch.get(name, 0.0) for name in names] for _, launch in launches]),
         np.array([index for index, _ in launches]),
-        np.array([row.gaps_us for row in rows]),
+        1e-6 * np.array([row.gaps_us for row in rows]),
     )
 
 
