@@ -61,9 +61,11 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Memory:
-    """Sizes in bytes, rates in bytes (or lanes) per second for the whole chip."""
+    """Sizes in bytes, rates in bytes (or lanes) per second for the whole chip; `dram_bytes_per_run` is what the end
+    of a stretch of consecutive addresses costs, in bytes that could have been moved."""
 
     dram_bytes_per_second: float
+    dram_bytes_per_run: float
     l2_bytes: int
     l2_bytes_per_second: float
     l2_store_lines_per_second: float

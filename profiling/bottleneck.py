@@ -80,8 +80,11 @@ def _memory_causes(
     worst = max(global_accesses, key=lambda access: access.sectors - access.ideal_sectors, default=None)
     dram = work.dram_read_bytes + work.dram_write_bytes
     dram_wasted = 1.0 - min(1.0, _fraction(work.unique_bytes, dram)) if dram else 0.0
+    asked = sum(access.lanes * access.bytes_per_lane for access in global_accesses)
+    unused = max(0.0, 1.0 - _fraction(asked, work.unique_bytes)) if wasted > 0.1 else 0.0
     if worst is not None and wasted > 0.1:
-        yield Cause(Bottleneck.UNCOALESCED_ACCESS, traffic * wasted, _uncoalesced(worst))
+        share = traffic * wasted + shares.get(Term.DRAM, 0.0) * unused
+        yield Cause(Bottleneck.UNCOALESCED_ACCESS, share, _uncoalesced(worst))
     useful = 1.0 - wasted - spilled
     l2_bytes = (work.l2_read_sectors + work.l2_write_sectors) * gpu.memory.sector_bytes
     yield Cause(
@@ -101,7 +104,7 @@ def _memory_causes(
     rate = dram / price.seconds
     yield Cause(
         Bottleneck.DRAM_BANDWIDTH,
-        shares.get(Term.DRAM, 0.0),
+        shares.get(Term.DRAM, 0.0) * (1.0 - unused),
         f"DRAM bandwidth: {byte_text(dram)} move at {rate / 1e12:.2f} TB/s, "
         f"{rate / gpu.memory.dram_bytes_per_second:.0%} of what a copy reaches"
         + (

@@ -155,7 +155,7 @@ def _chip_terms(work: KernelWork, gpu: Architecture) -> dict[Term, float]:
     reads, writes = work.l2_read_sectors + work.spill_l2_sectors, work.l2_write_sectors
     return {
         Term.L2: l2_seconds(reads, writes, work.store_lines, gpu),
-        Term.DRAM: (work.dram_read_bytes + work.dram_write_bytes) / gpu.memory.dram_bytes_per_second,
+        Term.DRAM: dram_seconds(work.dram_read_bytes + work.dram_write_bytes, work.dram_runs, gpu),
         Term.LATENCY: latency_seconds(work.chain.cycles, work.blocks, work.occupancy.blocks, gpu),
         Term.ATOMICS: atomic_seconds(work.atomic_lanes, work.same_address_lanes, gpu),
         Term.BLOCK_LAUNCH: work.blocks * gpu.overheads.block_launch,
@@ -195,6 +195,12 @@ def l2_seconds(read_sectors: float, written_sectors: float, written_lines: float
     per_sector = memory.sector_bytes / memory.l2_bytes_per_second
     writing = max(written_sectors * per_sector, written_lines / memory.l2_store_lines_per_second)
     return read_sectors * per_sector + writing
+
+
+def dram_seconds(moved_bytes: float, runs: float, gpu: Architecture) -> float:
+    """DRAM moves bytes at its rate, and loses a little wherever a stretch of consecutive addresses ends."""
+    memory = gpu.memory
+    return (moved_bytes + memory.dram_bytes_per_run * runs) / memory.dram_bytes_per_second
 
 
 def latency_seconds(chain_cycles: float, blocks: int, resident_blocks: int, gpu: Architecture) -> float:

@@ -56,7 +56,8 @@ class KernelWork:
     `store_lines` counts the lines of 128 bytes that each store request touches.
 
     Sectors are 32 bytes. `l2_*` is what passes between L1 and L2, `dram_*` between L2 and DRAM, and
-    `unique_bytes` what a cache without limits would move. `same_address_lanes` are the lanes of atomics on
+    `unique_bytes` what a cache without limits would move, and `dram_runs` the stretches of consecutive sectors
+    that these bytes are. `same_address_lanes` are the lanes of atomics on
     the busiest address; `active_lanes` is the mean fraction of lanes at work. `barriers` is per warp.
     """
 
@@ -83,6 +84,7 @@ class KernelWork:
     dram_read_bytes: float = 0.0
     dram_write_bytes: float = 0.0
     unique_bytes: float = 0.0
+    dram_runs: float = 0.0
     atomic_lanes: float = 0.0
     same_address_lanes: float = 0.0
     barriers: float = 0.0
@@ -145,12 +147,13 @@ def kernel_work(
         load_sectors=sum(a.sectors for a in accesses if (a.space, a.kind) == ("global", "load")),
         store_requests=sum(a.requests for a in accesses if (a.space, a.kind) == ("global", "store")),
         store_sectors=sum(a.sectors for a in accesses if (a.space, a.kind) == ("global", "store")),
-        store_lines=sum(a.wavefronts for a in accesses if (a.space, a.kind) == ("global", "store")),
+        store_lines=_store_lines(accesses, l1),
         l2_read_sectors=l1.read_sectors,
         l2_write_sectors=l1.write_sectors,
         dram_read_bytes=dram.read_bytes,
         dram_write_bytes=dram.write_bytes,
         unique_bytes=dram.unique_bytes,
+        dram_runs=dram.runs,
         atomic_lanes=sum(a.lanes for a in accesses if (a.space, a.kind) == ("global", "atomic")),
         same_address_lanes=_same_address_lanes(samples),
         barriers=sum(s.weight * s.counts.barriers for s in samples) / launch.blocks,
@@ -216,6 +219,14 @@ def _load_latency(l1: L1Traffic, from_dram: float, gpu: Architecture) -> Callabl
         return float(all_hit * latency.l1 + (1.0 - all_hit) * beyond)
 
     return cycles
+
+
+def _store_lines(accesses: Sequence[AccessPattern], l1: L1Traffic) -> float:
+    """Lines that L2 is sent, each a turn of its own: those of the requests, less what L1 combines."""
+    stores = [access for access in accesses if (access.space, access.kind) == ("global", "store")]
+    touched = sum(access.sectors for access in stores)
+    lines = sum(access.wavefronts for access in stores)
+    return lines * min(1.0, l1.write_sectors / touched) if touched else 0.0
 
 
 _KINDS = {"reduction": "atomic", "copy": "load"}
