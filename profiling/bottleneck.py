@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, LaunchTerms
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
-from mctskernel.profiling.model.explanation import explain, sentences
-from mctskernel.profiling.model.price import Price, Term
+from mctskernel.profiling.model.explanation import explain, sentences, shares_of
+from mctskernel.profiling.model.price import Price, Term, imbalance
 from mctskernel.profiling.model.work import AccessPattern, KernelWork
 from mctskernel.profiling.quantities import byte_text, count_text
 from mctskernel.profiling.utilisation import busy_sentences
@@ -18,7 +18,9 @@ SMALLEST_SHARE = 0.03
 
 def diagnose(work: KernelWork, price: Price, gpu: Architecture) -> Diagnosis:
     """The causes of one launch's modelled time, the strongest first."""
-    shares = price.shares()
+    terms = {term.value: seconds for term, seconds in price.terms.items()}
+    busiest = imbalance(work.blocks, gpu.chip.sms)
+    shares = shares_of(LaunchTerms(work.kernel, price.seconds, terms, busiest))
     causes = [
         *_memory_causes(work, price, shares, gpu),
         *_shared_causes(work, shares),
@@ -63,7 +65,7 @@ def account(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def _memory_causes(
-    work: KernelWork, price: Price, shares: Mapping[Term, float], gpu: Architecture
+    work: KernelWork, price: Price, shares: Mapping[str, float], gpu: Architecture
 ) -> Iterator[Cause]:
     traffic = shares.get(Term.GLOBAL_WAVEFRONTS, 0.0) + shares.get(Term.L2, 0.0)
     spilled = _fraction(work.spill_wavefronts, work.spill_wavefronts + work.global_wavefronts)
@@ -81,8 +83,10 @@ def _memory_causes(
     dram = work.dram_read_bytes + work.dram_write_bytes
     dram_wasted = 1.0 - min(1.0, _fraction(work.unique_bytes, dram)) if dram else 0.0
     asked = sum(access.lanes * access.bytes_per_lane for access in global_accesses)
-    unused = max(0.0, 1.0 - _fraction(asked, work.unique_bytes)) if wasted > 0.1 else 0.0
+    unused = 0.0
     if worst is not None and wasted > 0.1:
+        # Sectors of which a part was used come from DRAM in vain, or come again when another part is.
+        unused = max(0.0, 1.0 - _fraction(asked, work.unique_bytes), min(dram_wasted, wasted))
         share = traffic * wasted + shares.get(Term.DRAM, 0.0) * unused
         yield Cause(Bottleneck.UNCOALESCED_ACCESS, share, _uncoalesced(worst))
     useful = 1.0 - wasted - spilled
@@ -132,7 +136,7 @@ def _at(access: AccessPattern) -> str:
     return f" (line {access.line})" if access.line else ""
 
 
-def _shared_causes(work: KernelWork, shares: Mapping[Term, float]) -> Iterator[Cause]:
+def _shared_causes(work: KernelWork, shares: Mapping[str, float]) -> Iterator[Cause]:
     share = shares.get(Term.SHARED_WAVEFRONTS, 0.0)
     conflicts = _fraction(work.conflict_wavefronts, work.shared_wavefronts)
     shared = [access for access in work.accesses if access.space == "shared"]
@@ -154,7 +158,7 @@ def _shared_causes(work: KernelWork, shares: Mapping[Term, float]) -> Iterator[C
     )
 
 
-def _latency_causes(work: KernelWork, shares: Mapping[Term, float], gpu: Architecture) -> Iterator[Cause]:
+def _latency_causes(work: KernelWork, shares: Mapping[str, float], gpu: Architecture) -> Iterator[Cause]:
     share = shares.get(Term.LATENCY, 0.0)
     chain = work.chain
     waiting = _fraction(chain.global_memory, chain.cycles)
@@ -194,7 +198,7 @@ def _latency_causes(work: KernelWork, shares: Mapping[Term, float], gpu: Archite
         )
 
 
-def _compute_causes(work: KernelWork, price: Price, shares: Mapping[Term, float]) -> Iterator[Cause]:
+def _compute_causes(work: KernelWork, price: Price, shares: Mapping[str, float]) -> Iterator[Cause]:
     issue = shares.get(Term.ISSUE, 0.0)
     idle = 1.0 - work.active_lanes
     if idle > 0.25:
@@ -234,7 +238,7 @@ def _compute_causes(work: KernelWork, price: Price, shares: Mapping[Term, float]
 
 
 def _grid_causes(
-    work: KernelWork, price: Price, shares: Mapping[Term, float], gpu: Architecture
+    work: KernelWork, price: Price, shares: Mapping[str, float], gpu: Architecture
 ) -> Iterator[Cause]:
     sms = gpu.chip.sms
     tail = shares.get(Term.TAIL, 0.0)
