@@ -6,14 +6,13 @@ the named GPU. Every number is modelled, and says so.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Check, Diagnosis, Evaluation, LaunchTerms, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, shape_label
-from mctskernel.profiling.architecture import ArchitectureError, load_architecture
+from mctskernel.profiling.architecture import Architecture, ArchitectureError, load_architecture
 from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.ceilings import architecture_ceilings
 from mctskernel.profiling.emulable import Emulable
@@ -22,7 +21,7 @@ from mctskernel.profiling.guardrails import flags, quarantine_reason
 from mctskernel.profiling.machine_code.nvdisasm import DisassemblerError
 from mctskernel.profiling.model.explanation import explain_launches, sentences
 from mctskernel.profiling.model.modelled import Modelled
-from mctskernel.profiling.model.price import Term
+from mctskernel.profiling.model.price import Term, imbalance
 from mctskernel.profiling.pricing import Pricing, identity_of_code
 from mctskernel.profiling.roofline import roofline
 from mctskernel.profiling.stages import Stages
@@ -98,13 +97,14 @@ class ModelDevice:
                 prices = self._pricing.price(prepared, disassemblies, stages)
         except DisassemblerError as error:
             raise DeviceError(str(error)) from error
+        launches = _launches(prices[0], self._gpu)
         evaluation = replace(
             evaluation,
             timings=tuple(map(_timing, self._task.search_shapes, prices)),
             counters=dict(prices[0].counters),
             terms=dict(prices[0].terms),
-            launches=_launches(prices[0]),
-            diagnosis=_explained(prices[0]),
+            launches=launches,
+            diagnosis=_explained(prices[0].diagnosis, launches),
         )
         peaks = roofline(
             self._task,
@@ -122,24 +122,18 @@ def _timing(shape: Shape, modelled: Modelled) -> Timing:
     return Timing(shape_label(shape), modelled.seconds, modelled.seconds, modelled.seconds)
 
 
-def _launches(modelled: Modelled) -> tuple[LaunchTerms, ...]:
-    """The launches with the gaps between them, which each launch but the first begins with."""
-    launches = [
-        LaunchTerms(
-            each.work.kernel, each.price.seconds, {str(name): s for name, s in each.price.terms.items()}
-        )
-        for each in modelled.launches
-    ]
-    gaps = modelled.seconds - math.fsum(launch.seconds for launch in launches)
-    gap = gaps / max(len(launches) - 1, 1)
-    return (launches[0], *(_after(gap, launch) for launch in launches[1:]))
+def _launches(modelled: Modelled, gpu: Architecture) -> tuple[LaunchTerms, ...]:
+    """The launches, each but the first with the gap before it."""
+    launches = []
+    for index, each in enumerate(modelled.launches):
+        gap = gpu.overheads.launch_gap if index else 0.0
+        terms = {term.value: seconds for term, seconds in each.price.terms.items()}
+        terms[Term.LAUNCH.value] += gap
+        busiest = imbalance(each.work.blocks, gpu.chip.sms)
+        launches.append(LaunchTerms(each.work.kernel, each.price.seconds + gap, terms, busiest))
+    return tuple(launches)
 
 
-def _after(gap: float, launch: LaunchTerms) -> LaunchTerms:
-    terms = {**launch.terms, Term.LAUNCH.value: launch.terms.get(Term.LAUNCH, 0.0) + gap}
-    return replace(launch, seconds=launch.seconds + gap, terms=terms)
-
-
-def _explained(modelled: Modelled) -> Diagnosis:
-    """The diagnosis with what binds the plan, what is next, and what relieving it would bring."""
-    return replace(modelled.diagnosis, explanation=" ".join(sentences(explain_launches(_launches(modelled)))))
+def _explained(diagnosis: Diagnosis, launches: tuple[LaunchTerms, ...]) -> Diagnosis:
+    """With what binds the plan, what is next, and what relieving it would bring."""
+    return replace(diagnosis, explanation=" ".join(sentences(explain_launches(launches))))

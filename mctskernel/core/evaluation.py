@@ -127,12 +127,14 @@ class Diagnosis:
 class LaunchTerms:
     """The modelled seconds of one launch of a plan and of its parts, each as if nothing else held it up.
 
-    The gap before a launch is part of its time; a plan's time is the sum over its launches.
+    The gap before a launch is part of its time; a plan's time is the sum over its launches. `imbalance` is how many
+    times longer the busiest multiprocessor works than they do on average.
     """
 
     kernel: str
     seconds: float
     terms: dict[str, float]
+    imbalance: float = 1.0
 
 
 @dataclass(frozen=True)

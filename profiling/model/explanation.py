@@ -11,12 +11,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mctskernel.core.evaluation import Evaluation, LaunchTerms
-from mctskernel.profiling.model.price import Term, combined, shares
+from mctskernel.profiling.model.price import ADDED, Term, combined, shares
 from mctskernel.profiling.model.uncertainty import log_sigma, term_sigmas
 from mctskernel.profiling.quantities import ratio_text, time_text
 
 STRONG = 0.03
 """The fraction of the time from which a term is worth a sentence."""
+
+PER_SM = frozenset(
+    {
+        Term.ISSUE,
+        Term.FMA,
+        Term.ALU,
+        Term.SPECIAL,
+        Term.FP64,
+        Term.TENSOR,
+        Term.GLOBAL_WAVEFRONTS,
+        Term.SHARED_WAVEFRONTS,
+    }
+)
+"""Terms that every multiprocessor has to itself: where blocks don't divide evenly, the busiest one decides."""
 
 MEANINGS: Mapping[str, str] = {
     Term.ISSUE: "schedulers issuing warp instructions",
@@ -110,7 +124,7 @@ def explain_launches(launches: Sequence[LaunchTerms]) -> Explanation:
     total = math.fsum(launch.seconds for launch in launches)
     sums = summed(launches)
     sigmas = term_sigmas(sums)
-    by_launch = [(launch.seconds / total, shares(launch.terms)) for launch in launches]
+    by_launch = [(launch.seconds / total, shares_of(launch)) for launch in launches]
     explained = [
         ExplainedTerm(
             name,
@@ -139,13 +153,49 @@ def summed(launches: Sequence[LaunchTerms]) -> dict[str, float]:
 def seconds_with(launch: LaunchTerms, name: str, factor: float) -> float:
     """Seconds of a launch if one of its terms were `factor` times what it is.
 
-    Asks for a ratio of combined terms, so that a time recorded under another rule of combination is only scaled.
+    The tail falls with the terms of the multiprocessors, since it is the time by which the busiest of them needs
+    longer. Only ratios of combined terms are asked for, so that a time recorded under another rule of combination is
+    scaled.
     """
-    whole = combined(launch.terms)
+    if name in ADDED:
+        return launch.seconds - (1.0 - factor) * launch.terms.get(name, 0.0)
+    busiest = _on_the_busiest(launch)
+    whole = combined(busiest)
     if not whole:
         return launch.seconds
-    changed = {**launch.terms, name: factor * launch.terms.get(name, 0.0)}
-    return launch.seconds * combined(changed) / whole
+    changed = combined({**busiest, name: factor * busiest.get(name, 0.0)})
+    starting = launch.terms.get(Term.LAUNCH, 0.0)
+    return starting + (launch.seconds - starting) * changed / whole
+
+
+def shares_of(launch: LaunchTerms) -> dict[str, float]:
+    """The fraction of a launch's time that each term explains; they add up to one.
+
+    Terms weigh as they do on the busiest multiprocessor. What would be gone if all were equally busy is the tail's,
+    and is taken off the terms of the multiprocessors as far as they go.
+    """
+    if not launch.seconds:
+        return {}
+    tail, starting = (launch.terms.get(term, 0.0) / launch.seconds for term in (Term.TAIL, Term.LAUNCH))
+    found = {name: (1.0 - starting) * share for name, share in shares(_on_the_busiest(launch)).items()}
+    per_sm = math.fsum(share for name, share in found.items() if name in PER_SM)
+    others = math.fsum(found.values()) - per_sm
+    from_sms = min(tail, per_sm)
+    left_of_sms = 1.0 - from_sms / per_sm if per_sm else 0.0
+    left_of_others = 1.0 - (tail - from_sms) / others if others else 0.0
+    found = {
+        name: share * (left_of_sms if name in PER_SM else left_of_others) for name, share in found.items()
+    }
+    return {**found, Term.TAIL.value: tail, Term.LAUNCH.value: starting}
+
+
+def _on_the_busiest(launch: LaunchTerms) -> dict[str, float]:
+    """The terms that overlap, with those of the multiprocessors as the busiest one has them."""
+    return {
+        name: seconds * (launch.imbalance if name in PER_SM else 1.0)
+        for name, seconds in launch.terms.items()
+        if name not in ADDED
+    }
 
 
 def sentences(found: Explanation) -> tuple[str, ...]:

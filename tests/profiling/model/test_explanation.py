@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import Evaluation, LaunchTerms, Outcome, Source, Timing
+from mctskernel.profiling.architecture import load_architecture, occupancy
+from mctskernel.profiling.machine_code.instructions import Pipe
 from mctskernel.profiling.model.explanation import (
     MEANINGS,
     doubt,
@@ -19,7 +21,11 @@ from mctskernel.profiling.model.explanation import (
     sentences,
     summed,
 )
-from mctskernel.profiling.model.price import Term, combined
+from mctskernel.profiling.model.price import Term, combined, imbalance, price
+from mctskernel.profiling.model.scoreboard import Chain
+from mctskernel.profiling.model.work import KernelWork
+
+H100 = load_architecture("H100")
 
 MICRO = 1e-6
 
@@ -61,11 +67,35 @@ def test_less_of_a_term_never_takes_longer_and_half_lies_between(made: list[Laun
 
 
 @settings(deadline=None)
-@given(launches)
-def test_without_a_term_it_takes_what_the_others_take(made: list[LaunchTerms]) -> None:
-    for term in explain_launches(made).terms:
-        others = [{name: s for name, s in each.terms.items() if name != term.name} for each in made]
-        assert term.seconds_if_free == pytest.approx(math.fsum(map(combined, others)), abs=1e-15)
+@given(
+    st.floats(0, 1e9), st.integers(1, 400), st.sampled_from([Pipe.FMA, Pipe.ALU, Pipe.SPECIAL, Pipe.CONTROL])
+)
+def test_what_if_is_what_the_model_would_price(instructions: float, blocks: int, pipe: Pipe) -> None:
+    def priced(dram_bytes: float) -> LaunchTerms:
+        work = KernelWork(
+            kernel="k",
+            blocks=blocks,
+            threads=256,
+            registers=32,
+            shared_bytes=0,
+            occupancy=occupancy(H100, 256, 32, 0),
+            instructions={pipe: instructions, Pipe.LSU: 1e6},
+            chain=Chain(1000.0),
+            l2_read_sectors=1e6,
+            global_wavefronts=shared,
+            dram_read_bytes=dram_bytes,
+        )
+        found = price(work, H100)
+        terms = {term.value: seconds for term, seconds in found.terms.items()}
+        return LaunchTerms("k", found.seconds, terms, imbalance(blocks, H100.chip.sms))
+
+    shared = 4e7
+    whole, half = priced(2e8), priced(1e8)
+    assert seconds_with(whole, Term.DRAM, 0.5) == pytest.approx(half.seconds)
+    shared = 2e7
+    assert seconds_with(whole, Term.GLOBAL_WAVEFRONTS, 0.5) == pytest.approx(priced(2e8).seconds)
+    shared = 0.0
+    assert seconds_with(whole, Term.GLOBAL_WAVEFRONTS, 0.0) == pytest.approx(priced(2e8).seconds)
 
 
 @settings(deadline=None)
@@ -75,6 +105,18 @@ def test_the_interval_is_even_on_a_logarithmic_scale(made: list[LaunchTerms]) ->
     low, high = found.interval
     assert low <= found.seconds <= high
     assert low * high == pytest.approx(found.seconds**2)
+
+
+def test_what_the_busiest_multiprocessor_waits_for_binds_though_it_is_little_on_average() -> None:
+    terms = {Term.GLOBAL_WAVEFRONTS: 500 * MICRO, Term.LATENCY: 1000 * MICRO}
+    even, uneven = combined(terms), combined({**terms, Term.GLOBAL_WAVEFRONTS: 2000 * MICRO})
+    terms[Term.TAIL] = uneven - even
+    found = explain_launches([LaunchTerms("k", uneven, dict(terms), imbalance=4.0)])
+    by_name = {term.name: term for term in found.terms}
+    assert [term.name for term in found.terms] == [Term.TAIL, Term.GLOBAL_WAVEFRONTS, Term.LATENCY]
+    assert by_name[Term.TAIL].seconds_if_free == pytest.approx(even)
+    assert by_name[Term.GLOBAL_WAVEFRONTS].seconds_if_free == pytest.approx(1000 * MICRO)
+    assert by_name[Term.LATENCY].seconds_if_free == pytest.approx(2000 * MICRO)
 
 
 def test_a_time_recorded_under_another_rule_is_scaled() -> None:
