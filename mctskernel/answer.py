@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
 import msgspec
 
 from mctskernel.core.evaluation import Check
 from mctskernel.core.executor import Executor
-from mctskernel.profiling.reward import fastest_first, is_eligible
+from mctskernel.profiling.reward import are_tied, is_eligible, preferred_first
 from mctskernel.run import RunError, RunFolder, write_text
 from mctskernel.tree.node import Node
 from mctskernel.tree.search import TreeSearch
@@ -31,16 +32,19 @@ class Answer:
 
 
 def choose(search: TreeSearch, executor: Executor) -> Answer:
-    """Choose by time alone among nodes that passed every guardrail, and let the last gate decide."""
+    """Choose by time alone among nodes that passed every guardrail, and let the last gate decide.
+
+    Among modelled times that tie the one that took the fewest edits is the fastest, the earliest of those.
+    """
     tree = search.tree
     root = tree.nodes[0].evaluation
     if root is None:
         return Answer(None, 0.0)
-    evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
-    order = fastest_first(evaluated, root)
-    faster = order[: order.index(0)] if 0 in order else order
+    shortest = sorted(tree.nodes, key=lambda node: (node.depth, node.id))
+    evaluated = [(node.id, node.evaluation) for node in shortest if node.evaluation is not None]
+    faster = takewhile(lambda node: node != 0, preferred_first(evaluated, root))
     refused: list[tuple[int, str]] = []
-    for node in (*faster[:FINALISTS], 0):
+    for node in (*islice(faster, FINALISTS), 0):
         checks = executor.final_check(search.kernel(node))
         failed = next((check for check in checks if not check.passed), None)
         if failed is None:
@@ -54,6 +58,13 @@ def believed_speedup(node: Node) -> float:
     if node.evaluation is None or node.score is None or not is_eligible(node.evaluation):
         return 0.0
     return node.score.speedup
+
+
+def is_improvement(node: Node, best: Node) -> bool:
+    """Whether a node is faster than another one, and not just within a model's uncertainty."""
+    if believed_speedup(node) <= believed_speedup(best) or node.evaluation is None:
+        return False
+    return best.evaluation is None or not are_tied(node.evaluation, best.evaluation)
 
 
 def write_answer(folder: RunFolder, search: TreeSearch, answer: Answer) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from mctskernel.answer import believed_speedup
+from mctskernel.answer import believed_speedup, is_improvement
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Proposer
@@ -125,7 +125,7 @@ class Search:
         for node in self._tree.nodes:
             if node.evaluation is not None:
                 self._outcomes[node.evaluation.outcome] += 1
-                if believed_speedup(node) > believed_speedup(self._tree.nodes[self._best]):
+                if is_improvement(node, self._tree.nodes[self._best]):
                     self._best = node.id
 
     def _ending(self) -> Ending | None:
@@ -193,7 +193,7 @@ class Search:
         self.follow(self._snapshot(node))
 
     def _snapshot(self, node: Node) -> Snapshot:
-        improved = node.id > 0 and believed_speedup(node) > believed_speedup(self._tree.nodes[self._best])
+        improved = node.id > 0 and is_improvement(node, self._tree.nodes[self._best])
         if improved:
             self._best = node.id
         best = self._tree.nodes[self._best]

@@ -10,11 +10,12 @@ in time is, so they order kernels that are equally fast and never outrank a real
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
 
-from mctskernel.core.evaluation import Bottleneck, Evaluation, Outcome, Score
+from mctskernel.core.evaluation import Bottleneck, Evaluation, Outcome, Score, Source
 from mctskernel.profiling.guardrails import NOISE, slower_shapes
+from mctskernel.profiling.model.uncertainty import log_ratio_sigma
 
 SLOWEST = -1.0
 """A kernel e times slower than the baseline is as bad as any; the clip keeps room for what is gained."""
@@ -46,7 +47,7 @@ FAILURES = {
 
 QUARANTINED = FAILURES[Outcome.REJECTED]
 
-Key = TypeVar("Key")
+Key = TypeVar("Key", bound=Hashable)
 
 
 def score(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
@@ -108,6 +109,27 @@ def fastest_first(evaluations: Iterable[tuple[Key, Evaluation]], root: Evaluatio
     gains = [(key, log_speedup(each, root)) for key, each in evaluations if is_eligible(each)]
     known = [(key, gain) for key, gain in gains if gain is not None]
     return [key for key, _ in sorted(known, key=lambda pair: -pair[1])]
+
+
+def preferred_first(evaluations: Iterable[tuple[Key, Evaluation]], root: Evaluation) -> Iterator[Key]:
+    """As `fastest_first`, but modelled times that tie with the fastest of those left come in the order given.
+
+    What is faster only within the model's uncertainty is no reason to prefer a kernel.
+    """
+    found = dict(evaluations)
+    left = fastest_first(found.items(), root)
+    while left:
+        ties = {key for key in left if key == left[0] or are_tied(found[left[0]], found[key])}
+        yield from (key for key in found if key in ties)
+        left = [key for key in left if key not in ties]
+
+
+def are_tied(first: Evaluation, second: Evaluation) -> bool:
+    """Whether two modelled times differ by less than the uncertainty of their ratio; measured ones never tie here."""
+    if first.source is not Source.MODELLED or second.source is not Source.MODELLED:
+        return False
+    gain = log_speedup(first, second)
+    return gain is not None and abs(gain) <= log_ratio_sigma(first.terms, second.terms)
 
 
 def _seconds(evaluation: Evaluation) -> float:

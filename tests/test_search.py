@@ -167,6 +167,22 @@ def test_a_slow_quarantined_kernel_is_never_the_best_so_far() -> None:
     assert choose(search.tree_search, executor).node == 0
 
 
+def test_what_is_faster_within_the_models_uncertainty_is_no_improvement_and_no_answer() -> None:
+    def plateau(kernel: Kernel) -> Evaluation:
+        x = kernel.macros["X"]
+        time = 1.0 if x < 3 else 0.5 - 1e-4 * min(x, 30)
+        return Evaluation(Outcome.OK, Source.MODELLED, timings=(Timing("", time, time, time),))
+
+    executor = landscape.InProcess(judged_by=plateau)
+    search, snapshots = searching(executor, Budget(evaluations=40))
+    run(search)
+    improved = [snapshot for snapshot in snapshots if snapshot.improved_by]
+    assert [snapshot.best_speedup for snapshot in improved] == [pytest.approx(2.0, rel=0.01)]
+    answer = choose(search.tree_search, executor)
+    assert answer.node == improved[0].best_node
+    assert max(kernel.macros["X"] for kernel in executor.judged) > 3, "what is faster by a hair was found"
+
+
 def test_improvements_are_named_in_order() -> None:
     search, snapshots = searching()
     run(search)
