@@ -1,0 +1,177 @@
+"""Recorded searches as spaces to search again: every kernel's time is known, and nothing is built or run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import ProposalRequest, Proposals
+from mctskernel.core.task import Task
+from mctskernel.experiments.measured_kernels import measured_kernel
+from mctskernel.profiling.reward import is_eligible
+from mctskernel.report.view import load_view
+from mctskernel.tree.blobs import get_edit, get_kernel
+from mctskernel.tree.trajectory import run_seconds
+from mctskernel.variants import LINES, Variant, read_variants
+
+NEAR = 12
+FAR = 4
+"""Edits of a variant: most lead to variants made with nearly the same values, a few elsewhere, as rules have them."""
+
+
+@dataclass(frozen=True)
+class RecordedSpace:
+    """Kernels with their evaluations, and the edits that lead from one to another, all by the kernels' identity.
+
+    `tasks` says what each kernel was judged by where that differs. `ranked` says that the edits have priors.
+    """
+
+    name: str
+    task: Task
+    kernels: Mapping[str, Kernel]
+    evaluations: Mapping[str, Evaluation]
+    edits: Mapping[str, tuple[Edit, ...]]
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    ranked: bool = True
+
+    @cached_property
+    def seconds(self) -> Mapping[str, float]:
+        """The time of each kernel that may be an answer."""
+        found = {
+            each: run_seconds(judged) for each, judged in self.evaluations.items() if is_eligible(judged)
+        }
+        return {each: seconds for each, seconds in found.items() if seconds}
+
+    def start(self, seed: int) -> Kernel:
+        """Where a search begins: at the starting kernel, or where there is none at one of the slower half."""
+        if self.ranked:
+            return self.task.starting_kernel
+        slower = sorted(self.seconds, key=lambda each: self.seconds[each])[len(self.seconds) // 2 :]
+        return self.kernels[slower[int(np.random.default_rng(seed).integers(len(slower)))]]
+
+
+def read_spaces(folder: Path) -> Iterator[RecordedSpace]:
+    """The space of a run folder, or those of the families of a folder of variants.
+
+    Raises RunError, JournalError and VariantError.
+    """
+    if (folder / LINES).is_file():
+        families = defaultdict(list)
+        for variant in read_variants(folder):
+            families[variant.family].append(variant)
+        for name, variants in families.items():
+            yield _of_variants(folder, name, variants)
+    else:
+        yield _of_run(folder)
+
+
+def _of_run(folder: Path) -> RecordedSpace:
+    """The edits are those that were tried, with their priors: what nobody tried, nobody can choose."""
+    view = load_view(folder)
+    tree, blobs = view.tree, view.folder.blobs
+    identities = [node.kernel.identity for node in tree.nodes]
+    return RecordedSpace(
+        folder.name,
+        view.folder.load_task(),
+        {node.kernel.identity: get_kernel(blobs, node.kernel) for node in tree.nodes},
+        {each: node.evaluation for each, node in zip(identities, tree.nodes, strict=True) if node.evaluation},
+        {
+            node.kernel.identity: tuple(
+                get_edit(blobs, edit)
+                for edit, fate in zip(node.edits, node.fates, strict=True)
+                if fate.node is not None and tree.nodes[fate.node].evaluation is not None
+            )
+            for node in tree.nodes
+        },
+    )
+
+
+def _of_variants(folder: Path, family: str, variants: list[Variant]) -> RecordedSpace:
+    """Edits lead from a variant to those made with the fewest other values, and to a few of the rest."""
+    measured = [(variant, measured_kernel(folder, variant)) for variant in variants]
+    edits: dict[str, tuple[Edit, ...]] = {}
+    for first, before in measured:
+        others = [each for each in measured if each[1].kernel.identity != before.kernel.identity]
+        others.sort(key=lambda each: (_changes(first, each[0]), each[0].name))
+        near, far = others[:NEAR], others[NEAR:]
+        edits[before.kernel.identity] = tuple(
+            Edit(Category.TUNING, second.name, WholeSource(after.kernel.source))
+            for second, after in (*near, *far[:: max(len(far) // FAR, 1)])
+        )
+    return RecordedSpace(
+        f"{folder.name}/{family}",
+        measured[0][1].task,
+        {each.kernel.identity: each.kernel for _, each in measured},
+        {each.kernel.identity: _evaluation(variant) for variant, each in measured},
+        edits,
+        {each.kernel.identity: each.task for _, each in measured},
+        ranked=False,
+    )
+
+
+def _changes(first: Variant, second: Variant) -> int:
+    before, after = ({"source": each.source, **each.macros, **each.tunables} for each in (first, second))
+    return sum(before.get(name) != after.get(name) for name in before.keys() | after.keys())
+
+
+def _evaluation(variant: Variant) -> Evaluation:
+    seconds = (variant.us or 0.0) * 1e-6
+    timings = (Timing("", seconds, seconds, seconds),) if variant.outcome is Outcome.OK else ()
+    return Evaluation(variant.outcome, Source.RECORDED, timings=timings)
+
+
+@dataclass
+class RecordedProposer:
+    """Proposes the edits of a space; in an order drawn from the seed where they have no priors."""
+
+    space: RecordedSpace
+    seed: int
+    name: str = "recorded"
+
+    def propose(self, request: ProposalRequest) -> Proposals:
+        """All edits of the request's kernel."""
+        edits = self.space.edits.get(request.kernel.identity, ())
+        if not self.space.ranked and edits:
+            drawn = np.random.default_rng((self.seed, request.seed)).permutation(len(edits))
+            edits = tuple(edits[index] for index in drawn)
+        return Proposals(edits)
+
+
+@dataclass
+class RecordedExecutor:
+    """Looks evaluations up, one at a time."""
+
+    space: RecordedSpace
+    capacity: int = 1
+    remarks: tuple[str, ...] = ()
+    _finished: list[tuple[int, Evaluation]] = field(default_factory=list)
+
+    def submit(self, ticket: int, kernel: Kernel) -> None:
+        """Begin and end an evaluation."""
+        found = self.space.evaluations[kernel.identity]
+        # Times of a run are interleaved with its own starting kernel's; a search may begin elsewhere.
+        self._finished.append((ticket, replace(found, counters={}, diagnosis=None)))
+
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:  # noqa: ARG002
+        """What was submitted."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:  # noqa: ARG002
+        """Nothing: a recorded kernel can't be run."""
+        return ()
+
+    def fingerprint(self) -> dict[str, str]:
+        """The name of the space."""
+        return {"device": "recorded", "space": self.space.name}
+
+    def close(self) -> None:
+        """Nothing is open."""
