@@ -9,7 +9,6 @@ import re
 from collections.abc import Sequence
 
 from mctskernel.profiling.emulator.ptx import Immediate
-from mctskernel.profiling.emulator.ptx import Operand as Value
 from mctskernel.profiling.machine_code.lowering import (
     FALSE,
     TRUE,
@@ -206,10 +205,6 @@ def _warpgroup_matrix(x: Lowering, operands: Operands) -> None:
         raise x.unknown()
     half = ".F16" in x.machine.opcode.partition(shape[0])[2][:5]
     opaque_words(int(shape[1]) // (4 if half else 2))(x, operands)
-
-
-def _value_of(x: Lowering, operand: Operand) -> Value:
-    return x.float_source(operand)
 
 
 FLOAT_RULES: dict[str, Rule] = {

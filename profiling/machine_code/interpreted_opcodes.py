@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 from mctskernel.profiling.emulator.codegen import Emitter, Handler
 from mctskernel.profiling.emulator.launch import HANDLERS
-from mctskernel.profiling.emulator.ptx import Immediate, Instruction, Operand, Register, Vector
+from mctskernel.profiling.emulator.ptx import Immediate, Instruction, Operand, Vector
 from mctskernel.profiling.machine_code.integer_rules import SPECIAL_REGISTERS
 
 
@@ -31,10 +32,7 @@ _WINDOWS = {"shared window": 1 << 8, "local window": 2 << 8, "zero": 0, "one": 1
 
 def _special(emitter: Emitter, instruction: Instruction) -> None:
     name = SPECIAL_REGISTERS[_number(instruction.operands[1])]
-    if name in _WINDOWS:
-        text = emitter.constant(_WINDOWS[name], "u4")
-    else:
-        text = f"g.special({name!r})"
+    text = emitter.constant(_WINDOWS[name], "u4") if name in _WINDOWS else f"g.special({name!r})"
     emitter.assign(instruction.operands[0], text, "u4")
 
 
@@ -43,53 +41,40 @@ def _decide(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _logic(emitter: Emitter, instruction: Instruction) -> None:
-    target, a, b, c, table = instruction.operands
-    names = [emitter.read(o, "b32") if not isinstance(o, Immediate) else o for o in (a, b, c)]
-    text = truth_text(_number(table), tuple(None if isinstance(n, Immediate) else 1 for n in names))
-    values = {letter: emitter.read(operand, "b32") for letter, operand in zip("abc", (a, b, c), strict=True)}
-    emitter.assign(
-        target, _filled(text, values, emitter.constant(0, "u4"), emitter.constant(0xFFFFFFFF, "u4")), "u4"
-    )
+    """`logic3 d, a, b, c, table` of words."""
+    target, *sources, table = instruction.operands
+    texts = [emitter.read(source, "b32") for source in sources]
+    constants = (emitter.constant(0, "u4"), emitter.constant(0xFFFFFFFF, "u4"))
+    emitter.assign(target, _filled(_number(table), texts, constants), "u4")
 
 
 def _truth(emitter: Emitter, instruction: Instruction) -> None:
-    target, a, b, c, table = instruction.operands
-    constants = tuple(None if isinstance(o, Immediate) else 1 for o in (a, b, c))
-    del constants
+    """`truth3 d, a, b, c, table` of predicates."""
+    target, *sources, table = instruction.operands
     number = _number(table)
-    for position, operand in enumerate((a, b, c)):
-        if isinstance(operand, Immediate):
-            number = _restricted(number, position, bool(operand.value))
-    values = {
-        letter: emitter.read(operand, "pred") if not isinstance(operand, Immediate) else ""
-        for letter, operand in zip("abc", (a, b, c), strict=True)
-    }
-    emitter.assign(
-        target,
-        _filled(
-            truth_text(number, (1, 1, 1)),
-            values,
-            emitter.constant(value=False, dtype="b1"),
-            emitter.constant(value=True, dtype="b1"),
-        ),
-        "b1",
-    )
+    texts = []
+    for position, source in enumerate(sources):
+        if isinstance(source, Immediate):
+            number = _restricted(number, position, source.value)
+        texts.append("" if isinstance(source, Immediate) else emitter.read(source, "pred"))
+    constants = (emitter.constant(value=False, dtype="b1"), emitter.constant(value=True, dtype="b1"))
+    emitter.assign(target, _filled(number, texts, constants), "b1")
 
 
-def _restricted(table: int, position: int, value: bool) -> int:  # noqa: FBT001
+def _restricted(table: int, position: int, value: int) -> int:
     """A truth table of three variables of which one (0 is the slowest) is known."""
     bit = 4 >> position
-    return sum(1 << i for i in range(8) if table >> ((i | bit) if value else (i & ~bit)) & 1)
+    return sum(1 << row for row in range(8) if table >> ((row | bit) if value else (row & ~bit)) & 1)
 
 
-def _filled(text: str, values: dict[str, str], zero: str, ones: str) -> str:
-    return "".join({"0": zero, "1": ones, **values}.get(letter, letter) for letter in text)
+def _filled(table: int, sources: Sequence[str], constants: tuple[str, str]) -> str:
+    names = dict(zip("abc01", (*sources, *constants), strict=True))
+    return "".join(names.get(letter, letter) for letter in truth_text(table))
 
 
 @cache
-def truth_text(table: int, known: tuple[int | None, ...] = (1, 1, 1)) -> str:
+def truth_text(table: int) -> str:
     """An expression over `a`, `b` and `c` (bits 4, 2, 1 of the row) for a truth table, by Shannon's expansion."""
-    del known
     return _expanded(table, "abc")
 
 
@@ -242,11 +227,6 @@ def _copy(emitter: Emitter, instruction: Instruction) -> None:
 
 def _unresolved(emitter: Emitter, instruction: Instruction) -> None:
     emitter.assign(instruction.operands[0], f"m.unresolved({instruction.line})", "b1")
-
-
-def registers_in(operand: Operand | None) -> bool:
-    """Whether an operand is a register."""
-    return isinstance(operand, Register)
 
 
 INTERPRETED: dict[str, Handler] = {

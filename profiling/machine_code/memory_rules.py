@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mctskernel.profiling.emulator.ptx import Address, Immediate, Register, Vector
+from mctskernel.profiling.emulator.ptx import Immediate, Register, Vector
 from mctskernel.profiling.machine_code.float_rules import opaque_words
 from mctskernel.profiling.machine_code.lowering import (
     TRUE,
@@ -214,10 +214,6 @@ def _query(x: Lowering, operands: Operands) -> None:
 
 def _bulk(x: Lowering, operands: Operands) -> None:
     """Copies of the tensor memory accelerator: counted as instructions."""
-
-
-def _address_only(operand: Operand) -> Address | None:
-    return None if not isinstance(operand, MemoryOperand) else Address(None, operand.offset)
 
 
 MEMORY_RULES: dict[str, Rule] = {

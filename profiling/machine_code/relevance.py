@@ -12,12 +12,9 @@ from mctskernel.profiling.emulator.ptx import (
     Address,
     Immediate,
     Instruction,
-    Negated,
     Operand,
     Register,
-    Vector,
 )
-from mctskernel.profiling.machine_code.lowering import UnknownInstructionError
 from mctskernel.profiling.machine_code.values import Values, joined
 
 
@@ -30,9 +27,17 @@ class Knowledge(enum.IntEnum):
     UNKNOWN = 3
 
 
+class UncomputableError(Exception):
+    """An address depends on what isn't computed: `index` is the machine instruction that it comes from."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(str(index))
+        self.index = index
+
+
 @dataclass(frozen=True)
 class Decision:
-    """A branch (`target` None) or a predicated access whose predicate isn't computed."""
+    """A branch or a predicated access whose predicate isn't computed: its block and its machine instruction."""
 
     block: int
     index: int
@@ -52,7 +57,7 @@ def relevant(code: Values) -> Relevant:
     """Drop what no address and no predicate of an access or a branch depends on.
 
     Addresses are computed whatever they take. Predicates that depend on floating-point data, or on results of tensor
-    instructions, become decisions. Raises UnknownInstructionError for an address that can't be computed.
+    instructions, become decisions. Raises UncomputableError for an address that can't be computed.
     """
     return _Analysis(code).result()
 
@@ -103,7 +108,7 @@ class _Analysis:
         self._rank(hard | soft)
         for register in hard:
             if self._level(register) is Knowledge.UNKNOWN:
-                raise UnknownInstructionError(self._why(register))
+                raise UncomputableError(self._source(register))
         open_ = {r for r in soft if self._level(r) >= Knowledge.COMPUTED}
         blocks, decisions = self._decided(open_)
         needed, through_shared = self._slice(hard | (soft - open_))
@@ -181,27 +186,21 @@ class _Analysis:
             level = Knowledge.COMPUTED
         return level
 
-    def _why(self, register: Register) -> str:
-        """What an address that isn't known comes from."""
+    def _source(self, register: Register) -> int:
+        """The first machine instruction that makes an address unknown."""
         closure, _ = self._closure({register})
-        sources = sorted(
-            i.line or 0 for r in closure for i in self.definers.get(r, ()) if i.opcode == "opaque"
-        )
-        return f"#{sources[0]}" if sources else "an address"
+        return min(i.line or 0 for r in closure for i in self.definers.get(r, ()) if i.opcode == "opaque")
 
     def _decided(self, open_: set[Register]) -> tuple[list[Block], tuple[Decision, ...]]:
         """Predicates that stay open replaced by the answer of a numbered question."""
         decisions: list[Decision] = []
         ordinals = itertools.count(_ORDINALS)
 
-        def ask(
-            block: Block, instruction: Instruction, guard: Register | Negated
-        ) -> tuple[Instruction, Register]:
+        def ask(block: Block, index: int | None) -> tuple[Instruction, Register]:
             register = Register(next(ordinals), "pred")
             number = Immediate(len(decisions), "int")
-            decisions.append(Decision(block.number, instruction.line or 0))
-            del guard
-            return Instruction("decide", (register, number), None, instruction.line), register
+            decisions.append(Decision(block.number, index or 0))
+            return Instruction("decide", (register, number), None, index), register
 
         found = []
         for block in self.blocks:
@@ -212,7 +211,7 @@ class _Analysis:
                     if instruction.guard is not None and open_.intersection(
                         registers_of([instruction.guard])
                     ):
-                        question, answer = ask(block, instruction, instruction.guard)
+                        question, answer = ask(block, instruction.line)
                         instructions.append(question)
                         changed = replace(changed, guard=answer)
                     if changed.opcode.startswith("cp.") and open_.intersection(
@@ -222,7 +221,7 @@ class _Analysis:
                 instructions.append(changed)
             condition, final = block.condition, block.final
             if condition is not None and final is not None and open_.intersection(registers_of([condition])):
-                question, condition = ask(block, final, condition)
+                question, condition = ask(block, final.line)
                 final = replace(final, guard=condition)
                 instructions.append(question)
             found.append(replace(block, instructions=instructions, condition=condition, final=final))
@@ -300,8 +299,3 @@ def _slim_atomic(
     address = next(o for o in instruction.operands if isinstance(o, Address))
     values: tuple[Operand | None, ...] = (None,)
     return replace(instruction, opcode=opcode, operands=(address, *values))
-
-
-def shape_of(operand: Operand | None) -> int:
-    """Registers of a destination."""
-    return len(operand.elements) if isinstance(operand, Vector) else 1
