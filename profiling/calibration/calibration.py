@@ -17,8 +17,8 @@ from mctskernel.profiling.architecture import (
     load_architecture,
 )
 from mctskernel.profiling.calibration.catalogue import clock, microbenchmarks
-from mctskernel.profiling.calibration.fit import Machine, Measured, Refused, measure
-from mctskernel.profiling.calibration.microbenchmark import Microbenchmark
+from mctskernel.profiling.calibration.fit import Machine, Measured, Refused, Timings, fit, time_benchmark
+from mctskernel.profiling.calibration.microbenchmark import Board, Microbenchmark
 from mctskernel.profiling.gpu.cuda_driver import CudaError
 
 SECONDS = 90.0
@@ -32,6 +32,7 @@ WARM_UP_CYCLES = 50_000_000
 """Half a second in all."""
 
 CLOCK_CHANGE = 0.02
+CLOCK_AGAIN = "chip.clock_hz, at the end"
 
 Follow = Callable[[str], None]
 
@@ -41,7 +42,7 @@ class Calibration:
     """A GPU's constants as measured, beside the `shipped` description that the rest was taken from.
 
     `sources` says of every constant of `architecture` where it comes from, by its path (`throughput.fma`).
-    `others` are measurements of what no constant is made of.
+    `others` are measurements of what no constant is made of. `timings` are what everything was made from.
     """
 
     architecture: Architecture
@@ -49,6 +50,7 @@ class Calibration:
     sources: Mapping[str, str]
     measured: Mapping[str, Measured]
     refused: tuple[Refused, ...]
+    timings: Mapping[str, Timings]
     remarks: tuple[str, ...] = ()
 
     @property
@@ -69,25 +71,65 @@ def calibrate_gpu(
     The file is to be called `name`, or as the driver calls the GPU. `follow` hears of every microbenchmark before it
     runs. Raises CudaError when the GPU is lost.
     """
-    board, began = machine.board, now()
-    clock_benchmark = clock(board)
-    follow(clock_benchmark.constant)
-    _warm_up(clock_benchmark, machine)
-    first = _run(clock_benchmark, machine, 0.0)
-    clock_hz = first.value if isinstance(first, Measured) else like.chip.clock_hz
-    found = [first]
-    for benchmark in microbenchmarks(board):
+    return describe_gpu(machine.board, time_gpu(machine, follow, now), like, name)
+
+
+def time_gpu(machine: Machine, follow: Follow, now: Callable[[], float]) -> dict[str, Timings | Refused]:
+    """Run every microbenchmark, the clock's first and once more at the end."""
+    began, first = now(), clock(machine.board)
+    follow(first.constant)
+    _warm_up(first, machine)
+    found: dict[str, Timings | Refused] = {first.constant: _time(first, machine)}
+    for benchmark in microbenchmarks(machine.board):
         follow(benchmark.constant)
-        if now() - began > SECONDS:
-            found.append(Refused(benchmark.constant, "there was no time left for it"))
-        else:
-            found.append(_run(benchmark, machine, clock_hz))
-    again = _run(clock_benchmark, machine, 0.0)
+        late = now() - began > SECONDS
+        found[benchmark.constant] = (
+            Refused(benchmark.constant, "there was no time left for it")
+            if late
+            else _time(benchmark, machine)
+        )
+    found[CLOCK_AGAIN] = _time(first, machine)
+    return found
+
+
+def describe_gpu(
+    board: Board, times: Mapping[str, Timings | Refused], like: Architecture, name: str = ""
+) -> Calibration:
+    """What the times of `time_gpu` come to."""
+
+    def fitted(benchmark: Microbenchmark, which: str, clock_hz: float) -> Measured | Refused:
+        found = times[which]
+        return found if isinstance(found, Refused) else fit(benchmark, found, clock_hz, board.sms)
+
+    beat = clock(board)
+    first, again = fitted(beat, beat.constant, 0.0), fitted(beat, CLOCK_AGAIN, 0.0)
+    clock_hz = first.value if isinstance(first, Measured) else like.chip.clock_hz
+    found = [first, *(fitted(each, each.constant, clock_hz) for each in microbenchmarks(board))]
     measured = {each.constant: each for each in found if isinstance(each, Measured)}
     measured |= dict(_derived(measured))
-    refused = tuple(each for each in found if isinstance(each, Refused))
-    described = _described(machine, like, name, measured, refused)
-    return replace(described, remarks=tuple(_clock_remarks(first, again)))
+    refused = {each.constant: each for each in found if isinstance(each, Refused)}
+    document: dict[str, Any] = asdict(replace(like, name=name or board.name, architecture=board.architecture))
+    sources: dict[str, str] = {}
+    for path, kept in constants(like):
+        section, field = path.split(".")
+        if path in board.constants:
+            document[section][field] = board.constants[path]
+            sources[path] = "the driver"
+        elif path in measured:
+            document[section][field] = _rounded(measured[path].value, kept)
+            sources[path] = f"measured: {measured[path].why}"
+        else:
+            why = f": {refused[path].reason}" if path in refused else ""
+            sources[path] = f"not measured{why}; as described for {like.name}"
+    return Calibration(
+        architecture=msgspec.convert(document, Architecture),
+        shipped=like,
+        sources=sources,
+        measured=measured,
+        refused=tuple(refused.values()),
+        timings={which: each for which, each in times.items() if isinstance(each, Timings)},
+        remarks=tuple(_clock_remarks(first, again)),
+    )
 
 
 def closest_architecture(code: str, name: str = "") -> Architecture:
@@ -128,9 +170,9 @@ def _clock_remarks(before: Measured | Refused, after: Measured | Refused) -> Ite
         )
 
 
-def _run(benchmark: Microbenchmark, machine: Machine, clock_hz: float) -> Measured | Refused:
+def _time(benchmark: Microbenchmark, machine: Machine) -> Timings | Refused:
     try:
-        return measure(benchmark, machine, clock_hz)
+        return time_benchmark(benchmark, machine)
     except CudaError as error:
         if error.sticky:
             raise
@@ -149,32 +191,6 @@ def _derived(measured: Mapping[str, Measured]) -> Iterator[tuple[str, Measured]]
         why = "from one launch to the next, less what a launch takes"
         gap = max(0.0, step.value - launch.value)
         yield "overheads.launch_gap", Measured("overheads.launch_gap", gap, step.spread, why)
-
-
-def _described(
-    machine: Machine,
-    like: Architecture,
-    name: str,
-    measured: Mapping[str, Measured],
-    refused: tuple[Refused, ...],
-) -> Calibration:
-    board = machine.board
-    reasons = {each.constant: each.reason for each in refused}
-    document: dict[str, Any] = asdict(replace(like, name=name or board.name, architecture=board.architecture))
-    sources: dict[str, str] = {}
-    for path, kept in constants(like):
-        section, field = path.split(".")
-        if path in board.constants:
-            document[section][field] = board.constants[path]
-            sources[path] = "the driver"
-        elif path in measured:
-            found = measured[path]
-            document[section][field] = _rounded(found.value, kept)
-            sources[path] = f"measured: {found.why}"
-        else:
-            why = f": {reasons[path]}" if path in reasons else ""
-            sources[path] = f"not measured{why}; as described for {like.name}"
-    return Calibration(msgspec.convert(document, Architecture), like, sources, measured, refused)
 
 
 def _rounded(value: float, like: float) -> float:

@@ -12,14 +12,17 @@ from mctskernel.profiling.calibration.microbenchmark import Board, Grows, Microb
 
 REPEATS = 9
 LEVEL_REPEATS = 31
-LENGTHS = np.array([1.0, 2.0, 3.0])
-"""In units that make the longest run take about TARGET_SECONDS."""
+MULTIPLES = (1, 2, 3)
+"""Lengths, in units that make the longest run take about TARGET_SECONDS."""
 
 TARGET_SECONDS = 4e-3
 """A thousand times what an event can tell apart, and short enough for nine of each length."""
 
 GROWTH = 8
 MOST_SPREAD = 0.10
+MOST_BEND = 0.10
+LEAST_GROWTH = 0.05
+"""Of the longest time: in three times the length a line grows by two thirds of it, less what it begins with."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,6 +39,14 @@ class Machine(Protocol):
 
     def release(self) -> None:
         """Give back what the last microbenchmark needed."""
+
+
+@dataclass(frozen=True)
+class Timings:
+    """What a microbenchmark took: in each row, one repeat, the seconds for each of `lengths`."""
+
+    lengths: tuple[int, ...]
+    seconds: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -56,43 +67,52 @@ class Refused:
     reason: str
 
 
-def measure(benchmark: Microbenchmark, machine: Machine, clock_hz: float) -> Measured | Refused:
-    """Run a microbenchmark at three lengths, several times in turn, and turn the median slope into its constant.
-
-    Refused are times that don't grow with the length, don't lie on a line, or whose slopes differ by more than a
-    tenth of it.
-    """
+def time_benchmark(benchmark: Microbenchmark, machine: Machine) -> Timings:
+    """Run a microbenchmark at three lengths, several times in turn, after warming up."""
     if benchmark.grows is Grows.NOTHING:
         machine.seconds(benchmark, 1)
-        levels = np.array([machine.seconds(benchmark, 1) for _ in range(LEVEL_REPEATS)])
-        return _believed(benchmark, levels, machine.board, clock_hz)
+        return Timings((1,), tuple((machine.seconds(benchmark, 1),) for _ in range(LEVEL_REPEATS)))
     unit = _fitting_length(benchmark, machine)
-    times = np.array([[machine.seconds(benchmark, int(k) * unit) for k in LENGTHS] for _ in range(REPEATS)])
-    bend = _bend(np.median(times, axis=0))
-    if bend > MOST_SPREAD:
-        return Refused(benchmark.constant, f"its time doesn't grow evenly (by {bend:.0%} more or less)")
-    centred = LENGTHS - LENGTHS.mean()
-    slopes = times @ centred / (centred @ centred) / unit
-    return _believed(benchmark, slopes, machine.board, clock_hz)
+    lengths = tuple(multiple * unit for multiple in MULTIPLES)
+    rows = (tuple(machine.seconds(benchmark, length) for length in lengths) for _ in range(REPEATS))
+    return Timings(lengths, tuple(rows))
 
 
-def _believed(benchmark: Microbenchmark, slopes: Floats, board: Board, clock_hz: float) -> Measured | Refused:
+def fit(benchmark: Microbenchmark, timings: Timings, clock_hz: float, sms: int) -> Measured | Refused:
+    """The constant that the timings' median slope comes to: by least squares, one slope for each repeat.
+
+    Refused are times that don't grow with the length, don't lie on a line, or whose slopes differ by more than a
+    tenth. Where there is one length only, its times stand for the slopes.
+    """
+    lengths, seconds = np.array(timings.lengths, float), np.array(timings.seconds)
+    if len(lengths) == 1:
+        slopes = seconds[:, 0]
+    else:
+        shortest, longest = (float(each) for each in np.median(seconds, axis=0)[[0, -1]])
+        if longest - shortest < LEAST_GROWTH * longest:
+            return Refused(benchmark.constant, "its time doesn't grow with the work")
+        bend = _bend(np.median(seconds, axis=0))
+        if bend > MOST_BEND:
+            return Refused(benchmark.constant, f"its time doesn't grow evenly (by {bend:.0%} more or less)")
+        centred = lengths - lengths.mean()
+        slopes = seconds @ centred / (centred @ centred)
     low, slope, high = (float(each) for each in np.quantile(slopes, [0.25, 0.5, 0.75]))
     if slope <= 0:
         return Refused(benchmark.constant, "its time doesn't grow with the work")
     spread = (high - low) / slope
     if spread > MOST_SPREAD:
         return Refused(benchmark.constant, f"its repeats differ by {spread:.0%}")
-    return Measured(benchmark.constant, benchmark.value(slope, clock_hz, board.sms), spread, benchmark.why)
+    return Measured(benchmark.constant, benchmark.value(slope, clock_hz, sms), spread, benchmark.why)
 
 
 def _fitting_length(benchmark: Microbenchmark, machine: Machine) -> int:
     """A length of which three times takes about the target, or as much as the buffers allow; warms up as it looks."""
-    most = max(1, benchmark.most // 3)
+    longest = MULTIPLES[-1]
+    most = max(1, benchmark.most // longest)
     unit = min(benchmark.first, most)
-    while (seconds := machine.seconds(benchmark, 3 * unit)) < TARGET_SECONDS / 2 and unit < most:
+    while (seconds := machine.seconds(benchmark, longest * unit)) < TARGET_SECONDS / 2 and unit < most:
         unit = min(most, max(unit + 1, int(unit * min(GROWTH, TARGET_SECONDS / max(seconds, 1e-9)))))
-    machine.seconds(benchmark, 3 * unit)
+    machine.seconds(benchmark, longest * unit)
     return unit
 
 

@@ -24,10 +24,11 @@ from mctskernel.profiling.calibration.calibration import (
     calibrate_gpu,
     closest_architecture,
     constants,
+    describe_gpu,
 )
 from mctskernel.profiling.calibration.catalogue import clock, microbenchmarks
 from mctskernel.profiling.calibration.document import document
-from mctskernel.profiling.calibration.fit import LEVEL_REPEATS, Measured, Refused, measure
+from mctskernel.profiling.calibration.fit import LEVEL_REPEATS, Measured, Refused, fit, time_benchmark
 from mctskernel.profiling.calibration.machine import ring
 from mctskernel.profiling.calibration.microbenchmark import Board, Grows, Microbenchmark, Ring
 from mctskernel.profiling.gpu.cuda_driver import CudaError
@@ -158,6 +159,14 @@ def test_a_lost_gpu_ends_it() -> None:
         calibrate_gpu(PaperGpu(H100, broken={"latency.l2": lost}), like=H100)
 
 
+def test_a_description_follows_from_the_times_alone() -> None:
+    gpu = PaperGpu(H100)
+    found = calibrate_gpu(gpu, like=A100)
+    asked = len(gpu.asked)
+    assert describe_gpu(gpu.board, found.timings, A100) == found
+    assert len(gpu.asked) == asked
+
+
 def test_when_time_is_up_the_rest_is_kept() -> None:
     ticks = itertools.count(step=SECONDS / 10)
     found = calibrate_gpu(PaperGpu(H100), like=A100, now=lambda: next(ticks))
@@ -232,7 +241,7 @@ def test_where_the_line_begins_does_not_matter(slope: float, begin: float, amoun
         def release(self) -> None: ...
 
     benchmark = replace(clock(Line.board), amount=amount, first=1)
-    found = measure(benchmark, Line(), 1e9)
+    found = fit(benchmark, time_benchmark(benchmark, Line()), 1e9, 132)
     if isinstance(found, Refused):
         # Rounding drowns a slope that is a billionth of where it begins.
         assert begin > 1e4 * slope
@@ -243,7 +252,7 @@ def test_where_the_line_begins_does_not_matter(slope: float, begin: float, amoun
 def test_a_level_is_the_median_of_many() -> None:
     gpu = PaperGpu(H100, noise=0.03)
     benchmark = next(each for each in microbenchmarks(gpu.board) if each.grows is Grows.NOTHING)
-    found = measure(benchmark, gpu, 1e9)
+    found = fit(benchmark, time_benchmark(benchmark, gpu), 1e9, 132)
     assert isinstance(found, Measured)
     assert len(gpu.asked) == LEVEL_REPEATS + 1
     assert found.value == pytest.approx(H100.overheads.launch, rel=0.02)
@@ -311,7 +320,7 @@ def architectures(draw: st.DrawFn) -> Architecture:
 @settings(max_examples=25, deadline=None)
 def test_any_description_survives_being_written(gpu: Architecture) -> None:
     sources = {path: "measured: \x1b # \n something" for path, _ in constants(gpu)}
-    calibration = Calibration(gpu, H100, sources, {}, ())
+    calibration = Calibration(gpu, H100, sources, {}, (), {})
     assert parse_architecture(document(calibration, FINGERPRINT), "written.toml") == gpu
 
 
