@@ -99,7 +99,7 @@ def record_run(run: View, out: Path, limit: int, *, command: str = "") -> int:
         if node.evaluation is not None and is_eligible(node.evaluation):
             entry = Entry(f"node {node.id}", Kernel(run.source(node.id), manifest.configuration.language))
             line = variants_of(task, entry.kernel, node.evaluation, name=entry.name)[0]
-            found.setdefault(code(line), (entry, node.evaluation))
+            found.setdefault(code(task, entry.kernel, line), (entry, node.evaluation))
     if not found:
         raise RunError(f"{run.folder.path} has no measured kernel to record.")
     folder = RecordedFolder(out, task, Origin(task.name, command, manifest.fingerprint))

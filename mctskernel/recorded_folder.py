@@ -73,7 +73,8 @@ class RecordedFolder:
         One whose machine code is there already becomes a duplicate, without a time.
         """
         lines = self._lines(entry, evaluation, family)
-        same = self._codes.get(code(lines[0])) if lines[0].outcome is Outcome.OK else None
+        found = code(self.task, entry.kernel, lines[0])
+        same = self._codes.get(found) if lines[0].outcome is Outcome.OK else None
         if same is not None:
             message = f"The machine code of '{same}', as far as counters show."
             lines = self._lines(
@@ -141,5 +142,5 @@ class RecordedFolder:
     def _note(self, variant: Variant, entry: Entry) -> None:
         self._identities.add(entry.kernel.identity)
         if variant.outcome is Outcome.OK:
-            self._codes.setdefault(code(variant), variant.name)
+            self._codes.setdefault(code(self.task, entry.kernel, variant), variant.name)
             self.timed.setdefault(entry.kernel.identity, entry)

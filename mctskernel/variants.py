@@ -15,6 +15,7 @@ import msgspec
 
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.launch_plan import LaunchPlanError, plan_of, resolve
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.reward import is_eligible
 
@@ -147,15 +148,22 @@ EXACT = (
 """Counters that every launch of the same machine code on the same data agrees on."""
 
 
-def code(variant: Variant) -> Hashable:
-    """Equal for variants of the same machine code, as far as counters, registers and shared memory show it.
+def code(task: Task, kernel: Kernel, variant: Variant) -> Hashable:
+    """Equal for kernels of a task that run the same machine code, as far as launches, counters and registers show it.
 
-    Most edits that change the text alone leave the same code. A variant without counters equals nothing else.
+    Most edits that change the text alone leave the same code. A kernel without counters equals itself alone.
     """
     if any(name not in variant.ncu for name in EXACT):
-        return variant.name
+        return kernel.identity
+    try:
+        plan = plan_of(kernel)
+        launches = tuple(
+            resolve(plan, task.names(each, kernel), task.buffer_names) for each in task.search_shapes
+        )
+    except LaunchPlanError:
+        return kernel.identity
     counted = tuple(variant.ncu[name] for name in EXACT)
-    return variant.registers, variant.shared_bytes, variant.local_bytes, counted
+    return launches, variant.registers, variant.shared_bytes, variant.local_bytes, counted
 
 
 def _microseconds(seconds: float) -> float:

@@ -16,6 +16,8 @@ from mctskernel.core.task import TaskError
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
 from mctskernel.tree.policy import PolicyError
+from mctskernel.tunables import TunableError
+from mctskernel.variants import VariantError
 
 SUCCESS = 0
 USAGE = 2
@@ -35,8 +37,10 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (PolicyError, USAGE),
+    (TunableError, USAGE),
     (TaskError, BAD_TASK),
     (RunError, BAD_RUN),
+    (VariantError, BAD_RUN),
     (JournalError, BAD_RUN),
     (BlobError, BAD_RUN),
     (DeviceError, BAD_MACHINE),

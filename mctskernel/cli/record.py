@@ -25,7 +25,7 @@ from mctskernel.record import Wanted, record_run
 from mctskernel.record import record as record_kernels
 from mctskernel.report.view import load_view
 from mctskernel.tasks import find_task
-from mctskernel.tunables import Space, TunableError, default_space
+from mctskernel.tunables import Space, default_space
 from mctskernel.variants import Variant
 
 
@@ -145,8 +145,6 @@ def record(
             _progress(limit + edits) as follow,
         ):
             record_kernels(loaded, wanted, out, executor, command=command, follow=follow)
-    except TunableError as error:
-        raise click.UsageError(str(error)) from error
     except KeyboardInterrupt:
         click.echo(f"mctskernel: interrupted; the same command goes on with {out}", err=True)
         sys.exit(INTERRUPTED)

@@ -1,0 +1,282 @@
+"""Folders of kernels with their times: made, gone on with, and taken from runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mctskernel.cli import main
+from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, Timing
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task import Task
+from mctskernel.core.task_file import load_task
+from mctskernel.experiments.measured_kernels import measured_kernel
+from mctskernel.record import Wanted, record, record_run, spread
+from mctskernel.report.view import load_view
+from mctskernel.run import Budget, Configuration, RunError, prepare_run, write_manifest
+from mctskernel.runner import conclude
+from mctskernel.search import Search
+from mctskernel.tree.journal import Journal
+from mctskernel.tree.node import Tree
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.search import TreeSearch
+from mctskernel.variants import EXACT, Variant, read_variants
+from tests import landscape
+from tests.conftest import WriteTask
+from tests.landscape import InProcess
+
+BLOCKS = {"BLOCK": (32, 64, 128, 256, 512)}
+
+TWINS = """\
+/*
+[[launch]]
+kernel = "twice"
+grid = ["ceil_div(n, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "out", "n"]
+*/
+#define BLOCK 64
+#define IDLE 0
+extern "C" __global__ void twice(const float* x, float* out, int n) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n) {
+        out[i] = 2.0f * x[i];
+    }
+}
+"""
+"""A kernel with a macro that does nothing."""
+
+
+def judged(kernel: Kernel) -> Evaluation:
+    """The time is the block, and blocks of 256 fail; no counter tells blocks apart."""
+    block = kernel.macros["BLOCK"]
+    if block == 256:
+        return Evaluation(Outcome.WRONG_RESULT, Source.MEASURED, "256 is wrong")
+    seconds = 1e-6 * block
+    return Evaluation(
+        Outcome.OK,
+        Source.MEASURED,
+        timings=(Timing("n=4096", seconds, seconds, seconds, samples=(seconds, 2 * seconds)),),
+        counters=dict.fromkeys(EXACT, 7.0),
+        resources=(Resources("twice", 20, 64, stack_bytes=8),),
+    )
+
+
+@pytest.fixture
+def task(write_task: WriteTask) -> Task:
+    return load_task(write_task())
+
+
+def wanted(task: Task, **more: object) -> Wanted:
+    return Wanted(**{"kernel": task.starting_kernel, "space": BLOCKS, "limit": 10, **more})
+
+
+def outcomes(folder: Path) -> dict[int, Outcome]:
+    return {each.tunables["BLOCK"]: each.outcome for each in read_variants(folder)}
+
+
+def test_every_kernel_is_a_line_failures_included(task: Task, tmp_path: Path) -> None:
+    record(task, wanted(task), tmp_path / "out", InProcess(3, judged))
+    ok = dict.fromkeys((32, 64, 128, 512), Outcome.OK)
+    assert outcomes(tmp_path / "out") == ok | {256: Outcome.WRONG_RESULT}
+
+
+def test_the_same_machine_code_is_timed_once(write_task: WriteTask, tmp_path: Path) -> None:
+    task = load_task(write_task(kernel=TWINS))
+    space = {"BLOCK": (32, 64), "IDLE": (0, 1)}
+    record(task, wanted(task, space=space), tmp_path / "out", InProcess(1, judged))
+    lines = list(read_variants(tmp_path / "out"))
+    timed = [each.tunables["BLOCK"] for each in lines if each.outcome is Outcome.OK]
+    again = [each for each in lines if each.outcome is Outcome.DUPLICATE]
+    assert (sorted(timed), len(again)) == ([32, 64], 2)
+    assert all(each.us is None and "BLOCK=" in each.message for each in again)
+
+
+def test_a_line_has_times_resources_counters_and_its_kernel(task: Task, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    record(task, wanted(task, family="twice"), folder, InProcess(1, judged))
+    (line,) = (each for each in read_variants(folder) if each.tunables == {"BLOCK": 128})
+    assert (line.name, line.family, line.shape) == ("BLOCK=128", "twice", {"n": 4096})
+    assert (line.us, line.us_min, line.us_max) == (128.0, 128.0, 256.0)
+    assert (line.registers, line.shared_bytes, line.local_bytes) == (20, 64, 8)
+    assert line.ncu == dict.fromkeys(EXACT, 7.0)
+    assert measured_kernel(folder, line).kernel.macros["BLOCK"] == 128
+    failed = next(each for each in read_variants(folder) if each.tunables == {"BLOCK": 256})
+    assert (failed.us, failed.message) == (None, "256 is wrong")
+    assert len(list((folder / "sources").iterdir())) == 1
+
+
+def test_a_time_that_is_not_believed_is_no_time(task: Task, tmp_path: Path) -> None:
+    def impossible(kernel: Kernel) -> Evaluation:
+        return Evaluation(
+            Outcome.OK, Source.MEASURED, timings=judged(kernel).timings, quarantine="faster than light"
+        )
+
+    record(task, wanted(task, limit=1), tmp_path / "out", InProcess(1, impossible))
+    lines = list(read_variants(tmp_path / "out"))
+    assert {each.us for each in lines} == {None}
+    assert {each.message for each in lines[:1]} <= {"faster than light", ""}
+    assert lines[0].outcome is Outcome.REJECTED
+
+
+def test_the_limit_counts_kernels_with_a_time(task: Task, tmp_path: Path) -> None:
+    executor = InProcess(1, judged)
+    record(task, wanted(task, limit=2), tmp_path / "out", executor)
+    assert list(outcomes(tmp_path / "out").values()).count(Outcome.OK) == 2
+
+
+def test_the_same_command_goes_on_where_it_was_cut_off(task: Task, tmp_path: Path) -> None:
+    class Interrupted(InProcess):
+        def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
+            if len(self.judged) == 2:
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    first = Interrupted(1, judged)
+    with pytest.raises(KeyboardInterrupt):
+        record(task, wanted(task), tmp_path / "out", first)
+    assert len(list(read_variants(tmp_path / "out"))) == 2
+    assert (tmp_path / "out" / "README.md").is_file()
+    second = InProcess(1, judged)
+    record(task, wanted(task), tmp_path / "out", second)
+    assert not {each.identity for each in first.judged} & {each.identity for each in second.judged}
+    assert len(outcomes(tmp_path / "out")) == 5
+    third = InProcess(1, judged)
+    record(task, wanted(task), tmp_path / "out", third)
+    assert third.judged == []
+
+
+def test_times_of_another_device_need_another_folder(task: Task, tmp_path: Path) -> None:
+    class Other(InProcess):
+        def fingerprint(self) -> dict[str, str]:
+            return {"device": "gpu", "gpu": "another"}
+
+    record(task, wanted(task, limit=1), tmp_path / "out", InProcess(1, judged))
+    with pytest.raises(RunError, match="another folder"):
+        record(task, wanted(task), tmp_path / "out", Other(1, judged))
+
+
+def test_a_folder_of_something_else_is_left_alone(task: Task, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("my only copy")
+    with pytest.raises(RunError, match="already holds something"):
+        record(task, wanted(task), tmp_path / "out", InProcess(1, judged))
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+
+
+def test_edits_make_kernels_that_tunables_cannot(task: Task, tmp_path: Path) -> None:
+    def distinct(kernel: Kernel) -> Evaluation:
+        seconds = 1e-6 * (1 + int(kernel.identity[:4], 16))
+        timings = (Timing("n=4096", seconds, seconds, seconds),)
+        return Evaluation(Outcome.OK, Source.MEASURED, timings=timings)
+
+    record(task, wanted(task, limit=1, edits=4), tmp_path / "out", InProcess(1, distinct))
+    lines = list(read_variants(tmp_path / "out"))
+    assert sum(each.name.startswith("edit ") for each in lines) == 4
+    assert len({each.source for each in lines}) == 5
+
+
+def test_nothing_is_begun_after_its_seconds(task: Task, tmp_path: Path) -> None:
+    executor = InProcess(1, judged)
+    record(task, wanted(task, seconds=0.0), tmp_path / "out", executor)
+    assert executor.judged == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 50])
+def test_chosen_kernels_are_spread_over_all_times(limit: int) -> None:
+    crowd = [1.0 + 0.001 * index for index in range(30)]
+    chosen = spread([*crowd, 5.0, 10.0], limit, lambda value: value)
+    assert chosen == sorted(set(chosen))
+    assert len(chosen) == min(limit, 32)
+    if limit >= 5:
+        assert {1.0, 5.0, 10.0} <= set(chosen)
+
+
+def test_a_runs_measured_kernels_become_a_folder(tmp_path: Path, write_task: WriteTask) -> None:
+    """Of the landscape, whose kernels have holes and one time each."""
+    source = tmp_path / "run"
+    folder = prepare_run(source, load_task(write_task(kernel=landscape.kernel(4, 4).source)))
+    configuration = Configuration("double", "gpu", "H100", "rules", 0, 1, Budget(evaluations=30), Policy())
+    write_manifest(folder, configuration, {"gpu": "planted", "device": "gpu"})
+    with Journal(folder.journal) as journal:
+        tree_search = TreeSearch(Tree(), journal, folder.blobs)
+        root = tree_search.start(folder.load_task().starting_kernel, configuration.policy, 0)
+        executor = InProcess(judged_by=at_the_search_shape(landscape.judge))
+        search = Search(
+            tree_search,
+            folder.load_task(),
+            landscape.Neighbours(),
+            executor,
+            configuration.budget,
+            follow=lambda _: None,
+        )
+        conclude(folder, search, search.run((root,)))
+    run = load_view(source)
+    assert record_run(run, tmp_path / "out", 7) == 7
+    lines = list(read_variants(tmp_path / "out"))
+    assert len(lines) == 7
+    for each in lines:
+        kernel = measured_kernel(tmp_path / "out", each).kernel
+        assert each.us == pytest.approx(1e6 * landscape.seconds(kernel), rel=1e-6)
+    times = [
+        1e6 * landscape.seconds(Kernel(run.source(node.id))) for node in run.tree.nodes if _ok(node.outcome)
+    ]
+    assert min(each.us or 0 for each in lines) == pytest.approx(min(times))
+    assert max(each.us or 0 for each in lines) == pytest.approx(max(times))
+    assert "planted" in (tmp_path / "out" / "README.md").read_text()
+    with pytest.raises(RunError, match="already holds"):
+        record_run(run, tmp_path / "out", 7)
+
+
+def _ok(outcome: Outcome | None) -> bool:
+    return outcome is Outcome.OK
+
+
+def at_the_search_shape(judge: Callable[[Kernel], Evaluation]) -> Callable[[Kernel], Evaluation]:
+    def labelled(kernel: Kernel) -> Evaluation:
+        found = judge(kernel)
+        timings = tuple(Timing("n=4096", each.seconds, each.low, each.high) for each in found.timings)
+        return Evaluation(found.outcome, found.source, found.message, timings, log=found.log)
+
+    return labelled
+
+
+@pytest.fixture(scope="module")
+def modelled(small_task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four kernels on the model device, recorded as a user would."""
+    out = tmp_path_factory.mktemp("recorded") / "double"
+    arguments = ["record", str(small_task), "--device", "model", "--workers", "1", "--out", str(out)]
+    result = CliRunner().invoke(main, [*arguments, "--tunable", "BLOCK=32,64,128,256", "--limit", "4"])
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def test_the_model_device_records_as_a_gpu_would(modelled: Path) -> None:
+    lines: list[Variant] = list(read_variants(modelled))
+    assert {each.tunables["BLOCK"] for each in lines} == {32, 64, 128, 256}
+    assert all(each.us and each.outcome is Outcome.OK for each in lines)
+    assert all(each.ncu["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 512 for each in lines)
+    assert json.loads((modelled / "record.json").read_text())["device"]["device"] == "model"
+    assert "double_cuda" in (modelled / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["--out", "x"], 2, "TASK"),
+        (["sum", "--from-run", ".", "--out", "x"], 2, "TASK"),
+        (["sum", "--tunable", "BLOCK", "--out", "x"], 2, "NAME=V1,V2"),
+        (["sum", "--tunable", "BLOK=1", "--device", "model", "--workers", "1", "--out", "x"], 2, "BLOK"),
+    ],
+)
+def test_wrong_usage_is_a_sentence(
+    arguments: list[str], code: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["record", *arguments])
+    assert result.exit_code == code
+    assert sentence in result.output
