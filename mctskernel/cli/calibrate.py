@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import rich_click as click
@@ -16,7 +15,7 @@ from rich.text import Text
 
 from mctskernel.cli.options import GPUS, described_gpu
 from mctskernel.core.device import DeviceError
-from mctskernel.profiling.architecture import FILE_SUFFIX, known_architectures, load_architecture
+from mctskernel.profiling.architecture import FILE_SUFFIX, load_architecture
 from mctskernel.profiling.calibration.calibration import (
     Calibration,
     calibrate_gpu,
@@ -26,9 +25,8 @@ from mctskernel.profiling.calibration.calibration import (
 from mctskernel.profiling.calibration.catalogue import microbenchmarks
 from mctskernel.profiling.calibration.document import document
 from mctskernel.profiling.calibration.fit import Machine
-from mctskernel.profiling.calibration.machine import GpuMachine, taken_elsewhere
-from mctskernel.profiling.gpu.cuda_driver import CudaError, open_gpu
-from mctskernel.profiling.versions import package_versions
+from mctskernel.profiling.calibration.machine import open_machine
+from mctskernel.profiling.gpu.cuda_driver import CudaError
 
 
 def _printable_name(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -83,31 +81,6 @@ def calibrate(out: Path | None, name: str, against: str | None) -> None:
     for remark in (*remarks, *found.remarks):
         console.print(Text(remark, "yellow"))
     console.print(Text(f"Written to {path}: use it with --architecture {path}"))
-
-
-def open_machine() -> tuple[Machine, Mapping[str, str], tuple[str, ...]]:
-    """The GPU in this machine, its fingerprint, and remarks. Raises DeviceError when there is none."""
-    try:
-        gpu = open_gpu()
-    except DeviceError as error:
-        known = ", ".join(known_architectures())
-        raise DeviceError(
-            f"{error} Calibrating needs the GPU itself: run it on the machine that has it, or take a GPU that is "
-            f"described already ({known})."
-        ) from error
-    taken = taken_elsewhere()
-    remark = (
-        f"Another process has {taken / 2**30:.0f} GiB of the GPU's memory: if it was running, the measurements are "
-        "off. Calibrate again when it has ended."
-    )
-    fingerprint = {
-        "gpu": gpu.name,
-        "uuid": gpu.uuid,
-        "driver": gpu.driver,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **package_versions("nvidia-cuda-nvrtc", "cuda-bindings"),
-    }
-    return GpuMachine(gpu), fingerprint, (remark,) if taken else ()
 
 
 def _make_room(path: Path) -> None:

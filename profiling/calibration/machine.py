@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
+from datetime import UTC, datetime
 
 import numpy as np
 from cuda.bindings import driver as cu
 
+from mctskernel.core.device import DeviceError
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Array
+from mctskernel.profiling.architecture import known_architectures
 from mctskernel.profiling.build import BuildFailure, build
 from mctskernel.profiling.calibration.catalogue import clock, microbenchmarks
 from mctskernel.profiling.calibration.microbenchmark import KERNEL, Board, Grows, Microbenchmark, Ring, Zeros
@@ -20,8 +24,10 @@ from mctskernel.profiling.gpu.cuda_driver import (
     Stopwatch,
     call,
     current_device,
+    open_gpu,
     synchronize,
 )
+from mctskernel.profiling.versions import package_versions
 
 # Keeps the GPU busy while the host queues what is timed, so that no event waits for the host.
 DELAY_SOURCE = """
@@ -33,6 +39,9 @@ extern "C" __global__ void probe(int cycles) {
 DELAY_CYCLES = 100_000
 DELAY_CYCLES_PER_LAUNCH = 20_000
 """Ten microseconds at 2 GHz; a launch from Python takes three."""
+
+WARM_UP_LAUNCHES = 2000
+"""A delay of 20 milliseconds."""
 
 CONTEXT_BYTES = 2 << 30
 """More than a context takes on any GPU."""
@@ -89,6 +98,8 @@ class GpuMachine:
                 case Ring():
                     buffer.write(ring(wanted, buffer.address))
                     self._empty_l2()
+        # Meanwhile the GPU may have slowed down.
+        self._delay_launch(WARM_UP_LAUNCHES)()
         synchronize()
         self._benchmark = benchmark
 
@@ -122,6 +133,31 @@ class GpuMachine:
         other.fill(0)
         synchronize()
         other.free()
+
+
+def open_machine() -> tuple[GpuMachine, Mapping[str, str], tuple[str, ...]]:
+    """The GPU in this machine, its fingerprint, and remarks. Raises DeviceError when there is none."""
+    try:
+        gpu = open_gpu()
+    except DeviceError as error:
+        known = ", ".join(known_architectures())
+        raise DeviceError(
+            f"{error} Calibrating needs the GPU itself: run it on the machine that has it, or take a GPU that is "
+            f"described already ({known})."
+        ) from error
+    taken = taken_elsewhere()
+    remark = (
+        f"Another process has {taken / 2**30:.0f} GiB of the GPU's memory: if it was running, the measurements are "
+        "off. Calibrate again when it has ended."
+    )
+    fingerprint = {
+        "gpu": gpu.name,
+        "uuid": gpu.uuid,
+        "driver": gpu.driver,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **package_versions("nvidia-cuda-nvrtc", "cuda-bindings"),
+    }
+    return GpuMachine(gpu), fingerprint, (remark,) if taken else ()
 
 
 def read_board(gpu: Gpu) -> Board:

@@ -14,6 +14,7 @@ from mctskernel.cli import main
 from mctskernel.cli.errors import BAD_MACHINE, USAGE
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.architecture import load_architecture
+from mctskernel.profiling.calibration import machine
 from mctskernel.profiling.gpu.cuda_driver import CudaError
 from tests.profiling.calibration.paper_gpu import PaperGpu
 
@@ -88,7 +89,7 @@ def test_no_gpu_is_a_sentence_that_says_what_to_do(monkeypatch: pytest.MonkeyPat
         raise DeviceError("There is no NVIDIA driver here (libcuda.so.1).")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "open_gpu", missing)
+    monkeypatch.setattr(machine, "open_gpu", missing)
     code, output = run()
     assert code == BAD_MACHINE
     assert "There is no NVIDIA driver here" in output
