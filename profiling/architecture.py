@@ -46,7 +46,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Lanes per cycle and SM, for each pipe; instructions and wavefronts per cycle and SM for the LSU."""
+    """Lanes per cycle and SM, for each pipe; instructions and wavefronts per cycle and SM for the LSU.
+
+    Tensor cores do multiply-adds of 16-bit floats, `tensor_fma` of them by their widest instruction (of warp groups
+    on Hopper) and `tensor_sync_fma` by `mma.sync`.
+    """
 
     fma: float
     alu: float
@@ -54,6 +58,7 @@ class Throughput:
     fp64: float
     shuffle: float
     tensor_fma: float
+    tensor_sync_fma: float
     uniform: float
     lsu_instructions: float
     wavefronts: float

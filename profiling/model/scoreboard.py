@@ -4,10 +4,15 @@ The compiler writes into every instruction how many cycles the warp must wait be
 scoreboard the instruction releases, and which ones it waits for. Following them in order, with a latency for
 each kind of result, gives the warp's time when it has the SM for itself: the chain that only other warps can
 hide.
+
+Two kinds of work go on behind the warp's back: copies from global to shared memory (`LDGSTS`), which are bundled
+into groups (`LDGDEPBAR`) and waited for in order (`DEPBAR`), and products of a warp group (`HGMMA`), which queue up
+in the tensor cores until they are waited for (`WARPGROUP.DEPBAR`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -48,13 +53,7 @@ def chain(function: Function, frequencies: Mapping[int, float], latency_of: Late
     """
     warp = _Warp(function, frequencies, latency_of)
     warp.follow(None)
-    waited = warp.waited
-    return Chain(
-        max(warp.now, *warp.ready),
-        waited.get("global", 0.0),
-        waited.get("shared", 0.0),
-        waited.get("barrier", 0.0),
-    )
+    return _chain(max(warp.now, warp.tensor, *warp.ready), warp.waited)
 
 
 def path_chain(function: Function, path: Sequence[int], latency_of: LatencyOf) -> Chain:
@@ -63,10 +62,9 @@ def path_chain(function: Function, path: Sequence[int], latency_of: LatencyOf) -
     What a block takes follows from the scoreboards that are pending at its top. Loops soon come by the same state
     again, so each state is followed once.
     """
-    idle = (0.0,) * _SCOREBOARDS, ("",) * _SCOREBOARDS
-    state, now = idle, 0.0
+    state, now = _Pending(), 0.0
     waited: dict[str, float] = {}
-    known: dict[object, _Passage] = {}
+    known: dict[tuple[int, _Pending], _Passage] = {}
     for block in path:
         passage = known.get((block, state))
         if passage is None:
@@ -75,23 +73,35 @@ def path_chain(function: Function, path: Sequence[int], latency_of: LatencyOf) -
         state = passage.state
         for cause, cycles in passage.waited:
             waited[cause] = waited.get(cause, 0.0) + cycles
-    return Chain(
-        now + max(state[0]),
-        waited.get("global", 0.0),
-        waited.get("shared", 0.0),
-        waited.get("barrier", 0.0),
-    )
+    return _chain(now + state.longest, waited)
 
 
 _SCOREBOARDS = 6
 
-_Pending = tuple[tuple[float, ...], tuple[str, ...]]
-"""For each scoreboard, the cycles until it is released, and what is waited for; nothing where there is no wait."""
+
+@dataclass(frozen=True)
+class _Pending:
+    """What a warp may have to wait for, in cycles from now; nothing of it is negative.
+
+    `ready` and `cause` are the scoreboards', `copying` the copies that are in no group yet, `groups` the groups in
+    order, `tensor` the products of the tensor cores.
+    """
+
+    ready: tuple[float, ...] = (0.0,) * _SCOREBOARDS
+    cause: tuple[str, ...] = ("",) * _SCOREBOARDS
+    copying: float = 0.0
+    groups: tuple[float, ...] = ()
+    tensor: float = 0.0
+
+    @property
+    def longest(self) -> float:
+        """Until nothing is pending."""
+        return max(*self.ready, self.copying, self.tensor, *self.groups)
 
 
 @dataclass(frozen=True)
 class _Passage:
-    """A warp's way through a basic block: cycles, scoreboards at its end, and what was waited for."""
+    """A warp's way through a basic block: cycles, what is pending at its end, and what was waited for."""
 
     cycles: float
     state: _Pending
@@ -99,19 +109,44 @@ class _Passage:
 
 
 def _pass(function: Function, block: int, state: _Pending, latency_of: LatencyOf) -> _Passage:
-    warp = _Warp(function, {}, latency_of, ready=list(state[0]), cause=list(state[1]))
+    warp = _Warp(
+        function,
+        {},
+        latency_of,
+        ready=list(state.ready),
+        cause=list(state.cause),
+        copying=state.copying,
+        groups=list(state.groups),
+        tensor=state.tensor,
+    )
     for instruction in function.code(block):
         warp.issue(instruction)
-    left = tuple(max(0.0, ready - warp.now) for ready in warp.ready)
-    causes = tuple(cause if cycles else "" for cause, cycles in zip(warp.cause, left, strict=True))
-    return _Passage(warp.now, (left, causes), tuple(warp.waited.items()))
+
+    def left(done: float) -> float:
+        return max(0.0, done - warp.now)
+
+    ready = tuple(map(left, warp.ready))
+    cause = tuple(cause if cycles else "" for cause, cycles in zip(warp.cause, ready, strict=True))
+    groups = tuple(left(done) for done in warp.groups if done > warp.now)
+    pending = _Pending(ready, cause, left(warp.copying), groups, left(warp.tensor))
+    return _Passage(warp.now, pending, tuple(warp.waited.items()))
 
 
-def memory_latency(latency: Latency, global_cycles: Callable[[Instruction], float]) -> LatencyOf:
-    """The usual latencies, with that of loads from global memory left to the caller, who knows what hits."""
+def _chain(cycles: float, waited: Mapping[str, float]) -> Chain:
+    return Chain(cycles, waited.get("global", 0.0), waited.get("shared", 0.0), waited.get("barrier", 0.0))
+
+
+def memory_latency(
+    latency: Latency,
+    global_cycles: Callable[[Instruction], float],
+    tensor_cycles: Callable[[Instruction], float],
+) -> LatencyOf:
+    """The usual latencies; the caller knows what global loads hit, and how long the tensor cores take for a product."""
 
     def latency_of(instruction: Instruction) -> tuple[float, str]:
         match instruction.mnemonic:
+            case "HGMMA" | "IGMMA" | "QGMMA" | "BGMMA":
+                return tensor_cycles(instruction), "tensor"
             case "LDG" | "LD" | "LDGSTS":
                 return global_cycles(instruction), "global"
             case "ATOM" | "ATOMG":
@@ -141,6 +176,9 @@ class _Warp:
     ready: list[float] = field(default_factory=lambda: [0.0] * 6)
     cause: list[str] = field(default_factory=lambda: [""] * 6)
     waited: dict[str, float] = field(default_factory=dict)
+    copying: float = 0.0
+    groups: list[float] = field(default_factory=list)
+    tensor: float = 0.0
 
     def follow(self, loop: int | None) -> None:
         """Run what lies directly inside a loop (the whole function for None), nested loops as they come."""
@@ -169,6 +207,9 @@ class _Warp:
         step = self.now - began
         self.now += times * step
         self.ready = [ready + times * step for ready in self.ready]
+        self.groups = [done + times * step for done in self.groups]
+        self.copying += times * step
+        self.tensor += times * step
         for cause, cycles in self.waited.items():
             self.waited[cause] = cycles + times * (cycles - waited.get(cause, 0.0))
 
@@ -187,14 +228,37 @@ class _Warp:
         for barrier in instruction.waits:
             if self.ready[barrier] > self.now:
                 self._wait(self.cause[barrier], self.ready[barrier] - self.now)
-        if instruction.sets_on_write != NO_BARRIER:
-            self._pending(instruction.sets_on_write, *self.latency_of(instruction))
+        self._begin(instruction)
         if instruction.sets_on_read != NO_BARRIER:
             self._pending(instruction.sets_on_read, READ_RELEASE_CYCLES, "other")
-        if instruction.mnemonic == "BAR":
-            cycles, cause = self.latency_of(instruction)
-            self._wait(cause, cycles)
         self.now += max(1, instruction.stall)
+
+    def _begin(self, instruction: Instruction) -> None:
+        """Start what goes on behind the warp's back, or wait for it."""
+        match instruction.mnemonic:
+            case "LDGSTS":
+                self.copying = max(self.copying, self.now + self.latency_of(instruction)[0])
+            case "LDGDEPBAR":
+                self.groups.append(max(self.copying, self.now))
+                self.copying = 0.0
+            case "DEPBAR":
+                self._wait_for_groups(_left_pending(instruction))
+            case "HGMMA" | "IGMMA" | "QGMMA" | "BGMMA":
+                self.tensor = max(self.tensor, self.now) + self.latency_of(instruction)[0]
+            case "WARPGROUP" if "DEPBAR" in instruction.opcode and not _left_pending(instruction):
+                self._wait("tensor", max(0.0, self.tensor - self.now))
+            case "BAR":
+                cycles, cause = self.latency_of(instruction)
+                self._wait(cause, cycles)
+            case _ if instruction.sets_on_write != NO_BARRIER:
+                self._pending(instruction.sets_on_write, *self.latency_of(instruction))
+
+    def _wait_for_groups(self, left: int) -> None:
+        """Until at most so many of the groups of copies are pending."""
+        done = self.groups[: max(0, len(self.groups) - left)]
+        self.groups = self.groups[len(done) :]
+        if done:
+            self._wait("global", max(0.0, max(done) - self.now))
 
     def _wait(self, cause: str, cycles: float) -> None:
         self.waited[cause] = self.waited.get(cause, 0.0) + cycles
@@ -204,3 +268,9 @@ class _Warp:
         done = self.now + cycles
         if done >= self.ready[barrier]:
             self.ready[barrier], self.cause[barrier] = done, cause
+
+
+def _left_pending(instruction: Instruction) -> int:
+    """How many groups a wait leaves pending: the last operand of `DEPBAR.LE SB0, 0x1`."""
+    match = re.search(r"0x([0-9a-f]+)\s*$", instruction.operands)
+    return int(match[1], 16) if match else 0

@@ -10,7 +10,7 @@ import numpy as np
 
 from mctskernel.core.evaluation import Resources
 from mctskernel.core.launch_plan import ResolvedLaunch
-from mctskernel.profiling.architecture import WARP_LANES, Architecture, Occupancy, occupancy
+from mctskernel.profiling.architecture import WARP_LANES, Architecture, Occupancy, Throughput, occupancy
 from mctskernel.profiling.emulator import AccessCounts, Counts
 from mctskernel.profiling.machine_code.functions import Function
 from mctskernel.profiling.machine_code.instructions import Instruction, Pipe
@@ -124,7 +124,7 @@ def kernel_work(
     residency = Residency(launch.grid, on_sm * gpu.chip.sms)
     dram = dram_traffic(samples, buffers, residency, gpu, neighbour=counted.neighbour, l1_sectors=l1_sectors)
     accesses = _access_patterns(samples, buffers)
-    executed = _executed(function, counted.executions)
+    executed = _executed(function, counted.executions, gpu.throughput)
     spilled = executed.local_wavefronts
     footprint = resources.stack_bytes * launch.threads * on_sm
     spill_misses = 4 * spilled if footprint > l1_capacity(gpu, 1, shared_bytes * on_sm) * 32 else 0.0
@@ -137,7 +137,9 @@ def kernel_work(
         shared_bytes=shared_bytes,
         occupancy=resident,
         instructions=executed.by_pipe,
-        chain=counted.chain_of(memory_latency(gpu.latency, _load_latency(l1, from_dram, gpu))),
+        chain=counted.chain_of(
+            memory_latency(gpu.latency, _load_latency(l1, from_dram, gpu), _product_cycles(gpu))
+        ),
         shuffles=executed.shuffles,
         tensor_multiply_adds=executed.tensor_multiply_adds,
         global_wavefronts=sum(a.wavefronts for a in accesses if a.space == "global"),
@@ -173,7 +175,7 @@ class _Executed:
     local_wavefronts: float
 
 
-def _executed(function: Function, executions: np.ndarray) -> _Executed:
+def _executed(function: Function, executions: np.ndarray, rates: Throughput) -> _Executed:
     by_pipe: dict[Pipe, float] = {}
     shuffles = tensor = local = 0.0
     for instruction, times in zip(function.instructions, executions.tolist(), strict=True):
@@ -186,7 +188,7 @@ def _executed(function: Function, executions: np.ndarray) -> _Executed:
             case "LDL" | "STL":
                 local += times * _words(instruction.opcode)
             case _ if instruction.pipe is Pipe.TENSOR:
-                tensor += times * _multiply_adds(instruction.opcode)
+                tensor += times * tensor_work(instruction) * _penalty(instruction, rates)
     return _Executed(by_pipe, shuffles, tensor, local)
 
 
@@ -194,13 +196,29 @@ def _words(opcode: str) -> int:
     return 4 if ".128" in opcode else 2 if ".64" in opcode else 1
 
 
-def _multiply_adds(opcode: str) -> int:
-    """Multiply-adds of a tensor instruction from the shape in its opcode: HMMA.16816 is 16 x 8 x 16."""
-    match = re.search(r"\.(16)(8)(\d+)|\.(8)(8)(\d+)", opcode)
+_SHAPE = re.compile(r"\.(16)(8)(\d+)|\.(8)(8)(\d+)|\.(64)x(\d+)x(\d+)")
+_SLOWER = {"TF32": 2.0, "F64": 16.0}
+"""How much longer a product takes than one of 16-bit floats."""
+
+
+def tensor_work(instruction: Instruction) -> float:
+    """Multiply-adds of a warp's tensor instruction, in those of 16-bit floats that take as long.
+
+    The shape is in the opcode: HMMA.16816 is 16 x 8 x 16, and HGMMA.64x128x16 of a group of four warps.
+    """
+    match = _SHAPE.search(instruction.opcode)
     if not match:
-        return 0
+        return 0.0
     m, n, k = (int(part) for part in match.groups() if part)
-    return m * n * k
+    group = 4 if m == 64 else 1
+    parts = instruction.opcode.split(".")
+    slower = next((factor for name, factor in _SLOWER.items() if name in parts), 1.0)
+    return m * n * k / group * slower / (2.0 if instruction.mnemonic[0] in "IQ" else 1.0)
+
+
+def _penalty(instruction: Instruction, rates: Throughput) -> float:
+    """Instructions of single warps don't reach the rate of those of warp groups, where there are such."""
+    return 1.0 if "GMMA" in instruction.mnemonic else rates.tensor_fma / rates.tensor_sync_fma
 
 
 def _load_latency(l1: L1Traffic, from_dram: float, gpu: Architecture) -> Callable[[Instruction], float]:
@@ -227,6 +245,11 @@ def _store_lines(accesses: Sequence[AccessPattern], l1: L1Traffic) -> float:
     touched = sum(access.sectors for access in stores)
     lines = sum(access.wavefronts for access in stores)
     return lines * min(1.0, l1.write_sectors / touched) if touched else 0.0
+
+
+def _product_cycles(gpu: Architecture) -> Callable[[Instruction], float]:
+    """How long all tensor cores of an SM are busy with a product of a warp group."""
+    return lambda instruction: 4.0 * tensor_work(instruction) / gpu.throughput.tensor_fma
 
 
 _KINDS = {"reduction": "atomic", "copy": "load"}
