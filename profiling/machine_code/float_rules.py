@@ -1,4 +1,4 @@
-"""Floating-point and tensor instructions of machine code: single precision is computed, the rest only changes registers.
+"""Floating-point and tensor instructions of machine code: single precision is computed, the rest is opaque.
 
 Single precision is what ptxas divides integers with; the other types never decide an address in practice.
 """
@@ -14,7 +14,7 @@ from mctskernel.profiling.machine_code.lowering import (
     TRUE,
     Lowering,
     Rule,
-    leading_predicates,
+    opaque_words,
 )
 from mctskernel.profiling.machine_code.operands import ImmediateOperand, Operand, RegisterOperand
 
@@ -163,19 +163,6 @@ def _half(operand: ImmediateOperand, *, brain: bool) -> int:
 
 def _is_zero(operand: Operand) -> bool:
     return isinstance(operand, RegisterOperand) and operand.index is None
-
-
-def opaque_words(count: int) -> Rule:
-    """A destination of so many registers, whose contents are of no interest, and any predicates before it."""
-
-    def rule(x: Lowering, operands: Operands) -> None:
-        outs = leading_predicates(operands)
-        registers = [r for o in operands[:outs] if (r := x.target(o)) is not None]
-        if outs < len(operands) and isinstance(operands[outs], RegisterOperand):
-            registers += x.targets(operands[outs], count) or ()
-        x.opaque(*registers)
-
-    return rule
 
 
 def _comparison_of_data(x: Lowering, operands: Operands) -> None:

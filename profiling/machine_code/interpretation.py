@@ -25,22 +25,24 @@ from mctskernel.profiling.emulator.machine import LimitExceededError, Limits, Ma
 from mctskernel.profiling.emulator.memory import GlobalMemory
 from mctskernel.profiling.emulator.ptx import UnsupportedPtxError
 from mctskernel.profiling.emulator.resolve import Range
+from mctskernel.profiling.machine_code.arithmetic_rules import ARITHMETIC_RULES
 from mctskernel.profiling.machine_code.constant_banks import ConstantBanks, constant_banks
 from mctskernel.profiling.machine_code.decisions import odds
 from mctskernel.profiling.machine_code.float_rules import FLOAT_RULES
 from mctskernel.profiling.machine_code.functions import Function
-from mctskernel.profiling.machine_code.integer_rules import INTEGER_RULES
 from mctskernel.profiling.machine_code.interpreted_memory import InterpretedMemory, Path, UnresolvedCallError
 from mctskernel.profiling.machine_code.interpreted_opcodes import INTERPRETED
+from mctskernel.profiling.machine_code.logic_rules import LOGIC_RULES
 from mctskernel.profiling.machine_code.lowering import UnknownInstructionError
 from mctskernel.profiling.machine_code.memory_rules import MEMORY_RULES
 from mctskernel.profiling.machine_code.pieces import Piece, pieces_of
 from mctskernel.profiling.machine_code.relevance import Decision, UncomputableError, relevant
 from mctskernel.profiling.machine_code.values import split_into_values
+from mctskernel.profiling.machine_code.warp_rules import WARP_RULES
 
 DEFAULT_LIMITS = Limits(lane_instructions=4_000_000_000, block_executions=2_000_000, seconds=5.0)
 
-_RULES = {**FLOAT_RULES, **INTEGER_RULES, **MEMORY_RULES}
+_RULES = {**ARITHMETIC_RULES, **LOGIC_RULES, **WARP_RULES, **FLOAT_RULES, **MEMORY_RULES}
 _SHARED_BYTES = 256 << 10
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from mctskernel.profiling.emulator.codegen import Emitter, Handler
 from mctskernel.profiling.emulator.launch import HANDLERS
 from mctskernel.profiling.emulator.ptx import Immediate, Instruction, Operand, Vector
-from mctskernel.profiling.machine_code.integer_rules import SPECIAL_REGISTERS
+from mctskernel.profiling.machine_code.warp_rules import SPECIAL_REGISTERS
 
 
 def _number(operand: Operand | None) -> int:

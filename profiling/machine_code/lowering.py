@@ -73,6 +73,11 @@ class Lowering:
         except (ValueError, IndexError, TypeError) as error:
             raise self.unknown() from error
 
+    @property
+    def modifiers(self) -> list[str]:
+        """The parts of the opcode after its mnemonic."""
+        return self.machine.opcode.split(".")[1:]
+
     def unknown(self) -> UnknownInstructionError:
         return UnknownInstructionError(f"{self.machine.opcode} {self.machine.operands}".strip())
 
@@ -301,3 +306,21 @@ def leading_predicates(operands: Sequence[Operand]) -> int:
 def name_of(operand: Operand) -> str:
     """The text of an operand that is known by its name."""
     return operand.name if isinstance(operand, NamedOperand) else ""
+
+
+def opaque_words(count: int) -> Rule:
+    """A destination of so many registers, whose contents are of no interest, and any predicates before it."""
+
+    def rule(x: Lowering, operands: Sequence[Operand]) -> None:
+        outs = leading_predicates(operands)
+        registers = [r for o in operands[:outs] if (r := x.target(o)) is not None]
+        if outs < len(operands) and isinstance(operands[outs], RegisterOperand):
+            registers += x.targets(operands[outs], count) or ()
+        x.opaque(*registers)
+
+    return rule
+
+
+def with_uniform_twins(rules: Mapping[str, Rule]) -> dict[str, Rule]:
+    """Rules for instructions and for those of the uniform datapath, whose names begin with U."""
+    return {**rules, **{f"U{name}": rule for name, rule in rules.items()}}

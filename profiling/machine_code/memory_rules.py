@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 
 from mctskernel.profiling.emulator.ptx import Immediate, Register, Vector
-from mctskernel.profiling.machine_code.float_rules import opaque_words
 from mctskernel.profiling.machine_code.lowering import (
     TRUE,
     Lowering,
     Rule,
     leading_predicates,
+    opaque_words,
 )
 from mctskernel.profiling.machine_code.operands import Bank, MemoryOperand, Operand, RegisterOperand
 

@@ -205,7 +205,7 @@ class _Cutter:
         condition = lowering.guard_of(instruction)
         if condition is None:
             self._barrier(draft, instruction, following, index)
-        elif condition.__class__ is Register and condition.ordinal < 0:  # type: ignore[union-attr]
+        elif condition.__class__ is Register and condition.ordinal < 0:
             draft.targets = (following,)
         else:
             draft.end, draft.condition = "branch", condition
