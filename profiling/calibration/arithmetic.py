@@ -124,11 +124,11 @@ extern "C" __global__ void probe(unsigned* out, int rounds) {{
 
 
 def mma(board: Board) -> Microbenchmark:
-    """Dense bf16 multiply-adds of `mma.sync`, with 32-bit sums: all that GPUs before Hopper have."""
+    """Dense bf16 multiply-adds of `mma.sync`, with 32-bit sums."""
     blocks = 2 * board.sms
     chains = 8
     return Microbenchmark(
-        "mma.sync" if board.architecture in WIDER_THAN_MMA else "throughput.tensor_fma",
+        "throughput.tensor_sync_fma",
         "multiply-adds of eight independent m16n8k16 in a warp",
         mma_source(chains),
         blocks,
@@ -155,8 +155,9 @@ def wgmma(board: Board) -> Microbenchmark:
     )
 
 
-WIDER_THAN_MMA = frozenset({"sm_90", "sm_100", "sm_103"})
-"""Chips whose tensor cores `mma.sync` doesn't fill."""
+def is_filled_by_mma(board: Board) -> bool:
+    """Whether the tensor cores have no wider instruction than `mma.sync`, as data-centre GPUs since Hopper do."""
+    return not board.architecture.startswith(("sm_90", "sm_10", "sm_11"))
 
 
 def alu_latency() -> Microbenchmark:

@@ -16,6 +16,7 @@ from mctskernel.profiling.architecture import (
     known_architectures,
     load_architecture,
 )
+from mctskernel.profiling.calibration.arithmetic import is_filled_by_mma
 from mctskernel.profiling.calibration.catalogue import clock, microbenchmarks
 from mctskernel.profiling.calibration.fit import Machine, Measured, Refused, Timings, fit, time_benchmark
 from mctskernel.profiling.calibration.microbenchmark import Board, Microbenchmark
@@ -106,7 +107,7 @@ def describe_gpu(
     clock_hz = first.value if isinstance(first, Measured) else like.chip.clock_hz
     found = [first, *(fitted(each, each.constant, clock_hz) for each in microbenchmarks(board))]
     measured = {each.constant: each for each in found if isinstance(each, Measured)}
-    measured |= dict(_derived(measured))
+    measured |= dict(_derived(measured, board))
     refused = {each.constant: each for each in found if isinstance(each, Refused)}
     document: dict[str, Any] = asdict(replace(like, name=name or board.name, architecture=board.architecture))
     sources: dict[str, str] = {}
@@ -181,9 +182,12 @@ def _time(benchmark: Microbenchmark, machine: Machine) -> Timings | Refused:
         machine.release()
 
 
-def _derived(measured: Mapping[str, Measured]) -> Iterator[tuple[str, Measured]]:
+def _derived(measured: Mapping[str, Measured], board: Board) -> Iterator[tuple[str, Measured]]:
     """Constants that follow from measurements of something else."""
     issue, step, launch = (measured.get(name) for name in ("issue", "launch to launch", "overheads.launch"))
+    mma = measured.get("throughput.tensor_sync_fma")
+    if mma is not None and is_filled_by_mma(board):
+        yield "throughput.tensor_fma", replace(mma, constant="throughput.tensor_fma")
     if issue is not None and round(issue.value) > 0:
         why = f"{issue.value:.3g} warp instructions are issued a cycle"
         yield "chip.schedulers", Measured("chip.schedulers", round(issue.value), issue.spread, why)

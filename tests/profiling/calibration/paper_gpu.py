@@ -17,7 +17,6 @@ from mctskernel.profiling.gpu.cuda_driver import CudaError
 
 LAUNCH_TO_LAUNCH = 3.5e-6
 INTEGER_MULTIPLY = 64.0
-MMA = 1300.0
 IDLE_DRAM = 560.0
 L2_WRITE = 3.9e12
 DRAM_READ, DRAM_WRITE = 3.1e12, 2.9e12
@@ -114,12 +113,10 @@ def laws(gpu: Architecture) -> dict[str, Callable[[int], float]]:
         "throughput.fp64": lanes(rates.fp64),
         "throughput.shuffle": lanes(rates.shuffle),
         "integer multiply-adds": lanes(INTEGER_MULTIPLY),
-        "mma.sync": lambda rounds: rounds * mma_multiply_adds / (MMA * sms * clock),
-        "throughput.tensor_fma": (
-            (lambda rounds: rounds * 4 * 64 * 256 * 16 * 2 / (rates.tensor_fma * clock))
-            if gpu.architecture == "sm_90"
-            else (lambda rounds: rounds * mma_multiply_adds / (rates.tensor_fma * sms * clock))
+        "throughput.tensor_sync_fma": (
+            lambda rounds: rounds * mma_multiply_adds / (rates.tensor_sync_fma * sms * clock)
         ),
+        "throughput.tensor_fma": lambda rounds: rounds * 4 * 64 * 256 * 16 * 2 / (rates.tensor_fma * clock),
         "latency.fixed_alu": cycles(latency.fixed_alu, 512),
         "latency.special": cycles(latency.special, 512),
         "latency.tensor": cycles(latency.tensor, 32),
