@@ -11,7 +11,6 @@ import msgspec
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.surrogate import Prediction, Surrogate
 from mctskernel.edits.patch import PatchError, apply
-from mctskernel.profiling.surrogate import prediction_of
 from mctskernel.tree.events import PredictionRecord
 from mctskernel.tree.lookahead import Step
 from mctskernel.tree.node import Node
@@ -100,7 +99,7 @@ class Forecaster:
         node = self.tree_search.tree.nodes[target.node]
         if target.edit is not None:
             return target.edit in node.predictions
-        return node.prediction is not None or prediction_of(node.evaluation) is not None
+        return node.prediction is not None
 
     def _ask(self, target: _Target) -> None:
         kernel = self._kernel(target)
@@ -153,7 +152,7 @@ class Forecaster:
             for edit, other in sorted(node.predictions.items())
             if (known := _prediction(other)) and self._are_tied(prediction, known)
         )
-        own = prediction_of(node.evaluation) or _prediction(node.prediction)
+        own = _prediction(node.prediction)
         if own is None:
             return msgspec.structs.replace(record, ties=ties)
         gain, sigma = own.seconds / prediction.seconds, self.surrogate.uncertainty(own, prediction)
