@@ -128,6 +128,19 @@ def test_blocks_that_divide_evenly_are_not_blamed_for_the_tail(blocks: int, word
     assert any(words in cause.sentence for cause in causes if cause.bottleneck is Bottleneck.TAIL)
 
 
+def test_few_blocks_do_not_hide_what_the_busy_multiprocessors_wait_for() -> None:
+    work = replace(
+        PLAIN,
+        blocks=33,
+        chain=Chain(4e6),
+        global_wavefronts=2e8,
+        accesses=(access("global", sectors=32e6, ideal_sectors=4e6),),
+    )
+    shares = {cause.bottleneck: cause.share for cause in diagnose(work, price(work, H100), H100).causes}
+    assert shares[Bottleneck.UNCOALESCED_ACCESS] > 0.2
+    assert shares[Bottleneck.TOO_FEW_BLOCKS] > 0.2
+
+
 def test_the_account_is_the_models_or_else_the_counters() -> None:
     timing = Timing("n=1", 1e-4, 1e-4, 1e-4)
     modelled = Evaluation(Outcome.OK, Source.MODELLED, timings=(timing,), terms={Term.DRAM: 1e-4})
