@@ -132,6 +132,7 @@ def test_a_recorded_kernel_can_be_explained_by_its_launches(device: ModelDevice,
     evaluation = device.evaluate(Kernel(source))
     (launch,) = evaluation.launches
     assert launch.kernel == "twice"
+    assert launch.imbalance == pytest.approx(132 / 64)
     assert launch.seconds == pytest.approx(evaluation.timings[0].seconds)
     assert launch.terms == pytest.approx(evaluation.terms)
     assert evaluation.diagnosis is not None
