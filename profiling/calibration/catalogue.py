@@ -47,6 +47,8 @@ def microbenchmarks(board: Board) -> tuple[Microbenchmark, ...]:
         memory.dram_copy(),
         memory.dram_read(),
         memory.dram_write(),
+        memory.dram_copy_in_runs(memory.SHORT_RUN),
+        memory.dram_copy_in_runs(memory.LONG_RUN),
         launches.launch(),
         launches.launch_to_launch(),
         launches.block_launch(),

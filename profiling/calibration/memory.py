@@ -213,6 +213,45 @@ extern "C" __global__ void probe(float4* out) {
     return _stream("DRAM writes", "bytes written", source, 1, 1)
 
 
+def dram_copy_in_runs(run_bytes: int) -> Microbenchmark:
+    """A copy by blocks of 256 threads, 4 KB each, whose rows of so many bytes lie 32 KB apart.
+
+    Neighbouring blocks copy neighbouring columns, so no sector is moved twice; only the runs are shorter.
+    """
+    pitch, block_bytes = 32768, STREAM_THREADS * 16
+    lanes, rows, columns = run_bytes // 16, block_bytes // run_bytes, pitch // run_bytes
+    source = f"""
+extern "C" __global__ void probe(const char* __restrict__ in, char* __restrict__ out) {{
+    size_t row = blockIdx.x / {columns} * {rows} + threadIdx.x / {lanes};
+    size_t at = row * {pitch} + blockIdx.x % {columns} * {run_bytes} + threadIdx.x % {lanes} * 16;
+    *(float4*)(out + at) = *(const float4*)(in + at);
+}}
+"""
+    blocks = STREAM_BLOCKS * STREAM_BYTES // 16
+    return Microbenchmark(
+        runs_of(run_bytes),
+        f"bytes copied in runs of {run_bytes}",
+        source,
+        0,
+        STREAM_THREADS,
+        Unit.PER_SECOND,
+        2 * block_bytes,
+        {"LDG": 1, "STG": 1},
+        grows=Grows.BLOCKS,
+        first=blocks // 3,
+        most=blocks,
+        buffers=(Zeros(blocks * block_bytes),) * 2,
+    )
+
+
+def runs_of(run_bytes: int) -> str:
+    """What the measurement of a copy in runs is called."""
+    return f"DRAM copies, runs of {run_bytes} bytes"
+
+
+SHORT_RUN, LONG_RUN = 64, 4096
+
+
 def _stream(constant: str, why: str, source: str, buffers: int, moved: int) -> Microbenchmark:
     bytes_per_block = STREAM_THREADS * STREAM_BYTES
     accesses = {"LDG": 4, "STG": 4} if moved == 2 else ({"STG": 4} if "writes" in constant else {"LDG": 4})

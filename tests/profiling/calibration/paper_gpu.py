@@ -143,6 +143,12 @@ def laws(gpu: Architecture) -> dict[str, Callable[[int], float]]:
         "memory.dram_bytes_per_second": per_second(2 * 256 * 64, memory.dram_bytes_per_second),
         "DRAM reads": per_second(256 * 64, DRAM_READ),
         "DRAM writes": per_second(256 * 64, DRAM_WRITE),
+        **{
+            f"DRAM copies, runs of {run} bytes": per_second(
+                8192 * (1 + memory.dram_bytes_per_run / run), memory.dram_bytes_per_second
+            )
+            for run in (64, 4096)
+        },
         "overheads.launch": lambda _: overheads.launch,
         "launch to launch": lambda launches: launches * LAUNCH_TO_LAUNCH,
         "overheads.block_launch": lambda blocks: blocks * overheads.block_launch,

@@ -38,7 +38,7 @@ from tests.profiling.calibration.paper_gpu import PaperGpu
 H100 = load_architecture("H100")
 A100 = load_architecture("A100")
 
-DERIVED = {"chip.schedulers", "overheads.launch_gap"}
+DERIVED = {"chip.schedulers", "overheads.launch_gap", "memory.dram_bytes_per_run"}
 """What isn't the law's own constant."""
 
 
@@ -68,6 +68,9 @@ def test_the_constants_of_a_gpu_on_paper_are_found_within_two_per_cent(name: str
     assert found.architecture.chip.schedulers == 4
     gap = paper_gpu.LAUNCH_TO_LAUNCH - truth.overheads.launch
     assert found.architecture.overheads.launch_gap == pytest.approx(gap, abs=0.03e-6)
+    # A difference of some nine per cent, with noise in both of its ends.
+    lost = found.architecture.memory.dram_bytes_per_run
+    assert lost == pytest.approx(truth.memory.dram_bytes_per_run, rel=0.15)
     others = found.others
     assert others["DRAM latency, idle"].value == pytest.approx(paper_gpu.IDLE_DRAM, rel=0.02)
     assert others["L2 writes"].value == pytest.approx(paper_gpu.L2_WRITE, rel=0.02)
@@ -219,7 +222,8 @@ def test_no_run_leaves_its_buffers_nor_reads_a_line_of_dram_twice(name: str) -> 
     found = {each.constant: each for each in microbenchmarks(board)}
     for each in found.values():
         if each.grows is Grows.BLOCKS and each.buffers:
-            assert all(each.most * each.threads * 64 <= buffer.nbytes for buffer in each.buffers)
+            moved = each.amount / len(each.buffers)
+            assert all(each.most * moved <= buffer.nbytes for buffer in each.buffers)
     loaded = found["latency.dram"]
     assert loaded.most * loaded.loop["LDG"] * board.sms * loaded.threads * 4 <= loaded.buffers[0].nbytes
     (far,) = found["DRAM latency, idle"].buffers

@@ -9,6 +9,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.calibration.catalogue import microbenchmarks
 from mctskernel.profiling.calibration.machine import ring
+from mctskernel.profiling.calibration.memory import SHORT_RUN, runs_of
 from mctskernel.profiling.calibration.microbenchmark import KERNEL, Board, Grows, Microbenchmark, Ring
 from mctskernel.profiling.emulator import Execution, Geometry, GlobalMemory, execute, parse_ptx
 
@@ -19,14 +20,14 @@ LENGTH = 2
 RACES = {"L2 writes", "memory.l2_store_lines_per_second"}
 """Blocks that write the same places, which nobody reads."""
 
-STREAMED_BYTES = 256 * 64
-"""Of one block, in each buffer."""
-
 
 def bytes_touched(benchmark: Microbenchmark, nbytes: int) -> int:
     """What the run may touch of a buffer: all of it, or for what streams, its share and not a byte more."""
+    if benchmark.constant == runs_of(SHORT_RUN):
+        # Both blocks stand in the first 64 rows of 32 KB.
+        return 63 * 32768 + LENGTH * SHORT_RUN
     if benchmark.grows is Grows.BLOCKS:
-        return LENGTH * STREAMED_BYTES
+        return LENGTH * int(benchmark.amount) // len(benchmark.buffers)
     if benchmark.constant == "latency.dram":
         return LENGTH * 4 * BOARD.sms * benchmark.threads * 4
     return nbytes
@@ -41,7 +42,7 @@ def run(benchmark: Microbenchmark) -> tuple[Execution, GlobalMemory, list[int]]:
         size = bytes_touched(
             benchmark, min(wanted.nbytes, 1 << 20) if isinstance(wanted, Ring) else wanted.nbytes
         )
-        address = memory.add(name, np.zeros(size, np.uint8))
+        address = memory.add(name, np.zeros(size, np.uint8)) if size else 0
         if isinstance(wanted, Ring):
             memory.array(name, np.uint64)[:] = ring(Ring(size, wanted.stride), address)
         arguments.append(address)
@@ -72,6 +73,19 @@ def test_a_chase_goes_as_many_steps_as_are_counted_and_leaves_where_it_stopped(c
     for _ in range(LENGTH * int(benchmark.amount)):
         at = int(content[(at - address) // 8])
     assert int(content[0]) == at
+
+
+def test_a_copy_in_runs_copies_every_byte_once() -> None:
+    benchmark = BENCHMARKS[runs_of(SHORT_RUN)]
+    made = build(Kernel(benchmark.source), (KERNEL,), BOARD.architecture)
+    assert isinstance(made, Build)
+    # The 512 blocks of the first band: 64 rows of 32 KB.
+    content = np.random.default_rng(0).integers(0, 256, 512 * 4096, np.uint8)
+    memory = GlobalMemory()
+    addresses = [memory.add("in", content), memory.add("out", content.nbytes)]
+    execution = execute(parse_ptx(made.ptx), KERNEL, Geometry((512, 1, 1), (256, 1, 1)), addresses, memory)
+    assert not execution.findings
+    assert (memory.array("out") == content).all()
 
 
 def test_what_is_written_is_what_is_counted() -> None:
