@@ -28,12 +28,12 @@ def read_kernel(file: Path) -> Kernel:
 def model_kernels(
     folder: Path, kernels: tuple[Kernel | None, ...], language: Language | None, architecture: str
 ) -> tuple[Evaluation, ...]:
-    """Build, verify and price kernels of a task as a search on the model device would; None is the starting kernel.
+    """Build, verify and price kernels of a task as a search on the model device would.
 
-    Raises TaskError for a task, and DeviceError for a machine, on which nothing can be judged.
+    None is the starting kernel, the one in `language` if the task has several. Raises TaskError for a task, and
+    DeviceError for a machine, on which nothing can be judged.
     """
-    chosen = language or next((kernel.language for kernel in kernels if kernel is not None), None)
-    start = load_task(folder, chosen).starting_kernel
+    start = load_task(folder, language).starting_kernel
     worker = Worker(DeviceSpec("model", folder, architecture, language=start.language))
     try:
         return tuple(worker.evaluate(start if kernel is None else kernel) for kernel in kernels)

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mctskernel.cli import main
+from mctskernel.tasks import builtin_tasks
 from tests.conftest import KERNEL
 
 STRIDED = KERNEL.replace(
@@ -128,3 +129,11 @@ def test_a_kernel_that_is_wrong_has_nothing_to_explain(small_task: Path, tmp_pat
     result = mctskernel("explain", small_task, "--kernel", file)
     assert result.exit_code == 3
     assert "has no time to explain: wrong result" in flat(result.stderr)
+
+
+def test_the_starting_kernel_is_compared_with_one_in_another_language() -> None:
+    folder = builtin_tasks()["softmax"]
+    found = json.loads(mctskernel("explain", "softmax", "--against", folder / "kernel.py", "--json").stdout)
+    assert found["kernel"] == "starting kernel of softmax"
+    assert not found["compared"]["is_tie"]
+    assert found["compared"]["comparison"]["after"] == pytest.approx(found["seconds"])
