@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from mctskernel.answer import Answer
 from mctskernel.cli import main
+from mctskernel.report.markdown import trajectory_markdown
+from mctskernel.report.view import load_view
 from mctskernel.tasks import builtin_tasks
 from tests.conftest import KERNEL
 
@@ -98,6 +102,16 @@ def test_show_and_the_trajectory_say_what_each_edit_did(run: Path) -> None:
         assert "= Modelled at" in text
     assert "binds" in mctskernel("show", run, "--node", "1").stdout
     assert "Modelled at" in (run / "best" / "trajectory.md").read_text()
+
+
+def test_a_trajectory_has_every_sentence_of_what_an_edit_did(run: Path) -> None:
+    view = replace(load_view(run), answer=Answer(1, 1.0))
+    found = view.comparison(1)
+    assert found is not None
+    assert found.sentences
+    text = trajectory_markdown(view)
+    assert "What the edit did:\n\n- " in text
+    assert all(f"- {sentence}" in text for sentence in found.sentences)
 
 
 @pytest.mark.parametrize(
