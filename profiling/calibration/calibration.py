@@ -16,10 +16,9 @@ from mctskernel.profiling.architecture import (
     known_architectures,
     load_architecture,
 )
-from mctskernel.profiling.calibration.arithmetic import is_filled_by_mma
 from mctskernel.profiling.calibration.catalogue import clock, microbenchmarks
+from mctskernel.profiling.calibration.derivation import derived
 from mctskernel.profiling.calibration.fit import Machine, Measured, Refused, Timings, fit, time_benchmark
-from mctskernel.profiling.calibration.memory import LONG_RUN, SHORT_RUN, runs_of
 from mctskernel.profiling.calibration.microbenchmark import Board, Microbenchmark
 from mctskernel.profiling.gpu.cuda_driver import CudaError
 
@@ -108,7 +107,7 @@ def describe_gpu(
     clock_hz = first.value if isinstance(first, Measured) else like.chip.clock_hz
     found = [first, *(fitted(each, each.constant, clock_hz) for each in microbenchmarks(board))]
     measured = {each.constant: each for each in found if isinstance(each, Measured)}
-    measured |= dict(_derived(measured, board))
+    measured |= derived(measured, board)
     refused = {each.constant: each for each in found if isinstance(each, Refused)}
     document: dict[str, Any] = asdict(replace(like, name=name or board.name, architecture=board.architecture))
     sources: dict[str, str] = {}
@@ -181,28 +180,6 @@ def _time(benchmark: Microbenchmark, machine: Machine) -> Timings | Refused:
         return Refused(benchmark.constant, f"the GPU refused it: {error}")
     finally:
         machine.release()
-
-
-def _derived(measured: Mapping[str, Measured], board: Board) -> Iterator[tuple[str, Measured]]:
-    """Constants that follow from measurements of something else."""
-    issue, step, launch = (measured.get(name) for name in ("issue", "launch to launch", "overheads.launch"))
-    mma = measured.get("throughput.tensor_sync_fma")
-    if mma is not None and is_filled_by_mma(board):
-        yield "throughput.tensor_fma", replace(mma, constant="throughput.tensor_fma")
-    if issue is not None and round(issue.value) > 0:
-        why = f"{issue.value:.3g} warp instructions are issued a cycle"
-        yield "chip.schedulers", Measured("chip.schedulers", round(issue.value), issue.spread, why)
-    short, long = measured.get(runs_of(SHORT_RUN)), measured.get(runs_of(LONG_RUN))
-    if short is not None and long is not None and short.value < long.value:
-        # Moving b bytes in runs of r takes as long as b (1 + lost / r) bytes in a run without end.
-        per_run = (long.value / short.value - 1) / (1 / SHORT_RUN - long.value / short.value / LONG_RUN)
-        why = f"what a copy in runs of {SHORT_RUN} bytes takes beyond one in runs of {LONG_RUN}"
-        spread = short.spread + long.spread
-        yield "memory.dram_bytes_per_run", Measured("memory.dram_bytes_per_run", per_run, spread, why)
-    if step is not None and launch is not None:
-        why = "from one launch to the next, less what a launch takes"
-        gap = max(0.0, step.value - launch.value)
-        yield "overheads.launch_gap", Measured("overheads.launch_gap", gap, step.spread, why)
 
 
 def _rounded(value: float, like: float) -> float:

@@ -27,9 +27,11 @@ from mctskernel.profiling.calibration.calibration import (
     describe_gpu,
 )
 from mctskernel.profiling.calibration.catalogue import clock, microbenchmarks
+from mctskernel.profiling.calibration.derivation import derived
 from mctskernel.profiling.calibration.document import document
 from mctskernel.profiling.calibration.fit import LEVEL_REPEATS, Measured, Refused, fit, time_benchmark
 from mctskernel.profiling.calibration.machine import ring
+from mctskernel.profiling.calibration.memory import runs_of
 from mctskernel.profiling.calibration.microbenchmark import Board, Grows, Microbenchmark, Ring
 from mctskernel.profiling.gpu.cuda_driver import CudaError
 from tests.profiling.calibration import paper_gpu
@@ -89,6 +91,29 @@ def test_what_is_measured_and_what_is_kept() -> None:
     assert len(found.measured.keys() & found.sources.keys()) >= 27
     assert found.architecture.limits.shared_bytes == H100.limits.shared_bytes
     assert found.sources["limits.shared_bytes"] == "the driver"
+
+
+@pytest.mark.parametrize(
+    ("short", "long", "lost"),
+    [(2.7e12, 3.0e12, 7.12), (3.0e12, 3.0e12, None), (3.1e12, 3.0e12, None), (1e10, 3e12, None)],
+)
+def test_what_ends_of_runs_cost_is_never_less_than_nothing(
+    short: float, long: float, lost: float | None
+) -> None:
+    found = {
+        runs_of(run): Measured(runs_of(run), value, 0.01, "") for run, value in ((64, short), (4096, long))
+    }
+    made = derived(found, PaperGpu(H100).board).get("memory.dram_bytes_per_run")
+    assert (made and made.value) == (lost if lost is None else pytest.approx(lost, rel=0.02))
+
+
+def test_a_gap_is_never_less_than_none() -> None:
+    launch, step = (
+        Measured("overheads.launch", 2.2e-6, 0.0, ""),
+        Measured("launch to launch", 1.3e-6, 0.0, ""),
+    )
+    made = derived({each.constant: each for each in (launch, step)}, PaperGpu(H100).board)
+    assert made["overheads.launch_gap"].value == 0
 
 
 def test_tensor_cores_that_mma_does_not_fill_keep_what_is_described() -> None:
