@@ -206,4 +206,7 @@ def window(address: int) -> tuple[str, int]:
 
 
 def _signed(address: V) -> V:
-    return address.view(np.int64) if address.dtype.itemsize == 8 else address.astype(np.int64)
+    """Addresses as signed numbers: one of 32 bits may lie before its space until its offset is added."""
+    if address.dtype.itemsize == 8:
+        return address.view(np.int64)
+    return address.view(np.int32).astype(np.int64)

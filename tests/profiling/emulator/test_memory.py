@@ -38,6 +38,18 @@ def test_narrow_loads_extend(lanes: Any, type_: str) -> None:
     )
 
 
+def test_a_shared_address_may_begin_before_its_variable(lanes: Any) -> None:
+    """Blackwell's PTX subtracts an index from the address of an array at 0 and adds the rest as an offset."""
+    a = np.arange(LANES, dtype=np.uint32)
+    body = (
+        ".shared .align 4 .b8 buffer[256]; mov.u32 %t1, %tid.x; shl.b32 %t1, %t1, 2; mov.u32 %t2, buffer;"
+        "add.u32 %t3, %t2, %t1; st.shared.u32 [%t3], %a0; bar.sync 0;"
+        f"sub.u32 %t3, %t2, %t1; ld.shared.u32 %d0, [%t3+{4 * (LANES - 1)}];"
+    )
+    (found,) = lanes(body, [("u32", a)], ["u32"], lanes=LANES)
+    assert found.tolist() == a[::-1].tolist()
+
+
 @pytest.mark.parametrize(
     ("count", "element"), [(2, "u32"), (4, "u32"), (2, "u64"), (4, "f32"), (4, "u8"), (2, "b16")]
 )
