@@ -116,12 +116,11 @@ def _multiply_add(x: Lowering, operands: Operands) -> None:
     a, b, c, *ins = rest[outs:]
     signed = "U32" not in parts
     if "WIDE" in parts:
-        _multiply_add_wide(x, target, carry, (a, b, c), ins, signed=signed)
+        x.define_wide(target, _wide_multiply_add(x, carry, (a, b, c), ins, signed=signed))
     elif "HI" in parts:
-        if carry is not None or "X" in parts:
-            x.opaque(*filter(None, (x.target(target), carry)))
-            return
-        _multiply_add_high(x, target, (a, b, c), signed=signed)
+        total = _wide_multiply_add(x, carry, (a, b, c), ins, signed=signed)
+        upper = x.temporary("b64", "shr.u64", total, Immediate(32, "int"))
+        x.define(target, "cvt.u32.u64", upper)
     elif "X" in parts:
         product = _product(x, a, b)
         before = [p for p in map(x.predicate, ins) if p != FALSE]
@@ -154,54 +153,32 @@ def _product(x: Lowering, a: Operand, b: Operand) -> Value:
     return x.temporary("b32", "mul.lo.u32", first, second)
 
 
-def _multiply_add_high(
-    x: Lowering, target: Operand, sources: tuple[Operand, Operand, Operand], *, signed: bool
-) -> None:
-    """The high word of a product of 64 bits plus a pair of registers."""
-    first, second, addend = x.source(sources[0]), x.source(sources[1]), x.wide_source(sources[2])
-    kind = "s32" if signed else "u32"
-    if ZERO in {first, second}:
-        whole = addend
-    elif addend == ZERO:
-        x.define(target, f"mul.hi.{kind}", first, second)
-        return
-    else:
-        product = x.temporary("b64", f"mul.wide.{kind}", first, second)
-        whole = x.temporary("b64", "add.u64", product, addend)
-    upper = x.temporary("b64", "shr.u64", whole, Immediate(32, "int"))
-    x.define(target, "cvt.u32.u64", upper)
-
-
-def _multiply_add_wide(
+def _wide_multiply_add(
     x: Lowering,
-    target: Operand,
     carry: Register | None,
     sources: tuple[Operand, Operand, Operand],
     ins: Operands,
     *,
     signed: bool,
-) -> None:
-    a, b, c = sources
-    first, second, addend = x.source(a), x.source(b), x.wide_source(c)
-    kind = "s32" if signed else "u32"
-    before = [p for p in map(x.predicate, ins) if p != FALSE]
+) -> Value:
+    """A product of 64 bits plus a pair of registers and what was carried; writes the carry out of it."""
+    first, second, addend = x.source(sources[0]), x.source(sources[1]), x.wide_source(sources[2])
     product: Value = ZERO
     if ZERO not in {first, second}:
-        product = x.temporary("b64", f"mul.wide.{kind}", first, second)
-    if carry is not None or before:
-        total, beyond = x.files.temporary("b64"), x.files.temporary("pred")
-        extra = sum(1 for p in before if p == TRUE)
-        truths = [p for p in before if not isinstance(p, Immediate)]
-        both = (Vector((total, beyond)), Immediate(extra, "int"), Vector((product, addend)), *truths)
-        x.instructions.append(Lowered("add_with_carries_wide", both, None, x.index))
-        x.define_wide(target, total)
-        if carry is not None:
-            x.effect("mov.pred", carry, beyond)
-        return
-    if ZERO in {product, addend}:
-        x.define_wide(target, addend if product == ZERO else product)
-    else:
-        x.define_wide(target, x.temporary("b64", "add.u64", product, addend))
+        product = x.temporary("b64", f"mul.wide.{'s32' if signed else 'u32'}", first, second)
+    before = [p for p in map(x.predicate, ins) if p != FALSE]
+    if carry is None and not before:
+        if ZERO in {product, addend}:
+            return addend if product == ZERO else product
+        return x.temporary("b64", "add.u64", product, addend)
+    total, beyond = x.files.temporary("b64"), x.files.temporary("pred")
+    extra = sum(1 for p in before if p == TRUE)
+    truths = [p for p in before if not isinstance(p, Immediate)]
+    both = (Vector((total, beyond)), Immediate(extra, "int"), Vector((product, addend)), *truths)
+    x.instructions.append(Lowered("add_with_carries_wide", both, None, x.index))
+    if carry is not None:
+        x.effect("mov.pred", carry, beyond)
+    return total
 
 
 def _load_effective_address(x: Lowering, operands: Operands) -> None:

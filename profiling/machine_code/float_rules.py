@@ -118,27 +118,43 @@ def _special_function(x: Lowering, operands: Operands) -> None:
         x.define(operands[0], f"{name}.approx.f32", x.float_source(operands[1]))
 
 
+_NARROW = frozenset(("F64", "F16", "BF16", "U8", "S8", "U16", "S16"))
+
+
+def _integer_type(x: Lowering) -> str:
+    """The integer type of a conversion, `s32` where none is named."""
+    return next((p.lower() for p in x.modifiers if p in {"U32", "S32", "U64", "S64"}), "s32")
+
+
 def _from_integer(x: Lowering, operands: Operands) -> None:
-    """`I2F.RP d, a`, `I2FP.F32.U32 d, a`."""
-    parts = x.machine.opcode.split(".")
-    if {"F64", "F16", "BF16", "U8", "S8", "U16", "S16", "U64", "S64"} & set(parts):
-        opaque_words(2 if "F64" in parts else 1)(x, operands)
+    """`I2F.U64.RP d, a`, `I2FP.F32.U32 d, a`."""
+    if _NARROW & set(x.modifiers):
+        opaque_words(2 if "F64" in x.modifiers else 1)(x, operands)
         return
-    kind = "u32" if "U32" in parts else "s32"
-    mode = next((p.lower() for p in parts if p in {"RM", "RP", "RZ"}), "rn")
-    x.define(operands[0], f"cvt.{mode}.f32.{kind}", x.source(operands[1]))
+    kind = _integer_type(x)
+    mode = next((p.lower() for p in x.modifiers if p in {"RM", "RP", "RZ"}), "rn")
+    if kind.endswith("64"):
+        # By way of double precision, which is off by its last place at most: divisions allow for more.
+        double = x.temporary("f64", f"cvt.rn.f64.{kind}", x.wide_source(operands[1]))
+        x.define(operands[0], f"cvt.{mode}.f32.f64", double)
+    else:
+        x.define(operands[0], f"cvt.{mode}.f32.{kind}", x.source(operands[1]))
 
 
 def _to_integer(x: Lowering, operands: Operands) -> None:
     """`F2I.FTZ.U32.F32.TRUNC.NTZ d, a`."""
-    parts = x.machine.opcode.split(".")
-    if {"F64", "F16", "BF16", "U64", "S64", "U8", "S8", "U16", "S16"} & set(parts):
-        opaque_words(2 if {"U64", "S64"} & set(parts) else 1)(x, operands)
+    kind = _integer_type(x)
+    wide = kind.endswith("64")
+    if _NARROW & set(x.modifiers):
+        opaque_words(2 if wide else 1)(x, operands)
         return
-    kind = "u32" if "U32" in parts else "s32"
-    mode = next((m for name, m in _INTEGER_ROUNDING.items() if name in parts), "rni")
-    flush = ".ftz" if "FTZ" in parts else ""
-    x.define(operands[0], f"cvt.{mode}{flush}.{kind}.f32", x.float_source(operands[1]))
+    mode = next((m for name, m in _INTEGER_ROUNDING.items() if name in x.modifiers), "rni")
+    opcode = f"cvt.{mode}{'.ftz' if 'FTZ' in x.modifiers else ''}.{kind}.f32"
+    source = x.float_source(operands[1])
+    if wide:
+        x.define_wide(operands[0], x.temporary("b64", opcode, source))
+    else:
+        x.define(operands[0], opcode, source)
 
 
 _INTEGER_ROUNDING = {"TRUNC": "rzi", "FLOOR": "rmi", "CEIL": "rpi"}

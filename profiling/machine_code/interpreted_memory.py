@@ -129,6 +129,8 @@ class InterpretedMemory(CountingMemory):
 
 
 def _in_turn(phase: np.ndarray, share: float) -> np.ndarray:
-    """True for a share of the numbers of a sequence, evenly spread."""
+    """True for a share of the numbers of a sequence, evenly spread; what is rarer comes last, as loops end."""
+    if share > 0.5:
+        return ~_in_turn(phase, 1.0 - share)
     found: np.ndarray = np.floor((phase + 1.0) * share) > np.floor(phase * share)
     return found
