@@ -6,7 +6,10 @@ the named GPU. Every number is modelled, and says so.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
+
+import msgspec
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Check, Diagnosis, Evaluation, LaunchTerms, Source, Timing
@@ -68,11 +71,12 @@ class ModelDevice:
             return (Check("", 0, passed=False, error=float("inf"), message=refusal.message),)
 
     def fingerprint(self) -> dict[str, str]:
-        """What a modelled time depends on: the GPU that is modelled, and the versions of what models it."""
+        """What a modelled time depends on: the modelled GPU, its constants, and the versions of what models it."""
         return {
             "device": "model",
             "gpu": self._gpu.name,
             "architecture": self._gpu.architecture,
+            "constants": hashlib.sha256(msgspec.json.encode(self._gpu)).hexdigest()[:12],
             **package_versions("nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm", "numpy"),
         }
 

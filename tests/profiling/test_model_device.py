@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,6 +101,21 @@ def test_the_last_gate_refuses_what_does_not_build(device: ModelDevice) -> None:
 def test_an_unknown_architecture_is_refused(write_task: WriteTask) -> None:
     with pytest.raises(DeviceError, match="Z9000"):
         ModelDevice(load_task(write_task()), "Z9000")
+
+
+def test_times_from_other_constants_are_of_another_device(write_task: WriteTask, tmp_path: Path) -> None:
+    """A file may change between a run and its resumption; the times before and after can't be compared."""
+    task = load_task(write_task())
+    file = tmp_path / "mine.toml"
+    shipped = Path(__file__).parents[2] / "profiling" / "architectures" / "h100.toml"
+    file.write_text(shipped.read_text())
+    before = ModelDevice(task, str(file)).fingerprint()
+    assert before == ModelDevice(task, "H100").fingerprint()
+    file.write_text(shipped.read_text().replace("sms = 132", "sms = 114"))
+    assert ModelDevice(task, str(file)).fingerprint() != before
+    file.write_text("sms = 132")
+    with pytest.raises(DeviceError, match=r"mine.toml' describes no GPU"):
+        ModelDevice(task, str(file))
 
 
 def test_a_text_that_compiles_to_the_same_code_is_judged_once(write_task: WriteTask) -> None:
