@@ -101,7 +101,7 @@ class _Pricer:
         if not measured.sized:
             measured = measured.with_sizes(footprints(prepared))
         pricing = self._pricing_of(measured.task)
-        with pricing.disassembling(prepared.candidate) as disassemblies:
+        with pricing.disassembling(prepared) as disassemblies:
             (found,) = pricing.price(prepared, disassemblies, stages)
         return found
 

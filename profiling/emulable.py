@@ -21,11 +21,16 @@ EMULATED_ARCHITECTURE = "sm_80"
 
 @dataclass(frozen=True)
 class Emulable:
-    """A candidate with the PTX of each of its builds parsed; `remark` says so if it was built for another GPU."""
+    """A candidate with the PTX of each of its builds parsed; `remark` says so if it was built for another GPU.
+
+    `native` is then the kernel as it is built for its own GPU, where its PTX can be read at all: it is what a
+    price is made from, since machine code can be counted without emulating the PTX.
+    """
 
     candidate: Candidate
     modules: tuple[Module, ...]
     remark: str = ""
+    native: Emulable | None = None
 
 
 def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
@@ -33,6 +38,7 @@ def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
     modules, unknown = _parsed(candidate)
     if not unknown:
         return Emulable(candidate, modules)
+    native = Emulable(candidate, modules) if modules else None
     message = f"The emulator doesn't know {unknown}, so the kernel can't be verified here."
     if candidate.kernel.language is not Language.TRITON:
         raise RefusedError(Outcome.REJECTED, message, candidate)
@@ -46,7 +52,7 @@ def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
         message = f"The emulator doesn't know {still_unknown}, so the kernel can't be verified here."
         raise RefusedError(Outcome.REJECTED, message, candidate)
     remark = f"emulated as compiled for {EMULATED_ARCHITECTURE}: the emulator doesn't know {unknown}"
-    return Emulable(older, modules, remark)
+    return Emulable(older, modules, remark, native)
 
 
 def _parsed(candidate: Candidate) -> tuple[tuple[Module, ...], str]:

@@ -84,7 +84,7 @@ class ModelDevice:
         candidate, modules = prepared.candidate, prepared.modules
         remarks = (prepared.remark,) if prepared.remark else ()
         try:
-            with self._pricing.disassembling(candidate) as disassemblies:
+            with self._pricing.disassembling(prepared) as disassemblies:
                 with stages.timed("verify"):
                     verified = emulate(self._task, candidate, modules, self._cases)
                 evaluation = Evaluation(
@@ -92,7 +92,7 @@ class ModelDevice:
                     Source.MODELLED,
                     verified.message,
                     checks=verified.checks,
-                    resources=candidate.resources,
+                    resources=(prepared.native or prepared).candidate.resources,
                     log=candidate.log,
                     flags=remarks,
                 )

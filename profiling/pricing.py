@@ -39,8 +39,9 @@ class Pricing:
         """A candidate that the GPU would launch, in a form that can be emulated. Raises RefusedError."""
         candidate = prepare(self._task, kernel, self.gpu.architecture, stages)
         found = emulable(self._task, candidate, stages)
-        for launch, index in candidate.built:
-            resources = candidate.builds[index].resources_of(launch.kernel)
+        native = (found.native or found).candidate
+        for launch, index in native.built:
+            resources = native.builds[index].resources_of(launch.kernel)
             try:
                 check_launch(launch, resources, _most_threads(found, launch), self.gpu)
             except LaunchPlanError as error:
@@ -48,8 +49,9 @@ class Pricing:
         return found
 
     @contextmanager
-    def disassembling(self, candidate: Candidate) -> Iterator[Disassemblies]:
+    def disassembling(self, prepared: Emulable) -> Iterator[Disassemblies]:
         """Machine code of what runs at the search shapes, read beside what the block does. Raises DisassemblerError."""
+        candidate = (prepared.native or prepared).candidate
         plans = [candidate.at(self._task, shape) for shape in self._task.search_shapes]
         timed = dict.fromkeys(candidate.index_of(launch) for plan in plans for launch in plan.launches)
         with ExitStack() as stack:
@@ -59,7 +61,20 @@ class Pricing:
             }
 
     def price(self, prepared: Emulable, disassemblies: Disassemblies, stages: Stages) -> list[Modelled]:
-        """The price at each search shape. Raises RefusedError and DisassemblerError."""
+        """The price at each search shape. Raises RefusedError and DisassemblerError.
+
+        Of a kernel with a native build that; of the one that is emulated where the native one can't be counted.
+        """
+        if prepared.native is not None:
+            try:
+                return self._price(prepared.native, disassemblies, stages)
+            except RefusedError:
+                emulated = Emulable(prepared.candidate, prepared.modules)
+                with self.disassembling(emulated) as others:
+                    return self._price(emulated, others, stages)
+        return self._price(prepared, disassemblies, stages)
+
+    def _price(self, prepared: Emulable, disassemblies: Disassemblies, stages: Stages) -> list[Modelled]:
         candidate, modules = prepared.candidate, prepared.modules
         prices = []
         disassembled = cache(lambda index: disassemblies[index].result())

@@ -49,7 +49,7 @@ class PricingDevice:
             prepared = self._pricing.prepare(kernel, stages)
             code = identity_of_code(prepared.candidate)
             if code not in self._priced:
-                with self._pricing.disassembling(prepared.candidate) as disassemblies:
+                with self._pricing.disassembling(prepared) as disassemblies:
                     prices = self._pricing.price(prepared, disassemblies, stages)
                 self._priced[code] = _evaluation(self._shapes, prices)
             evaluation = self._priced[code]

@@ -57,11 +57,12 @@ class Term(enum.StrEnum):
     LATENCY = "latency"
     ATOMICS = "atomics"
     BLOCK_LAUNCH = "block launch"
+    EXPOSED = "exposed latency"
     TAIL = "tail"
     LAUNCH = "launch"
 
 
-ADDED = frozenset({Term.TAIL, Term.LAUNCH})
+ADDED = frozenset({Term.EXPOSED, Term.TAIL, Term.LAUNCH})
 """Terms that nothing overlaps with."""
 
 
@@ -87,8 +88,19 @@ def price(work: KernelWork, gpu: Architecture) -> Price:
     uneven = _overlapped({**{term: seconds * factor for term, seconds in sm_terms.items()}, **chip_terms})
     ragged = RAGGED_END / math.sqrt(waves(work.blocks, work.occupancy.blocks, gpu))
     tail = uneven * (1.0 + ragged) - even
-    terms = {**sm_terms, **chip_terms, Term.TAIL: tail, Term.LAUNCH: gpu.overheads.launch}
+    terms = {
+        **sm_terms,
+        **chip_terms,
+        Term.EXPOSED: _exposed({**sm_terms, **chip_terms}, resident_blocks(work, gpu)),
+        Term.TAIL: tail,
+        Term.LAUNCH: gpu.overheads.launch,
+    }
     return Price(combined(terms), terms)
+
+
+def resident_blocks(work: KernelWork, gpu: Architecture) -> int:
+    """Blocks that an SM has at the same time, of those that there are."""
+    return max(1, min(work.occupancy.blocks, -(-work.blocks // gpu.chip.sms)))
 
 
 def combined(terms: Mapping[Term, float] | Mapping[str, float]) -> float:
@@ -120,6 +132,18 @@ def _overlapped(terms: Mapping[Term, float] | Mapping[str, float]) -> float:
     memory = soft_sum((known.pop(Term.L2, 0.0), known.pop(Term.DRAM, 0.0)), MEMORY_NORM)
     blocks = soft_sum((soft_sum((*known.values(), memory)), launching), LAUNCH_NORM)
     return max(blocks, atomics + BEHIND_TRAFFIC * blocks) if atomics else blocks
+
+
+def _exposed(terms: Mapping[Term, float], blocks: int) -> float:
+    """What latency adds beyond its part of the soft sum where few blocks share an SM.
+
+    The warps of a block that meet at barriers wait together and work together, so one block alone does both in
+    turn: its latency is added to all else. With more of them the norm goes from 1 to that of the soft sum.
+    """
+    latency = terms[Term.LATENCY]
+    working = _overlapped({**terms, Term.LATENCY: 0.0})
+    norm = 1.0 + (NORM - 1.0) * (1.0 - 1.0 / blocks)
+    return soft_sum((working, latency), norm) - soft_sum((working, latency))
 
 
 def soft_sum(seconds: Iterable[float], norm: float = NORM) -> float:

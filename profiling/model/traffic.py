@@ -91,13 +91,15 @@ class L1Traffic:
 class DramTraffic:
     """Bytes that pass L2, and those of them that no cache could avoid.
 
-    `runs` are the stretches of consecutive sectors that they consist of, as each block touches them.
+    `runs` are the stretches of consecutive sectors that they consist of, as each block touches them; `shared` is
+    the fraction of what the blocks at work touch that others of them touch, too.
     """
 
     read_bytes: float
     write_bytes: float
     unique_bytes: float
     runs: float
+    shared: float
 
 
 def l1_capacity(gpu: Architecture, resident_blocks: int, shared_bytes: int) -> float:
@@ -177,7 +179,7 @@ def dram_traffic(
     middle = samples[len(samples) // 2].counts
     rate = sampling_rate(middle)
     sector = gpu.memory.sector_bytes
-    own = together = 0.0
+    own = together = all_together = 0.0
     for buffer in buffers:
         for kinds, is_read in ((("load", "copy", "atomic", "reduction"), True), (_WRITES, False)):
             gross = sum(s.weight * rate * len(_unique(s.counts, buffer, kinds, rate)) for s in samples)
@@ -195,6 +197,7 @@ def dram_traffic(
                 if buffer.sectors * sector > SHARED_BY_L2 * gpu.memory.l2_bytes:
                     fetched = max(distinct, min(gross, residency.waves * in_wave))
             own, together = own + mine, together + in_wave
+            all_together += mine * min(residency.at_once, residency.blocks)
             unique += distinct * sector
             runs += gross_runs * fetched / gross
             if is_read:
@@ -204,7 +207,7 @@ def dram_traffic(
     if own:
         kept = KEPT_BY_L2 * gpu.memory.l2_bytes / sector / (together / own)
         read += sector * sum(s.weight * _lost_rereads(s.counts, l1_sectors, kept) for s in samples)
-    return DramTraffic(read, written, unique, runs)
+    return DramTraffic(read, written, unique, runs, 1.0 - together / all_together if all_together else 0.0)
 
 
 def _stored_again(sectors: Ints, of_access: Ints, stores: Bools) -> int:

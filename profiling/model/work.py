@@ -26,6 +26,12 @@ from mctskernel.profiling.model.traffic import (
     l1_traffic,
 )
 
+MERGED = 0.25
+"""The part of what blocks share that L2 is asked for once by several SMs, which ask for it at the same time.
+
+Matrix products in tiles on an H100 read 0.5 to 0.95 of what misses L1 from L2, three quarters at the median.
+"""
+
 
 @dataclass(frozen=True)
 class AccessPattern:
@@ -150,7 +156,7 @@ def kernel_work(
         store_requests=sum(a.requests for a in accesses if (a.space, a.kind) == ("global", "store")),
         store_sectors=sum(a.sectors for a in accesses if (a.space, a.kind) == ("global", "store")),
         store_lines=_store_lines(accesses, l1),
-        l2_read_sectors=l1.read_sectors,
+        l2_read_sectors=l1.read_sectors * (1.0 - MERGED * dram.shared),
         l2_write_sectors=l1.write_sectors,
         dram_read_bytes=dram.read_bytes,
         dram_write_bytes=dram.write_bytes,
@@ -224,7 +230,8 @@ def _penalty(instruction: Instruction, rates: Throughput) -> float:
 def _load_latency(l1: L1Traffic, from_dram: float, gpu: Architecture) -> Callable[[Instruction], float]:
     """Expected cycles of a load, which waits for the slowest of its sectors.
 
-    So L1 serves it only when all of them hit, and L2 only when none comes from DRAM.
+    So L1 serves it only when all of them hit. What comes from DRAM comes for all of a request or none of it, since
+    blocks that share data share whole rows of it.
     """
     latency = gpu.latency
 
@@ -232,8 +239,7 @@ def _load_latency(l1: L1Traffic, from_dram: float, gpu: Architecture) -> Callabl
         rate = l1.hit_rate.get(instruction.line, 0.0)
         sectors = max(l1.sectors_per_request.get(instruction.line, 1.0), 1.0)
         all_hit = rate**sectors
-        no_dram = (1.0 - from_dram) ** max(sectors * (1.0 - rate), 1.0)
-        beyond = no_dram * latency.l2 + (1.0 - no_dram) * latency.dram
+        beyond = (1.0 - from_dram) * latency.l2 + from_dram * latency.dram
         return float(all_hit * latency.l1 + (1.0 - all_hit) * beyond)
 
     return cycles
