@@ -26,7 +26,8 @@ class ExportedNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node. What an evaluation tells is None while it is in flight.
 
     `kernel` is its identity; `source_blob` and `log_blob` name texts in the run's `blobs` (empty: no log);
-    `numbers` says where figures come from; `seconds` is the time of one run, the geometric mean over shapes.
+    `numbers` says where figures come from; `seconds` is the time of one run, the geometric mean over shapes;
+    `predicted_...` are a surrogate's, None without one.
     """
 
     id: int
@@ -49,6 +50,9 @@ class ExportedNode(msgspec.Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...]
     quarantine: str
     evaluation_seconds: float
+    predicted_seconds: float | None = None
+    predicted_gain: float | None = None
+    predicted_sigma: float | None = None
 
 
 class ExportedTransposition(msgspec.Struct, frozen=True):
@@ -148,6 +152,9 @@ _FLAT_COLUMNS = (
     "flags",
     "quarantine",
     "evaluation_seconds",
+    "predicted_seconds",
+    "predicted_gain",
+    "predicted_sigma",
 )
 
 _XML_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -156,6 +163,7 @@ _XML_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 def _export_node(tree: Tree, node: Node) -> ExportedNode:
     parent = None if node.parent is None else tree.nodes[node.parent]
     evaluation, score = node.evaluation, node.score
+    predicted = node.prediction
     visits = tree.node_statistics.visits[node.id]
     value = VALUES[tree.policy.value](tree.node_statistics, np.array([node.id])) if visits else None
     causes = evaluation.diagnosis.causes if evaluation and evaluation.diagnosis else ()
@@ -180,6 +188,9 @@ def _export_node(tree: Tree, node: Node) -> ExportedNode:
         flags=evaluation.flags if evaluation else (),
         quarantine=evaluation.quarantine if evaluation else "",
         evaluation_seconds=float(evaluation.cost_seconds) if evaluation else 0.0,
+        predicted_seconds=predicted.seconds if predicted else None,
+        predicted_gain=predicted.gain if predicted and predicted.gain else None,
+        predicted_sigma=predicted.sigma if predicted and predicted.gain else None,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mctskernel.core.evaluation import Cause
 from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.quantities import time_text
+from mctskernel.report.predictions import prediction_sentence
 from mctskernel.report.view import View, timing_text
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step
 
@@ -41,6 +42,8 @@ def _step(view: View, step: Step) -> list[str]:
         lines += [f"{time_text(step.seconds)}{gain}, {step.speedup:.2f}x over the start.", ""]
     if step.edit and step.edit.rationale:
         lines += [f"Why: {step.edit.rationale}", ""]
+    if predicted := prediction_sentence(step):
+        lines += [predicted, ""]
     if found := view.comparison(step.node):
         lines += ["What the edit did:", "", *(f"- {sentence}" for sentence in found.sentences), ""]
     evidence = [*account(view.evaluation(step.node)), *(cause.sentence for cause in _causes(step))]

@@ -11,8 +11,9 @@ from rich.text import Text
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.quantities import time_text
+from mctskernel.report.predictions import accuracy_sentences, prediction_sentence
 from mctskernel.report.view import View, timing_text
-from mctskernel.tree.trajectory import STARTING_KERNEL, Step
+from mctskernel.tree.trajectory import STARTING_KERNEL, Step, trajectory
 
 # Texts of candidates and of models are printed as Text, which knows no markup.
 
@@ -37,6 +38,8 @@ def print_node(console: Console, view: View, number: int) -> None:
         _numbers("Counters", evaluation.counters), _numbers("Terms of the time, s", evaluation.terms)
     )
     console.print(_numbers("Cost by stage, s", evaluation.stage_seconds))
+    if predicted := prediction_sentence(trajectory(view.tree, number).steps[-1]):
+        console.print(Text(f"> {predicted}", "magenta"))
     if found := view.comparison(number):
         console.print(Group(*(Text(f"~ {sentence}", "cyan") for sentence in found.sentences)))
     console.print(Group(*_evidence(evaluation)))
@@ -71,6 +74,7 @@ def _headline(view: View) -> list[RenderableType]:
     )
     counts = ", ".join(f"{count} {outcome}" for outcome, count in view.outcomes.items())
     lines: list[RenderableType] = [first, Text(f"{view.tree.evaluations} evaluations: {counts}")]
+    lines += [Text(f"> {sentence}", "magenta") for sentence in accuracy_sentences(view.tree)]
     if view.answer is None:
         return [*lines, Text("Still searching: the best so far has not passed the last gate.", "yellow")]
     passed = len(view.answer.checks)
@@ -91,6 +95,8 @@ def _step(view: View, step: Step) -> list[RenderableType]:
     ]
     if step.edit and step.edit.rationale:
         lines.append(Padding(Text(step.edit.rationale), (0, 0, 0, 2)))
+    if predicted := prediction_sentence(step):
+        lines.append(Padding(Text(f"> {predicted}", "magenta"), (0, 0, 0, 2)))
     if found := view.comparison(step.node):
         lines += [Padding(Text(f"~ {sentence}", "cyan"), (0, 0, 0, 2)) for sentence in found.sentences]
     lines += [Padding(line, (0, 0, 0, 2)) for line in _evidence(view.evaluation(step.node))]

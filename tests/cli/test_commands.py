@@ -58,6 +58,19 @@ def test_show_tells_what_binds_the_kernel_and_that_it_is_modelled(run: Path) -> 
     assert "starting kernel" in result.stdout
 
 
+@pytest.mark.parametrize("use", ["order", "filter"])
+def test_a_search_with_a_surrogate_keeps_its_predictions(tmp_path: Path, small_task: Path, use: str) -> None:
+    run = tmp_path / "run"
+    words = ("--device", "model", "--budget", "4", "--workers", "1", "--surrogate", use, "--out", run)
+    result = mctskernel("search", small_task, *words)
+    assert result.exit_code == 0, result.output
+    nodes = json.loads(mctskernel("export", run).stdout)["nodes"]
+    # The model agrees with itself.
+    assert any(node["predicted_seconds"] == pytest.approx(node["seconds"]) for node in nodes[1:])
+    assert "Predicted: " in mctskernel("show", run, "--node", "1").stdout
+    assert mctskernel("resume", run, "--budget", "5").exit_code == 0
+
+
 def test_show_one_node(run: Path) -> None:
     result = mctskernel("show", run, "--node", "1")
     assert result.exit_code == 0
