@@ -15,6 +15,7 @@ from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timin
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task
+from mctskernel.edits.patch import apply
 from mctskernel.experiments.measured_kernels import measured_kernel
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.report.view import load_view
@@ -49,6 +50,17 @@ class RecordedSpace:
             each: run_seconds(judged) for each, judged in self.evaluations.items() if is_eligible(judged)
         }
         return {each: seconds for each, seconds in found.items() if seconds}
+
+    def first(self, limit: int | None) -> RecordedSpace:
+        """The kernels of a run that were evaluated first, with the edits among them; all of what isn't a run."""
+        if limit is None or not self.ranked:
+            return self
+        kept = dict(list(self.evaluations.items())[:limit])
+        edits = {
+            each: tuple(edit for edit in self.edits[each] if apply(self.kernels[each], edit).identity in kept)
+            for each in kept
+        }
+        return replace(self, evaluations=kept, edits=edits)
 
     def start(self, seed: int) -> Kernel:
         """Where a search begins: at the starting kernel, or where there is none at one of the slower half."""

@@ -7,8 +7,9 @@ Each FOLDER is the run of a search on a GPU, or a folder of variants (docs/model
 run: times are those that were recorded. `predict` prices every kernel once, which takes about half a second each, and
 goes on where it was cut off. `replay` searches each space with the real loop and prints, for each number of
 evaluations, the time of the best kernel found over that of the best of the space: the geometric mean over spaces and
-seeds. A run only holds edits that its own search chose to try, so what a surrogate would have found among the others
-isn't seen: replaying a run understates its worth.
+seeds; then evaluations until it is within 5 % of the best, and kernels predicted for each one evaluated. A run only
+holds edits that its own search chose to try, so what a surrogate would have found among the others isn't seen:
+replaying a run understates its worth.
 """
 
 from __future__ import annotations
@@ -65,6 +66,14 @@ class Predicted(msgspec.Struct, frozen=True):
     terms: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Replayed:
+    """The best time after each evaluation over the best of the space, and predictions asked for per evaluation."""
+
+    ratios: tuple[float, ...]
+    predictions: float
+
+
 @dataclass
 class LookedUp:
     """A surrogate that knows its predictions already."""
@@ -72,10 +81,12 @@ class LookedUp:
     predictions: Callable[[Kernel], Prediction | None]
     sigma: Callable[[Prediction, Prediction], float]
     capacity: int = 1
+    asked: int = 0
     _finished: list[tuple[int, Prediction | None]] = field(default_factory=list)
 
     def submit(self, ticket: int, kernel: Kernel) -> None:
         """Begin and end a prediction."""
+        self.asked += 1
         self._finished.append((ticket, self.predictions(kernel)))
 
     def wait(self, timeout: float | None = None) -> list[tuple[int, Prediction | None]]:  # noqa: ARG002
@@ -125,8 +136,8 @@ def policy_for(use: SurrogateUse) -> Policy:
 
 def replay(
     space: RecordedSpace, use: SurrogateUse, surrogate: LookedUp | None, seed: int, evaluations: int
-) -> list[float]:
-    """The best time after each evaluation of a search in a space, over the best time of the space."""
+) -> Replayed:
+    """Search a space, up to so many evaluations."""
     start = space.start(seed)
     tree_search = TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)
     root = tree_search.start(start, policy_for(use), seed)
@@ -142,7 +153,8 @@ def replay(
     search.run((root,))
     seconds = [space.seconds.get(node.kernel.identity, math.inf) for node in tree_search.tree.nodes]
     best = np.minimum.accumulate(seconds) / min(space.seconds.values())
-    return [*best.tolist(), *[float(best[-1])] * (evaluations - len(seconds))]
+    curve = (*best.tolist(), *[float(best[-1])] * (evaluations - len(seconds)))
+    return Replayed(curve, surrogate.asked / len(seconds) if surrogate else 0.0)
 
 
 @dataclass(frozen=True)
@@ -202,19 +214,22 @@ def predict_command(folders: tuple[Path, ...], architecture: str, limit: int | N
 @main.command("replay")
 @folders_argument
 @click.option("--predictions", type=click.Path(path_type=Path, exists=True), help="What `predict` wrote.")
+@click.option("--limit", type=click.IntRange(min=1), help="Kernels of each run, the first ones.")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True)
-def replay_command(folders: tuple[Path, ...], predictions: Path | None, seeds: int) -> None:
+def replay_command(
+    folders: tuple[Path, ...], predictions: Path | None, limit: int | None, seeds: int
+) -> None:
     """Search the spaces again and print the table."""
     known: dict[str, dict[str, Prediction | None]] = {}
     for row in read_predictions(predictions) if predictions else ():
         found = Prediction(row.seconds, row.terms) if row.seconds else None
         known.setdefault(row.space, {})[row.kernel] = found
-    spaces = [space for folder in folders for space in read_spaces(folder)]
+    spaces = [space.first(limit) for folder in folders for space in read_spaces(folder)]
     ranked = [space for space in spaces if space.ranked]
     tuned = [space for space in spaces if not space.ranked]
     for title, group in (("runs", ranked), ("families of variants", tuned)):
         if group:
-            rows = {each.name: _ratios(each, group, seeds) for each in contenders(known)}
+            rows = {each.name: _replays(each, group, seeds) for each in contenders(known)}
             Console(width=110).print(_table(f"{len(group)} {title}, {seeds} seeds", rows))
 
 
@@ -224,7 +239,7 @@ def read_predictions(path: Path) -> Iterable[Predicted]:
     return [msgspec.json.decode(line, type=Predicted) for line in lines]
 
 
-def _ratios(contender: Contender, spaces: Sequence[RecordedSpace], seeds: int) -> list[list[float]]:
+def _replays(contender: Contender, spaces: Sequence[RecordedSpace], seeds: int) -> list[Replayed]:
     return [
         replay(space, contender.use, contender.surrogate(space, seed), seed, max(CHECKPOINTS))
         for space in spaces
@@ -232,14 +247,17 @@ def _ratios(contender: Contender, spaces: Sequence[RecordedSpace], seeds: int) -
     ]
 
 
-def _table(title: str, rows: Mapping[str, list[list[float]]]) -> Table:
-    table = Table("search", *(f"after {count}" for count in CHECKPOINTS), "to within 5 %", title=title)
-    for name, curves in rows.items():
+def _table(title: str, rows: Mapping[str, list[Replayed]]) -> Table:
+    columns = (*(f"after {count}" for count in CHECKPOINTS), "to within 5 %", "predictions")
+    table = Table("search", *columns, title=title)
+    for name, replays in rows.items():
+        curves = [each.ratios for each in replays]
         means = (math.exp(np.mean([math.log(curve[count - 1]) for curve in curves])) for count in CHECKPOINTS)
         needed = [
             next((n for n, ratio in enumerate(curve, 1) if ratio <= 1.05), len(curve)) for curve in curves
         ]
-        table.add_row(name, *(f"{mean:.3f}" for mean in means), f"{np.mean(needed):.1f}")
+        asked = np.mean([each.predictions for each in replays])
+        table.add_row(name, *(f"{mean:.3f}" for mean in means), f"{np.mean(needed):.1f}", f"{asked:.1f}")
     return table
 
 
