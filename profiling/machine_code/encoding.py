@@ -13,14 +13,14 @@ A row is one line of three or four columns, two or more spaces apart:
 
 2. The name with its modifiers. `{.FTZ@80}` is written when bit 80 is set; `{,.RM,.RP,.RZ@78}` has a text for
    each value of a field that begins at bit 78 and is as wide as its texts need; `?` is a value without meaning.
-   `{*size@73}` takes the texts from `CHOICES`.
+   `{*size@73}` takes the texts from `CHOICES`; `@72,75:2` is a field of bit 72 and, above it, bits 75 and 76.
 3. The operands. A field is a kind and its lowest bit: `R64`, `UR24`, `P81`, `!P87` (bit 90 negates it), `0x72:8`
    (a number of 8 bits). `Rd` and `Ra` are R16 and R24, `Rb` and `Rc` are where the form says, `Rs` is what the
    form has at bit 32 where that is the last operand. A minus sign, bars
    and a tilde obey the bits that a slot has for them. `P81?` and `!P87?T` are left out when they are PT, `!P87?`
    when it is !PT.
    A letter behind a colon says how a value is written: f, d (floats of 32 and 64 bits), h, b (pairs of fp16 and
-   bf16), i (signed), x (unsigned). `<address>` is one of the functions in `operand_text`.
+   bf16; H, B: where a register's half can be chosen), i (signed), x (unsigned). `[UR24]` is written in brackets, `<shared>` is one of the functions in `operand_text`.
 4. Bits with one value only: `91=1`, or `72:4=15` for a field of 4 bits. A bit that is in no column must be 0.
 """
 
@@ -37,18 +37,29 @@ from mctskernel.profiling.machine_code.operand_text import (
     TARGETS,
     SourceBits,
     Text,
+    bracketed,
     constant,
+    half_constant,
+    half_uniform_register,
     modifier,
     number,
     predicate,
     register,
-    signed_register,
+    source,
     uniform_register,
     value,
 )
 
 OPERAND_BITS = (1 << 105) - (1 << 16)
 """Everything between the guard and the scheduling bits."""
+
+_SOURCE_BITS: Mapping[int, tuple[int | None, int | None, int | None]] = {
+    24: (72, 73, None),
+    32: (63, 62, None),
+    64: (75, 74, None),
+}
+_HALF_BITS = {24: (72, 73, 74), 32: (63, 62, 60), 64: (84, 83, 81)}
+"""By a slot's lowest bit: where the bits are that negate it, take its absolute value, and choose its half."""
 
 _REUSE = {"a": 122, "b": 123, "c": 124, "s": 124, "24": 122, "32": 123, "64": 124}
 
@@ -104,9 +115,9 @@ def _row(line: str) -> Iterator[tuple[int, Encoding]]:
         yield opcode, Encoding(mask, reader.fixed | opcode, name, texts, bool(head[3]), reader.target)
 
 
-_MODIFIER = re.compile(r"\{([^@}]*)@(\d+)\}|(<[\w-]+>|[^{<]+)")
+_MODIFIER = re.compile(r"\{([^@}]*)@([\d,:]+)\}|(<[\w-]+>|[^{<]+)")
 _REGISTER = re.compile(
-    r"(?P<sign>-|~|)(?P<bar>\|?)(?P<kind>U?R)(?P<slot>[dabcs]|\d+)(?::(?P<style>[fdhbix]))?\|?"
+    r"(?P<sign>-|~|)(?P<bar>\|?)(?P<kind>U?R)(?P<slot>[dabcs]|\d+)(?::(?P<style>[fdhbHBix]))?\|?(?P<suffix>\.\w+)?"
 )
 _PREDICATE = re.compile(r"(!?)(U?P)(\d+)(\??T?)")
 _NUMBER = re.compile(r"0x(\d+):(\d+)(i?)")
@@ -142,9 +153,18 @@ class _Reader:
             choices = CHOICES[texts[1:]] if texts.startswith("*") else tuple(texts.split(","))
             if len(choices) == 1:
                 choices = ("", *choices)
-            width = (len(choices) - 1).bit_length()
-            self._use(int(low), width)
-            yield modifier(choices, int(low), width)
+            yield modifier(choices, self._field(low, (len(choices) - 1).bit_length()))
+
+    def _field(self, column: str, width: int) -> tuple[tuple[int, int], ...]:
+        """The bits of a field, as pairs of lowest bit and width, the lower bits of its value first."""
+        if column.isdigit():
+            bits: tuple[tuple[int, int], ...] = ((int(column), width),)
+        else:
+            pairs = (part.partition(":") for part in column.split(","))
+            bits = tuple((int(low), int(each or 1)) for low, _, each in pairs)
+        for low, each in bits:
+            self._use(low, each)
+        return bits
 
     def operand(self, token: str) -> Text:
         if found := _REGISTER.fullmatch(token):
@@ -156,6 +176,8 @@ class _Reader:
         if found := _NUMBER.fullmatch(token):
             self._use(int(found[1]), int(found[2]))
             return number(int(found[1]), int(found[2]), signed=bool(found[3]))
+        if token.startswith("["):
+            return bracketed(self.operand(token[1:-1]))
         if token.startswith("<"):
             bits, text = OPERANDS[token[1:-1]]
             self.free |= bits
@@ -170,13 +192,17 @@ class _Reader:
         if slot in {"b", "c", "s"} and low == 32 and self.form != 1:
             if self.form in {2, 4}:
                 self._use(32, 32)
-                return value(style or "x")
+                return value((style or "x").lower())
+            halves = style in {"H", "B"}
+            if halves:
+                self._use(60, 2)
             if self.form in {3, 5}:
-                self._use(38, 21)
-                return self._signed(token, 32, constant())
-            kind = "UR"
+                self._use(40, 19)
+                return self._signed(token, 32, half_constant if halves else constant)
             self.fixed_mask |= 1 << 91
             self.fixed |= 1 << 91
+            self._use(32, 6)
+            return self._signed(token, 32, half_uniform_register if halves else uniform_register(32))
         if kind == "UR":
             self._use(low, 6)
             return self._signed(token, low, uniform_register(low))
@@ -196,10 +222,22 @@ class _Reader:
     def _signed(
         self, token: re.Match[str], low: int, text: Callable[[int, int], str], reuse: int | None = None
     ) -> Text:
-        """A source with the bits for its sign that the slot has and the row names."""
-        negate = {24: 72, 32: 63, 64: 75}.get(low) if token["sign"] else None
-        absolute = {24: 73, 32: 62, 64: 74}.get(low) if token["bar"] else None
-        for bit in (negate, absolute):
+        """A source with the bits that the slot has and the row names."""
+        halves = token["style"] in {"h", "b", "H", "B"}
+        negate, absolute, half = (_HALF_BITS if halves else _SOURCE_BITS).get(low, (None, None, None))
+        bits = SourceBits(
+            token["sign"],
+            negate if token["sign"] else None,
+            absolute if token["bar"] else None,
+            half
+            if token["style"] in {"H", "B"} and text not in {half_constant, half_uniform_register}
+            else None,
+            reuse,
+            token["suffix"] or "",
+        )
+        for bit in (bits.negate, bits.absolute):
             if bit is not None:
                 self._use(bit)
-        return signed_register(text, SourceBits(token["sign"], negate, absolute, reuse))
+        if bits.half is not None:
+            self._use(bits.half, 2)
+        return source(text, bits)

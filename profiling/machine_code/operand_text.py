@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+from mctskernel.profiling.machine_code.cubin import INSTRUCTION_BYTES
 
 Text = str | Callable[[int, int], str | None]
 """A fixed text, or a function of the word and its address; None for an operand that isn't written."""
@@ -18,20 +20,29 @@ class UnknownWordError(ValueError):
     """A word that the tables don't explain."""
 
 
-def modifier(choices: tuple[str, ...], low: int, width: int) -> Callable[[int, int], str]:
-    """The text of a field's value. `?` and values beyond the last text have no meaning."""
+def modifier(choices: tuple[str, ...], bits: Sequence[tuple[int, int]]) -> Callable[[int, int], str]:
+    """The text of the value of a field. `?` and values beyond the last text have no meaning.
+
+    The bits of the field are pairs of lowest bit and width, the lower bits of its value first.
+    """
+    (low, width), rest = bits[0], bits[1:]
     most = (1 << width) - 1
 
     def text(word: int, _: int) -> str:
-        index = word >> low & most
-        if index >= len(choices) or choices[index] == "?":
+        index, shift = word >> low & most, width
+        for next_low, next_width in rest:
+            index |= (word >> next_low & (1 << next_width) - 1) << shift
+            shift += next_width
+        found = choices[index] if index < len(choices) else "?"
+        if found == "?":
             raise UnknownWordError
-        return choices[index]
+        return found
 
     return text
 
 
 _REGISTERS = (*(f"R{index}" for index in range(255)), "RZ")
+_ZERO = 255  # RZ
 _UNIFORM = (*(f"UR{index}" for index in range(63)), "URZ")
 
 
@@ -46,34 +57,52 @@ def uniform_register(low: int) -> Callable[[int, int], str]:
 
 
 class SourceBits(NamedTuple):
-    """Where the bits are that negate a source, take its absolute value, and keep it in the operand cache."""
+    """Where the bits are that negate a source, take its absolute value, choose its half (2 bits), and keep it in
+    the operand cache; `suffix` is always written.
+    """
 
     sign: str
     negate: int | None
     absolute: int | None
+    half: int | None
     reuse: int | None
+    suffix: str
 
 
-def signed_register(text: Callable[[int, int], str], bits: SourceBits) -> Callable[[int, int], str]:
+_HALVES = ("", "?", ".H0_H0", ".H1_H1")
+
+
+def source(text: Callable[[int, int], str], bits: SourceBits) -> Callable[[int, int], str]:
     """A source with what its bits do to it."""
-    sign, negate, absolute, reuse = bits
-    flags = sum(1 << bit for bit in (negate, absolute, reuse) if bit is not None)
-    if not flags:
+    sign, negate, absolute, half, reuse, suffix = bits
+    if not suffix and negate is absolute is half is reuse is None:
         return text
     negated, absolved, reused = (1 << bit if bit is not None else 0 for bit in (negate, absolute, reuse))
 
     def written(word: int, address: int) -> str:
         found = text(word, address)
-        if word & flags:
-            if word & absolved:
-                found = f"|{found}|"
-            if word & negated:
-                found = sign + found
-            if word & reused:
-                found += ".reuse"
-        return found
+        if word & absolved:
+            found = f"|{found}|"
+        if word & negated:
+            found = sign + found
+        if word & reused:
+            found += ".reuse"
+        if half is not None:
+            found += _half(word >> half & 3)
+        return found + suffix
 
     return written
+
+
+def bracketed(text: Text) -> Text:
+    """An operand in brackets."""
+    return f"[{text}]" if isinstance(text, str) else lambda word, address: f"[{text(word, address)}]"
+
+
+def _half(index: int) -> str:
+    if index == 1:
+        raise UnknownWordError
+    return _HALVES[index]
 
 
 def predicate(kind: str, low: int, unwritten: str, *, negatable: bool) -> Callable[[int, int], str | None]:
@@ -100,9 +129,19 @@ def value(style: str) -> Callable[[int, int], str]:
     return lambda word, _: write(word >> 32 & 0xFFFFFFFF)
 
 
-def constant() -> Callable[[int, int], str]:
-    """Constant memory: the bank from bit 54, the offset in bytes from bit 38."""
-    return lambda word, _: f"c[{word >> 54 & 31:#x}][{_signed(word >> 38 & 0xFFFF, 16)}]"
+def constant(word: int, _: int) -> str:
+    """Constant memory: the bank from bit 54, the offset in words from bit 40."""
+    return f"c[{word >> 54 & 31:#x}][{_signed((word >> 40 & 0x3FFF) << 2, 16)}]"
+
+
+def half_constant(word: int, address: int) -> str:
+    """A half of a word of constant memory, chosen by bit 60."""
+    return constant(word, address).replace("][", "] [") + _half(word >> 60 & 3)
+
+
+def half_uniform_register(word: int, _: int) -> str:
+    """A half of the register of the warp at bit 32, chosen by bit 60."""
+    return _UNIFORM[word >> 32 & 0x3F] + _half(word >> 60 & 3)
 
 
 def _signed(found: int, width: int) -> str:
@@ -111,7 +150,7 @@ def _signed(found: int, width: int) -> str:
     return f"-{-found:#x}" if found < 0 else hex(found)
 
 
-_MOST_SHORT = 1e10
+_MOST_SHORT = 1e9
 
 
 def _float(found: float, *, quiet: bool, negative: bool) -> str:
@@ -166,12 +205,19 @@ def _offset(word: int, low: int = 40, width: int = 24) -> str:
 
 def _local(word: int, _: int) -> str:
     """[R1+0x10]"""
-    return f"[{_REGISTERS[word >> 24 & 0xFF]}{_offset(word)}]"
+    return _address(word, "")
 
 
 def _shared(word: int, _: int) -> str:
     """[R1.X4+0x10]"""
-    return f"[{_REGISTERS[word >> 24 & 0xFF]}{_SCALES[word >> 78 & 3]}{_offset(word)}]"
+    return _address(word, _SCALES[word >> 78 & 3])
+
+
+def _address(word: int, scale: str) -> str:
+    base, offset = word >> 24 & 0xFF, word >> 40 & 0xFFFFFF
+    if base == _ZERO:
+        return f"[{hex(offset) if offset else 'RZ'}]"
+    return f"[{_REGISTERS[base]}{scale}{_offset(word)}]"
 
 
 def _shared_with(uniform_low: int) -> Callable[[int, int], str]:
@@ -181,8 +227,21 @@ def _shared_with(uniform_low: int) -> Callable[[int, int], str]:
         if not word >> 91 & 1:
             return _shared(word, address)
         base = word >> 24 & 0xFF
-        register = "" if base == 255 else f"{_REGISTERS[base]}{_SCALES[word >> 78 & 3]}+"
+        scale = _SCALES[word >> 78 & 3]
+        register = "" if base == _ZERO and not scale else f"{_REGISTERS[base]}{scale}+"
         return f"[{register}{_UNIFORM[word >> uniform_low & 63]}{_offset(word)}]"
+
+    return text
+
+
+def _tile(uniform_low: int) -> Callable[[int, int], str]:
+    """[R1+UR4+0x10] without a scale, for loads and stores of matrices."""
+    shared = _shared_with(uniform_low)
+
+    def text(word: int, address: int) -> str:
+        if word >> 24 & 0xFF == _ZERO and not word >> 91 & 1 and _offset(word):
+            return f"[{_offset(word)[1:]}]"
+        return shared(word & ~_bits(78, 2), address)
 
     return text
 
@@ -190,11 +249,30 @@ def _shared_with(uniform_low: int) -> Callable[[int, int], str]:
 _SCALES = ("", ".X4", ".X8", ".X16")
 
 
-def _global(uniform_low: int) -> Callable[[int, int], str]:
+def _staged(word: int, _: int) -> str:
+    """[R22+0x400], where an asynchronous copy goes."""
+    return f"[{_REGISTERS[word >> 16 & 0xFF]}{_offset(word, 44, 20)}]"
+
+
+def _window(uniform_low: int) -> Callable[[int, int], str]:
+    """[R2.U32+UR4+0x10]"""
+
+    def text(word: int, _: int) -> str:
+        return f"[{_REGISTERS[word >> 24 & 0xFF]}.U32+{_UNIFORM[word >> uniform_low & 63]}{_offset(word)}]"
+
+    return text
+
+
+def _uniform_address(word: int, _: int) -> str:
+    """[UR4+0x10]"""
+    return f"[{_UNIFORM[word >> 24 & 63]}{_offset(word)}]"
+
+
+def _global(uniform_low: int, low: int = 40, width: int = 24) -> Callable[[int, int], str]:
     """desc[UR4][R2.64+0x10], the descriptor's register at a bit that loads and stores disagree on."""
 
     def text(word: int, _: int) -> str:
-        address = f"[{_REGISTERS[word >> 24 & 0xFF]}.64{_offset(word)}]"
+        address = f"[{_REGISTERS[word >> 24 & 0xFF]}.64{_offset(word, low, width)}]"
         return f"desc[{_UNIFORM[word >> uniform_low & 63]}]{address}"
 
     return text
@@ -204,9 +282,14 @@ def _loaded_constant(word: int, _: int) -> str:
     """c[0x0][R2+0x10], where a zero register isn't written."""
     base = word >> 24 & 0xFF
     offset = _signed(word >> 38 & 0xFFFF, 16)
-    if base != 255:
+    if base != _ZERO or offset == "0x0":
         offset = _REGISTERS[base] + (f"+{offset}" if offset != "0x0" else "")
     return f"c[{word >> 54 & 31:#x}][{offset}]"
+
+
+def _bank(word: int, _: int) -> str:
+    """c[0x0][0x10], to the byte."""
+    return f"c[{word >> 54 & 31:#x}][{_signed(word >> 38 & 0xFFFF, 16)}]"
 
 
 def branch_target(word: int, address: int) -> int:
@@ -214,7 +297,7 @@ def branch_target(word: int, address: int) -> int:
     distance = (word >> 34 & (1 << 48) - 1) << 8 | word >> 16 & 0xFF
     if distance >> 55:
         distance -= 1 << 56
-    return address + 16 + 4 * distance
+    return address + INSTRUCTION_BYTES + 4 * distance
 
 
 def synchronisation_target(word: int, address: int) -> int:
@@ -222,7 +305,13 @@ def synchronisation_target(word: int, address: int) -> int:
     distance = word >> 34 & (1 << 30) - 1
     if distance >> 29:
         distance -= 1 << 30
-    return address + 16 + 4 * distance
+    return address + INSTRUCTION_BYTES + 4 * distance
+
+
+def _jump(word: int, _: int) -> str:
+    """R4 -0x1b0: the register with an address, and what is added to it."""
+    distance = branch_target(word, -INSTRUCTION_BYTES)
+    return f"{_REGISTERS[word >> 24 & 0xFF]} {'-' if distance < 0 else ''}{abs(distance):#x}"
 
 
 def _target(find: Callable[[int, int], int]) -> Callable[[int, int], str]:
@@ -249,8 +338,17 @@ _SPECIAL_REGISTERS = {
     0: "LANEID", 2: "VIRTCFG", 3: "VIRTID", 33: "TID.X", 34: "TID.Y", 35: "TID.Z", 37: "CTAID.X",
     38: "CTAID.Y", 39: "CTAID.Z", 48: "SWINLO", 49: "SWINSZ", 50: "SMEMSZ", 53: "LWINSZ", 56: "EQMASK",
     57: "LTMASK", 58: "LEMASK", 59: "GTMASK", 60: "GEMASK", 80: "CLOCKLO", 81: "CLOCKHI",
+    44: "SM_SPA_VERSION", 47: "SWINHI", 64: "GLOBALERRORSTATUS", 66: "WARPERRORSTATUS", 67: "VIRTUALSMID",
     82: "GLOBALTIMERLO", 83: "GLOBALTIMERHI", 136: "CgaCtaId", 137: "GpcLocalCgaId", 255: "Z",
 }  # fmt: skip
+
+
+def _half_addend(word: int, _: int) -> str:
+    """The third source of VHMNMX, whose bits are its own."""
+    found = _REGISTERS[word >> 64 & 0xFF]
+    if word >> 83 & 1:
+        found = f"|{found}|"
+    return f"{'-' * (word >> 84 & 1)}{found}{'.reuse' * (word >> 124 & 1)}{_half(word >> 76 & 3)}"
 
 
 def _truth_table(word: int, _: int) -> str:
@@ -270,7 +368,7 @@ def _multiply_add(word: int, _: int) -> str:
         if factor == 1:
             return ".MOV" if no_addend or no_factor else ".IADD"
         no_factor |= not factor
-        if no_addend and not no_factor and factor & factor - 1 == 0 and factor < 1 << 31:
+        if no_addend and not no_factor and factor & factor - 1 == 0 and factor not in {1 << 16, 1 << 31}:
             return ".SHL"
     return ".MOV" if no_factor and form not in {6, 7} else ""
 
@@ -288,12 +386,24 @@ _BRANCH = _bits(34, 48) | _bits(16, 8)
 
 OPERANDS: Mapping[str, tuple[int, Callable[[int, int], str | None]]] = {
     "local": (_ADDRESS, _local),
+    "plain": (_ADDRESS, _local),
+    "tile32": (_ADDRESS | _bits(32, 6) | _bits(91, 1), _tile(32)),
+    "tile64": (_ADDRESS | _bits(64, 6) | _bits(91, 1), _tile(64)),
     "shared": (_ADDRESS | _bits(78, 2), _shared),
     "shared32": (_ADDRESS | _bits(78, 2) | _bits(32, 6) | _bits(91, 1), _shared_with(32)),
     "global32": (_ADDRESS | _bits(32, 6), _global(32)),
     "global64": (_ADDRESS | _bits(64, 6), _global(64)),
     "shared64": (_ADDRESS | _bits(78, 2) | _bits(64, 6) | _bits(91, 1), _shared_with(64)),
+    "global64:12": (_bits(24, 8) | _bits(32, 12) | _bits(64, 6), _global(64, 32, 12)),
+    "staged": (_bits(16, 8) | _bits(44, 20), _staged),
+    "window32": (_ADDRESS | _bits(32, 6), _window(32)),
+    "window64": (_ADDRESS | _bits(64, 6), _window(64)),
+    "uniform24": (_bits(24, 6) | _bits(40, 24), _uniform_address),
     "constant": (_bits(24, 8) | _bits(38, 21), _loaded_constant),
+    "half64": (_bits(64, 8) | _bits(76, 2) | _bits(83, 2) | _bits(124, 1), _half_addend),
+    "jump": (_BRANCH | _bits(24, 8), _jump),
+    "scoreboard": (_bits(44, 3), modifier(("SB0", "SB1", "SB2", "SB3", "SB4", "SB5"), ((44, 3),))),
+    "bank": (_bits(38, 21), _bank),
     "branch": (_BRANCH, _target(branch_target)),
     "call": (_BRANCH | _bits(24, 8), _call_target),
     "return": (_BRANCH | _bits(24, 8), _call_target),
@@ -328,6 +438,20 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "store": (
         "", "?", "?", "?", "?", ".STRONG.SM", "?", ".STRONG.GPU",
         ".MMIO.GPU", "?", ".STRONG.SYS", "?", ".MMIO.SYS", "?", "?", "?",
+    ),
+    "dcompare": (
+        ".MIN", ".LT", ".EQ", ".LE", ".GT", ".NE", ".GE", ".NUM",
+        ".NAN", ".LTU", ".EQU", ".LEU", ".GTU", ".NEU", ".GEU", ".MAX",
+    ),
+    "function": (
+        ".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H", ".SQRT", ".TANH",
+        "?", "?", "?", "?", "?", "?",
+    ),
+    "reduced": ("", ".S32", ".U64", ".S64", ".F16.RN", ".F32.RN", ".F32.FTZ.RN", ".F64.RN"),
+    "integer": ("", ".S32", ".64", ".S64", "?", "?", "?", "?"),
+    "atomic": (
+        ".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR", ".EXCH", ".SAFEADD",
+        "?", "?", "?", "?", "?", "?",
     ),
     "added": (
         ".F16x2.RN", ".F16x4.RN", ".F16x8.RN", ".BF16x2.RN", ".BF16x4.RN", ".BF16x8.RN", "?", "?", "?",
