@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from mctskernel.experiments.family_splits import Split, fit_on, leave_one_out
+from mctskernel.experiments.honesty import fitted_sigmas, honesty
 from mctskernel.experiments.model_terms import Terms, in_one_norm, naive_baselines, terms_of
 from mctskernel.experiments.priced_kernels import Row
 from mctskernel.experiments.ranking import Ranking, by_family, summarise
@@ -60,6 +61,7 @@ def benchmark_tables(rows: Sequence[Row]) -> str:
     sections = [
         ("Ranking", _ranking(priced, terms)),
         ("Fitted on some families, tested on others", _splits(terms)),
+        ("Errors against what the model says of them", _honesty(priced)),
         ("Without each term", _ablations(terms)),
         ("Without a model", _baselines(priced, terms)),
         ("Counts against Nsight Compute", _counts([row for row in priced if row.ncu])),
@@ -142,6 +144,38 @@ def _tested(splits: Iterable[Split]) -> dict[str, list[Ranking]]:
 def _three(rankings: Sequence[Ranking]) -> tuple[str, str, str]:
     mean = summarise(rankings)
     return f"{mean.correlation:.3f}", f"{mean.first:.3f}", f"{mean.best_of_five:.3f}"
+
+
+def _honesty(rows: Sequence[Row]) -> list[str]:
+    families: dict[str, list[Row]] = {}
+    for row in rows:
+        families.setdefault(row.family, []).append(row)
+    found = [honesty(family, members) for family, members in families.items() if len(members) > 1]
+    if not found:
+        return []
+    heading = ("family", "within 1 sigma", "2 sigma", "ratios within 1", "ties", "others in the right order")
+    lines = [
+        (
+            each.family,
+            *(
+                f"{share:.0%}"
+                for share in (
+                    each.within_one,
+                    each.within_two,
+                    each.ratios_within_one,
+                    each.ties,
+                    each.right,
+                )
+            ),
+        )
+        for each in found
+    ]
+    term, rest = fitted_sigmas(list(families.values()))
+    return [
+        *_table(heading, lines),
+        "",
+        f"Fitted to pairs: {term:.3f} for what a term's constant may be off by, {rest:.3f} for the rest.",
+    ]
 
 
 _SUMMARY = ("Spearman, mean", "worst", "first pick, mean", "worst", "best of 5, mean", "worst")
