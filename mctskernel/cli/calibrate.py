@@ -66,7 +66,7 @@ def calibrate(out: Path | None, name: str, against: str | None) -> None:
         mctskernel search softmax --device model --architecture mine.toml
     """
     console, progress = Console(), Console(stderr=True)
-    with _gpu() as (machine, fingerprint, remarks):
+    with _gpu(progress) as (machine, fingerprint, remarks):
         shipped = (
             load_architecture(against)
             if against
@@ -76,25 +76,34 @@ def calibrate(out: Path | None, name: str, against: str | None) -> None:
         _make_room(path)
         with _following(progress, 1 + len(microbenchmarks(machine.board))) as follow:
             found = calibrate_gpu(machine, shipped, name, follow)
-    path.write_text(document(found, fingerprint), encoding="utf-8")
     print_calibration(console, found)
     for remark in (*remarks, *found.remarks):
         console.print(Text(remark, "yellow"))
+    _write(path, document(found, fingerprint))
     console.print(Text(f"Written to {path}: use it with --architecture {path}"))
 
 
 def _make_room(path: Path) -> None:
-    """Make the file's folder, so that what took a minute to measure can be written."""
+    """Make the file's folder before a minute is spent on measuring."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"The file {path} can't be written: {error.strerror}.") from error
 
 
-@contextmanager
-def _gpu() -> Iterator[tuple[Machine, Mapping[str, str], tuple[str, ...]]]:
+def _write(path: Path, text: str) -> None:
     try:
-        yield open_machine()
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"The file {path} can't be written: {error.strerror}.") from error
+
+
+@contextmanager
+def _gpu(console: Console) -> Iterator[tuple[Machine, Mapping[str, str], tuple[str, ...]]]:
+    try:
+        with console.status("compiling"):
+            opened = open_machine()
+        yield opened
     except CudaError as error:
         raise DeviceError(
             f"The GPU can't be measured: {error}. Perhaps another process has filled it."

@@ -127,3 +127,17 @@ def test_what_cannot_work_is_refused_before_anything_is_measured(
     assert code == USAGE
     assert complaint in output.replace("│ │", "").replace("  ", " ")
     assert not gpu.asked
+
+
+def test_a_file_that_turns_out_not_to_be_writable_loses_only_itself(
+    connect: Callable[..., PaperGpu], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    connect(PaperGpu(load_architecture("H100")))
+    monkeypatch.setattr(Path, "write_text", full)
+    code, output = run()
+    assert code == USAGE
+    assert "throughput.fma" in output
+    assert "No space left on device" in output
