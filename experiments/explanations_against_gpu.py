@@ -82,7 +82,7 @@ def _seen(term: str) -> str:
 
 def _table(rows: list[Compared]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("run", "node", "measured", "busiest units", "modelled", "binding terms", ""):
+    for heading in ("run", "node", "agree", "measured", "busiest units", "modelled", "binding terms"):
         table.add_column(
             heading, justify="right" if heading in {"node", "measured", "modelled"} else "left", no_wrap=True
         )
@@ -90,11 +90,11 @@ def _table(rows: list[Compared]) -> Table:
         table.add_row(
             row.run,
             str(row.node),
+            "yes" if row.agrees else "nearly" if row.nearly_agrees else "no",
             time_text(row.seconds, 3),
             _first_two(row.busy),
             time_text(row.explanation.seconds, 3),
             _first_two(row.explanation.terms),
-            "" if row.agrees else "next" if row.nearly_agrees else "differs",
         )
     return table
 
