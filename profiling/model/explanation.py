@@ -46,6 +46,7 @@ MEANINGS: Mapping[str, str] = {
     Term.LATENCY: "waves of blocks, each as long as a warp's dependent chain",
     Term.ATOMICS: "atomic operations taking turns",
     Term.BLOCK_LAUNCH: "starting blocks",
+    Term.EXPOSED: "waits that too few blocks on an SM can't fill with work",
     Term.TAIL: "SMs idle while others still work",
     Term.LAUNCH: "starting the kernels",
 }
@@ -154,8 +155,8 @@ def seconds_with(launch: LaunchTerms, name: str, factor: float) -> float:
     """Seconds of a launch if one of its terms were `factor` times what it is.
 
     The tail falls with the terms of the multiprocessors, since it is the time by which the busiest of them needs
-    longer. Only ratios of combined terms are asked for, so that a time recorded under another rule of combination is
-    scaled.
+    longer, and exposed latency with the latency. Only ratios of combined terms are asked for, so that a time recorded
+    under another rule of combination is scaled.
     """
     if name in ADDED:
         return launch.seconds - (1.0 - factor) * launch.terms.get(name, 0.0)
@@ -164,8 +165,9 @@ def seconds_with(launch: LaunchTerms, name: str, factor: float) -> float:
     if not whole:
         return launch.seconds
     changed = combined({**busiest, name: factor * busiest.get(name, 0.0)})
-    starting = launch.terms.get(Term.LAUNCH, 0.0)
-    return starting + (launch.seconds - starting) * changed / whole
+    exposed, starting = (launch.terms.get(term, 0.0) for term in (Term.EXPOSED, Term.LAUNCH))
+    overlapped = launch.seconds - exposed - starting
+    return overlapped * changed / whole + exposed * (factor if name == Term.LATENCY else 1.0) + starting
 
 
 def shares_of(launch: LaunchTerms) -> dict[str, float]:
@@ -176,8 +178,11 @@ def shares_of(launch: LaunchTerms) -> dict[str, float]:
     """
     if not launch.seconds:
         return {}
-    tail, starting = (launch.terms.get(term, 0.0) / launch.seconds for term in (Term.TAIL, Term.LAUNCH))
-    found = {name: (1.0 - starting) * share for name, share in shares(_on_the_busiest(launch)).items()}
+    exposed, tail, starting = (
+        launch.terms.get(term, 0.0) / launch.seconds for term in (Term.EXPOSED, Term.TAIL, Term.LAUNCH)
+    )
+    overlapped = 1.0 - exposed - starting
+    found = {name: overlapped * share for name, share in shares(_on_the_busiest(launch)).items()}
     per_sm = math.fsum(share for name, share in found.items() if name in PER_SM)
     others = math.fsum(found.values()) - per_sm
     from_sms = min(tail, per_sm)
@@ -186,7 +191,7 @@ def shares_of(launch: LaunchTerms) -> dict[str, float]:
     found = {
         name: share * (left_of_sms if name in PER_SM else left_of_others) for name, share in found.items()
     }
-    return {**found, Term.TAIL.value: tail, Term.LAUNCH.value: starting}
+    return {**found, Term.EXPOSED.value: exposed, Term.TAIL.value: tail, Term.LAUNCH.value: starting}
 
 
 def _on_the_busiest(launch: LaunchTerms) -> dict[str, float]:
