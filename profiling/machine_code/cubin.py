@@ -47,8 +47,10 @@ def sections(image: bytes) -> Mapping[str, Section]:
 def architecture(image: bytes) -> int:
     """The compute capability, times ten, that a cubin is for: 90 for sm_90. From the flags of its ELF header."""
     (flags,) = struct.unpack_from("<I", image, 48)
-    low, high = flags & 0xFF, flags >> 8 & 0xFF
-    return int(high or low)
+    return int(flags >> 8 & 0xFF if image[_ABI_VERSION] >= _ABI_OF_CUDA_13 else flags & 0xFF)
+
+
+_ABI_VERSION, _ABI_OF_CUDA_13 = 8, 8
 
 
 def resources(image: bytes, function: str) -> Resources:
