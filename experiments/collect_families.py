@@ -175,7 +175,7 @@ FAMILIES = {
 @click.option("--device", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
 @click.option("--architecture", default="H100", show_default=True, help="What --device model stands for.")
 @click.option(
-    "--workers", type=click.IntRange(min=1), default=4, show_default=True, help="As of `mctskernel record`."
+    "--workers", type=click.IntRange(min=1), default=8, show_default=True, help="As of `mctskernel record`."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 def main(
@@ -199,13 +199,13 @@ def main(
         family = FAMILIES[name]
         task = load_task(family.task_folder, family.language)
         kernel = Kernel(family.file.read_text(encoding="utf-8"), family.language)
-        seconds = max(ends - time.monotonic(), 0.0) / (len(names) - index)
-        wanted = Wanted(kernel, family.space, limit, seed=seed, seconds=seconds, family=name)
         spec = DeviceSpec(
             device, family.task_folder, architecture=architecture, seed=seed, language=family.language
         )
-        click.echo(f"{name}: {seconds:.0f} s", err=True)
         with open_executor(spec, workers) as executor:
+            seconds = max(ends - time.monotonic(), 0.0) / (len(names) - index)
+            click.echo(f"{name}: {seconds:.0f} s", err=True)
+            wanted = Wanted(kernel, family.space, limit, seed=seed, seconds=seconds, family=name)
             record(task, wanted, out / name, executor, command=command, follow=_say)
 
 
