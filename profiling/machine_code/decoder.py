@@ -7,19 +7,19 @@ difference: where nvdisasm writes the label of a branch, this writes the address
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from mctskernel.profiling.machine_code.cubin import INSTRUCTION_BYTES
-from mctskernel.profiling.machine_code.encoding import Encoding, read_tables
-from mctskernel.profiling.machine_code.encoding_tables import TABLES
+from mctskernel.profiling.machine_code.encoding import Encodings, read_tables
+from mctskernel.profiling.machine_code.encoding_tables import AMPERE, COMMON
 from mctskernel.profiling.machine_code.instructions import Instruction
 from mctskernel.profiling.machine_code.line_table import SOURCE_FILES, Row
 from mctskernel.profiling.machine_code.operand_text import UnknownWordError
 
-ARCHITECTURES = frozenset({90})
-"""The compute capabilities, times ten, whose encodings the tables hold."""
+ARCHITECTURES = {80: AMPERE, 90: ""}
+"""The compute capabilities, times ten, whose encodings the tables hold, with what is particular to each."""
 
 
 @dataclass(frozen=True)
@@ -34,28 +34,31 @@ class UnknownWord:
 
 
 def decode(
-    code: bytes, source: Sequence[Row] = (), ptx: Sequence[Row] = ()
+    code: bytes, architecture: int, source: Sequence[Row] = (), ptx: Sequence[Row] = ()
 ) -> tuple[Instruction, ...] | UnknownWord:
     """The instructions of one function, with their lines from its line tables; or the first unknown word."""
+    known = encodings(architecture)
     found: list[Instruction] = []
     lines = zip(_lines_at(source, len(code), SOURCE_FILES), _lines_at(ptx, len(code), None), strict=True)
     for (low, high), (line, ptx_line) in zip(struct.iter_unpack("<QQ", code), lines, strict=True):
         address = INSTRUCTION_BYTES * len(found)
         try:
-            found.append(_instruction(low | high << 64, address, line, ptx_line))
+            found.append(_instruction(known, low | high << 64, address, (line, ptx_line)))
         except UnknownWordError:
             return UnknownWord(address, low | high << 64)
     return tuple(found)
 
 
 @cache
-def encodings() -> Mapping[int, tuple[Encoding, ...]]:
-    """The tables, read once, by the low 12 bits of a word."""
-    return read_tables(TABLES)
+def encodings(architecture: int) -> Encodings:
+    """The encodings of an architecture, read once."""
+    return read_tables(COMMON, ARCHITECTURES[architecture])
 
 
-def _instruction(word: int, address: int, line: int | None, ptx_line: int | None) -> Instruction:
-    for encoding in encodings().get(word & 0xFFF, ()):
+def _instruction(
+    known: Encodings, word: int, address: int, lines: tuple[int | None, int | None]
+) -> Instruction:
+    for encoding in known.get(word & 0xFFF, ()):
         if word & encoding.mask == encoding.match:
             break
     else:
@@ -69,8 +72,7 @@ def _instruction(word: int, address: int, line: int | None, ptx_line: int | None
         _guard(word >> 12 & 15, uniform=encoding.uniform_guard),
         name,
         ", ".join([text for text in texts if text is not None]).rstrip(),
-        line,
-        ptx_line,
+        *lines,
         None if encoding.target is None else encoding.target(word, address),
         control & 0xF,
         control >> 5 & 7,

@@ -55,7 +55,8 @@ def decoded(cubin: bytes) -> Disassembly | None:
     """The functions of a cubin, without nvdisasm; None where a word of it is unknown or to be relocated."""
     try:
         found = sections(cubin)
-        if architecture(cubin) not in ARCHITECTURES:
+        generation = architecture(cubin)
+        if generation not in ARCHITECTURES:
             return None
         source, ptx = (line_rows(cubin, section) for section in (SOURCE_LINES, PTX_LINES))
     except (
@@ -69,7 +70,8 @@ def decoded(cubin: bytes) -> Disassembly | None:
     for name in _functions(found):
         if _is_relocated(found, name):
             return None
-        instructions = decode(found[f".text.{name}"].data, source.get(name, ()), ptx.get(name, ()))
+        code = found[f".text.{name}"].data
+        instructions = decode(code, architecture(cubin), source.get(name, ()), ptx.get(name, ()))
         if isinstance(instructions, UnknownWord):
             return None
         functions[name] = Function(name, instructions)

@@ -16,11 +16,11 @@ A row is one line of three or four columns, two or more spaces apart:
    `{*size@73}` takes the texts from `CHOICES`; `@72,75:2` is a field of bit 72 and, above it, bits 75 and 76.
 3. The operands. A field is a kind and its lowest bit: `R64`, `UR24`, `P81`, `!P87` (bit 90 negates it), `0x72:8`
    (a number of 8 bits). `Rd` and `Ra` are R16 and R24, `Rb` and `Rc` are where the form says, `Rs` is what the
-   form has at bit 32 where that is the last operand. A minus sign, bars
-   and a tilde obey the bits that a slot has for them. `P81?` and `!P87?T` are left out when they are PT, `!P87?`
-   when it is !PT.
-   A letter behind a colon says how a value is written: f, d (floats of 32 and 64 bits), h, b (pairs of fp16 and
-   bf16; H, B: where a register's half can be chosen), i (signed), x (unsigned). `[UR24]` is written in brackets, `<shared>` is one of the functions in `operand_text`.
+   form has at bit 32 where that is the last operand. A minus sign, bars and a tilde obey the bits that a slot
+   has for them. `P81?` and `!P87?T` are left out when they are PT, `!P87?` when it is !PT. A letter behind a
+   colon says how a value is written: f, d (floats of 32 and 64 bits), h, b (pairs of fp16 and bf16; H, B where
+   a register's half can be chosen), i (signed), x (unsigned). `[UR24]` is written in brackets, and `<shared>`
+   is one of the functions in `operand_text`.
 4. Bits with one value only: `91=1`, or `72:4=15` for a field of 4 bits. A bit that is in no column must be 0.
 """
 
@@ -85,14 +85,27 @@ class TableError(ValueError):
     """A row of an encoding table can't be read."""
 
 
-def read_tables(tables: Sequence[str]) -> Mapping[int, tuple[Encoding, ...]]:
-    """The encodings by the low 12 bits of their words. Raises TableError."""
+Encodings = Mapping[int, tuple[Encoding, ...]]
+"""By the low 12 bits of a word."""
+
+
+def read_tables(tables: Sequence[str], instead: str = "") -> Encodings:
+    """The encodings of these tables; a row of `instead` stands for all their rows of the same opcode.
+
+    Raises TableError.
+    """
+    particular = list(_rows((instead,)))
+    replaced = {opcode & 0x1FF for opcode, _ in particular}
     found: dict[int, list[Encoding]] = {}
+    for opcode, encoding in [*particular, *(row for row in _rows(tables) if row[0] & 0x1FF not in replaced)]:
+        found.setdefault(opcode, []).append(encoding)
+    return {opcode: tuple(encodings) for opcode, encodings in found.items()}
+
+
+def _rows(tables: Sequence[str]) -> Iterator[tuple[int, Encoding]]:
     for line in (line for table in tables for line in table.splitlines()):
         if line.strip() and not line.startswith("#"):
-            for opcode, encoding in _row(line):
-                found.setdefault(opcode, []).append(encoding)
-    return {opcode: tuple(encodings) for opcode, encodings in found.items()}
+            yield from _row(line)
 
 
 def _row(line: str) -> Iterator[tuple[int, Encoding]]:

@@ -20,29 +20,31 @@ TENSOR = """
 
 FLOATING = """
 # 32-bit floats
-023/1234567  FFMA{,.FTZ,.FMZ,?@80,76}{*round@78}{.SAT@77}  Rd, -|Ra|, -|Rb:f|, -|Rc:f|
+023/1234567  FFMA{*denormal@80,76}{*round@78}{.SAT@77}  Rd, -|Ra|, -|Rb:f|, -|Rc:f|
 021/1237  FADD{.FTZ@80}{*round@78}{.SAT@77}  Rd, -|Ra|, -|Rs:f|
-020/1456  FMUL{,.FTZ,.FMZ,?@80,76}{?,.D8,.D4,.D2,,.M2,.M4,.M8@84}{*round@78}{.SAT@77}  Rd, -|Ra|, -|Rb:f|
+020/1456  FMUL{*denormal@80,76}{?,.D8,.D4,.D2,,.M2,.M4,.M8@84}{*round@78}{.SAT@77}  Rd, -|Ra|, -|Rb:f|
 009/1456  FMNMX{.FTZ@80}{.NAN@81}{.XORSIGN@82}  Rd, -|Ra|, -|Rb:f|, !P87
 00b/1456  FSETP{*fcompare@76}{.FTZ@80}{*logic@74}  P81, P84, -|Ra|, -|Rb:f|, !P87
 008/1456  FSEL{.FTZ@80}  Rd, -|Ra|, -|Rb:f|, !P87
 102/1456  FCHK  P81, -|Ra|, -|Rb:f|
-105/1456  F2I{.FTZ@80}{.U8,.S8,.U16,.S16,.U32,@72,75:2}{,.FLOOR,.CEIL,.TRUNC@78}{.NTZ@77}  Rd, -|Rb:f|  84:3=2
-106/156  I2F{?,.F16,,?,.BF16,?,?,?@75}{.U32,@74}{*round@78}  Rd, Rb  84:2=2
-106/4  I2F{?,.F16,,?,.BF16,?,?,?@75}{*round@78}  Rd, Rb:i  84:2=2, 74=1
-106/4  I2F{?,.F16,,?,.BF16,?,?,?@75}.U32{*round@78}  Rd, Rb  84:2=2, 74=0
-106/16  I2F{?,.F16,,?,.BF16,?,?,?@75}{.U16,.S16@74}{*round@78}  Rd, Rb  84:2=1
-105/16  F2I{.FTZ@80}{.U8,.S8,.U16,.S16,.U32,@72,75:2}.F16{,.FLOOR,.CEIL,.TRUNC@78}{.NTZ@77}  Rd, -|Rb|  84:3=1
-107/1456  FRND{.FTZ@80}{,.FLOOR,.CEIL,.TRUNC@78}  Rd, -|Rb:f|  75:3=2, 84:3=2
-113/1456  FRND{.FTZ@80}.F64{,.FLOOR,.CEIL,.TRUNC@78}  Rd, -|Rb:d|  75:3=3, 84:3=3
-110/16  F2F{.FTZ@80}{?,.F16,.F32,.F64,.BF16,?,?,?@75}{?,.F16,.F32,.F64,.BF16,?,?,?@84}{*round@78}  Rd, -|Rb|
-111/16  F2I{.FTZ@80}{.U8,.S8,.U16,.S16,.U32,,.U64,.S64@72,75:2}{?,.F16,,.F64,.BF16,?,?,?@84}{,.FLOOR,.CEIL,.TRUNC@78}{.NTZ@77}  Rd, -|Rb|
-112/16  I2F{?,.F16,,.F64,.BF16,?,?,?@75}{.U8,.S8,.U16,.S16,.U32,,.U64,.S64@74,84:2}{*round@78}  Rd, Rb
+105/1456  F2I{.FTZ@80}{.U8,.S8,.U16,.S16,.U32,@72,75:2}{*towards@78}{.NTZ@77}  Rd, -|Rb:f|  84:3=2
+106/156  I2F{*single@75}{.U32,@74}{*round@78}  Rd, Rb  84:2=2
+106/1  I2F{*single@75}{.U8,.S8@74}{*round@78}  Rd, <byte32>  84:2=0
+106/4  I2F{*single@75}{*round@78}  Rd, Rb:i  84:2=2, 74=1
+106/4  I2F{*single@75}.U32{*round@78}  Rd, Rb  84:2=2, 74=0
+106/16  I2F{*single@75}{.U16,.S16@74}{*round@78}  Rd, Rb  84:2=1
+105/16  F2I{.FTZ@80}{.U8,.S8,.U16,.S16,.U32,@72,75:2}.F16{*towards@78}{.NTZ@77}  Rd, -|Rb|  84:3=1
+107/1456  FRND{.FTZ@80}{*towards@78}  Rd, -|Rb:f|  75:3=2, 84:3=2
+113/1456  FRND{.FTZ@80}.F64{*towards@78}  Rd, -|Rb:d|  75:3=3, 84:3=3
+110/16  F2F{.FTZ@80}{*floats@75}{*floats@84}{*round@78}  Rd, -|Rb|
+111/16  F2I{.FTZ@80}{*integers@72,75:2}{*float@84}{*towards@78}{.NTZ@77}  Rd, -|Rb|
+112/5  I2F{*float@75}{.U32,@74}{*round@78}  Rd, Rb  84:2=2
+112/16  I2F{*float@75}{*integers@74,84:2}{*round@78}  Rd, Rb
 045/156  I2FP.F32{.U32,.S32@74}{,?,?,.RZ@78}  Rd, Rb  75:3=2, 85=1
 045/4  I2FP.F32.S32{,?,?,.RZ@78}  Rd, Rb:i  75:3=2, 85=1, 74=1
 108/156  MUFU{*function@74}  Rd, -|Rb|
-108/16  MUFU{.COS,.SIN,.EX2,.LG2,.RCP,.RSQ,?,?,.SQRT,.TANH,?,?,?,?,?,?@74}.F16  Rd, -|Rb|  72=1
-108/4  MUFU{.COS,.SIN,.EX2,.LG2,.RCP,.RSQ,?,?,.SQRT,.TANH,?,?,?,?,?,?@74}  Rd, Rb:f
+108/16  MUFU{*single_function@74}.F16  Rd, -|Rb|  72=1
+108/4  MUFU{*single_function@74}  Rd, Rb:f
 """
 
 INTEGER = """
@@ -87,19 +89,19 @@ INTEGER = """
 """
 
 HALF = """
-035/1234567  HFMA2.MMA{,.FTZ,.FMZ,?@80,76}{.SAT@77}  Rd, -|Ra|, -|Rb:h|, -|Rc:h|  85=0
-035/1234567  HFMA2.MMA.BF16_V2{,.FTZ,.FMZ,?@80,76}{.SAT@77}  Rd, -|Ra|, -|Rb:b|, -|Rc:b|  85=1
-031/1234567  HFMA2{,.FTZ,.FMZ,?@80,76}{.SAT@77}  Rd, -|Ra:H|, -|Rb:H|, -|Rc:H|  85=0
-031/1234567  HFMA2.BF16_V2{,.FTZ,.FMZ,?@80,76}{.SAT@77}  Rd, -|Ra:B|, -|Rb:B|, -|Rc:B|  85=1
+035/1234567  HFMA2.MMA{*denormal@80,76}{.SAT@77}  Rd, -|Ra|, -|Rb:h|, -|Rc:h|  85=0
+035/1234567  HFMA2.MMA.BF16_V2{*denormal@80,76}{.SAT@77}  Rd, -|Ra|, -|Rb:b|, -|Rc:b|  85=1
+031/1234567  HFMA2{*denormal@80,76}{.SAT@77}  Rd, -|Ra:H|, -|Rb:H|, -|Rc:H|  85=0
+031/1234567  HFMA2.BF16_V2{*denormal@80,76}{.SAT@77}  Rd, -|Ra:B|, -|Rb:B|, -|Rc:B|  85=1
 030/1237  HADD2{.FTZ@80}{.SAT@77}  Rd, -|Ra:H|, -|Rs:H|  78=0, 85=0
 030/1237  HADD2.BF16_V2{.FTZ@80}{.SAT@77}  Rd, -|Ra:B|, -|Rs:B|  78=0, 85=1
 030/137  HADD2.F32{.FTZ@80}{.SAT@77}  Rd, -Ra:H, -|Rs:H|  78=1, 85=0
-032/1456  HMUL2{,.FTZ,.FMZ,?@80,76}{.SAT@77}  Rd, -|Ra:H|, -|Rb:H|  85=0
-032/1456  HMUL2.BF16_V2{,.FTZ,.FMZ,?@80,76}{.SAT@77}  Rd, -|Ra:B|, -|Rb:B|  85=1
+032/1456  HMUL2{*denormal@80,76}{.SAT@77}  Rd, -|Ra:H|, -|Rb:H|  85=0
+032/1456  HMUL2.BF16_V2{*denormal@80,76}{.SAT@77}  Rd, -|Ra:B|, -|Rb:B|  85=1
 040/1456  HMNMX2{.FTZ@80}{.NAN@81}{.XORSIGN@82}  Rd, -|Ra:H|, -|Rb:H|, !P87  85=0
 040/1456  HMNMX2.BF16_V2{.FTZ@80}{.NAN@81}{.XORSIGN@82}  Rd, -|Ra:B|, -|Rb:B|, !P87  85=1
-035/1  HFMA2.MMA{,.FTZ,.FMZ,?@80,76}.RELU  Rd, -|Ra|, -|Rb:h|, -|Rc:h|  85=0, 79=1, 87:4=7
-035/1  HFMA2.MMA.BF16_V2{,.FTZ,.FMZ,?@80,76}.RELU  Rd, -|Ra|, -|Rb:b|, -|Rc:b|  85=1, 79=1, 87:4=7
+035/1  HFMA2.MMA{*denormal@80,76}.RELU  Rd, -|Ra|, -|Rb:h|, -|Rc:h|  85=0, 79=1, 87:4=7
+035/1  HFMA2.MMA.BF16_V2{*denormal@80,76}.RELU  Rd, -|Ra|, -|Rb:b|, -|Rc:b|  85=1, 79=1, 87:4=7
 033/2  HSET2{?,.BF@71}{*fcompare@76}{.FTZ@80}{*logic@69}  Rd, -|Ra:H|, Rs:h, !P87  65=0
 034/2  HSETP2{*fcompare@76}{.FTZ@80}{*logic@69}  P81, P84, -|Ra:H|, Rs:h, !P87  65=0
 034/2  HSETP2.BF16_V2{*fcompare@76}{.FTZ@80}{*logic@69}  P81, P84, -|Ra:B|, Rs:b, !P87  65=1
@@ -115,17 +117,17 @@ MEMORY = """
 181/4  LDG.E{*evict@84}{*ahead@68}{*size@73}{*load@77}  P81?, Rd, <global32>  72=1, 76=1, 90:2=3
 186/4  STG.E{*evict@84}{*size@73}{*store@77}  <global64>, R32  72=1, 76=1, 90:2=3
 1a6/4  REDG.E{.ADD,.MIN,.MAX,?@88}{*evict@84}{*added@73}{*store@77}  <global64>, R32  72=1, 71=1, 90:2=3
-18e/4  REDG.E{.ADD,.MIN,.MAX,.INC,.DEC,.AND,.OR,.XOR@87}{*evict@84}{*integer@73}{*store@77}  <global64>, R32  72=1, 71=1, 90:2=3
+18e/4  REDG.E{*operation@87}{*evict@84}{*integer@73}{*store@77}  <global64>, R32  72=1, 71=1, 90:2=3
 1a8/4  ATOMG.E{*atomic@87}{*evict@84}{*integer@73}{*store@77}  P81, Rd, <global64>, R32  72=1, 70:2=3, 91=1
 1a3/4  ATOMG.E{.ADD,.MIN,.MAX,?@88}{*evict@84}{*added@73}{*store@77}  P81, Rd, <global64>, R32  72=1, 70:2=3, 91=1
-1a9/1  ATOMG.E.CAS{*evict@84}{,.S32,.64,?,?,?,?,?@73}{*store@77}  P81, Rd, <plain>, R32, R64  72=1
-18d/1  ATOMS.CAS{,.S32,.64,?,?,?,?,?@73}  Rd, <shared>, R32, R64  87:2=0
-18d/1  ATOMS.CAST.SPIN{,.S32,.64,?,?,?,?,?@73}  Rd, <shared>, R32, R64  87:2=3
-18c/4  ATOMS{.ADD,.MIN,.MAX,.INC,.DEC,.AND,.OR,.XOR,.EXCH@87}{,.S32,.64,?,?,?,?,?@73}  Rd, <shared64>, R32  91=1
-18c/1  ATOMS{.ADD,.MIN,.MAX,.INC,.DEC,.AND,.OR,.XOR,.EXCH@87}{,.S32,.64,?,?,?,?,?@73}  Rd, <shared>, R32
+1a9/1  ATOMG.E.CAS{*evict@84}{*swapped@73}{*store@77}  P81, Rd, <plain>, R32, R64  72=1
+18d/1  ATOMS.CAS{*swapped@73}  Rd, <shared>, R32, R64  87:2=0
+18d/1  ATOMS.CAST.SPIN{*swapped@73}  Rd, <shared>, R32, R64  87:2=3
+18c/4  ATOMS{*exchange@87}{*swapped@73}  Rd, <shared64>, R32  91=1
+18c/1  ATOMS{*exchange@87}{*swapped@73}  Rd, <shared>, R32
 18c/7  ATOMS.POPC.INC.32  Rd, <shared64>  91=1, 87:4=11
-18a/4  ATOM.E{.ADD,.MIN,.MAX,.INC,.DEC,.AND,.OR,.XOR,.EXCH@87}{*evict@84}{*integer@73}{*store@77}  P81, Rd, <global64>, R32  72=1, 70:2=3, 91=1
-1a2/4  ATOM.E{.ADD,.MIN,.MAX,?@88}{*evict@84}{.F16x2.RN,.F16x4.RN,.F16x8.RN,.BF16x2.RN,.BF16x4.RN,.BF16x8.RN,?,?@73}{*store@77}  P81, Rd, <global64>, R32  72=1, 70:2=3, 91=1
+18a/4  ATOM.E{*exchange@87}{*evict@84}{*integer@73}{*store@77}  P81, Rd, <global64>, R32  72=1, 70:2=3, 91=1
+1a2/4  ATOM.E{.ADD,.MIN,.MAX,?@88}{*evict@84}{*packed@73}{*store@77}  P81, Rd, <global64>, R32  72=1, 70:2=3, 91=1
 180/4  LD.E{*evict@84}{*ahead@68}{*size@73}{*store@77}  Rd, <global32>  72=1, 76=1, 90:2=3
 180/4  LD.E{*evict@84}{*ahead@68}{*size@73}{*store@77}  Rd, <window32>  72=1, 91=1
 185/4  ST.E{*evict@84}{*size@73}{*store@77}  <global64>, R32  72=1, 76=1, 90:2=3
@@ -152,7 +154,7 @@ CONTROL = """
 11d/5  BAR.RED{.POPC,.AND,.OR,?@74}{.DEFER_BLOCKING@80}  0x54:4, !P87  77:2=2
 147/4  BRA{,.INC,.DEC,?@85}{,.U,.DIV,.CONV@32}  !P87?T, <branch>
 147/4  BRA{,.INC,.DEC,?@85}.U.ANY  !P87?T, <branch>  32:2=1, 84=1
-147/4  BRA.DIV  !P87?T, UR24, <branch>  91=1, 32:2=2
+147/4  BRA.DIV  !P87?T, <mask24>, <branch>  91=1, 32:2=2
 145/4  BSSY  !P87?T, <barrier>, <meeting>
 141/4  BSYNC  !P87?T, <barrier>
 144/4  CALL.REL{,.NOINC@86}  !P87?T, <branch>
@@ -223,9 +225,52 @@ ASYNCHRONOUS = """
 1c7/6u  UCGABAR_WAIT  91=1
 1a7/4  SYNCS.ARRIVE.TRANS64{,.A1T0,.A0T1,.A0TR,.A0TX,.ART0,?,?@84}  Rd, <tile64>, R32  91=1
 1b2/2u  SYNCS.EXCH.64  UR16, <uniform24>, UR32  91=1, 72=1
-1ae/7  LDGSTS.E{.BYPASS,@81}{*evict@84}{*ahead@71}{?,?,?,?,,.64,.128,?@73}{.ZFILL@82}  <staged>, <global64:12>, !P87?T  70=1, 76=1, 91=1
+1ae/7  LDGSTS.E{.BYPASS,@81}{*evict@84}{*ahead@71}{*wide@73}{.ZFILL@82}  <staged>, <global64:12>, !P87?T  70=1, 76=1, 91=1
 1c6/1  FENCE.VIEW.ASYNC{.S,.G@72}
 1a7/2  SYNCS.PHASECHK.TRANS64{.TRYWAIT@72}  P81, <tile64>, R32  91=1, 70:2=1
 """
 
-TABLES = (ASYNCHRONOUS, FLOATING, DOUBLE, TENSOR, HALF, INTEGER, MEMORY, CONTROL, UNIFORM)
+AMPERE = """
+# Where Ampere differs: these rows stand for all the rows of their opcodes
+003/4  P2R{,.B1,.B2,.B3@76}  Rd, PR, Ra, Rb:i
+009/1456  FMNMX{.FTZ@80}{.NAN@81}  Rd, -|Ra|, -|Rb:f|, !P87
+030/1237  HADD2{.FTZ@80}{.SAT@77}  Rd, -|Ra:H|, -|Rs:H|  78=0, 85=0
+030/137  HADD2.F32{.FTZ@80}{.SAT@77}  Rd, -Ra:H, -|Rs:H|  78=1, 85=0
+032/1456  HMUL2{*denormal@80,76}{.SAT@77}  Rd, -|Ra:H|, -|Rb:H|  85=0
+034/2  HSETP2{*fcompare@76}{.FTZ@80}{*logic@69}  P81, P84, -|Ra:H|, Rs:h, !P87  65=0
+034/137  HSETP2{*fcompare@76}{.FTZ@80}{*logic@69}  P81, P84, -|Ra:H|, -|Rs:H|, !P87  65=0
+035/1234567  HFMA2.MMA{*denormal@80,76}{.SAT@77}  Rd, -|Ra|, -|Rb:h|, -|Rc:h|  85=0
+035/1  HFMA2.MMA{*denormal@80,76}.RELU  Rd, -|Ra|, -|Rb:h|, -|Rc:h|  85=0, 79=1, 87:4=7
+040/1456  HMNMX2{.FTZ@80}{.NAN@81}  Rd, -|Ra:H|, -|Rb:H|, !P87  85=0
+040/1456  HMNMX2.BF16_V2{.FTZ@80}{.NAN@81}  Rd, -|Ra:B|, -|Rb:B|, !P87  85=1
+106/156  I2F{*half@75}{.U32,@74}{*round@78}  Rd, Rb  84:2=2
+106/1  I2F{*half@75}{.U8,.S8@74}{*round@78}  Rd, <byte32>  84:2=0
+106/4  I2F{*half@75}{*round@78}  Rd, Rb:i  84:2=2, 74=1
+106/4  I2F{*half@75}.U32{*round@78}  Rd, Rb  84:2=2, 74=0
+106/16  I2F{*half@75}{.U16,.S16@74}{*round@78}  Rd, Rb  84:2=1
+108/156  MUFU{*function@74}  Rd, -|Rb|
+108/4  MUFU{*single_function@74}  Rd, Rb:f
+144/4  CALL.REL{,.NOINC@86}  !P87?T, <far>
+144/1  CALL.REL{,.NOINC@86}  !P87?T, <farreturn>
+147/4  BRA{,.INC,.DEC,?@85}{,.U,.DIV,.CONV@32}  !P87?T, <far>
+147/4  BRA.DIV  !P87?T, <mask24>, <far>  91=1, 32:2=2
+150/4  RET.REL{,.NODEC@86}  !P87?T, <farreturn>
+149/4  BRX{,.INC,.DEC,?@85}  !P87?T, <farjump>
+148/1  WARPSYNC  !P87?T, R32
+148/4  WARPSYNC  !P87?T, Rb
+1c2/1  R2UR  UR16, Ra  81:3=7
+180/4  LD.E{*evict@84}{*ahead@68}{*size@73}{*store@77}  Rd, <wide32>  72=1, 76=1, 90:2=3
+181/4  LDG.E{*evict@84}{*ahead@68}{*size@73}{*load@77}  P81?, Rd, <wide32>  72=1, 76=1, 90:2=3
+185/4  ST.E{*evict@84}{*size@73}{*store@77}  <wide64>, R32  72=1, 76=1, 90:2=3
+186/4  STG.E{*evict@84}{*size@73}{*store@77}  <wide64>, R32  72=1, 76=1, 90:2=3
+18a/4  ATOM.E{*exchange@87}{*evict@84}{*any@73}{*store@77}  P81, Rd, <wide64>, R32  72=1, 70:2=3, 91=1
+18e/4  RED.E{*operation@87}{*evict@84}{*any@73}{*store@77}  <wide64>, R32  72=1, 71=1, 90:2=3
+1a8/4  ATOMG.E{*atomic@87}{*evict@84}{*any@73}{*store@77}  P81, Rd, <wide64>, R32  72=1, 70:2=3, 91=1
+1ae/7  LDGSTS.E{.BYPASS,@81}{*evict@84}{*ahead@71}{*wide@73}{.ZFILL@82}  <staged>, <wide64:12>, !P87?T  70=1, 76=1, 91=1
+017/1456  IMNMX{.U32,@73}  Rd, Ra, Rb:i, !P87
+03f/1  DMMA.884{*round@78}  Rd, -|Ra|, -|Rb|, -|Rc|
+1aa/1  QSPC{.E@72}{.G,.L,.S,?@73}  P81, Rd, <plain>
+03e/1456  F2FP{.RELU@75}{.BF16@76}.PACK_AB  Rd, Ra, Rb:f  64:8=255
+"""
+
+COMMON = (ASYNCHRONOUS, FLOATING, DOUBLE, TENSOR, HALF, INTEGER, MEMORY, CONTROL, UNIFORM)

@@ -251,6 +251,8 @@ _SCALES = ("", ".X4", ".X8", ".X16")
 
 def _staged(word: int, _: int) -> str:
     """[R22+0x400], where an asynchronous copy goes."""
+    if word >> 16 & 0xFF == _ZERO and _offset(word, 44, 20):
+        return f"[{_offset(word, 44, 20)[1:]}]"
     return f"[{_REGISTERS[word >> 16 & 0xFF]}{_offset(word, 44, 20)}]"
 
 
@@ -266,6 +268,17 @@ def _window(uniform_low: int) -> Callable[[int, int], str]:
 def _uniform_address(word: int, _: int) -> str:
     """[UR4+0x10]"""
     return f"[{_UNIFORM[word >> 24 & 63]}{_offset(word)}]"
+
+
+def _wide(low: int, width: int) -> Callable[[int, int], str]:
+    """[R2.64+0x10], the descriptor unwritten."""
+    return lambda word, _: f"[{_REGISTERS[word >> 24 & 0xFF]}.64{_offset(word, low, width)}]"
+
+
+def _byte(word: int, _: int) -> str:
+    """R2.B1, a byte of a register."""
+    reuse = ".reuse" * (word >> 123 & 1)
+    return _REGISTERS[word >> 32 & 0xFF] + reuse + ("", ".B1", ".B2", ".B3")[word >> 60 & 3]
 
 
 def _global(uniform_low: int, low: int = 40, width: int = 24) -> Callable[[int, int], str]:
@@ -306,6 +319,22 @@ def synchronisation_target(word: int, address: int) -> int:
     if distance >> 29:
         distance -= 1 << 30
     return address + INSTRUCTION_BYTES + 4 * distance
+
+
+def far_target(word: int, address: int) -> int:
+    """Where a branch goes before Hopper: relative to the next instruction, in bytes from bit 32."""
+    distance = word >> 34 & (1 << 48) - 1
+    if distance >> 47:
+        distance -= 1 << 48
+    return address + INSTRUCTION_BYTES + 4 * distance
+
+
+def _far_return(word: int, address: int) -> str:
+    return f"{_REGISTERS[word >> 24 & 0xFF]} {_target(far_target)(word, address)}"
+
+
+def _far_jump(word: int, _: int) -> str:
+    return _far_return(word, -INSTRUCTION_BYTES)
 
 
 def _jump(word: int, _: int) -> str:
@@ -387,6 +416,14 @@ _BRANCH = _bits(34, 48) | _bits(16, 8)
 OPERANDS: Mapping[str, tuple[int, Callable[[int, int], str | None]]] = {
     "local": (_ADDRESS, _local),
     "plain": (_ADDRESS, _local),
+    "wide32": (_ADDRESS | _bits(32, 6), _wide(40, 24)),
+    "wide64": (_ADDRESS | _bits(64, 6), _wide(40, 24)),
+    "wide64:12": (_bits(24, 8) | _bits(32, 12) | _bits(64, 6), _wide(32, 12)),
+    "byte32": (_bits(32, 8) | _bits(60, 2) | _bits(123, 1), _byte),
+    "mask24": (_bits(24, 7), lambda word, _: f"{'~' * (word >> 30 & 1)}{_UNIFORM[word >> 24 & 63]}"),
+    "far": (_bits(34, 48), _target(far_target)),
+    "farreturn": (_bits(34, 48) | _bits(24, 8), _far_return),
+    "farjump": (_bits(34, 48) | _bits(24, 8), _far_jump),
     "tile32": (_ADDRESS | _bits(32, 6) | _bits(91, 1), _tile(32)),
     "tile64": (_ADDRESS | _bits(64, 6) | _bits(91, 1), _tile(64)),
     "shared": (_ADDRESS | _bits(78, 2), _shared),
@@ -416,12 +453,16 @@ OPERANDS: Mapping[str, tuple[int, Callable[[int, int], str | None]]] = {
 
 TARGETS: Mapping[str, Callable[[int, int], int]] = {
     "branch": branch_target,
+    "far": far_target,
     "call": branch_target,
     "meeting": synchronisation_target,
 }
 """The operands that say where a branch goes, and how to find it."""
 
+_NONE = ("?",)
+
 CHOICES: Mapping[str, tuple[str, ...]] = {
+    "denormal": ("", ".FTZ", ".FMZ", "?"),
     "round": ("", ".RM", ".RP", ".RZ"),
     "logic": (".AND", ".OR", ".XOR", "?"),
     "compare": (".F", ".LT", ".EQ", ".LE", ".GT", ".NE", ".GE", ".T"),
@@ -447,12 +488,27 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
         ".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", ".RCP64H", ".RSQ64H", ".SQRT", ".TANH",
         "?", "?", "?", "?", "?", "?",
     ),
+    "operation": (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR"),
+    "exchange": (".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR", ".EXCH", *_NONE * 7),
+    "packed": (".F16x2.RN", ".F16x4.RN", ".F16x8.RN", ".BF16x2.RN", ".BF16x4.RN", ".BF16x8.RN", "?", "?"),
+    "wide": ("?", "?", "?", "?", "", ".64", ".128", "?"),
+    "integers": (".U8", ".S8", ".U16", ".S16", ".U32", "", ".U64", ".S64"),
+    "float": ("?", ".F16", "", ".F64", ".BF16", "?", "?", "?"),
+    "floats": ("?", ".F16", ".F32", ".F64", ".BF16", "?", "?", "?"),
+    "single": ("?", ".F16", "", "?", ".BF16", "?", "?", "?"),
+    "half": ("?", ".F16", "", *_NONE * 5),
+    "swapped": ("", ".S32", ".64", *_NONE * 5),
+    "towards": ("", ".FLOOR", ".CEIL", ".TRUNC"),
+    "single_function": (
+        ".COS", ".SIN", ".EX2", ".LG2", ".RCP", ".RSQ", "?", "?", ".SQRT", ".TANH", *_NONE * 6,
+    ),
     "reduced": ("", ".S32", ".U64", ".S64", ".F16.RN", ".F32.RN", ".F32.FTZ.RN", ".F64.RN"),
     "integer": ("", ".S32", ".64", ".S64", "?", "?", "?", "?"),
     "atomic": (
         ".ADD", ".MIN", ".MAX", ".INC", ".DEC", ".AND", ".OR", ".XOR", ".EXCH", ".SAFEADD",
         "?", "?", "?", "?", "?", "?",
     ),
+    "any": ("", ".S32", ".64", ".F32.FTZ.RN", ".F16x2.RN", ".S64", ".F64.RN", *_NONE * 9),
     "added": (
         ".F16x2.RN", ".F16x4.RN", ".F16x8.RN", ".BF16x2.RN", ".BF16x4.RN", ".BF16x8.RN", "?", "?", "?",
         ".F32.FTZ.RN", ".F32x2.FTZ.RN", ".F32x4.FTZ.RN", ".F32.RN", ".F32x2.RN", ".F32x4.RN", ".F64.RN",
