@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -57,8 +57,8 @@ def measured_kernel(folder: Path, variant: Variant) -> MeasuredKernel:
         shape = tuple(variant.shape.items())
         kernel = with_tunables(Kernel(source, variant.language), variant.tunables)
         return MeasuredKernel(kernel, _task_at(folder / variant.task, variant.language, shape))
-    buffers = variant.buffers or _documented_buffers(folder).get(variant.family, {})
     names = [each for each in variant.arguments if isinstance(each, str)]
+    buffers = _own_buffers(variant, names) or _documented_buffers(folder).get(variant.family, {})
     known = {name: buffers.get(name, Buffer(UNKNOWN_ELEMENTS)) for name in names}
     kernel = Kernel(_with_plan(source, variant) if variant.grid else source, variant.language)
     return MeasuredKernel(kernel, _plain_task(variant, kernel, known), all(name in buffers for name in names))
@@ -111,6 +111,13 @@ def _corners(grid: tuple[int, int, int]) -> tuple[int, ...]:
     return tuple(sorted(a + grid[0] * (b + grid[1] * c) for a, b, c in corners))
 
 
+def _own_buffers(variant: Variant, names: Sequence[str]) -> dict[str, Buffer]:
+    """What the line itself says of its buffers."""
+    said = variant.buffers
+    by_name = said if isinstance(said, dict) else dict(zip(names, said, strict=False))
+    return {name: Buffer(each) if isinstance(each, int) else each for name, each in by_name.items()}
+
+
 def _plain_task(variant: Variant, kernel: Kernel, buffers: Mapping[str, Buffer]) -> Task:
     """A task that says no more than where a kernel's buffers are: the last of them is the output."""
     tensors = [Tensor(name, each.dtype, (each.elements,), "uniform") for name, each in buffers.items()]
@@ -145,7 +152,10 @@ def _with_plan(source: str, variant: Variant) -> str:
             f"args = {json.dumps(variant.arguments)}",
         )
     )
-    defines = "".join(f"#define {name} {value}\n" for name, value in variant.macros.items())
+    defines = "".join(
+        f"#define {name} {int(value) if isinstance(value, bool) else value}\n"
+        for name, value in variant.macros.items()
+    )
     return f"/*\n{plan}\n*/\n{defines}{source}"
 
 

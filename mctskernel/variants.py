@@ -32,9 +32,9 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `source` is relative to the folder. Without a `task`, `macros` are put before the source as `#define` lines, and
     `kernel` runs with this `grid`, `block`, `shared` bytes of dynamic shared memory, `arguments` (names of buffers,
-    numbers) and `buffers`. With one (a task folder, relative too), the launch plan stands in the source, `tunables`
-    are set in it, and `shape` is the task's. `us` is None unless the outcome is ok. `ncu` holds Nsight Compute's
-    counters in seconds, bytes and counts.
+    numbers) and `buffers` (by name or in order; a bare number counts floats). With one (a task folder, relative too),
+    the launch plan stands in the source, `tunables` are set in it, and `shape` is the task's. `us` is None unless the
+    outcome is ok. `ncu` holds Nsight Compute's counters in seconds, bytes and counts.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Variant(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     shape: dict[str, int] = {}
     tunables: dict[str, int] = {}
     kernel: str = "k"
-    macros: dict[str, int | float | str] = {}
+    macros: dict[str, bool | int | float | str] = {}
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     shared: int = 0
     arguments: tuple[str | int | float, ...] = ("A", "B", "C")
-    buffers: dict[str, Buffer] = {}
+    buffers: dict[str, Buffer | int] | tuple[int, ...] = {}
 
 
 class Buffer(msgspec.Struct, frozen=True):

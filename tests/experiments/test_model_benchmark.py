@@ -70,8 +70,15 @@ def test_buffers_are_as_large_as_the_readme_says(tmp_path: Path) -> None:
     assert sizes(folder) == {"A": 4 * ELEMENTS, "B": 4, "C": 4 * ELEMENTS}
 
 
-def test_a_lines_own_buffers_come_before_the_readme(tmp_path: Path) -> None:
-    buffers = {"A": {"elements": 8, "dtype": "bfloat16"}, "B": {"elements": 3}, "C": {"elements": 5}}
+@pytest.mark.parametrize(
+    "buffers",
+    [
+        {"A": {"elements": 8, "dtype": "bfloat16"}, "B": {"elements": 3}, "C": {"elements": 5}},
+        {"A": 4, "B": 3, "C": 5},
+        [4, 3, 5],
+    ],
+)
+def test_a_lines_own_buffers_come_before_the_readme(tmp_path: Path, buffers: object) -> None:
     folder = plain_folder(tmp_path / "h100", [line(256, 10.0, buffers=buffers)])
     assert sizes(folder) == {"A": 16, "B": 12, "C": 20}
 
