@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from mctskernel.answer import Answer, choose, write_answer
-from mctskernel.core.device import DeviceSpec
 from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.proposer import RuleProposer
-from mctskernel.executors import open_executor
-from mctskernel.executors.surrogate import ModelSurrogate
+from mctskernel.executors import open_executor, open_surrogate
 from mctskernel.forecast import Forecaster
-from mctskernel.profiling.architecture import FILE_SUFFIX
-from mctskernel.profiling.surrogate import architecture_for
 from mctskernel.report.markdown import trajectory_markdown
 from mctskernel.report.view import View
 from mctskernel.run import (
@@ -130,22 +126,14 @@ def _conduct(
                 stop_requested=stop_requested,
                 spent_seconds=spent,
             )
-            if configuration.forecasts is not None:
-                spec = _surrogate_spec(folder, configuration, executor)
-                workers, wait = configuration.forecasts.workers, configuration.forecasts.wait
-                surrogate = stack.enter_context(ModelSurrogate(spec, workers=workers))
-                search.forecaster = Forecaster(tree_search, surrogate, wait, stop_requested)
+            if (forecasts := configuration.forecasts) is not None:
+                opening = open_surrogate(
+                    folder.device_spec(configuration), executor.fingerprint(), forecasts.workers
+                )
+                surrogate = stack.enter_context(opening)
+                search.forecaster = Forecaster(tree_search, surrogate, forecasts.wait, stop_requested)
             ending = search.run(unfinished)
         return conclude(folder, search, ending)
-
-
-def _surrogate_spec(folder: RunFolder, configuration: Configuration, executor: Executor) -> DeviceSpec:
-    """What prices kernels for the device searched. On a GPU a file that describes one goes before its name."""
-    spec = folder.device_spec(configuration)
-    if spec.kind == "gpu" and not spec.architecture.endswith(FILE_SUFFIX):
-        fingerprint = executor.fingerprint()
-        spec = replace(spec, architecture=architecture_for(fingerprint["gpu"], fingerprint["architecture"]))
-    return replace(spec, kind="model")
 
 
 def conclude(folder: RunFolder, search: Search, ending: Ending) -> Conclusion:

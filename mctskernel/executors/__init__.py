@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.executor import Executor
+from mctskernel.core.surrogate import Surrogate
 from mctskernel.executors.local import LocalExecutor
+from mctskernel.profiling.architecture import FILE_SUFFIX
 
 
 def open_executor(spec: DeviceSpec, workers: int = 1) -> AbstractContextManager[Executor]:
@@ -20,3 +24,21 @@ def open_executor(spec: DeviceSpec, workers: int = 1) -> AbstractContextManager[
 
         return GpuExecutor(spec, workers=workers)
     return LocalExecutor(spec, workers=workers)
+
+
+def open_surrogate(
+    spec: DeviceSpec, fingerprint: Mapping[str, str], workers: int
+) -> AbstractContextManager[Surrogate]:
+    """What predicts times on the described device, in `workers` processes; use it as a context manager.
+
+    On `gpu` the description is that of the GPU that the executor's fingerprint names, unless `spec` names a file.
+    Raises DeviceError for a GPU that nothing describes.
+    """
+    # Imported here: the model brings the compiler along, and a run is read where there is none.
+    from mctskernel.executors.surrogate import ModelSurrogate  # noqa: PLC0415 - as said above
+    from mctskernel.profiling.surrogate import architecture_for  # noqa: PLC0415 - as said above
+
+    architecture = spec.architecture
+    if spec.kind == "gpu" and not architecture.endswith(FILE_SUFFIX):
+        architecture = architecture_for(fingerprint["gpu"], fingerprint["architecture"])
+    return ModelSurrogate(replace(spec, kind="model", architecture=architecture), workers=workers)
