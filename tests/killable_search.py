@@ -1,4 +1,4 @@
-"""A search on the landscape in a process of its own, for tests that kill it: `killable_search.py RUN BUDGET`.
+"""A search on the landscape in a process of its own, for tests that kill it: `killable_search.py RUN BUDGET [guided]`.
 
 Prints `finished NODE REWARD` after each evaluation that the loop has reported.
 """
@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from mctskernel.blobs import BlobStore
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
+from mctskernel.core.surrogate import Prediction
+from mctskernel.forecast import Forecaster
 from mctskernel.run import Budget
 from mctskernel.search import Search, Snapshot
 from mctskernel.tree.journal import Journal, read_tree
@@ -22,8 +24,31 @@ from mctskernel.tree.search import TreeSearch
 from tests import landscape
 
 
-def main(run: Path, evaluations: int) -> None:
+class Oracle:
+    """Predicts what the landscape will say."""
+
+    capacity = 1
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, Kernel]] = []
+
+    def submit(self, ticket: int, kernel: Kernel) -> None:
+        self._waiting.append((ticket, kernel))
+
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Prediction | None]]:
+        waiting, self._waiting = self._waiting, []
+        return [(ticket, Prediction(landscape.seconds(kernel), {})) for ticket, kernel in waiting]
+
+    def uncertainty(self, first: Prediction, second: Prediction) -> float:
+        return 0.1
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+
+def main(run: Path, evaluations: int, *, guided: bool) -> None:
     """Begin or go on."""
+    policy = Policy(order="predicted", lookahead=4) if guided else Policy()
     with Journal(run / "journal.jsonl") as journal:
         search = TreeSearch(read_tree(journal.path), journal, BlobStore(run / "blobs"))
 
@@ -38,7 +63,7 @@ def main(run: Path, evaluations: int) -> None:
             return landscape.judge(kernel)
 
         unfinished = (
-            search.resume() if search.tree.nodes else (search.start(landscape.kernel(1, 1), Policy(), 0),)
+            search.resume() if search.tree.nodes else (search.start(landscape.kernel(1, 1), policy, 0),)
         )
         Search(
             tree_search=search,
@@ -47,8 +72,9 @@ def main(run: Path, evaluations: int) -> None:
             executor=landscape.InProcess(judged_by=judge),
             budget=Budget(evaluations=evaluations),
             follow=report,
+            forecaster=Forecaster(search, Oracle(), wait=True) if guided else None,
         ).run(unfinished)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), guided="guided" in sys.argv[3:])

@@ -18,28 +18,36 @@ BUDGET = 400
 
 
 @pytest.mark.filterwarnings("ignore::mctskernel.tree.journal.JournalWarning")
-def test_killed_at_20_random_moments_nothing_reported_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kills", "budget", "words"),
+    [(KILLS, BUDGET, ()), (6, 120, ("guided",))],
+    ids=["alone", "with a surrogate"],
+)
+def test_killed_at_random_moments_nothing_reported_is_lost(
+    tmp_path: Path, kills: int, budget: int, words: tuple[str, ...]
+) -> None:
+    arguments = (str(budget), *words)
     moments = np.random.default_rng(20261121)
     reported: dict[int, float] = {}
-    for _ in range(KILLS):
-        reported |= killed_search(tmp_path, after=float(moments.uniform(0.0, 0.25)))
+    for _ in range(kills):
+        reported |= killed_search(tmp_path, arguments, after=float(moments.uniform(0.0, 0.25)))
         tree = read_tree(tmp_path / "journal.jsonl")
         rewards = {node.id: node.score.reward for node in tree.nodes if node.score}
         assert reported.items() <= rewards.items()
-    assert len(reported) > KILLS, "the kills came too early to mean anything"
+    assert len(reported) > kills, "the kills came too early to mean anything"
 
-    subprocess.run([sys.executable, SCRIPT, tmp_path, str(BUDGET)], check=True, capture_output=True)
+    subprocess.run([sys.executable, SCRIPT, tmp_path, *arguments], check=True, capture_output=True)
     straight = tmp_path / "straight"
     straight.mkdir()
-    subprocess.run([sys.executable, SCRIPT, straight, str(BUDGET)], check=True, capture_output=True)
+    subprocess.run([sys.executable, SCRIPT, straight, *arguments], check=True, capture_output=True)
     resumed, whole = read_tree(tmp_path / "journal.jsonl"), read_tree(straight / "journal.jsonl")
     assert [n.kernel.identity for n in resumed.nodes] == [n.kernel.identity for n in whole.nodes]
     assert list(resumed.node_statistics.visits.view) == list(whole.node_statistics.visits.view)
 
 
-def killed_search(run: Path, after: float) -> dict[int, float]:
+def killed_search(run: Path, arguments: tuple[str, ...], after: float) -> dict[int, float]:
     """What a search reported until it was killed, `after` seconds from its first report."""
-    command = [sys.executable, SCRIPT, run, str(BUDGET)]
+    command = [sys.executable, SCRIPT, run, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
