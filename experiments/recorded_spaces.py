@@ -159,7 +159,7 @@ class RecordedProposer:
 
 @dataclass
 class RecordedExecutor:
-    """Looks evaluations up, one at a time."""
+    """Looks evaluations up; they finish one by one, in the order in which they began."""
 
     space: RecordedSpace
     capacity: int = 1
@@ -167,15 +167,14 @@ class RecordedExecutor:
     _finished: list[tuple[int, Evaluation]] = field(default_factory=list)
 
     def submit(self, ticket: int, kernel: Kernel) -> None:
-        """Begin and end an evaluation."""
+        """Begin an evaluation."""
         found = self.space.evaluations[kernel.identity]
         # Times of a run are interleaved with its own starting kernel's; a search may begin elsewhere.
         self._finished.append((ticket, replace(found, counters={}, diagnosis=None)))
 
     def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:  # noqa: ARG002
-        """What was submitted."""
-        finished, self._finished = self._finished, []
-        return finished
+        """The evaluation that began first."""
+        return [self._finished.pop(0)] if self._finished else []
 
     def final_check(self, kernel: Kernel) -> tuple[Check, ...]:  # noqa: ARG002
         """Nothing: a recorded kernel can't be run."""

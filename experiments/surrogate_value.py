@@ -74,14 +74,24 @@ class Replayed:
     predictions: float
 
 
+@dataclass(frozen=True)
+class Pace:
+    """Evaluations in flight, and predictions that are made while one finishes; None: they are waited for."""
+
+    in_flight: int = 1
+    predictions: float | None = None
+
+
 @dataclass
 class LookedUp:
-    """A surrogate that knows its predictions already."""
+    """A surrogate that knows its predictions already, and gives as many of them as it `may` by now."""
 
     predictions: Callable[[Kernel], Prediction | None]
     sigma: Callable[[Prediction, Prediction], float]
-    capacity: int = 1
+    capacity: int = 4
     asked: int = 0
+    may: Callable[[], float] = lambda: math.inf
+    _answered: int = 0
     _finished: list[tuple[int, Prediction | None]] = field(default_factory=list)
 
     def submit(self, ticket: int, kernel: Kernel) -> None:
@@ -90,8 +100,10 @@ class LookedUp:
         self._finished.append((ticket, self.predictions(kernel)))
 
     def wait(self, timeout: float | None = None) -> list[tuple[int, Prediction | None]]:  # noqa: ARG002
-        """What was submitted."""
-        finished, self._finished = self._finished, []
+        """What there was time for."""
+        count = int(min(len(self._finished), self.may() - self._answered))
+        finished, self._finished = self._finished[:count], self._finished[count:]
+        self._answered += count
         return finished
 
     def uncertainty(self, first: Prediction, second: Prediction) -> float:
@@ -135,20 +147,24 @@ def policy_for(use: SurrogateUse) -> Policy:
 
 
 def replay(
-    space: RecordedSpace, use: SurrogateUse, surrogate: LookedUp | None, seed: int, evaluations: int
+    space: RecordedSpace, use: SurrogateUse, surrogate: LookedUp | None, seed: int, pace: Pace
 ) -> Replayed:
-    """Search a space, up to so many evaluations."""
+    """Search a space, up to the last checkpoint."""
+    evaluations = max(CHECKPOINTS)
     start = space.start(seed)
     tree_search = TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)
     root = tree_search.start(start, policy_for(use), seed)
+    rate = pace.predictions
+    if surrogate and rate is not None:
+        surrogate.may = lambda: rate * tree_search.tree.evaluations
     search = Search(
         tree_search=tree_search,
         task=space.task,
         proposer=RecordedProposer(space, seed),
-        executor=RecordedExecutor(space),
+        executor=RecordedExecutor(space, pace.in_flight),
         budget=Budget(evaluations=evaluations),
         follow=lambda _: None,
-        forecaster=Forecaster(tree_search, surrogate, wait=True) if surrogate else None,
+        forecaster=Forecaster(tree_search, surrogate, wait=rate is None) if surrogate else None,
     )
     search.run((root,))
     seconds = [space.seconds.get(node.kernel.identity, math.inf) for node in tree_search.tree.nodes]
@@ -215,9 +231,19 @@ def predict_command(folders: tuple[Path, ...], architecture: str, limit: int | N
 @folders_argument
 @click.option("--predictions", type=click.Path(path_type=Path, exists=True), help="What `predict` wrote.")
 @click.option("--limit", type=click.IntRange(min=1), help="Kernels of each run, the first ones.")
+@click.option(
+    "--in-flight", type=click.IntRange(min=1), default=1, show_default=True, help="Evaluations at a time."
+)
+@click.option("--pace", type=float, help="Predictions per evaluation that are made in time. [default: all]")
 @click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True)
 def replay_command(
-    folders: tuple[Path, ...], predictions: Path | None, limit: int | None, seeds: int
+    *,
+    folders: tuple[Path, ...],
+    predictions: Path | None,
+    limit: int | None,
+    seeds: int,
+    in_flight: int,
+    pace: float | None,
 ) -> None:
     """Search the spaces again and print the table."""
     known: dict[str, dict[str, Prediction | None]] = {}
@@ -229,7 +255,9 @@ def replay_command(
     tuned = [space for space in spaces if not space.ranked]
     for title, group in (("runs", ranked), ("families of variants", tuned)):
         if group:
-            rows = {each.name: _replays(each, group, seeds) for each in contenders(known)}
+            rows = {
+                each.name: _replays(each, group, seeds, Pace(in_flight, pace)) for each in contenders(known)
+            }
             Console(width=110).print(_table(f"{len(group)} {title}, {seeds} seeds", rows))
 
 
@@ -239,9 +267,9 @@ def read_predictions(path: Path) -> Iterable[Predicted]:
     return [msgspec.json.decode(line, type=Predicted) for line in lines]
 
 
-def _replays(contender: Contender, spaces: Sequence[RecordedSpace], seeds: int) -> list[Replayed]:
+def _replays(contender: Contender, spaces: Sequence[RecordedSpace], seeds: int, pace: Pace) -> list[Replayed]:
     return [
-        replay(space, contender.use, contender.surrogate(space, seed), seed, max(CHECKPOINTS))
+        replay(space, contender.use, contender.surrogate(space, seed), seed, pace)
         for space in spaces
         for seed in range(seeds)
     ]
