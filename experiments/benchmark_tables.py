@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -59,16 +60,23 @@ def benchmark_tables(rows: Sequence[Row]) -> str:
     priced = [row for row in rows if row.modelled_us]
     terms = terms_of(priced)
     sections = [
-        ("Ranking", _ranking(priced, terms)),
-        ("Fitted on some families, tested on others", _splits(terms)),
-        ("Errors against what the model says of them", _honesty(priced)),
-        ("Without each term", _ablations(terms)),
-        ("Without a model", _baselines(priced, terms)),
+        *(_rankings(priced, terms) if max(Counter(terms.families).values()) > 1 else ()),
         ("Counts against Nsight Compute", _counts([row for row in priced if row.ncu])),
         ("Cost of a kernel, in seconds", _cost(priced)),
         ("Not priced", [f"- {row.family} {row.name}: {row.error}" for row in rows if not row.modelled_us]),
     ]
     return "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in sections if lines)
+
+
+def _rankings(rows: Sequence[Row], terms: Terms) -> tuple[tuple[str, list[str]], ...]:
+    """What at least one family of two kernels and more is needed for."""
+    return (
+        ("Ranking", _ranking(rows, terms)),
+        ("Fitted on some families, tested on others", _splits(terms)),
+        ("Errors against what the model says of them", _honesty(rows)),
+        ("Without each term", _ablations(terms)),
+        ("Without a model", _baselines(rows, terms)),
+    )
 
 
 def _ranking(rows: Sequence[Row], terms: Terms) -> list[str]:
@@ -86,26 +94,27 @@ def _ranking(rows: Sequence[Row], terms: Terms) -> list[str]:
         )
         for each in rankings
     ]
-    if rankings:
-        mean = summarise(rankings)
-        lines.append(
-            (
-                "mean",
-                str(sum(each.kernels for each in rankings)),
-                f"{mean.correlation:.3f}",
-                f"{mean.first:.3f}",
-                f"{mean.best_of_five:.3f}",
-                "",
-            )
+    mean = summarise(rankings)
+    total = str(sum(each.kernels for each in rankings))
+    lines.append(
+        (
+            "mean",
+            total,
+            f"{mean.correlation:.3f}",
+            f"{mean.first:.3f}",
+            f"{mean.best_of_five:.3f}",
+            "",
         )
+    )
     return _table(heading, lines)
 
 
 def _splits(terms: Terms) -> list[str]:
     """Unfitted beside fitted, each family tested by splits that don't fit it."""
-    families = tuple(dict.fromkeys(terms.families))
-    if len(families) < FEWEST_TO_FIT:
+    ranked = [family for family, count in Counter(terms.families).items() if count > 1]
+    if len(ranked) < FEWEST_TO_FIT:
         return []
+    terms = terms.of(ranked)
     shipped = {each.family: each for each in by_family(terms.families, terms.measured, terms.microseconds())}
     alone = _tested(leave_one_out(terms))
     pairs = _tested(fit_on(terms, FITTED_FAMILIES))
@@ -151,8 +160,6 @@ def _honesty(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         families.setdefault(row.family, []).append(row)
     found = [honesty(family, members) for family, members in families.items() if len(members) > 1]
-    if not found:
-        return []
     heading = ("family", "within 1 sigma", "2 sigma", "ratios within 1", "ties", "others in the right order")
     lines = [
         (

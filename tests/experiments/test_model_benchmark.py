@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -228,3 +229,25 @@ def test_a_folder_of_nothing_but_failures_is_an_error(tmp_path: Path) -> None:
     result = run(folder)
     assert result.exit_code == 1
     assert "No variant could be priced" in result.output
+
+
+def test_a_single_kernel_has_a_cost_and_no_ranking(tables: tuple[Result, Path], tmp_path: Path) -> None:
+    first = tmp_path / "first.jsonl"
+    first.write_bytes(tables[1].read_bytes().splitlines(keepends=True)[0])
+    result = run("--from", first)
+    assert result.exit_code == 0, result.output
+    assert "Cost of a kernel" in result.output
+    assert "Ranking" not in result.output
+
+
+def test_three_families_are_fitted_and_tested_in_turn(tables: tuple[Result, Path], tmp_path: Path) -> None:
+    rows = [row for row in read_rows(tables[1]) if row.modelled_us]
+    copies = [msgspec.structs.replace(row, family=f"{row.family} {copy}") for row in rows for copy in "ab"]
+    alone = msgspec.structs.replace(rows[0], family="alone")
+    more = tmp_path / "more.jsonl"
+    more.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in (*copies, alone)))
+    result = run("--from", more)
+    assert result.exit_code == 0, result.output
+    (table,) = (part for part in result.output.split("## ") if part.startswith("Fitted on some families"))
+    assert all(f"| {family} " in table for family in ("scale a", "scale b", "double a", "double b", "mean"))
+    assert "alone" not in table
