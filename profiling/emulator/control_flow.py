@@ -319,7 +319,7 @@ def _finish(block: Block, start: dict[str, int], tables: dict[str, tuple[str, ..
 
 def definitions(instruction: Instruction) -> list[Register]:
     """Registers that an instruction writes."""
-    base = instruction.parts[0]
+    base = instruction.opcode.partition(".")[0]
     if not instruction.operands or base in WITHOUT_DESTINATION:
         return []
     first = instruction.operands[0]

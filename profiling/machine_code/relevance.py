@@ -69,6 +69,35 @@ _MEMORY = ("ld", "st", "atom", "red", "cp")
 _FLOAT_TYPES = ("f32", "f64")
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """How an instruction passes knowledge on: the least level of its result, and where it takes more from."""
+
+    least: Knowledge
+    floating: bool
+    from_shared: bool
+
+    @classmethod
+    def of(cls, instruction: Instruction) -> _Step:
+        parts = instruction.parts
+        if parts[0] == "opaque":
+            return cls(Knowledge.UNKNOWN, floating=False, from_shared=False)
+        if parts[0] not in _LOADS:
+            return cls(Knowledge.LAUNCH, floating=_is_float(parts), from_shared=False)
+        floating = parts[0] == "atom" and parts[-1] in _FLOAT_TYPES
+        return cls(
+            Knowledge.COMPUTED if floating else Knowledge.CONTENTS,
+            floating=False,
+            from_shared=_reads_shared(instruction),
+        )
+
+    def level(self, read: Knowledge, stored: Knowledge) -> Knowledge:
+        """The level of the result, given those of the operands and of what is stored in shared memory."""
+        if read is Knowledge.CONTENTS and self.floating:
+            return Knowledge.COMPUTED
+        return max(self.least, read, stored if self.from_shared else Knowledge.LAUNCH)
+
+
 class _Analysis:
     def __init__(self, code: Values) -> None:
         self.blocks = code.blocks
@@ -146,45 +175,23 @@ class _Analysis:
         return found, through_shared
 
     def _rank(self, roots: set[Register]) -> None:
+        """Find the level of all that the roots are made from, as the least that agrees with every instruction."""
         closure, through_shared = self._closure(roots)
-        instructions = list(
-            {id(i): i for register in closure for i in self.definers.get(register, ())}.values()
+        instructions = {id(i): i for register in closure for i in self.definers.get(register, ())}
+        steps = [(_Step.of(i), tuple(uses(i)), tuple(definitions(i))) for i in instructions.values()]
+        stored_registers = (
+            [r for store in self.shared_stores for r in _values(store)] if through_shared else []
         )
-        levels = self.levels
+        levels, launch = self.levels, Knowledge.LAUNCH
         changed = True
         while changed:
             changed = False
-            stored = (
-                max(
-                    (self._level(r) for s in self.shared_stores for r in _values(s)),
-                    default=Knowledge.LAUNCH,
-                )
-                if through_shared
-                else Knowledge.LAUNCH
-            )
-            for instruction in instructions:
-                level = self._instruction_level(instruction, stored)
-                if level is Knowledge.LAUNCH:
-                    continue
-                for register in definitions(instruction):
-                    if level > self._level(register):
+            stored = max((levels.get(r, launch) for r in stored_registers), default=launch)
+            for step, read, written in steps:
+                level = step.level(max((levels.get(r, launch) for r in read), default=launch), stored)
+                for register in written:
+                    if level > levels.get(register, launch):
                         levels[register], changed = level, True
-
-    def _instruction_level(self, instruction: Instruction, stored: Knowledge) -> Knowledge:
-        parts = instruction.parts
-        base = parts[0]
-        if base == "opaque":
-            return Knowledge.UNKNOWN
-        level = max((self._level(r) for r in uses(instruction)), default=Knowledge.LAUNCH)
-        if base in _LOADS:
-            level = max(level, Knowledge.CONTENTS)
-            if _reads_shared(instruction):
-                level = max(level, stored)
-            if base == "atom" and parts[-1] in _FLOAT_TYPES:
-                level = max(level, Knowledge.COMPUTED)
-        elif level is Knowledge.CONTENTS and _is_float(parts):
-            level = Knowledge.COMPUTED
-        return level
 
     def _source(self, register: Register) -> int:
         """The first machine instruction that makes an address unknown."""

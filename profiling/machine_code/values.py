@@ -79,6 +79,7 @@ class _Splitter:
         self.bit = {register: 1 << position for position, register in enumerate(named)}
         self.named = list(named)
         self.ordinals = itertools.count(_ORDINALS)
+        self.effects: dict[int, tuple[Block, int, int]] = {}
         self.live = self._live_in()
         while True:
             predication = Predication(self.blocks, guards, self._is_live)
@@ -99,19 +100,9 @@ class _Splitter:
         return found
 
     def _live_in(self) -> list[int]:
-        read, written = [], []
-        for block in self.blocks:
-            block_read = block_written = 0
-            for instruction in block.instructions:
-                for register in uses(instruction):
-                    block_read |= self.bit.get(register, 0) & ~block_written
-                for register in definitions(instruction):
-                    block_written |= self.bit.get(register, 0)
-            for register in _at_end(block):
-                block_read |= self.bit.get(register, 0) & ~block_written
-            read.append(block_read)
-            written.append(block_written)
-        live = list(read)
+        """For each block the registers that are read in it or after it before they are written, as bits."""
+        effects = [self._read_and_written(block) for block in self.blocks]
+        live = [read for read, _ in effects]
         changed = True
         while changed:
             changed = False
@@ -119,10 +110,26 @@ class _Splitter:
                 out = 0
                 for target in block.targets:
                     out |= live[target]
-                found = read[block.number] | (out & ~written[block.number])
+                read, written = effects[block.number]
+                found = read | (out & ~written)
                 if found != live[block.number]:
                     live[block.number], changed = found, True
         return live
+
+    def _read_and_written(self, block: Block) -> tuple[int, int]:
+        known = self.effects.get(block.number)
+        if known is not None and known[0] is block:
+            return known[1:]
+        read = written = 0
+        for instruction in block.instructions:
+            for register in uses(instruction):
+                read |= self.bit.get(register, 0) & ~written
+            for register in definitions(instruction):
+                written |= self.bit.get(register, 0)
+        for register in _at_end(block):
+            read |= self.bit.get(register, 0) & ~written
+        self.effects[block.number] = (block, read, written)
+        return read, written
 
     def _fresh(self, register: Register) -> Register:
         return Register(next(self.ordinals), register.type)
