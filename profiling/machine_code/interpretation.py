@@ -40,7 +40,8 @@ from mctskernel.profiling.machine_code.relevance import Decision, UncomputableEr
 from mctskernel.profiling.machine_code.values import split_into_values
 from mctskernel.profiling.machine_code.warp_rules import WARP_RULES
 
-DEFAULT_LIMITS = Limits(lane_instructions=4_000_000_000, block_executions=2_000_000, seconds=5.0)
+DEFAULT_LIMITS = Limits(lane_instructions=4_000_000_000, block_executions=400_000, seconds=20.0)
+"""A few seconds of an idle core, the same on every machine; the seconds are for one that is busy."""
 
 _RULES = {**ARITHMETIC_RULES, **LOGIC_RULES, **WARP_RULES, **FLOAT_RULES, **MEMORY_RULES}
 _SHARED_BYTES = 256 << 10
