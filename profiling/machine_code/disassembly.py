@@ -54,18 +54,14 @@ def disassemble(cubin: bytes) -> Disassembly:
 def decoded(cubin: bytes) -> Disassembly | None:
     """The functions of a cubin, without nvdisasm; None where a word of it is unknown or to be relocated."""
     try:
-        found = sections(cubin)
-        generation = architecture(cubin)
-        if generation not in ARCHITECTURES:
-            return None
-        source, ptx = (line_rows(cubin, section) for section in (SOURCE_LINES, PTX_LINES))
-    except (
-        struct.error,
-        ValueError,
-        IndexError,
-        KeyError,
-    ):  # no cubin, or a damaged one: nvdisasm says what it is
-        return None
+        return _decoded(cubin) if architecture(cubin) in ARCHITECTURES else None
+    except (struct.error, ValueError, LookupError, ArithmeticError):
+        return None  # no cubin, or a damaged one: nvdisasm says what it is
+
+
+def _decoded(cubin: bytes) -> Disassembly | None:
+    found = sections(cubin)
+    source, ptx = (line_rows(cubin, section) for section in (SOURCE_LINES, PTX_LINES))
     functions = {}
     for name in _functions(found):
         if _is_relocated(found, name):

@@ -158,7 +158,9 @@ class _Reader:
     def name(self, column: str) -> Iterator[Text]:
         for texts, low, plain in _MODIFIER.findall(column):
             if plain.startswith("<"):
-                yield NAMES[plain[1:-1]]
+                bits, text = NAMES[plain[1:-1]]
+                self.free |= bits
+                yield text
             elif plain:
                 yield plain
             if plain:

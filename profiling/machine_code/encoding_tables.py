@@ -13,6 +13,10 @@ TENSOR = """
 03c/1  HMMA{.1688,.16816@75}{.F16,.F32@76}{,.BF16,.TF32,?@82}  Rd, Ra, Rb, Rc  78=0
 03c/1  HMMA.1684{.F16,.F32@76}{,.BF16,.TF32,?@82}  Rd, Ra, Rb, Rc  78=1, 75=0
 037/1  IMMA{.16816,.16832@75}{.U8,.S8@76}{.U8,.S8@78}{.SAT@82}  Rd, Ra.ROW, Rb.COL, Rc  86=1, 74=1
+1f0/4  HGMMA<tile>{.F16,.F32@75}{,.BF16,.TF32,?@76}  Rd, <matrices24>, Rc, <accumulate>, <group>  91=1
+1f0/6  HGMMA<tile>{.F16,.F32@75}{,.BF16,.TF32,?@76}  Rd, Ra, <matrix32>, Rc, <accumulate>, <group>  91=1
+1c5/4  WARPGROUP{.ARRIVE,.WAIT@79}
+1c5/4  WARPGROUP.DEPBAR.LE  gsb0, 0x72:3  47=1, 79:2=2
 03f/1  DMMA{.8x8x4,.16x8x4,.16x8x8,.16x8x16@76}{*round@78}  Rd, -|Ra|, -|Rb|, -|Rc|
 03b/4  LDSM.16{.M88,.MT88@78}{,.2,.4,?@72}  Rd, <tile32>
 044/4  STSM.16{.M88,.MT88@78}{,.2,.4,?@72}  <tile64>, R32
@@ -192,6 +196,9 @@ CONTROL = """
 """
 
 UNIFORM = """
+097/14u  UIADD3.64  UR16, UP81?, UP84?, -UR24, -URb:i, -URc  74=0, 91=1, 77:4=15, 87:4=15
+097/14u  UIADD3.64.X  UR16, UP81?, UP84?, ~UR24, ~URb:i, ~URc, !UP87, !UP77  74=1, 91=1
+09a/14u  USGXT{.W@75}{.U32,@73}  UR16, UR24, URb  91=1
 090/14u  UIADD3  UR16, UP81?, UP84?, -UR24, -URb:i, -URc  74=0, 91=1, 77:4=15, 87:4=15
 090/14u  UIADD3.X  UR16, UP81?, UP84?, ~UR24, ~URb:i, ~URc, !UP87, !UP77  74=1, 91=1
 091/14u  ULEA  UR16, UP81?, -UR24, -URb, 0x75:5  91=1, 74=0, 80=0, 64:8=63, 87:4=15
@@ -225,7 +232,7 @@ ASYNCHRONOUS = """
 1c7/6u  UCGABAR_WAIT  91=1
 1a7/4  SYNCS.ARRIVE.TRANS64{,.A1T0,.A0T1,.A0TR,.A0TX,.ART0,?,?@84}  Rd, <tile64>, R32  91=1
 1b2/2u  SYNCS.EXCH.64  UR16, <uniform24>, UR32  91=1, 72=1
-1ae/7  LDGSTS.E{.BYPASS,@81}{*evict@84}{*ahead@71}{*wide@73}{.ZFILL@82}  <staged>, <global64:12>, !P87?T  70=1, 76=1, 91=1
+1ae/7  LDGSTS.E{.BYPASS,@81}{*evict@84}{*ahead@71}{*wide@73}{.ZFILL@82}  <staged>, <global12>, !P87?T  70=1, 76=1, 91=1
 1c6/1  FENCE.VIEW.ASYNC{.S,.G@72}
 1a7/2  SYNCS.PHASECHK.TRANS64{.TRYWAIT@72}  P81, <tile64>, R32  91=1, 70:2=1
 """
@@ -266,7 +273,7 @@ AMPERE = """
 18a/4  ATOM.E{*exchange@87}{*evict@84}{*any@73}{*store@77}  P81, Rd, <wide64>, R32  72=1, 70:2=3, 91=1
 18e/4  RED.E{*operation@87}{*evict@84}{*any@73}{*store@77}  <wide64>, R32  72=1, 71=1, 90:2=3
 1a8/4  ATOMG.E{*atomic@87}{*evict@84}{*any@73}{*store@77}  P81, Rd, <wide64>, R32  72=1, 70:2=3, 91=1
-1ae/7  LDGSTS.E{.BYPASS,@81}{*evict@84}{*ahead@71}{*wide@73}{.ZFILL@82}  <staged>, <wide64:12>, !P87?T  70=1, 76=1, 91=1
+1ae/7  LDGSTS.E{.BYPASS,@81}{*evict@84}{*ahead@71}{*wide@73}{.ZFILL@82}  <staged>, <wide12>, !P87?T  70=1, 76=1, 91=1
 017/1456  IMNMX{.U32,@73}  Rd, Ra, Rb:i, !P87
 03f/1  DMMA.884{*round@78}  Rd, -|Ra|, -|Rb|, -|Rc|
 1aa/1  QSPC{.E@72}{.G,.L,.S,?@73}  P81, Rd, <plain>

@@ -334,13 +334,17 @@ def _far_return(word: int, address: int) -> str:
 
 
 def _far_jump(word: int, _: int) -> str:
-    return _far_return(word, -INSTRUCTION_BYTES)
+    return _jump_by(word, far_target(word, -INSTRUCTION_BYTES))
 
 
 def _jump(word: int, _: int) -> str:
     """R4 -0x1b0: the register with an address, and what is added to it."""
-    distance = branch_target(word, -INSTRUCTION_BYTES)
-    return f"{_REGISTERS[word >> 24 & 0xFF]} {'-' if distance < 0 else ''}{abs(distance):#x}"
+    return _jump_by(word, branch_target(word, -INSTRUCTION_BYTES))
+
+
+def _jump_by(word: int, distance: int) -> str:
+    added = f" {'-' if distance < 0 else ''}{abs(distance):#x}" if distance else ""
+    return _REGISTERS[word >> 24 & 0xFF] + added
 
 
 def _target(find: Callable[[int, int], int]) -> Callable[[int, int], str]:
@@ -402,8 +406,34 @@ def _multiply_add(word: int, _: int) -> str:
     return ".MOV" if no_factor and form not in {6, 7} else ""
 
 
-NAMES: Mapping[str, Callable[[int, int], str]] = {"multiply-add": _multiply_add}
-"""Parts of a name with their own rules."""
+def _tile_shape(word: int, _: int) -> str:
+    """.64x128x16: what a warp group multiplies at once."""
+    return f".64x{8 * (word >> 53 & 31) + 8}x{8 if word >> 58 & 1 else 16}"
+
+
+def _matrices(word: int, _: int) -> str:
+    """gdesc[UR4].tnspB: two matrices in shared memory, either of them transposed."""
+    return f"gdesc[{_UNIFORM[word >> 24 & 63]}]{'.tnspA' * (word >> 61 & 1)}{'.tnspB' * (word >> 62 & 1)}"
+
+
+def _matrix(word: int, _: int) -> str:
+    """gdesc[UR4].tnspB"""
+    return f"gdesc[{_UNIFORM[word >> 32 & 63]}]{'.tnspB' * (word >> 62 & 1)}"
+
+
+def _accumulate(word: int, _: int) -> str | None:
+    """Whether a product is added: a predicate counted down, unwritten where it is UPT."""
+    found = word >> 87 & 15
+    number = 7 - (found & 7)
+    return f"{'!' * (found >> 3)}UP{number if number < 7 else 'T'}" if found else None
+
+
+def _group(word: int, _: int) -> str | None:
+    """The scoreboard of a warp group's products."""
+    found = word >> 84 & 7
+    if found not in {0, 7}:
+        raise UnknownWordError
+    return None if found else "gsb0"
 
 
 def _bits(low: int, width: int) -> int:
@@ -413,12 +443,22 @@ def _bits(low: int, width: int) -> int:
 _ADDRESS = _bits(24, 8) | _bits(40, 24)
 _BRANCH = _bits(34, 48) | _bits(16, 8)
 
+NAMES: Mapping[str, tuple[int, Callable[[int, int], str]]] = {
+    "multiply-add": (0, _multiply_add),
+    "tile": (_bits(53, 6), _tile_shape),
+}
+"""Parts of a name with their own rules: the bits that only they depend on, and how they are written."""
+
 OPERANDS: Mapping[str, tuple[int, Callable[[int, int], str | None]]] = {
+    "matrices24": (_bits(24, 6) | _bits(61, 2), _matrices),
+    "matrix32": (_bits(32, 6) | _bits(62, 1), _matrix),
+    "accumulate": (_bits(87, 4), _accumulate),
+    "group": (_bits(84, 3), _group),
     "local": (_ADDRESS, _local),
     "plain": (_ADDRESS, _local),
     "wide32": (_ADDRESS | _bits(32, 6), _wide(40, 24)),
     "wide64": (_ADDRESS | _bits(64, 6), _wide(40, 24)),
-    "wide64:12": (_bits(24, 8) | _bits(32, 12) | _bits(64, 6), _wide(32, 12)),
+    "wide12": (_bits(24, 8) | _bits(32, 12) | _bits(64, 6), _wide(32, 12)),
     "byte32": (_bits(32, 8) | _bits(60, 2) | _bits(123, 1), _byte),
     "mask24": (_bits(24, 7), lambda word, _: f"{'~' * (word >> 30 & 1)}{_UNIFORM[word >> 24 & 63]}"),
     "far": (_bits(34, 48), _target(far_target)),
@@ -431,7 +471,7 @@ OPERANDS: Mapping[str, tuple[int, Callable[[int, int], str | None]]] = {
     "global32": (_ADDRESS | _bits(32, 6), _global(32)),
     "global64": (_ADDRESS | _bits(64, 6), _global(64)),
     "shared64": (_ADDRESS | _bits(78, 2) | _bits(64, 6) | _bits(91, 1), _shared_with(64)),
-    "global64:12": (_bits(24, 8) | _bits(32, 12) | _bits(64, 6), _global(64, 32, 12)),
+    "global12": (_bits(24, 8) | _bits(32, 12) | _bits(64, 6), _global(64, 32, 12)),
     "staged": (_bits(16, 8) | _bits(44, 20), _staged),
     "window32": (_ADDRESS | _bits(32, 6), _window(32)),
     "window64": (_ADDRESS | _bits(64, 6), _window(64)),
