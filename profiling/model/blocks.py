@@ -30,8 +30,14 @@ from mctskernel.profiling.machine_code.interpretation import (
     interpret,
     interpretable,
 )
-from mctskernel.profiling.model.scoreboard import Chain, LatencyOf, chain, path_chain
+from mctskernel.profiling.model.scoreboard import Chain, LatencyOf, chain, mean_chain, path_chain
 from mctskernel.profiling.model.traffic import Range, Sample
+
+UNEVEN_SAMPLE = 12
+"""Blocks that are counted at the most where the contents of buffers decide what a block does."""
+
+UNEVEN_LANES = 2_000_000
+"""Lane instructions that those blocks may have together, beyond the first three."""
 
 LARGE_SAMPLE = 8_000_000
 """Lane instructions of one block beyond which no second block is counted: what is so long is seldom uneven."""
@@ -77,6 +83,11 @@ class BlockCounter:
         self._contents = contents
         self._backed: set[str] = set()
         self._memory, self._arguments = self._place()
+
+    @property
+    def data_dependent(self) -> bool:
+        """Whether the contents of buffers have decided addresses or branches so far."""
+        return bool(self._backed)
 
     @property
     def ranges(self) -> list[Range]:
@@ -141,7 +152,7 @@ def count_launch(counter: BlockCounter, build: Build, function: Function) -> Cou
     emulated: list[tuple[int, Counts, float]] | str | None = None
     line_counts: Mapping[int, float] = {}
     if isinstance(code, Uninterpreted) or code.decisions:
-        emulated = _sampled(counter.launch, counter.emulated, _emulated_lanes)
+        emulated = _sampled(counter, counter.emulated, _emulated_lanes)
         if not isinstance(emulated, str):
             lines = instruction_lines(build.ptx, build.entries[counter.launch.kernel])
             line_counts = _line_counts(emulated, lines, counter.launch)
@@ -151,7 +162,7 @@ def count_launch(counter: BlockCounter, build: Build, function: Function) -> Cou
             return found
         note = found
     if emulated is None:
-        emulated = _sampled(counter.launch, counter.emulated, _emulated_lanes)
+        emulated = _sampled(counter, counter.emulated, _emulated_lanes)
     if isinstance(emulated, str):
         return emulated
     lines = instruction_lines(build.ptx, build.entries[counter.launch.kernel])
@@ -166,15 +177,19 @@ def _interpreted(
     def interpreted(block: int) -> Interpretation | str:
         return counter.interpreted(code, block, line_counts)
 
-    found = _sampled(counter.launch, interpreted, lambda each: WARP_LANES * int(each.executions.sum()))
+    found = _sampled(counter, interpreted, lambda each: WARP_LANES * int(each.executions.sum()))
     if isinstance(found, str):
         return found
     executions = sum(weight * each.executions for _, each, weight in found)
-    paths = found[len(found) // 2][1].paths
+    # Blocks alike are followed once; where the data makes them differ, what they take at the mean.
+    followed = [each for _, each, _ in found] if counter.data_dependent else [found[len(found) // 2][1]]
 
     def chain_of(latency_of: LatencyOf) -> Chain:
-        chains = [path_chain(code.function, path.blocks, latency_of) for path in paths]
-        return max(chains, key=lambda each: each.cycles)
+        longest = []
+        for each in followed:
+            chains = [path_chain(code.function, path.blocks, latency_of) for path in each.paths]
+            longest.append(max(chains, key=lambda chain: chain.cycles))
+        return mean_chain(longest)
 
     def neighbour(distance: int) -> Counts | None:
         block = _middle(counter.launch.grid) + distance
@@ -216,9 +231,13 @@ def _estimated(
 
 
 def _sampled(
-    launch: ResolvedLaunch, counted: Callable[[int], Counted | str], lanes: Callable[[Counted], int]
+    counter: BlockCounter, counted: Callable[[int], Counted | str], lanes: Callable[[Counted], int]
 ) -> list[tuple[int, Counted, float]] | str:
-    """The middle block, and unless it is long the first and last, each with the blocks that it stands for."""
+    """The middle block, and unless it is long the first and last, each with the blocks that it stands for.
+
+    More of them where the data decides what a block does.
+    """
+    launch = counter.launch
     total = launch.blocks
     at = _middle(launch.grid)
     middle = counted(at)
@@ -226,6 +245,9 @@ def _sampled(
         return middle
     if total <= 2 or lanes(middle) > LARGE_SAMPLE:
         return [(at, middle, float(total))]
+    if counter.data_dependent and total > UNEVEN_SAMPLE:
+        number = max(3, min(UNEVEN_SAMPLE, UNEVEN_LANES // max(1, lanes(middle))))
+        return _evenly(total, number, counted)
     first, last = counted(0), counted(total - 1)
     if isinstance(first, str):
         return first
@@ -234,6 +256,20 @@ def _sampled(
     edge = total - math.prod(extent - 1 for extent in launch.grid if extent > 1)
     side = min(float(edge), total / 3)
     return [(0, first, side), (at, middle, total - 2 * side), (total - 1, last, side)]
+
+
+def _evenly(
+    total: int, number: int, counted: Callable[[int], Counted | str]
+) -> list[tuple[int, Counted, float]] | str:
+    """So many blocks all over the grid, each for as many others."""
+    found: list[tuple[int, Counted, float]] = []
+    for each in range(number):
+        block = (2 * each + 1) * total // (2 * number)
+        one = counted(block)
+        if isinstance(one, str):
+            return one
+        found.append((block, one, total / number))
+    return found
 
 
 def _emulated_lanes(counts: Counts) -> int:

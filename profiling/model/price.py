@@ -91,16 +91,22 @@ def price(work: KernelWork, gpu: Architecture) -> Price:
     terms = {
         **sm_terms,
         **chip_terms,
-        Term.EXPOSED: _exposed({**sm_terms, **chip_terms}, resident_blocks(work, gpu)),
+        Term.EXPOSED: _exposed({**sm_terms, **chip_terms}, independent_parts(work, gpu)),
         Term.TAIL: tail,
         Term.LAUNCH: gpu.overheads.launch,
     }
     return Price(combined(terms), terms)
 
 
-def resident_blocks(work: KernelWork, gpu: Architecture) -> int:
-    """Blocks that an SM has at the same time, of those that there are."""
-    return max(1, min(work.occupancy.blocks, -(-work.blocks // gpu.chip.sms)))
+def independent_parts(work: KernelWork, gpu: Architecture) -> float:
+    """How many parts of an SM's warps go their own way, so that some work while others wait.
+
+    Blocks do. So do a block's warps, as far as they wait more than once between two barriers: after each wait they are
+    further apart.
+    """
+    resident = max(1, min(work.occupancy.blocks, -(-work.blocks // gpu.chip.sms)))
+    waits = work.chain.global_memory / gpu.latency.dram
+    return resident * min(float(work.warps), max(1.0, waits / (work.barriers + 1.0)))
 
 
 def combined(terms: Mapping[Term, float] | Mapping[str, float]) -> float:
@@ -134,15 +140,15 @@ def _overlapped(terms: Mapping[Term, float] | Mapping[str, float]) -> float:
     return max(blocks, atomics + BEHIND_TRAFFIC * blocks) if atomics else blocks
 
 
-def _exposed(terms: Mapping[Term, float], blocks: int) -> float:
-    """What latency adds beyond its part of the soft sum where few blocks share an SM.
+def _exposed(terms: Mapping[Term, float], parts: float) -> float:
+    """What latency adds beyond its part of the soft sum where few parts of an SM's warps go their own way.
 
-    The warps of a block that meet at barriers wait together and work together, so one block alone does both in
-    turn: its latency is added to all else. With more of them the norm goes from 1 to that of the soft sum.
+    Warps in step wait together and work together: where all of them do, latency is added to all else. With more
+    parts the norm goes from 1 to that of the soft sum.
     """
     latency = terms[Term.LATENCY]
     working = _overlapped({**terms, Term.LATENCY: 0.0})
-    norm = 1.0 + (NORM - 1.0) * (1.0 - 1.0 / blocks)
+    norm = 1.0 + (NORM - 1.0) * (1.0 - 1.0 / parts)
     return soft_sum((working, latency), norm) - soft_sum((working, latency))
 
 

@@ -76,6 +76,17 @@ def path_chain(function: Function, path: Sequence[int], latency_of: LatencyOf) -
     return _chain(now + state.longest, waited)
 
 
+def mean_chain(chains: Sequence[Chain]) -> Chain:
+    """What warps take at the mean."""
+    number = len(chains)
+    return Chain(
+        sum(each.cycles for each in chains) / number,
+        sum(each.global_memory for each in chains) / number,
+        sum(each.shared_memory for each in chains) / number,
+        sum(each.barriers for each in chains) / number,
+    )
+
+
 _SCOREBOARDS = 6
 
 

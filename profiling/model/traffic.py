@@ -109,8 +109,32 @@ def l1_capacity(gpu: Architecture, resident_blocks: int, shared_bytes: int) -> f
     return free / gpu.memory.sector_bytes / max(resident_blocks, 1)
 
 
-def l1_traffic(samples: Sequence[Sample], capacity: float) -> L1Traffic:
-    """Loads that miss and what is left of stores, of the whole grid, with `capacity` sectors for each block."""
+def common_sectors(samples: Sequence[Sample], l1_sectors: float) -> Ints:
+    """Sectors that L1 holds for the blocks that follow each other on an SM: weights, biases, tables.
+
+    All sampled blocks touch them, and a block touches less than the `l1_sectors` of an SM keep. Empty where fewer than
+    three blocks were counted.
+    """
+    touched = [
+        np.unique(np.concatenate([trace.sectors for trace in sample.counts.traces] or [_NOTHING]))
+        for sample in samples
+    ]
+    if len(touched) < 3 or max(map(len, touched)) > KEPT_BY_L1 * l1_sectors:
+        return _NOTHING
+    common = touched[0]
+    for other in touched[1:]:
+        common = np.intersect1d(common, other, assume_unique=True)
+    return common
+
+
+_NOTHING = np.empty(0, dtype=np.int64)
+
+
+def l1_traffic(samples: Sequence[Sample], capacity: float, common: Ints = _NOTHING) -> L1Traffic:
+    """Loads that miss and what is left of stores, of the whole grid.
+
+    `capacity` is the sectors that each block has for itself; those in `common` are there already.
+    """
     reads = writes = 0.0
     found: dict[int | None, float] = {}
     total: dict[int | None, float] = {}
@@ -128,6 +152,7 @@ def l1_traffic(samples: Sequence[Sample], capacity: float) -> L1Traffic:
             scale = sample.weight * touched / max(len(sectors), 1)
             loads = is_load[of_access]
             served = hits(sectors, KEPT_BY_L1 * capacity / rate)[loads]
+            served |= np.isin(sectors[loads], common)
             reads += scale * np.count_nonzero(~served)
             stores = np.count_nonzero(~loads)
             writes += scale * (stores - COMBINED_BY_L1 * _stored_again(sectors, of_access, ~loads))

@@ -21,6 +21,7 @@ from mctskernel.profiling.model.traffic import (
     Range,
     Residency,
     Sample,
+    common_sectors,
     dram_traffic,
     l1_capacity,
     l1_traffic,
@@ -126,7 +127,8 @@ def kernel_work(
     on_sm = max(1, min(resident.blocks, -(-launch.blocks // gpu.chip.sms)))
     samples = counted.samples
     l1_sectors = l1_capacity(gpu, on_sm, shared_bytes)
-    l1 = l1_traffic(samples, l1_sectors)
+    common = common_sectors(samples, on_sm * l1_sectors) if launch.blocks > gpu.chip.sms else None
+    l1 = l1_traffic(samples, l1_sectors, common) if common is not None else l1_traffic(samples, l1_sectors)
     residency = Residency(launch.grid, on_sm * gpu.chip.sms)
     dram = dram_traffic(samples, buffers, residency, gpu, neighbour=counted.neighbour, l1_sectors=l1_sectors)
     accesses = _access_patterns(samples, buffers)
