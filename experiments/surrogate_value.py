@@ -162,7 +162,7 @@ def replay(
         task=space.task,
         proposer=RecordedProposer(space, seed),
         executor=RecordedExecutor(space, pace.in_flight),
-        budget=Budget(evaluations=evaluations),
+        budget=Budget(evaluations=min(evaluations, len(space.evaluations))),
         follow=lambda _: None,
         forecaster=Forecaster(tree_search, surrogate, wait=rate is None) if surrogate else None,
     )
