@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -206,7 +207,7 @@ extern "C" __global__ void k(const half* a, const half2* h, float* b, double* d,
 }
 """
 SOURCES = (REDUCTION, INTEGERS, HALVES)
-PROGRAM_WITH_RELOCATIONS = """
+PRINTING = """
 extern "C" __global__ void k(int* out) { printf("%d", out[0]); }
 """
 
@@ -237,8 +238,8 @@ def test_a_decoded_kernel_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("source", "architecture"),
-    [(PROGRAM_WITH_RELOCATIONS, 90), (REDUCTION, 120)],
-    ids=["relocated", "sm_120"],
+    [(PRINTING, 90), (REDUCTION, 120)],
+    ids=["unknown opcode", "sm_120"],
 )
 def test_what_is_not_known_goes_to_nvdisasm(source: str, architecture: int) -> None:
     image = cubin(source, architecture)
@@ -246,12 +247,23 @@ def test_what_is_not_known_goes_to_nvdisasm(source: str, architecture: int) -> N
     assert disassemble(image) == nvdisasm.disassemble(image)
 
 
+def test_code_that_the_linker_has_yet_to_change_is_left_to_nvdisasm() -> None:
+    image = bytearray(cubin(HALVES, 90))
+    assert decoded(bytes(image)) is not None
+    (table,) = struct.unpack_from("<Q", image, 40)
+    size, count, _ = struct.unpack_from("<HHH", image, 58)
+    at = list(sections(bytes(image))).index(".rela.text.k")
+    assert at < count
+    struct.pack_into("<Q", image, table + size * at + 32, 24)
+    assert decoded(bytes(image)) is None
+
+
 def test_a_missing_nvdisasm_matters_only_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvdisasm, "find_nvidia_binary_utility", lambda _: None)
     find_nvdisasm.cache_clear()
     assert disassemble(cubin(REDUCTION, 90)).functions
     with pytest.raises(DisassemblerError, match="pip install nvidia-cuda-nvdisasm"):
-        disassemble(cubin(PROGRAM_WITH_RELOCATIONS, 90))
+        disassemble(cubin(PRINTING, 90))
 
 
 @settings(max_examples=60, deadline=None)
