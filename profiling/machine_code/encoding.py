@@ -20,7 +20,7 @@ A row is one line of three or four columns, two or more spaces apart:
    has for them. `P81?` and `!P87?T` are left out when they are PT, `!P87?` when it is !PT. A letter behind a
    colon says how a value is written: f, d (floats of 32 and 64 bits), h, b (pairs of fp16 and bf16; H, B where
    a register's half can be chosen), i (signed), x (unsigned). `[UR24]` is written in brackets, and `<shared>`
-   is one of the functions in `operand_text`.
+   is one of the functions in `special_operands`.
 4. Bits with one value only: `91=1`, or `72:4=15` for a field of 4 bits. A bit that is in no column must be 0.
 """
 
@@ -30,11 +30,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from mctskernel.profiling.machine_code.modifier_texts import CHOICES
 from mctskernel.profiling.machine_code.operand_text import (
-    CHOICES,
-    NAMES,
-    OPERANDS,
-    TARGETS,
     SourceBits,
     Text,
     bracketed,
@@ -49,6 +46,7 @@ from mctskernel.profiling.machine_code.operand_text import (
     uniform_register,
     value,
 )
+from mctskernel.profiling.machine_code.special_operands import NAMES, OPERANDS, TARGETS
 
 OPERAND_BITS = (1 << 105) - (1 << 16)
 """Everything between the guard and the scheduling bits."""
