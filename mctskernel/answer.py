@@ -9,9 +9,9 @@ import msgspec
 
 from mctskernel.core.evaluation import Check
 from mctskernel.core.executor import Executor
-from mctskernel.profiling.reward import are_tied, is_eligible, preferred_first
+from mctskernel.profiling.reward import are_tied, fastest_first, is_eligible
 from mctskernel.run import RunError, RunFolder, write_text
-from mctskernel.tree.node import Node
+from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import TreeSearch
 
 FINALISTS = 10
@@ -34,15 +34,15 @@ class Answer:
 def choose(search: TreeSearch, executor: Executor) -> Answer:
     """Choose by time alone among nodes that passed every guardrail, and let the last gate decide.
 
-    Among modelled times that tie the one that took the fewest edits is the fastest, the earliest of those.
+    Of a modelled node's trajectory the last edits are left out whose gain is within the model's uncertainty.
     """
     tree = search.tree
     root = tree.nodes[0].evaluation
     if root is None:
         return Answer(None, 0.0)
-    shortest = sorted(tree.nodes, key=lambda node: (node.depth, node.id))
-    evaluated = [(node.id, node.evaluation) for node in shortest if node.evaluation is not None]
-    faster = takewhile(lambda node: node != 0, preferred_first(evaluated, root))
+    evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
+    shortened = dict.fromkeys(_without_ties(tree, node) for node in fastest_first(evaluated, root))
+    faster = takewhile(lambda node: node != 0, shortened)
     refused: list[tuple[int, str]] = []
     for node in (*islice(faster, FINALISTS), 0):
         checks = executor.final_check(search.kernel(node))
@@ -51,6 +51,16 @@ def choose(search: TreeSearch, executor: Executor) -> Answer:
             return Answer(node, believed_speedup(tree.nodes[node]), checks, tuple(refused))
         refused.append((node, f"{failed.shape}: {failed.message}"))
     return Answer(None, 0.0, (), tuple(refused))
+
+
+def _without_ties(tree: Tree, node: int) -> int:
+    """The earliest node of a trajectory that ties with its end."""
+    end = tree.nodes[node].evaluation
+    for ancestor in tree.lineage(node):
+        found = tree.nodes[ancestor].evaluation
+        if found is not None and end is not None and is_eligible(found) and are_tied(found, end):
+            return ancestor
+    return node
 
 
 def believed_speedup(node: Node) -> float:

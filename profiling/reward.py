@@ -10,7 +10,7 @@ in time is, so they order kernels that are equally fast and never outrank a real
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
 from mctskernel.core.evaluation import Bottleneck, Evaluation, Outcome, Score, Source
@@ -108,19 +108,6 @@ def fastest_first(evaluations: Iterable[tuple[Key, Evaluation]], root: Evaluatio
     gains = [(key, log_speedup(each, root)) for key, each in evaluations if is_eligible(each)]
     known = [(key, gain) for key, gain in gains if gain is not None]
     return [key for key, _ in sorted(known, key=lambda pair: -pair[1])]
-
-
-def preferred_first(evaluations: Iterable[tuple[Key, Evaluation]], root: Evaluation) -> Iterator[Key]:
-    """As `fastest_first`, but modelled times that tie with the fastest of those left come in the order given.
-
-    What is faster only within the model's uncertainty is no reason to prefer a kernel.
-    """
-    found = dict(evaluations)
-    left = fastest_first(found.items(), root)
-    while left:
-        ties = {key for key in left if key == left[0] or are_tied(found[left[0]], found[key])}
-        yield from (key for key in found if key in ties)
-        left = [key for key in left if key not in ties]
 
 
 def are_tied(first: Evaluation, second: Evaluation) -> bool:

@@ -18,7 +18,7 @@ from mctskernel.core.evaluation import (
 )
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma
-from mctskernel.profiling.reward import FAILURES, are_tied, fastest_first, preferred_first, relief, score
+from mctskernel.profiling.reward import FAILURES, are_tied, fastest_first, relief, score
 
 SECONDS = st.floats(1e-7, 10.0)
 SHARES = st.floats(0.0, 1.0)
@@ -124,16 +124,6 @@ def spent_on(seconds: float, term: str, source: Source = Source.MODELLED) -> Eva
     return Evaluation(Outcome.OK, source, timings=(timing,), terms={term: seconds})
 
 
-def test_modelled_times_within_the_uncertainty_are_ties_in_the_order_given() -> None:
-    given = {
-        "start": timed(20e-3),
-        "early": spent_on(0.99e-3, "DRAM"),
-        "late": spent_on(0.98e-3, "DRAM"),
-        "slower": spent_on(5e-3, "DRAM"),
-    }
-    assert list(preferred_first(given.items(), ROOT)) == ["early", "late", "slower", "start"]
-
-
 def test_a_ratio_is_less_certain_where_the_time_is_spent_otherwise() -> None:
     alike, unlike = (log_ratio_sigma({"DRAM": 1.0}, {term: 1.0}) for term in ("DRAM", "fp32 pipe"))
     first, between = spent_on(1e-3, "DRAM"), 1e-3 * math.exp((alike + unlike) / 2)
@@ -145,4 +135,3 @@ def test_measured_times_never_tie_here() -> None:
     early, late = (spent_on(seconds, "DRAM", Source.MEASURED) for seconds in (1e-3, 0.999e-3))
     assert not are_tied(early, late)
     assert not are_tied(early, spent_on(1e-3, "DRAM"))
-    assert list(preferred_first({"early": early, "late": late}.items(), ROOT)) == ["late", "early"]
