@@ -49,9 +49,10 @@ _SHARED_BYTES = 256 << 10
 
 @dataclass(frozen=True)
 class Uninterpreted:
-    """Why machine code can't be counted; the message is a sentence."""
+    """Why machine code can't be counted; the message is a sentence. `endless` if it ran up to the limits."""
 
     message: str
+    endless: bool = False
 
 
 @dataclass(frozen=True)

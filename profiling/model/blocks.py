@@ -19,7 +19,7 @@ from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array
 from mctskernel.profiling.architecture import WARP_LANES
 from mctskernel.profiling.build import Build
-from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, Module, count
+from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, Limits, Module, count
 from mctskernel.profiling.emulator.launch import pack
 from mctskernel.profiling.machine_code.frequencies import block_frequencies, instruction_lines
 from mctskernel.profiling.machine_code.functions import Function
@@ -42,6 +42,9 @@ UNEVEN_LANES = 2_000_000
 LARGE_SAMPLE = 8_000_000
 """Lane instructions of one block beyond which no second block is counted: what is so long is seldom uneven."""
 
+LIMITS = Limits(lane_instructions=4_000_000_000, block_executions=400_000, seconds=15.0)
+"""When a block counts as endless: its steps, which are the same everywhere; the seconds are for a slow machine."""
+
 Counted = TypeVar("Counted")
 
 
@@ -62,7 +65,10 @@ class CountedLaunch:
 
 
 class BlockCounter:
-    """Counts single blocks of one launch, over buffers that have no bytes unless they decide where it goes."""
+    """Counts single blocks of one launch, over buffers that have no bytes unless they decide where it goes.
+
+    `endless` is set when a block didn't end within the limits.
+    """
 
     def __init__(
         self,
@@ -76,6 +82,7 @@ class BlockCounter:
     ) -> None:
         self.launch = launch
         self.entry = entry
+        self.endless = False
         self._module = module
         self._geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
         self._sizes = {**buffers, **{scratch.name: scratch.nbytes for scratch in plan.scratch}}
@@ -101,9 +108,16 @@ class BlockCounter:
         """One block of the PTX, or what is in the way of counting it."""
         while True:
             counts = count(
-                self._module, self.entry, self._geometry, self._arguments, self._memory, blocks=(block,)
+                self._module,
+                self.entry,
+                self._geometry,
+                self._arguments,
+                self._memory,
+                blocks=(block,),
+                limits=LIMITS,
             )
             if counts.findings:
+                self.endless = counts.findings[0].kind == "limit"
                 return counts.findings[0].message
             if not counts.needs:
                 return counts
@@ -117,9 +131,16 @@ class BlockCounter:
         while True:
             packed = pack(self._module.entries[self.entry].parameters, self._arguments)
             found = interpret(
-                code, packed, self._memory, self._geometry, blocks=(block,), line_counts=line_counts
+                code,
+                packed,
+                self._memory,
+                self._geometry,
+                blocks=(block,),
+                line_counts=line_counts,
+                limits=LIMITS,
             )
             if isinstance(found, Uninterpreted):
+                self.endless = found.endless
                 return found.message
             if not found.counts.needs:
                 return found
@@ -153,12 +174,16 @@ def count_launch(counter: BlockCounter, build: Build, function: Function) -> Cou
     line_counts: Mapping[int, float] = {}
     if isinstance(code, Uninterpreted) or code.decisions:
         emulated = _sampled(counter, counter.emulated, _emulated_lanes)
+        if isinstance(emulated, str) and counter.endless:
+            return emulated
         if not isinstance(emulated, str):
             lines = instruction_lines(build.ptx, build.entries[counter.launch.kernel])
             line_counts = _line_counts(emulated, lines, counter.launch)
     if isinstance(code, Interpretable):
         found = _interpreted(counter, code, line_counts)
         if isinstance(found, CountedLaunch):
+            return found
+        if counter.endless:
             return found
         note = found
     if emulated is None:

@@ -14,8 +14,9 @@ from mctskernel.profiling import counters
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.candidate import Candidate
-from mctskernel.profiling.emulator import parse_ptx
-from mctskernel.profiling.machine_code.nvdisasm import disassemble
+from mctskernel.profiling.emulator import Limits, parse_ptx
+from mctskernel.profiling.machine_code.disassembly import disassemble
+from mctskernel.profiling.machine_code.interpretation import Uninterpreted
 from mctskernel.profiling.model.modelled import Modelled, Unmodelled, model_kernel
 
 H100 = load_architecture("H100")
@@ -157,3 +158,43 @@ def test_counters_carry_plausible_values() -> None:
     assert 0 < found[counters.DRAM_THROUGHPUT] <= 100
     assert found[counters.ACTIVE_LANES] == 32
     assert 4 <= found[counters.REGISTERS] <= 32
+
+
+def test_a_kernel_that_never_ends_is_said_to_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mctskernel.profiling.model.blocks.LIMITS", Limits(block_executions=2_000))
+    spinning = COPY.replace("y[i] = x[INDEX]", "while (clock64() >= 0) y[i] = 1.0f")
+    found = attempt(spinning)
+    assert isinstance(found, Unmodelled)
+    assert "still running after the limit of 2,000 basic blocks" in found.message
+
+
+def test_a_grid_of_a_billion_blocks_is_priced_from_three_of_them() -> None:
+    endless = COALESCED.replace('["n // 256"]', "[1000000000]").replace("[i]", "[i & 16777215]")
+    found = attempt(endless)
+    assert isinstance(found, Modelled)
+    assert found.terms["block launch"] == pytest.approx(1e9 * H100.overheads.block_launch)
+
+
+def test_code_that_the_interpreter_does_not_know_is_counted_by_its_ptx(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exact = modelled(COALESCED)
+    unknown = Uninterpreted("The interpreter doesn't know the instruction 'NEW'.")
+    monkeypatch.setattr("mctskernel.profiling.model.blocks.interpretable", lambda *_: unknown)
+    found = attempt(COALESCED)
+    assert isinstance(found, Modelled)
+    assert found.seconds == pytest.approx(exact.seconds, rel=0.1)
+    assert exact.launches[0].note == ""
+    assert found.launches[0].note == "Counted by its PTX: the interpreter doesn't know the instruction 'NEW'."
+
+
+def test_rows_of_uneven_length_are_counted_in_more_blocks_than_three() -> None:
+    loop = "for (int j = 0; j < ((const int*)x)[i]; j++) s += j"
+    source = COPY.replace("y[i] = x[INDEX]", f"float s = 0; {loop}; y[i] = s")
+    lengths = np.zeros(N, np.int32)
+    lengths[N // 2 :: 1 << 12] = 64
+    found = attempt(source, lambda _: lengths.view(np.float32))
+    even = attempt(source, lambda _: np.zeros(N, np.float32))
+    assert isinstance(found, Modelled)
+    assert isinstance(even, Modelled)
+    assert found.counters[counters.INSTRUCTIONS] > even.counters[counters.INSTRUCTIONS]
