@@ -68,6 +68,8 @@ def modelled_counters(work: KernelWork, price: Price, gpu: Architecture) -> dict
     waves = work.blocks / (gpu.chip.sms * max(work.occupancy.blocks, 1))
     resident = min(float(work.occupancy.warps), work.blocks * work.warps / gpu.chip.sms)
     most = gpu.limits.max_threads / WARP_LANES
+    # Shuffles pass where accesses to shared memory do, and are counted with them.
+    shared = work.shared_wavefronts + work.shuffles + work.idle_wavefronts
     issue = work.total_instructions / (gpu.chip.schedulers * sm_cycles_per_second(gpu) * price.seconds)
     return {
         TIME: price.seconds,
@@ -81,8 +83,8 @@ def modelled_counters(work: KernelWork, price: Price, gpu: Architecture) -> dict
         LOAD_SECTORS: work.load_sectors,
         STORE_REQUESTS: work.store_requests,
         STORE_SECTORS: work.store_sectors,
-        WAVEFRONTS: work.global_wavefronts + work.shared_wavefronts + work.spill_wavefronts,
-        SHARED_WAVEFRONTS: work.shared_wavefronts,
+        WAVEFRONTS: work.global_wavefronts + shared + work.spill_wavefronts,
+        SHARED_WAVEFRONTS: shared,
         BANK_CONFLICTS: work.conflict_wavefronts,
         L2_SECTORS: l2,
         L2_READS: work.l2_read_sectors,

@@ -53,14 +53,16 @@ class CountedLaunch:
     """A launch as its sampled blocks show it.
 
     `executions[i]` is how often warps of the whole grid issue machine instruction i; `chain_of` follows a warp
-    through them. `neighbour(distance)` counts the block so far after the middle one, where there is one. `note`
-    says, in a sentence, why the machine code was not interpreted; it is empty where it was.
+    through them. `neighbour(distance)` counts the block so far after the middle one, where there is one.
+    `shared_wavefronts` are all that pass shared memory where the machine code was followed, 0 elsewhere; `note`
+    says then, in a sentence, why it was not, and is empty where it was.
     """
 
     samples: tuple[Sample, ...]
     executions: np.ndarray
     chain_of: Callable[[LatencyOf], Chain]
     neighbour: Callable[[int], Counts | None]
+    shared_wavefronts: float = 0.0
     note: str = ""
 
 
@@ -222,7 +224,8 @@ def _interpreted(
         return None if isinstance(other, str) else other.counts
 
     samples = tuple(Sample(block, each.counts, weight) for block, each, weight in found)
-    return CountedLaunch(samples, np.asarray(executions), chain_of, neighbour)
+    wavefronts = sum(weight * each.shared_wavefronts for _, each, weight in found)
+    return CountedLaunch(samples, np.asarray(executions), chain_of, neighbour, wavefronts)
 
 
 def _estimated(
@@ -251,7 +254,7 @@ def _estimated(
         executions,
         lambda latency_of: chain(function, frequencies, latency_of),
         neighbour,
-        f"Counted by its PTX: {note[:1].lower()}{note[1:]}" if note else "",
+        note=f"Counted by its PTX: {note[:1].lower()}{note[1:]}" if note else "",
     )
 
 

@@ -176,7 +176,7 @@ def _sm_terms(work: KernelWork, gpu: Architecture) -> dict[Term, float]:
         **pipes,
         Term.TENSOR: work.tensor_multiply_adds / (rates.tensor_fma * sm_cycles_per_second(gpu)),
         Term.GLOBAL_WAVEFRONTS: wavefront_seconds(work.global_wavefronts + work.spill_wavefronts, gpu),
-        Term.SHARED_WAVEFRONTS: wavefront_seconds(work.shared_wavefronts, gpu)
+        Term.SHARED_WAVEFRONTS: wavefront_seconds(work.shared_wavefronts + work.idle_wavefronts, gpu)
         + pipe_seconds(work.shuffles, rates.shuffle, gpu),
     }
 

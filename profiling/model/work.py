@@ -65,7 +65,8 @@ class KernelWork:
     Sectors are 32 bytes. `l2_*` is what passes between L1 and L2, `dram_*` between L2 and DRAM, and
     `unique_bytes` what a cache without limits would move, and `dram_runs` the stretches of consecutive sectors
     that these bytes are. `same_address_lanes` are the lanes of atomics on
-    the busiest address; `active_lanes` is the mean fraction of lanes at work. `barriers` is per warp.
+    the busiest address; `active_lanes` is the mean fraction of lanes at work. `barriers` is per warp. `idle_wavefronts`
+    are those that shared memory spends on accesses without an active lane, and one at a warp's start.
     """
 
     kernel: str
@@ -77,6 +78,7 @@ class KernelWork:
     instructions: Mapping[Pipe, float]
     chain: Chain
     shuffles: float = 0.0
+    idle_wavefronts: float = 0.0
     tensor_multiply_adds: float = 0.0
     global_wavefronts: float = 0.0
     shared_wavefronts: float = 0.0
@@ -133,6 +135,7 @@ def kernel_work(
     dram = dram_traffic(samples, buffers, residency, gpu, neighbour=counted.neighbour, l1_sectors=l1_sectors)
     accesses = _access_patterns(samples, buffers)
     executed = _executed(function, counted.executions, gpu.throughput)
+    shared_wavefronts = sum(a.wavefronts for a in accesses if a.space == "shared")
     spilled = executed.local_wavefronts
     footprint = resources.stack_bytes * launch.threads * on_sm
     spill_misses = 4 * spilled if footprint > l1_capacity(gpu, 1, shared_bytes * on_sm) * 32 else 0.0
@@ -149,9 +152,10 @@ def kernel_work(
             memory_latency(gpu.latency, _load_latency(l1, from_dram, gpu), _product_cycles(gpu))
         ),
         shuffles=executed.shuffles,
+        idle_wavefronts=max(0.0, counted.shared_wavefronts - shared_wavefronts - executed.shuffles),
         tensor_multiply_adds=executed.tensor_multiply_adds,
         global_wavefronts=sum(a.wavefronts for a in accesses if a.space == "global"),
-        shared_wavefronts=sum(a.wavefronts for a in accesses if a.space == "shared"),
+        shared_wavefronts=shared_wavefronts,
         conflict_wavefronts=sum(a.wavefronts - a.ideal_wavefronts for a in accesses if a.space == "shared"),
         load_requests=sum(a.requests for a in accesses if (a.space, a.kind) == ("global", "load")),
         load_sectors=sum(a.sectors for a in accesses if (a.space, a.kind) == ("global", "load")),
