@@ -98,3 +98,16 @@ def surrogate(command: Command) -> Command:
     for option in reversed(_SURROGATE):
         command = option(command)
     return command
+
+
+device = click.option(
+    "--device",
+    type=click.Choice(["auto", "gpu", "model"]),
+    default="auto",
+    show_default=True,
+    help="Where kernels are judged: on a GPU, or by a model of one; auto takes a GPU if there is one.",
+)
+
+seed = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Inputs and random choices."
+)

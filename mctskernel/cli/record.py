@@ -69,17 +69,9 @@ from mctskernel.variants import Variant
 @click.option(
     "--seconds", type=click.FloatRange(min=0, min_open=True), help="Begin nothing more after these."
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Inputs and random choices."
-)
+@options.seed
 @click.option("--family", default="", help="What to call the kernels. [default: TASK_LANGUAGE]")
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "gpu", "model"]),
-    default="auto",
-    show_default=True,
-    help="Where kernels are judged: on a GPU, or by a model of one; auto takes a GPU if there is one.",
-)
+@options.device
 @options.architecture
 @options.workers
 @click.option(

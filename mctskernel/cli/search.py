@@ -31,9 +31,7 @@ DEFAULTS = Policy()
 )
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds, at the most.")
 @click.option("--dollars", type=click.FloatRange(min=0, min_open=True), help="Money for models, at the most.")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Inputs and random choices."
-)
+@options.seed
 @click.option(
     "--proposer",
     type=click.Choice(list(PROPOSERS)),
@@ -48,13 +46,7 @@ DEFAULTS = Policy()
     show_default=True,
     help="The language of the starting kernel: kernel.cu or kernel.py of the task.",
 )
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "gpu", "model"]),
-    default="auto",
-    show_default=True,
-    help="Where kernels are judged: on a GPU, or by a model of one; auto takes a GPU if there is one.",
-)
+@options.device
 @options.architecture
 @options.workers
 @click.option(
