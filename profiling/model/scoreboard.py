@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import dropwhile
 
 from mctskernel.profiling.architecture import Latency
 from mctskernel.profiling.machine_code.functions import Function
@@ -138,7 +139,8 @@ def _pass(function: Function, block: int, state: _Pending, latency_of: LatencyOf
 
     ready = tuple(map(left, warp.ready))
     cause = tuple(cause if cycles else "" for cause, cycles in zip(warp.cause, ready, strict=True))
-    groups = tuple(left(done) for done in warp.groups if done > warp.now)
+    # One that is done counts as long as one before it isn't: waits count groups from the latest back.
+    groups = tuple(map(left, dropwhile(lambda done: done <= warp.now, warp.groups)))
     pending = _Pending(ready, cause, left(warp.copying), groups, left(warp.tensor))
     return _Passage(warp.now, pending, tuple(warp.waited.items()))
 
