@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from mctskernel.core.evaluation import Bottleneck, Evaluation, Outcome, Score, Source
 from mctskernel.profiling.guardrails import NOISE, slower_shapes
+from mctskernel.profiling.model.uncertainty import log_ratio_sigma
 
 SLOWEST = -1.0
 """A kernel e times slower than the baseline is as bad as any; the clip keeps room for what is gained."""
@@ -114,9 +115,6 @@ def are_tied(first: Evaluation, second: Evaluation) -> bool:
     """Whether two modelled times differ by less than the uncertainty of their ratio; measured ones never tie here."""
     if first.source is not Source.MODELLED or second.source is not Source.MODELLED:
         return False
-    # Imported here: the model brings the compiler along, and a run is read where there is none.
-    from mctskernel.profiling.model.uncertainty import log_ratio_sigma  # noqa: PLC0415 - as said above
-
     gain = log_speedup(first, second)
     return gain is not None and abs(gain) <= log_ratio_sigma(first.terms, second.terms)
 

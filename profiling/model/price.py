@@ -14,10 +14,14 @@ import enum
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
 from mctskernel.profiling.machine_code.instructions import Pipe
-from mctskernel.profiling.model.work import KernelWork
+
+if TYPE_CHECKING:
+    # Only what is priced needs a compiler; terms are combined, and runs read, where there is none.
+    from mctskernel.profiling.model.work import KernelWork
 
 NORM = 3.0
 
