@@ -72,7 +72,7 @@ def _compiler() -> Finding:
 def _disassembler() -> Finding:
     from mctskernel.profiling.machine_code.nvdisasm import DisassemblerError, find_nvdisasm
 
-    capability = "Disassembler (nvdisasm)"
+    capability = "Disassembler for what our decoder does not know (nvdisasm)"
     try:
         return Present(capability, find_nvdisasm())
     except DisassemblerError as error:

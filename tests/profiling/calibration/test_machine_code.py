@@ -12,9 +12,9 @@ from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.calibration.catalogue import clock, microbenchmarks
 from mctskernel.profiling.calibration.machine import DELAY_SOURCE
 from mctskernel.profiling.calibration.microbenchmark import KERNEL, Board, Microbenchmark
+from mctskernel.profiling.machine_code.disassembly import disassemble
 from mctskernel.profiling.machine_code.functions import Function
 from mctskernel.profiling.machine_code.instructions import Instruction
-from mctskernel.profiling.machine_code.nvdisasm import disassemble
 
 CODES = ("sm_80", "sm_89", "sm_90", "sm_100")
 

@@ -13,6 +13,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, count, parse_ptx
 from mctskernel.profiling.emulator.launch import Argument, pack
+from mctskernel.profiling.machine_code.disassembly import disassemble
 from mctskernel.profiling.machine_code.frequencies import instruction_lines
 from mctskernel.profiling.machine_code.functions import Function
 from mctskernel.profiling.machine_code.instructions import NO_BARRIER, Instruction
@@ -22,7 +23,6 @@ from mctskernel.profiling.machine_code.interpretation import (
     interpret,
     interpretable,
 )
-from mctskernel.profiling.machine_code.nvdisasm import disassemble
 
 
 def assembled(text: str) -> Function:

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import Build, build
+from mctskernel.profiling.machine_code.disassembly import disassemble
 from mctskernel.profiling.machine_code.frequencies import (
     block_frequencies,
     instruction_lines,
     nonnegative_least_squares,
 )
 from mctskernel.profiling.machine_code.functions import Function
-from mctskernel.profiling.machine_code.nvdisasm import disassemble
 
 LOOP = """
 extern "C" __global__ void k(const float* __restrict__ a, float* b, int n) {

@@ -18,7 +18,7 @@ from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.profiling.arguments import bind, parameter_types
 from mctskernel.profiling.build import BuildFailure
 from mctskernel.profiling.candidate import Specialised
-from mctskernel.profiling.machine_code.nvdisasm import disassemble
+from mctskernel.profiling.machine_code.disassembly import disassemble
 from mctskernel.profiling.triton.build import build_triton
 from tests.profiling.triton_programs import HEADER, built, module, plan
 
