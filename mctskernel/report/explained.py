@@ -119,9 +119,9 @@ def _print(console: Console, text: Text) -> None:
 
 def _terms(kernel: ExplainedKernel, meanings: Mapping[str, str] | None) -> Table:
     table = Table(box=None, pad_edge=False)
-    table.add_column("term", no_wrap=True)
+    table.add_column("term", no_wrap=True, min_width=17)
     for heading in ("alone", "share", "time if halved", "time if free"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right", no_wrap=True, min_width=max(len(heading), 8))
     if meanings:
         table.add_column("what the GPU does in it", no_wrap=True, overflow="ellipsis")
     for term in (term for term in kernel.terms if term.share >= SMALLEST):
@@ -140,7 +140,7 @@ def _busy(kernel: ExplainedKernel) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("unit", no_wrap=True)
     for heading in ("busy", "of the time"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right", no_wrap=True, min_width=max(len(heading), 8))
     for time in kernel.busy:
         table.add_row(Text(time.name), time_text(time.seconds), f"{time.share:.1%}")
     return table
