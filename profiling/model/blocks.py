@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 
 import numpy as np
@@ -170,36 +170,43 @@ class BlockCounter:
 
 def count_launch(counter: BlockCounter, build: Build, function: Function) -> CountedLaunch | str:
     """Count blocks of a launch by its machine code, or by its PTX; a sentence says why neither can be done."""
+    emulation = cache(partial(_emulate, counter, build))
     code = interpretable(function, build.cubin)
-    note = code.message if isinstance(code, Uninterpreted) else ""
-    emulated: list[tuple[int, Counts, float]] | str | None = None
-    line_counts: Mapping[int, float] = {}
-    if isinstance(code, Uninterpreted) or code.decisions:
-        emulated = _sampled(counter, counter.emulated, _emulated_lanes)
-        if isinstance(emulated, str) and counter.endless:
-            return emulated
-        if not isinstance(emulated, str):
-            lines = instruction_lines(build.ptx, build.entries[counter.launch.kernel])
-            line_counts = _line_counts(emulated, lines, counter.launch)
-    if isinstance(code, Interpretable):
-        found = _interpreted(counter, code, line_counts)
-        if isinstance(found, CountedLaunch):
-            return found
-        if counter.endless:
-            return found
-        note = found
-    if emulated is None:
-        emulated = _sampled(counter, counter.emulated, _emulated_lanes)
-    if isinstance(emulated, str):
-        return emulated
+    if isinstance(code, Uninterpreted):
+        return _estimated(counter, function, emulation(), code.message)
+    found = _interpreted(counter, code, emulation)
+    if isinstance(found, CountedLaunch) or counter.endless:
+        return found
+    return _estimated(counter, function, emulation(), found)
+
+
+@dataclass(frozen=True)
+class _Emulation:
+    """Emulated blocks, each with the blocks that it stands for, and how often a warp executes each line of PTX."""
+
+    blocks: list[tuple[int, Counts, float]]
+    line_counts: Mapping[int, float]
+
+
+def _emulate(counter: BlockCounter, build: Build) -> _Emulation | str:
+    blocks = _sampled(counter, counter.emulated, _emulated_lanes)
+    if isinstance(blocks, str):
+        return blocks
     lines = instruction_lines(build.ptx, build.entries[counter.launch.kernel])
-    line_counts = _line_counts(emulated, lines, counter.launch)
-    return _estimated(counter, function, emulated, line_counts, note)
+    return _Emulation(blocks, _line_counts(blocks, lines, counter.launch))
 
 
 def _interpreted(
-    counter: BlockCounter, code: Interpretable, line_counts: Mapping[int, float]
+    counter: BlockCounter, code: Interpretable, emulation: Callable[[], _Emulation | str]
 ) -> CountedLaunch | str:
+    line_counts: Mapping[int, float] = {}
+    if code.decisions:
+        seen = emulation()
+        if isinstance(seen, _Emulation):
+            line_counts = seen.line_counts
+        elif counter.endless:
+            return seen
+
     @cache
     def interpreted(block: int) -> Interpretation | str:
         return counter.interpreted(code, block, line_counts)
@@ -229,14 +236,12 @@ def _interpreted(
 
 
 def _estimated(
-    counter: BlockCounter,
-    function: Function,
-    emulated: Sequence[tuple[int, Counts, float]],
-    line_counts: Mapping[int, float],
-    note: str,
-) -> CountedLaunch:
+    counter: BlockCounter, function: Function, emulation: _Emulation | str, note: str
+) -> CountedLaunch | str:
     """The machine code's executions as the least-squares flow through it that agrees with the PTX's."""
-    frequencies = block_frequencies(function, line_counts)
+    if isinstance(emulation, str):
+        return emulation
+    frequencies = block_frequencies(function, emulation.line_counts)
     executions = np.zeros(len(function.instructions))
     for block, frequency in frequencies.items():
         span = function.blocks[block]
@@ -248,13 +253,13 @@ def _estimated(
         other = counter.emulated(block) if block < counter.launch.blocks else ""
         return None if isinstance(other, str) else other
 
-    samples = tuple(Sample(block, counts, weight) for block, counts, weight in emulated)
+    samples = tuple(Sample(block, counts, weight) for block, counts, weight in emulation.blocks)
     return CountedLaunch(
         samples,
         executions,
         lambda latency_of: chain(function, frequencies, latency_of),
         neighbour,
-        note=f"Counted by its PTX: {note[:1].lower()}{note[1:]}" if note else "",
+        note=f"Counted by its PTX: {note[:1].lower()}{note[1:]}",
     )
 
 
