@@ -54,27 +54,24 @@ class Family:
 
 WARPS = (1, 2, 4, 8, 16)
 
+ROWS = {
+    "KIND": (0, 1, 2),
+    "ROWS": (1, 2, 4),
+    "BLOCK": (256, 512, 1024, 2048, 4096),
+    "num_warps": WARPS,
+    "num_stages": (1, 2, 4),
+}
+"""Tunables of Triton kernels that go over rows."""
+
 FAMILIES = {
     "softmax_triton": Family(
         "softmax/kernel.py",
-        {
-            "KIND": (0, 1, 2),
-            "ROWS": (1, 2, 4),
-            "BLOCK": (256, 512, 1024, 2048, 4096),
-            "num_warps": WARPS,
-            "num_stages": (1, 2, 4),
-        },
+        ROWS,
         "softmax",
     ),
     "layernorm_triton": Family(
         "layernorm/kernel.py",
-        {
-            "KIND": (0, 1, 2),
-            "ROWS": (1, 2, 4),
-            "BLOCK": (256, 512, 1024, 2048, 4096),
-            "num_warps": WARPS,
-            "num_stages": (1, 2, 4),
-        },
+        ROWS,
         "layernorm",
     ),
     "matmul_triton": Family(

@@ -172,11 +172,11 @@ class RecordedExecutor:
         # Times of a run are interleaved with its own starting kernel's; a search may begin elsewhere.
         self._finished.append((ticket, replace(found, counters={}, diagnosis=None)))
 
-    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:  # noqa: ARG002
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:  # noqa: ARG002 - nothing takes time here
         """The evaluation that began first."""
         return [self._finished.pop(0)] if self._finished else []
 
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:  # noqa: ARG002
+    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:  # noqa: ARG002 - nothing can be run
         """Nothing: a recorded kernel can't be run."""
         return ()
 

@@ -99,7 +99,7 @@ class LookedUp:
         self.asked += 1
         self._finished.append((ticket, self.predictions(kernel)))
 
-    def wait(self, timeout: float | None = None) -> list[tuple[int, Prediction | None]]:  # noqa: ARG002
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Prediction | None]]:  # noqa: ARG002 - nothing takes time here
         """What there was time for."""
         count = int(min(len(self._finished), self.may() - self._answered))
         finished, self._finished = self._finished[:count], self._finished[count:]

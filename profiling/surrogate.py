@@ -59,7 +59,7 @@ class PricingDevice:
             raise DeviceError(str(error)) from error
         return replace(evaluation, stage_seconds=stages.seconds)
 
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:  # noqa: ARG002
+    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:  # noqa: ARG002 - nothing is verified
         """Fails: nothing is verified here."""
         return (Check("", 0, passed=False, error=math.inf, message="A surrogate verifies nothing."),)
 

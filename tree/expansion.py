@@ -12,12 +12,12 @@ Generators = Callable[[], np.random.Generator]
 """Makes the random generator of the moment, for an order that wants one."""
 
 
-def by_prior(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001
+def by_prior(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001 - an Order
     """The edit with the greatest prior, the older one of equals."""
     return untried[0]
 
 
-def by_arrival(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001
+def by_arrival(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001 - an Order
     """The oldest edit."""
     return min(untried)
 
@@ -28,7 +28,7 @@ def sampled(node: Node, untried: Sequence[int], rng: Generators) -> int:
     return untried[int(rng().choice(len(weights), p=weights / weights.sum()))]
 
 
-def by_prediction(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001
+def by_prediction(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001 - an Order
     """The edit with the greatest prior among those that tie with the greatest predicted gain.
 
     So the prediction decides beyond the uncertainty and the prior within it. An edit without a predicted gain counts as
@@ -38,7 +38,7 @@ def by_prediction(node: Node, untried: Sequence[int], rng: Generators) -> int:  
     return next(edit for edit in untried if edit in favoured)
 
 
-def by_dissent(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001
+def by_dissent(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001 - an Order
     """The edit with the greatest prior among those that the predictions don't favour, if there are any."""
     favoured = favourites(node, untried)
     return next((edit for edit in untried if edit not in favoured), untried[0])

@@ -37,14 +37,15 @@ from mctskernel.tree.trajectory import edit_title
 )
 @options.architecture
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
-def explain(  # noqa: PLR0917 - click calls it by keyword
+def explain(
+    *,
     subject: str,
     node: int | None,
     against: str | None,
     kernel: Path | None,
     language: str | None,
     architecture: str,
-    as_json: bool,  # noqa: FBT001 - as said above
+    as_json: bool,
 ) -> None:
     """Say which part of the GPU binds a kernel, which is next, and what relieving it would bring.
 

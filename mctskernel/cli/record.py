@@ -107,14 +107,13 @@ def record(
 
         mctskernel record --from-run runs/softmax-20260101-120000 --out families/softmax
     """
-    if (task is None) == (from_run is None):
-        raise click.UsageError("Give a TASK, or --from-run with a recorded run.")
     command = shlex.join(["mctskernel", "record", *sys.argv[2:]])
-    if from_run is not None:
+    if from_run is not None and task is None:
         count = record_run(load_view(from_run), out, limit, command=command)
         click.echo(f"Recorded {count} kernels of {from_run} in {out}")
         return
-    assert task is not None  # noqa: S101 - checked above
+    if task is None or from_run is not None:
+        raise click.UsageError("Give a TASK, or --from-run with a recorded run.")
     folder, chosen = find_task(task), Language(language)
     loaded = load_task(folder, chosen)
     kernel = (

@@ -136,7 +136,14 @@ class _Inliner:
                 )
             else:
                 out.extend(
-                    self._one(_rename(statement, register, suffix), renamed, active, formal, suffix, end)
+                    self._one(
+                        _rename(statement, register, suffix),
+                        renamed,
+                        active,
+                        formal=formal,
+                        suffix=suffix,
+                        end=end,
+                    )
                 )
             self.length += 1
             if self.length > MAX_INLINED:
@@ -144,11 +151,12 @@ class _Inliner:
         out.append(Label(end))
         return out
 
-    def _one(  # noqa: PLR0917
+    def _one(
         self,
         instruction: Instruction,
         renamed: dict[str, str],
         active: frozenset[str],
+        *,
         formal: set[str],
         suffix: str,
         end: str,

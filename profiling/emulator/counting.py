@@ -212,7 +212,7 @@ class CountingMemory:
         self.warp_executions[block.number] += len(lanes.warp_starts)
         self.lane_executions[block.number] += lanes.n
 
-    def barrier(self, lanes: Lanes | None) -> None:  # noqa: ARG002
+    def barrier(self, lanes: Lanes | None) -> None:  # noqa: ARG002 - a MemoryPort
         self.barriers += 1
 
     def finish_batch(self) -> None:

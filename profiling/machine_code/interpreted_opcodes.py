@@ -106,11 +106,19 @@ def _expanded(table: int, letters: str) -> str:
     return f"(({first} & {_expanded(high, rest)}) | (~{first} & {_expanded(low, rest)}))"
 
 
+def _parts_of_a_sum(
+    emitter: Emitter, instruction: Instruction
+) -> tuple[Vector, Operand | None, Vector, list[Operand | None]]:
+    """Outputs, the term that is added first, the other terms and the carries in."""
+    outputs, extra, terms, *truths = instruction.operands
+    if not isinstance(outputs, Vector) or not isinstance(terms, Vector):
+        raise emitter.unsupported()
+    return outputs, extra, terms, truths
+
+
 def _add_with_carries(emitter: Emitter, instruction: Instruction) -> None:
     """`add_with_carries (d, p, q), extra, (terms), carries in`: the carries are those of a sum without end."""
-    outputs, extra, terms, *truths = instruction.operands
-    assert isinstance(outputs, Vector)  # noqa: S101
-    assert isinstance(terms, Vector)  # noqa: S101
+    outputs, extra, terms, truths = _parts_of_a_sum(emitter, instruction)
     target, *carries = outputs.elements
     values = [emitter.read(term, "u32") for term in terms.elements]
     more = [f"{emitter.read(truth, 'pred')}.astype(u4)" for truth in truths]
@@ -139,9 +147,7 @@ def _add_with_carries(emitter: Emitter, instruction: Instruction) -> None:
 
 
 def _add_with_carries_wide(emitter: Emitter, instruction: Instruction) -> None:
-    outputs, extra, terms, *truths = instruction.operands
-    assert isinstance(outputs, Vector)  # noqa: S101
-    assert isinstance(terms, Vector)  # noqa: S101
+    outputs, extra, terms, truths = _parts_of_a_sum(emitter, instruction)
     first, second = (emitter.read(term, "u64") for term in terms.elements)
     total = emitter.temporary(f"{first} + {second}")
     over = emitter.temporary(f"{total} < {first}")

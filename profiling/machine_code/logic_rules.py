@@ -73,12 +73,12 @@ def _compare(x: Lowering, operands: Operands) -> None:
         left, right = x.source(a), x.source(b)
         value = x.temporary("pred", f"setp.{name}.{kind}", left, right)
         if "EX" in parts:
-            value = _extended(x, name, kind, left, right, value, x.predicate(truths[1]))
-    _combine(x, first, second, value, x.predicate(truths[0]), parts)
+            value = _extended(x, name, kind, left, right, value=value, low=x.predicate(truths[1]))
+    _combine(x, first, second, value, other=x.predicate(truths[0]), parts=parts)
 
 
-def _extended(  # noqa: PLR0917
-    x: Lowering, name: str, kind: str, left: Value, right: Value, value: Register, low: Predicate
+def _extended(
+    x: Lowering, name: str, kind: str, left: Value, right: Value, *, value: Register, low: Predicate
 ) -> Register:
     """A comparison of 64 bits, of whose low words the same comparison is known."""
     if name == "eq":
@@ -92,8 +92,8 @@ def _extended(  # noqa: PLR0917
     return x.temporary("pred", "or.pred", beyond, decided_below)
 
 
-def _combine(  # noqa: PLR0917
-    x: Lowering, first: Operand, second: Operand, value: Predicate, other: Predicate, parts: Sequence[str]
+def _combine(
+    x: Lowering, first: Operand, second: Operand, value: Predicate, *, other: Predicate, parts: Sequence[str]
 ) -> None:
     """Write a comparison, and its opposite, combined with another truth value."""
     how = next((part.lower() for part in parts if part in {"AND", "OR", "XOR"}), "and")

@@ -148,7 +148,9 @@ class _Analysis:
             if i.opcode in {"decide", "unresolved"}
             for r in definitions(i)
         }
-        kept, needed = joined(_kept(blocks, needed, through_shared), needed | asked, self.meetings)
+        kept, needed = joined(
+            _kept(blocks, needed, through_shared=through_shared), needed | asked, self.meetings
+        )
         return Relevant(kept, needed, decisions, through_shared)
 
     def _level(self, register: Register) -> Knowledge:
@@ -259,7 +261,7 @@ def _values(instruction: Instruction) -> Iterable[Register]:
     return [r for r in registers_of(instruction.operands) if r not in written and r not in own]
 
 
-def _kept(blocks: Sequence[Block], needed: frozenset[Register], through_shared: bool) -> list[Block]:  # noqa: FBT001
+def _kept(blocks: Sequence[Block], needed: frozenset[Register], *, through_shared: bool) -> list[Block]:
     """Only what is needed; stores keep their values where loads of shared memory want them."""
     found = []
     for block in blocks:

@@ -92,7 +92,7 @@ def a_word(generator: random.Random) -> int:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("seed", range(2))
 def test_every_row_writes_random_operands_as_nvdisasm_does(architecture: int, seed: int) -> None:
-    generator = random.Random(seed)  # noqa: S311
+    generator = random.Random(seed)  # noqa: S311 - the same words every time
     rows = [encoding for found in encodings(architecture).values() for encoding in found]
     words = [
         (a_word(generator) & ~row.mask | row.match) & ((1 << 105) - 1) | CONTROL
@@ -106,7 +106,7 @@ def test_every_row_writes_random_operands_as_nvdisasm_does(architecture: int, se
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_words_with_bits_turned_are_unknown_or_as_nvdisasm_writes_them(architecture: int) -> None:
-    generator = random.Random(7)  # noqa: S311
+    generator = random.Random(7)  # noqa: S311 - the same words every time
     compiled = [
         int.from_bytes(code[at : at + 16], "little")
         for code in (code_of(source, architecture) for source in SOURCES)
@@ -119,7 +119,7 @@ def test_words_with_bits_turned_are_unknown_or_as_nvdisasm_writes_them(architect
 
 
 def test_garbage_is_unknown_or_as_nvdisasm_writes_it() -> None:
-    generator = random.Random(3)  # noqa: S311
+    generator = random.Random(3)  # noqa: S311 - the same words every time
     words = [generator.getrandbits(105) | CONTROL for _ in range(4000)]
     wrong, _ = differences(words, 90)
     assert not wrong, "\n".join(wrong[:10])
