@@ -254,8 +254,8 @@ def _grid_causes(
     yield Cause(
         Bottleneck.ATOMICS,
         shares.get(Term.ATOMICS, 0.0),
-        f"Atomics: {count_text(work.same_address_lanes)} of {count_text(work.atomic_lanes)} atomic operations take "
-        "turns on one address; combine values in the warp and block first.",
+        f"Atomics: {count_text(work.atomic_lanes)} atomic operations take turns on few addresses, "
+        f"{count_text(work.atomic_turns)} of them one after the other; combine values in the warp and block first.",
     )
     overhead = shares.get(Term.LAUNCH, 0.0) + shares.get(Term.BLOCK_LAUNCH, 0.0)
     yield Cause(

@@ -192,7 +192,7 @@ def _chip_terms(work: KernelWork, gpu: Architecture) -> dict[Term, float]:
         Term.L2: l2_seconds(reads, writes, work.store_lines, gpu),
         Term.DRAM: dram_seconds(work.dram_read_bytes + work.dram_write_bytes, work.dram_runs, gpu),
         Term.LATENCY: latency_seconds(work.chain.cycles, work.blocks, work.occupancy.blocks, gpu),
-        Term.ATOMICS: atomic_seconds(work.atomic_lanes, work.same_address_lanes, gpu),
+        Term.ATOMICS: atomic_seconds(work.atomic_lanes, work.atomic_turns, gpu),
         Term.BLOCK_LAUNCH: work.blocks * gpu.overheads.block_launch,
     }
 
@@ -254,11 +254,9 @@ def waves(blocks: int, resident_blocks: int, gpu: Architecture) -> int:
     return max(1, -(-per_sm // max(min(resident_blocks, per_sm), 1)))
 
 
-def atomic_seconds(lanes: float, same_address_lanes: float, gpu: Architecture) -> float:
+def atomic_seconds(lanes: float, turns: float, gpu: Architecture) -> float:
     """Atomics on one address take turns in L2; those on different addresses share its units."""
-    return max(
-        same_address_lanes * gpu.overheads.same_address_atomic, lanes / gpu.memory.l2_atomics_per_second
-    )
+    return max(turns * gpu.overheads.same_address_atomic, lanes / gpu.memory.l2_atomics_per_second)
 
 
 def imbalance(blocks: int, sms: int) -> float:

@@ -64,9 +64,9 @@ class KernelWork:
 
     Sectors are 32 bytes. `l2_*` is what passes between L1 and L2, `dram_*` between L2 and DRAM, and
     `unique_bytes` what a cache without limits would move, and `dram_runs` the stretches of consecutive sectors
-    that these bytes are. `same_address_lanes` are the lanes of atomics on
-    the busiest address; `active_lanes` is the mean fraction of lanes at work. `barriers` is per warp. `idle_wavefronts`
-    are those that shared memory spends on accesses without an active lane, and one at a warp's start.
+    that these bytes are. `atomic_turns` are the turns that atomics take one after the other on the busiest lines;
+    `active_lanes` is the mean fraction of lanes at work. `barriers` is per warp. `idle_wavefronts` are those that
+    shared memory spends on accesses without an active lane, and one at a warp's start.
     """
 
     kernel: str
@@ -95,7 +95,7 @@ class KernelWork:
     unique_bytes: float = 0.0
     dram_runs: float = 0.0
     atomic_lanes: float = 0.0
-    same_address_lanes: float = 0.0
+    atomic_turns: float = 0.0
     barriers: float = 0.0
     spill_bytes: int = 0
     spill_wavefronts: float = 0.0
@@ -169,7 +169,7 @@ def kernel_work(
         unique_bytes=dram.unique_bytes,
         dram_runs=dram.runs,
         atomic_lanes=sum(a.lanes for a in accesses if (a.space, a.kind) == ("global", "atomic")),
-        same_address_lanes=_same_address_lanes(samples),
+        atomic_turns=_atomic_turns(samples),
         barriers=sum(s.weight * s.counts.barriers for s in samples) / launch.blocks,
         spill_bytes=resources.spill_store_bytes,
         spill_wavefronts=spilled,
@@ -316,8 +316,8 @@ Histograms in Triton on an H100 that add 256 neighbouring counters for every blo
 """
 
 
-def _same_address_lanes(samples: Sequence[Sample]) -> float:
-    """Turns of global atomics on the busiest lines of 128 bytes, as if they were lanes on one address.
+def _atomic_turns(samples: Sequence[Sample]) -> float:
+    """Turns of global atomics on the busiest lines of 128 bytes, each as long as that of a lane on one address.
 
     One part of L2 does all atomics of a line: 64 Mi of them, scattered over 256 neighbouring counters, take 17.3 ms on
     an H100, an eighth of what they take on one. What a request brings to a line together takes less.

@@ -47,7 +47,7 @@ def access(space: str, **numbers: float) -> AccessPattern:
         ({"instructions": {Pipe.SPECIAL: 1e9}}, Bottleneck.SPECIAL_FUNCTIONS, "exp, sqrt"),
         ({"chain": Chain(1e5, global_memory=9e4)}, Bottleneck.GLOBAL_LATENCY, "waits 90,000 of its 100,000"),
         ({"chain": Chain(1e5, barriers=9e4)}, Bottleneck.BARRIERS, "waits about 90,000"),
-        ({"same_address_lanes": 1e6, "atomic_lanes": 1e6}, Bottleneck.ATOMICS, "take turns"),
+        ({"atomic_turns": 1e6, "atomic_lanes": 1e6}, Bottleneck.ATOMICS, "take turns"),
         ({"blocks": 10**8}, Bottleneck.LAUNCH_OVERHEAD, "100,000,000 blocks"),
         ({"spill_wavefronts": 1e9, "spill_bytes": 96}, Bottleneck.SPILLS, "96 bytes per thread"),
         (

@@ -54,7 +54,7 @@ def test_a_copy_takes_about_what_dram_takes() -> None:
         ({"instructions": {Pipe.CONTROL: 1e10}}, Term.ISSUE),
         ({"tensor_multiply_adds": 1e13}, Term.TENSOR),
         ({"chain": Chain(1e6)}, Term.LATENCY),
-        ({"same_address_lanes": 1e7, "atomic_lanes": 1e7}, Term.ATOMICS),
+        ({"atomic_turns": 1e7, "atomic_lanes": 1e7}, Term.ATOMICS),
         ({"blocks": 10**8, "chain": Chain(1.0), "occupancy": occupancy(H100, 64, 32, 0)}, Term.BLOCK_LAUNCH),
     ],
 )
