@@ -33,7 +33,8 @@ from mctskernel.tree.events import Event
 from mctskernel.tree.journal import EventLog, Journal, MemoryJournal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.search import Propose, TreeSearch, Try
+from mctskernel.tree.search import TreeSearch, Try
+from mctskernel.tree.strategies.strategy import Propose
 
 EDITS_PER_REPLY = 12
 FAILURES = 0.2

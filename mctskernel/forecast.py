@@ -12,9 +12,9 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.surrogate import Prediction, Surrogate
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.tree.events import PredictionRecord
-from mctskernel.tree.lookahead import Step
 from mctskernel.tree.node import Node
 from mctskernel.tree.search import TreeSearch
+from mctskernel.tree.strategies.strategy import Step
 
 BREADTH = 8
 """How many of a node's edits are predicted, those with the greatest prior first; half as many again for each child.

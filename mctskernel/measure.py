@@ -32,7 +32,8 @@ from mctskernel.search import Follower, Search
 from mctskernel.tree.blobs import BlobStore, digest, get_edit
 from mctskernel.tree.journal import Journal
 from mctskernel.tree.node import Tree
-from mctskernel.tree.search import Exhausted, Propose, Request, TreeSearch, Try, Wait
+from mctskernel.tree.search import Exhausted, Request, TreeSearch, Try, Wait
+from mctskernel.tree.strategies.strategy import Propose
 
 BEST_NODES = 10
 """How many of the fastest kernels are measured where nothing else is asked for."""

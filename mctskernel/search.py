@@ -20,7 +20,8 @@ from mctskernel.profiling.reward import is_eligible, score
 from mctskernel.run import Budget
 from mctskernel.tree.events import Event, Resumed
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.search import Exhausted, Propose, Request, TreeSearch, Try, Wait
+from mctskernel.tree.search import Exhausted, Request, TreeSearch, Try, Wait
+from mctskernel.tree.strategies.strategy import Propose
 from mctskernel.tree.trajectory import edit_title
 
 POLL_SECONDS = 0.1

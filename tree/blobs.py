@@ -72,6 +72,7 @@ def put_edit(blobs: BlobStore, edit: Edit) -> EditRecord:
         expected_effect=edit.expected_effect,
         prior=edit.prior if LEAST_PRIOR < edit.prior < float("inf") else LEAST_PRIOR,
         proposer=edit.proposer,
+        factors=edit.factors,
     )
 
 
@@ -85,6 +86,7 @@ def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
         expected_effect=record.expected_effect,
         prior=record.prior,
         proposer=record.proposer,
+        factors=record.factors,
     )
 
 

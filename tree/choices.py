@@ -9,9 +9,11 @@ from mctskernel.tree.expansion import ORDERS
 from mctskernel.tree.normalisation import NORMALISATIONS
 from mctskernel.tree.policy import Policy, PolicyError
 from mctskernel.tree.selection import SELECTIONS
+from mctskernel.tree.strategies import STRATEGIES
 from mctskernel.tree.widening import WIDENINGS
 
 CHOICES: Mapping[str, Mapping[str, Callable[..., object]]] = {
+    "strategy": STRATEGIES,
     "selection": SELECTIONS,
     "value": VALUES,
     "normalisation": NORMALISATIONS,

@@ -6,19 +6,20 @@ import math
 
 import msgspec
 
-from mctskernel.core.edit import Category
+from mctskernel.core.edit import Category, Factor
 from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Language
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.storable import storable
 
 
-class KernelRecord(msgspec.Struct, frozen=True):
-    """A kernel whose source is the blob `source`."""
+class KernelRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A kernel whose source is the blob `source`. `factors` are what a starting kernel decides by itself."""
 
     identity: str
     source: str
     language: Language = Language.CUDA
+    factors: tuple[Factor, ...] = ()
 
 
 class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -31,6 +32,7 @@ class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     expected_effect: str = ""
     prior: float = 1.0
     proposer: str = ""
+    factors: tuple[Factor, ...] = ()
 
 
 class PredictionRecord(msgspec.Struct, frozen=True, omit_defaults=True):

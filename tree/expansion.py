@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from mctskernel.tree.node import Node
+from mctskernel.tree.node import Node, Tree
 
 Generators = Callable[[], np.random.Generator]
 """Makes the random generator of the moment, for an order that wants one."""
@@ -42,6 +42,14 @@ def by_dissent(node: Node, untried: Sequence[int], rng: Generators) -> int:  # n
     """The edit with the greatest prior among those that the predictions don't favour, if there are any."""
     favoured = favourites(node, untried)
     return next((edit for edit in untried if edit not in favoured), untried[0])
+
+
+def is_dissenting(tree: Tree) -> bool:
+    """Whether the next node belongs to the edits that the predictions don't favour."""
+    policy, count = tree.policy, len(tree.nodes)
+    if policy.order != "predicted":
+        return False
+    return int((count + 1) * policy.dissent) > int(count * policy.dissent)
 
 
 def favourites(node: Node, edits: Sequence[int]) -> frozenset[int]:

@@ -77,6 +77,7 @@ def _evaluate(tree: Tree, event: Evaluated) -> None:
     if not event.evaluation.ok:
         before = tree.nodes[node.parent].failures_in_a_row if node.parent is not None else 0
         node.failures_in_a_row = before + 1
+    tree.evaluated.append(node.id)
     tree.evaluations += 1
     tree.evaluation_seconds += event.evaluation.cost_seconds
     tree.low = min(tree.low, event.score.reward)

@@ -29,8 +29,8 @@ if sys.platform != "win32":
     import fcntl
 
 SCHEMA = "mctskernel.journal"
-SCHEMA_VERSION = 2
-"""Version 1 had no predictions. Its journals are read as they are, and become version 2 when they are appended to."""
+SCHEMA_VERSION = 3
+"""Version 1 had no predictions, 2 no factors. Both are read as they are, and become version 3 when appended to."""
 
 OLDEST_VERSION = 1
 

@@ -1,46 +1,13 @@
-"""Lookahead: what a policy would do next, several steps of it, and the most promising of them by prediction."""
+"""Lookahead: the most promising of the next few steps, by prediction."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from mctskernel.tree.backup import begin_traversal, end_traversal
 from mctskernel.tree.expansion import are_tied, predicted_gain
 from mctskernel.tree.node import Tree
-from mctskernel.tree.selection import Selection, select
-
-
-@dataclass(frozen=True)
-class Step:
-    """Edit number `edit` of the last node of `path`."""
-
-    path: tuple[int, ...]
-    edit: int
-
-    @property
-    def node(self) -> int:
-        """The node whose kernel is edited."""
-        return self.path[-1]
-
-
-def selections(tree: Tree, count: int) -> list[Selection]:
-    """The next selections, at the most `count`, each made as if the ones before were in flight.
-
-    The tree is as it was when this returns.
-    """
-    made: list[Selection] = []
-    try:
-        while len(made) < count and (found := select(tree, tree.policy)):
-            made.append(found)
-            begin_traversal(tree, found.path)
-            tree.nodes[found.node].children += 1
-    finally:
-        for each in made:
-            end_traversal(tree, each.path)
-            tree.nodes[each.node].children -= 1
-    return made
+from mctskernel.tree.strategies.strategy import Step
 
 
 def most_promising(tree: Tree, steps: Sequence[Step]) -> Step:

@@ -114,7 +114,8 @@ class EdgeStatistics:
 class Tree:
     """Everything that is known of a search. Changed by `mctskernel.tree.fold.apply` alone.
 
-    `pending` are the nodes in flight, `awaiting` the paths to nodes whose proposer works, by node.
+    `evaluated` are nodes in the order in which their evaluations came, `pending` the nodes in flight, `awaiting` the
+    paths to nodes whose proposer works, by node.
     `low` and `high` are the least and the greatest reward.
     """
 
@@ -127,6 +128,7 @@ class Tree:
     edge_statistics: EdgeStatistics = field(default_factory=EdgeStatistics)
     by_identity: dict[str, int] = field(default_factory=dict)
     edge_between: dict[tuple[int, int], int] = field(default_factory=dict)
+    evaluated: list[int] = field(default_factory=list)
     pending: dict[int, None] = field(default_factory=dict)
     awaiting: dict[int, tuple[int, ...]] = field(default_factory=dict)
     evaluations: int = 0

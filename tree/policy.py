@@ -12,15 +12,16 @@ class PolicyError(ValueError):
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the tree grows. `mctskernel.tree.choices.CHOICES` lists what each name may be.
 
-    `selection` scores children, with the weight `exploration` on those that were little visited. `value`
-    says what a child is worth, `normalisation` brings worths to one scale, `virtual_loss` is how many lost
-    visits a traversal in flight counts for. `widening` admits children as visits grow, with its factor and
-    exponent; `order` picks the next edit of a node. With predictions (`order` "predicted"), the most promising
-    of the next `lookahead` tries is taken, and the share `dissent` of all nodes goes to edits that the
-    predictions don't favour. A failed kernel may be mended by up to `repair_depth`
-    edits in a row. A node is exhausted after `patience` replies in a row that led to no new kernel.
+    `strategy` decides what is tried next; the rest is for "mcts". `selection` scores children, with the weight
+    `exploration` on those that were little visited. `value` says what a child is worth, `normalisation` brings worths
+    to one scale, `virtual_loss` is how many lost visits a traversal in flight counts for. `widening` admits children as
+    visits grow, with its factor and exponent; `order` picks the next edit of a node. With predictions (`order`
+    "predicted"), the most promising of the next `lookahead` tries is taken, and the share `dissent` of all nodes goes
+    to edits that the predictions don't favour. Of every strategy: a failed kernel may be mended by up to
+    `repair_depth` edits in a row, and a node is exhausted after `patience` replies in a row that led to no new kernel.
     """
 
+    strategy: str = "mcts"
     selection: str = "puct"
     exploration: float = 1.4
     value: str = "max"

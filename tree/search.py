@@ -6,10 +6,12 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import msgspec
 import numpy as np
 
-from mctskernel.core.edit import Edit
+from mctskernel.core.edit import Edit, Factor
 from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
@@ -29,29 +31,16 @@ from mctskernel.tree.events import (
     Started,
     Submitted,
 )
-from mctskernel.tree.expansion import ORDERS, Order, by_dissent
+from mctskernel.tree.expansion import is_dissenting
 from mctskernel.tree.fold import apply
 from mctskernel.tree.journal import EventLog
 from mctskernel.tree.legality import check
-from mctskernel.tree.lookahead import Step, most_promising, selections
+from mctskernel.tree.lookahead import most_promising
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
+from mctskernel.tree.strategies import STRATEGIES
+from mctskernel.tree.strategies.strategy import Propose, Step, Strategy
 from mctskernel.tree.trajectory import edit_attempts, lineage_attempts
-
-
-@dataclass(frozen=True)
-class Propose:
-    """Ask a proposer for edits of the last node of `path`, then tell `proposed`.
-
-    If the search goes on meanwhile, tell `asked` first.
-    """
-
-    path: tuple[int, ...]
-
-    @property
-    def node(self) -> int:
-        """The node that needs edits."""
-        return self.path[-1]
 
 
 @dataclass(frozen=True)
@@ -105,7 +94,8 @@ class TreeSearch:
         """Begins a search at a kernel. Returns its node, 0, which is to be evaluated."""
         check_names(policy)
         self._record(Started(policy=policy, seed=seed, at=self._clock()))
-        record = put_kernel(self._blobs, kernel)
+        factors = tuple(Factor(name, value) for name, value in kernel.macros.items())
+        record = msgspec.structs.replace(put_kernel(self._blobs, kernel), factors=factors)
         self._record(Submitted(node=0, kernel=record, at=self._clock()))
         return 0
 
@@ -117,7 +107,7 @@ class TreeSearch:
 
     def ask(self) -> Request:
         """What to do next. Changes nothing: asked twice, it says the same."""
-        found = self.outlook(1 if self._is_dissenting else self.tree.policy.lookahead)
+        found = self.outlook(1 if is_dissenting(self.tree) else self.tree.policy.lookahead)
         if not found:
             return Wait() if self.tree.pending or self.tree.awaiting else Exhausted()
         if isinstance(found[-1], Propose):
@@ -125,23 +115,12 @@ class TreeSearch:
         step = most_promising(self.tree, [step for step in found if isinstance(step, Step)])
         return Try(step.path, step.edit, self.edit(step.node, step.edit))
 
-    def outlook(self, count: int) -> tuple[Propose | Step, ...]:
+    def outlook(self, count: int) -> tuple[Step | Propose, ...]:
         """What comes next, at the most `count` steps, if each of them were in flight at once. Changes nothing.
 
         A node that needs edits is the last of them.
         """
-        order: Order = by_dissent if self._is_dissenting else ORDERS[self.tree.policy.order]
-        steps: list[Step] = []
-        for selection in selections(self.tree, count):
-            node = self.tree.nodes[selection.node]
-            if not node.untried:
-                return (*steps, Propose(selection.path))
-            taken = {step.edit for step in steps if step.node == node.id}
-            left = [edit for edit in node.untried if edit not in taken]
-            if not left:
-                break
-            steps.append(Step(selection.path, order(node, left, self._rng)))
-        return tuple(steps)
+        return self._strategy.steps(self.tree, count, self._rng)
 
     def asked(self, request: Propose) -> None:
         """Tells that a proposer works on a node, which is passed over until `proposed`."""
@@ -219,6 +198,7 @@ class TreeSearch:
             lineage=lineage_attempts(self.tree, request.node),
             siblings=edit_attempts(self.tree, request.node),
             seed=self.proposal_seed(request.node),
+            offered=len(self.tree.nodes[request.node].edits),
         )
 
     def proposal_seed(self, node: int) -> int:
@@ -230,13 +210,9 @@ class TreeSearch:
         check(self.tree, event)
         apply(self.tree, self._journal.append(event))
 
-    @property
-    def _is_dissenting(self) -> bool:
-        """Whether the next node belongs to the edits that the predictions don't favour."""
-        policy, count = self.tree.policy, len(self.tree.nodes)
-        if policy.order != "predicted":
-            return False
-        return int((count + 1) * policy.dissent) > int(count * policy.dissent)
+    @cached_property
+    def _strategy(self) -> Strategy:
+        return STRATEGIES[self.tree.policy.strategy]()
 
     def _rng(self) -> np.random.Generator:
         # Stateless, so that a resumed search draws what the whole one would have drawn.

@@ -52,8 +52,23 @@ class WholeSource:
 
 
 @dataclass(frozen=True)
+class Factor:
+    """Something that an edit decides, and how it decides it: `block_size_x` at 128.
+
+    Levels that are numbers are ordered. The same name means the same thing in every kernel of a tree: what is learnt of
+    it from one edit is used for all.
+    """
+
+    name: str
+    level: float | str
+
+
+@dataclass(frozen=True)
 class Edit:
-    """A proposed change. `prior`, positive and of any scale, is its promise among the edits of one reply."""
+    """A proposed change. `prior`, positive and of any scale, is its promise among the edits of one reply.
+
+    `factors` are what it decides; an edit without any decides one thing, that its title is done.
+    """
 
     category: Category
     title: str
@@ -62,3 +77,4 @@ class Edit:
     expected_effect: str = ""
     prior: float = 1.0
     proposer: str = ""
+    factors: tuple[Factor, ...] = ()

@@ -24,7 +24,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class ProposalRequest:
-    """One node with its evidence: the lineage runs from the root, siblings are earlier edits of this node."""
+    """One node with its evidence: the lineage runs from the root, siblings are earlier edits of this node.
+
+    `offered` is how many edits the node was given before, tried or not.
+    """
 
     task: Task
     kernel: Kernel
@@ -32,6 +35,7 @@ class ProposalRequest:
     lineage: tuple[Attempt, ...] = ()
     siblings: tuple[Attempt, ...] = ()
     seed: int = 0
+    offered: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from mctskernel.tree.fold import fold
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.search import Exhausted, Propose, TreeSearch, Try, Wait
+from mctskernel.tree.search import Exhausted, TreeSearch, Try, Wait
+from mctskernel.tree.strategies.strategy import Propose
 
 
 def result(reward: float, outcome: Outcome = Outcome.OK, **facts: Any) -> tuple[Evaluation, Score]:

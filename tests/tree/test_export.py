@@ -23,7 +23,8 @@ from mctskernel.core.evaluation import (
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Attempt, Proposals
 from mctskernel.tree.export import export, from_json, to_csv, to_graphml, to_json, to_networkx
-from mctskernel.tree.search import Propose, Try
+from mctskernel.tree.search import Try
+from mctskernel.tree.strategies.strategy import Propose
 from mctskernel.tree.trajectory import edit_attempts, lineage_attempts, run_seconds, trajectory
 
 LATENCY = Diagnosis((Cause(Bottleneck.GLOBAL_LATENCY, 0.8, "Limited by latency."),))

@@ -22,7 +22,7 @@ from mctskernel.tree.events import Refused, Resumed, decode, encode
 from mctskernel.tree.fold import fold
 from mctskernel.tree.journal import Journal, JournalError, JournalWarning, read_events, read_tree
 from mctskernel.tree.node import Tree
-from mctskernel.tree.search import Propose
+from mctskernel.tree.strategies.strategy import Propose
 
 
 @pytest.fixture

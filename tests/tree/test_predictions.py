@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from mctskernel.tree.events import PredictionRecord
 from mctskernel.tree.export import to_json
 from mctskernel.tree.fold import fold
-from mctskernel.tree.journal import Journal, read_tree
+from mctskernel.tree.journal import SCHEMA_VERSION, Journal, read_tree
 from mctskernel.tree.legality import TreeError
-from mctskernel.tree.lookahead import Step
-from mctskernel.tree.search import Propose
+from mctskernel.tree.strategies.strategy import Propose, Step
 
 
 def predicted(seconds: float, *ties: int, gain: float = 0.0, sigma: float = 0.05) -> PredictionRecord:
@@ -228,5 +227,5 @@ def test_a_journal_of_the_first_version_is_read_and_goes_on_as_the_present_one(
         story.search.predicted(0, 0, predicted(5.0))
         journal.append(story.journal.events[-1])
     header = json.loads(path.read_text().splitlines()[0])
-    assert header == {"schema": "mctskernel.journal", "version": 2}
+    assert header == {"schema": "mctskernel.journal", "version": SCHEMA_VERSION}
     assert read_tree(path).nodes == story.tree.nodes

@@ -22,7 +22,8 @@ from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.legality import TreeError
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.search import Exhausted, Propose, TreeSearch, Try, Wait
+from mctskernel.tree.search import Exhausted, TreeSearch, Try, Wait
+from mctskernel.tree.strategies.strategy import Propose
 
 
 def seeded(seed: int | str) -> random.Random:

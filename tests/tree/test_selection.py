@@ -15,8 +15,9 @@ from mctskernel.core.proposer import Proposals
 from mctskernel.tree.choices import CHOICES, check_names
 from mctskernel.tree.normalisation import min_max
 from mctskernel.tree.policy import Policy, PolicyError
-from mctskernel.tree.search import Propose, Try
+from mctskernel.tree.search import Try
 from mctskernel.tree.selection import Children, puct, select, uct
+from mctskernel.tree.strategies.strategy import Propose
 from mctskernel.tree.widening import fixed, progressive, unlimited
 
 CHILDREN = Children(
