@@ -4,6 +4,7 @@
 
 A kernel that spins for a given number of steps takes a time in proportion to them. One of them is judged again and
 again, in fresh evaluations; then it and one of 2 % more steps are judged in turn, and the shorter median must be its.
+With `--predictors` so many processes of a surrogate predict meanwhile, each a kernel that it hasn't seen.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from __future__ import annotations
 import itertools
 import json
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import click
@@ -22,6 +26,7 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors import open_executor
+from mctskernel.executors.surrogate import ModelSurrogate
 
 TASK = """\
 name = "spin"
@@ -71,17 +76,22 @@ def spinning(steps: int) -> Kernel:
 @click.option("--repeats", default=20, show_default=True, help="Evaluations of one kernel.")
 @click.option("--tries", default=100, show_default=True, help="Comparisons of two kernels.")
 @click.option("--steps", default=2500, show_default=True, help="Steps of the shorter kernel.")
+@click.option("--predictors", default=0, show_default=True, help="Processes that predict meanwhile.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where to write the figures as JSON.")
-def main(repeats: int, tries: int, steps: int, out: Path | None) -> None:
+def main(repeats: int, tries: int, steps: int, predictors: int, out: Path | None) -> None:
     """Print the spread of repeated medians, and how often a difference of 2 % is called right."""
     shorter, longer = spinning(steps), spinning(round(steps * 1.02))
     with tempfile.TemporaryDirectory() as folder:
         for name, text in (("task.toml", TASK), ("reference.py", REFERENCE), ("kernel.cu", KERNEL)):
             (Path(folder) / name).write_text(text)
-        with open_executor(DeviceSpec("gpu", Path(folder))) as executor:
+        predicted: list[bool] = []
+        beside = predicting(DeviceSpec("model", Path(folder)), predictors, predicted) if predictors else None
+        with beside or nullcontext(), open_executor(DeviceSpec("gpu", Path(folder))) as executor:
+            began = time.perf_counter()
             medians = [_seconds(each) for each in evaluated(executor, itertools.repeat(shorter, repeats))]
             pairs = itertools.chain.from_iterable(itertools.repeat((shorter, longer), tries))
             seconds = [_seconds(each) for each in evaluated(executor, pairs)]
+            evaluating = time.perf_counter() - began
             machine = executor.fingerprint()
     ratios = np.asarray(seconds[1::2]) / np.asarray(seconds[::2])
     found = {
@@ -94,16 +104,45 @@ def main(repeats: int, tries: int, steps: int, out: Path | None) -> None:
         "ratio_low": float(ratios.min()),
         "ratio_median": float(np.median(ratios)),
         "ratio_high": float(ratios.max()),
+        "seconds_an_evaluation": evaluating / (repeats + 2 * tries),
+        "predictors": predictors,
+        "predictions": len(predicted),
     }
     if out is not None:
         out.write_text(json.dumps(found, indent=2) + "\n")
     click.echo(
         f"{repeats} medians of one kernel of {found['median_us']:.1f} us lie within {found['spread']:.2%}."
     )
+    if predictors:
+        click.echo(f"{predictors} processes made {len(predicted)} predictions meanwhile.")
     click.echo(
         f"A difference of 2 % was called right {found['called_right']} times in {tries}; ratios "
         f"{found['ratio_low']:.4f} to {found['ratio_high']:.4f}, median {found['ratio_median']:.4f}."
     )
+
+
+@contextmanager
+def predicting(spec: DeviceSpec, workers: int, predicted: list[bool]) -> Iterator[None]:
+    """Keep processes of a surrogate busy; `predicted` tells of each kernel whether there was a prediction."""
+    ended = threading.Event()
+
+    def predict() -> None:
+        kernels = (Kernel(KERNEL.replace("0.5f", f"{0.5 + seen / 2**20}f")) for seen in itertools.count())
+        with ModelSurrogate(spec, workers=workers) as surrogate:
+            for ticket, kernel in zip(range(2 * workers), kernels, strict=False):
+                surrogate.submit(ticket, kernel)
+            while not ended.is_set():
+                for ticket, prediction in surrogate.wait(1.0):
+                    predicted.append(prediction is not None)
+                    surrogate.submit(ticket, next(kernels))
+
+    thread = threading.Thread(target=predict, name="predictors")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def evaluated(executor: Executor, kernels: Iterator[Kernel]) -> Iterator[Evaluation]:
