@@ -22,7 +22,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from mctskernel.core.kernel import Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.experiments.extension_route import Judged
 from mctskernel.experiments.search_cost import search_cost, stage_medians
 from mctskernel.experiments.searches import Plan, run_search
@@ -74,7 +74,7 @@ class Report(msgspec.Struct, frozen=True):
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Write JSON there.")
 def main(*, task: str, budget: int, language: str, device: str, variants: int, out: Path) -> None:
     """Measure both routes and print the table."""
-    languages = list(Language) if language == "both" else [Language(language)]
+    languages = list(SOURCE_LANGUAGES) if language == "both" else [Language(language)]
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan(device, "H100", None, Budget(budget), seed=0, runs=Path(folder))
         routes = [measure_search(task, each, plan) for each in languages]

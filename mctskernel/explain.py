@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.processes.workers import Worker
@@ -14,7 +14,7 @@ from mctskernel.profiling.processes.workers import Worker
 
 def read_kernel(file: Path) -> Kernel:
     """A kernel from a file, in the language that its suffix says. Raises TaskError."""
-    known = {language.suffix: language for language in Language}
+    known = {language.suffix: language for language in SOURCE_LANGUAGES}
     if file.suffix not in known:
         raise TaskError(f"{file} is no kernel: its name ends neither in {' nor in '.join(known)}.")
     try:

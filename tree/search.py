@@ -94,7 +94,7 @@ class TreeSearch:
         """Begins a search at a kernel. Returns its node, 0, which is to be evaluated."""
         check_names(policy)
         self._record(Started(policy=policy, seed=seed, at=self._clock()))
-        factors = tuple(Factor(name, value) for name, value in kernel.macros.items())
+        factors = tuple(Factor(name, value) for name, value in kernel.settings.items())
         record = msgspec.structs.replace(put_kernel(self._blobs, kernel), factors=factors)
         self._record(Submitted(node=0, kernel=record, at=self._clock()))
         return 0

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from mctskernel.cli import options
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.kernel import Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.task import TaskError
 from mctskernel.explain import model_kernels, read_kernel
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained, to_json
@@ -32,7 +32,7 @@ from mctskernel.tree.trajectory import edit_title
 )
 @click.option(
     "--language",
-    type=click.Choice([language.value for language in Language]),
+    type=click.Choice([language.value for language in SOURCE_LANGUAGES]),
     help="The language of TASK's starting kernel.",
 )
 @options.architecture

@@ -17,7 +17,7 @@ from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import workers_on
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Outcome
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
 from mctskernel.profiling.devices import default_kind
@@ -33,7 +33,7 @@ from mctskernel.variants import Variant
 @click.argument("task", required=False)
 @click.option(
     "--language",
-    type=click.Choice([language.value for language in Language]),
+    type=click.Choice([language.value for language in SOURCE_LANGUAGES]),
     default=Language.CUDA.value,
     show_default=True,
     help="The language of the kernel: kernel.cu or kernel.py of the task.",

@@ -9,7 +9,7 @@ import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search, workers_on
-from mctskernel.core.kernel import Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.core.task_file import load_task
 from mctskernel.forecast import ForecastOptions
@@ -41,7 +41,7 @@ DEFAULTS = Policy()
 )
 @click.option(
     "--language",
-    type=click.Choice([language.value for language in Language]),
+    type=click.Choice([language.value for language in SOURCE_LANGUAGES]),
     default=Language.CUDA.value,
     show_default=True,
     help="The language of the starting kernel: kernel.cu or kernel.py of the task.",

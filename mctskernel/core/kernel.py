@@ -6,6 +6,7 @@ import ast
 import enum
 import hashlib
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,11 +19,19 @@ class Language(enum.StrEnum):
 
     CUDA = "cuda"
     TRITON = "triton"
+    CONFIGURATION = "configuration"
+    """Values of the parameters of a recorded space, in TOML: nothing that could be built."""
 
     @property
     def suffix(self) -> str:
         """The suffix of a file in this language."""
-        return ".cu" if self is Language.CUDA else ".py"
+        return _SUFFIXES[self]
+
+
+_SUFFIXES = {Language.CUDA: ".cu", Language.TRITON: ".py", Language.CONFIGURATION: ".toml"}
+
+SOURCE_LANGUAGES = (Language.CUDA, Language.TRITON)
+"""Those that a compiler reads."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,20 @@ class Kernel:
     @cached_property
     def macros(self) -> Mapping[str, int]:
         """Named whole numbers in order of definition: `#define TILE 16` in CUDA C++, `TILE = 16` in Triton."""
+        if self.language is Language.CONFIGURATION:
+            return {}
         return _macros(self.source) if self.language is Language.CUDA else _constants(self.source)
+
+    @cached_property
+    def settings(self) -> Mapping[str, float | str]:
+        """What the text decides by name: its macros or, of a configuration, every parameter (booleans as 0 and 1)."""
+        if self.language is not Language.CONFIGURATION:
+            return self.macros
+        return {
+            name: value if isinstance(value, str) else +value
+            for name, value in _toml(self.source).items()
+            if isinstance(value, int | float | str)
+        }
 
 
 # A string or character literal, a comment, or the leading plan comment is one token.
@@ -61,6 +83,9 @@ def _normalise(source: str, language: Language) -> str:
         module = _parsed(source)
         return ast.unparse(module) if module is not None else source
     source = source.replace("\r\n", "\n")
+    if language is Language.CONFIGURATION:
+        lines = [line.strip() for line in source.split("\n")]
+        return "\n".join(line for line in lines if line and not line.startswith("#"))
     span = leading_comment(source)
     plan, body = (source[span[0] : span[1]], source[span[1] + 2 :]) if span else ("", source)
     lines = f"{plan}\n{_with_literals_kept(_without_comments(body))}".split("\n")
@@ -97,6 +122,14 @@ def _parsed(source: str) -> ast.Module | None:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def _toml(source: str) -> Mapping[str, object]:
+    """A configuration's values, or nothing where it can't be read."""
+    try:
+        return tomllib.loads(source)
+    except tomllib.TOMLDecodeError:
+        return {}
 
 
 def _constants(source: str) -> dict[str, int]:

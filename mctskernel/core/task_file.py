@@ -25,7 +25,7 @@ import numpy as np
 
 from mctskernel.core.dtypes import DTYPE_BYTES, is_floating, numpy_dtype
 from mctskernel.core.expression import ExpressionError, Number, evaluate
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task import DISTRIBUTIONS, Shape, Task, TaskError, Tensor, Tolerance, shape_label
 
 
@@ -87,7 +87,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
 
 def languages(folder: Path) -> tuple[Language, ...]:
     """The languages that a task folder has a starting kernel in, besides one under another name."""
-    return tuple(language for language in Language if (folder / f"kernel{language.suffix}").is_file())
+    return tuple(language for language in SOURCE_LANGUAGES if (folder / f"kernel{language.suffix}").is_file())
 
 
 def _kernel_file(folder: Path, document: Mapping[str, Any], language: Language | None) -> Path:
