@@ -100,6 +100,15 @@ def surrogate(command: Command) -> Command:
     return command
 
 
+policy = click.option(
+    "--policy",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other choice of the search's policy, for instance widening=fixed; again for more. It outweighs the "
+    "options above. A NAME that doesn't exist lists those that do, as does a VALUE.",
+)
+
 device = click.option(
     "--device",
     type=click.Choice(["auto", "gpu", "model"]),

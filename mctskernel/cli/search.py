@@ -18,6 +18,7 @@ from mctskernel.run import Budget, Configuration
 from mctskernel.runner import PROPOSERS, begin
 from mctskernel.tasks import DEFAULT_TASK, find_task
 from mctskernel.tree.backup import VALUES
+from mctskernel.tree.choices import with_settings
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.selection import SELECTIONS
 
@@ -70,6 +71,7 @@ DEFAULTS = Policy()
     show_default=True,
     help="Weight of the little visited.",
 )
+@options.policy
 @options.surrogate
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/TASK-DATE-TIME]"
@@ -89,6 +91,7 @@ def search(
     selection: str,
     backup: str,
     exploration: float,
+    settings: tuple[str, ...],
     surrogate: str,
     surrogate_candidates: int,
     surrogate_share: float,
@@ -120,13 +123,16 @@ def search(
         seed=seed,
         workers=evaluators,
         budget=Budget(evaluations=budget, seconds=seconds, dollars=dollars),
-        policy=Policy(
-            selection=selection,
-            value=backup,
-            exploration=exploration,
-            order=DEFAULTS.order if use is SurrogateUse.OFF else "predicted",
-            lookahead=surrogate_candidates if use is SurrogateUse.FILTER else DEFAULTS.lookahead,
-            dissent=surrogate_share,
+        policy=with_settings(
+            Policy(
+                selection=selection,
+                value=backup,
+                exploration=exploration,
+                order=DEFAULTS.order if use is SurrogateUse.OFF else "predicted",
+                lookahead=surrogate_candidates if use is SurrogateUse.FILTER else DEFAULTS.lookahead,
+                dissent=surrogate_share,
+            ),
+            settings,
         ),
         language=chosen,
         forecasts=None
