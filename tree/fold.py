@@ -77,6 +77,7 @@ def _evaluate(tree: Tree, event: Evaluated) -> None:
     if not event.evaluation.ok:
         before = tree.nodes[node.parent].failures_in_a_row if node.parent is not None else 0
         node.failures_in_a_row = before + 1
+    tree.node_statistics.reward[node.id] = event.score.reward
     tree.evaluated.append(node.id)
     tree.evaluations += 1
     tree.evaluation_seconds += event.evaluation.cost_seconds
@@ -142,9 +143,16 @@ def _add_node(tree: Tree, event: Submitted, depth: int) -> Node:
     tree.nodes.append(node)
     tree.by_identity[event.kernel.identity] = node.id
     statistics = tree.node_statistics
-    for vector in (statistics.visits, statistics.reward_sum, statistics.in_flight, statistics.ready):
+    for vector in (
+        statistics.visits,
+        statistics.reward_sum,
+        statistics.in_flight,
+        statistics.ready,
+        statistics.open,
+    ):
         vector.append(0)
-    statistics.reward_max.append(float("-inf"))
+    for vector in (statistics.reward_max, statistics.reward):
+        vector.append(float("-inf"))
     return node
 
 
@@ -174,7 +182,7 @@ def _refresh(tree: Tree, node: Node) -> None:
     ready = _is_ready(tree, node)
     if ready == node.ready:
         return
-    node.ready = ready
+    node.ready = tree.node_statistics.open[node.id] = ready
     lineage = np.array(tree.lineage(node.id))
     counts = tree.node_statistics.ready.view
     counts[lineage] += 1 if ready else -1

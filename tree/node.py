@@ -90,7 +90,8 @@ class NodeStatistics:
     """What selection reads of nodes, by id.
 
     Traversals (the node's own evaluation is one), the sum and the maximum of their rewards, traversals in
-    flight, and how many nodes of the subtree, itself included, are ready.
+    flight, and how many nodes of the subtree, itself included, are ready. Of the node alone, `open` says whether it is
+    ready, and `reward` is that of its own evaluation, minus infinity while that is in flight.
     """
 
     visits: Vector = field(default_factory=lambda: Vector("int64"))
@@ -98,6 +99,8 @@ class NodeStatistics:
     reward_max: Vector = field(default_factory=lambda: Vector("float64"))
     in_flight: Vector = field(default_factory=lambda: Vector("int64"))
     ready: Vector = field(default_factory=lambda: Vector("int64"))
+    open: Vector = field(default_factory=lambda: Vector("bool"))
+    reward: Vector = field(default_factory=lambda: Vector("float64"))
 
 
 @dataclass

@@ -117,6 +117,8 @@ def assert_sound(tree: Tree) -> None:
         assert (lineage[0], lineage[-1], len(lineage)) == (0, node.id, node.depth + 1)
         below = [other for other in tree.nodes if node.id in tree.lineage(other.id)]
         assert statistics.ready[node.id] == sum(other.ready for other in below)
+        assert statistics.open[node.id] == node.ready
+        assert statistics.reward[node.id] == (node.score.reward if node.score else float("-inf"))
         if tree.children_of(node.id) and node.outcome is not Outcome.OK:
             assert node.outcome in REPAIRABLE
             assert node.failures_in_a_row <= tree.policy.repair_depth
