@@ -54,15 +54,19 @@ class Entry:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The configurations that exist, each once, in the order of the file. `device` is the GPU's name, if known.
+    """The configurations that exist, each once, in the order of the file.
 
-    What the parameters' values could make together and isn't among them, no constraint of the space allows.
+    What the parameters' values could make together and isn't among them, no constraint of the space allows. `device`
+    and `kernel` are the GPU's and the kernel's names, if the file has them; `remarks` say in sentences what was wrong
+    with the file and could be mended.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     entries: tuple[Entry, ...]
     device: str = ""
+    kernel: str = ""
+    remarks: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property
     def by_values(self) -> Mapping[Configuration, Entry]:

@@ -1,0 +1,147 @@
+"""Kernel Tuner's cache files: read in every version so far, and written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.space import Entry, Parameter, SearchSpace, SpaceError
+from mctskernel.profiling.spaces.assembly import (
+    Header,
+    assemble,
+    configuration,
+    result,
+    stages,
+    text_of,
+    value_of,
+)
+from mctskernel.profiling.spaces.document import members
+
+FAILURES = {
+    "CompilationFailedConfig": Outcome.BUILD_ERROR,
+    "RuntimeFailedConfig": Outcome.LAUNCH_ERROR,
+    "InvalidConfig": Outcome.REJECTED,
+    "ErrorConfig": Outcome.CRASH,
+}
+"""Kernel Tuner's words in the place of a time."""
+
+STAGES = {
+    "compile_time": "compile",
+    "verification_time": "verification",
+    "benchmark_time": "benchmark",
+    "strategy_time": "strategy",
+    "framework_time": "framework",
+}
+"""Our name of each stage by the file's, which holds milliseconds."""
+
+MILLISECOND = 1e-3
+
+ERROR = "__error__"
+"""Where versions from 1.4 on say that a configuration failed."""
+
+
+def is_form(document: Mapping[str, Any]) -> bool:
+    """Whether a document is a cache file."""
+    return "cache" in document and "tune_params" in document
+
+
+def read(document: Mapping[str, Any], path: Path, name: str, remarks: tuple[str, ...]) -> SearchSpace:
+    """The space of a cache file. Raises SpaceError."""
+    parameters = _parameters(document, path)
+    names = [parameter.name for parameter in parameters]
+    cache = document["cache"]
+    if not isinstance(cache, dict):
+        raise SpaceError(f"{path}: 'cache' must map configurations to what was measured.")
+    header = Header(
+        name,
+        device=str(document.get("device_name") or ""),
+        kernel=str(document.get("kernel_name") or ""),
+        remarks=remarks,
+    )
+    return assemble(path, header, parameters, _entries(cache, names, path))
+
+
+def write_space(space: SearchSpace, path: Path, problem_size: Sequence[int] = ()) -> None:
+    """Write a space as a cache file, compressed if its name ends in `.gz`. Raises OSError."""
+    lines = header_lines(space, problem_size) + ",\n".join(
+        entry_line(space.names, each) for each in space.entries
+    )
+    data = f"{lines}}}\n}}".encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def header_lines(space: SearchSpace, problem_size: Sequence[int] = ()) -> str:
+    """A cache file up to its first entry."""
+    header = {
+        "device_name": space.device,
+        "kernel_name": space.kernel,
+        "problem_size": list(problem_size),
+        "tune_params_keys": list(space.names),
+        "tune_params": {parameter.name: list(parameter.values) for parameter in space.parameters},
+        "objective": "time",
+        "cache": {},
+    }
+    return json.dumps(header, indent="").removesuffix("}\n}") + "\n"
+
+
+def entry_line(names: Sequence[str], entry: Entry) -> str:
+    """An entry of a cache file, without the comma behind it."""
+    key = ",".join(map(str, entry.values))
+    content: dict[str, object] = dict(zip(names, entry.values, strict=True))
+    content["time"] = entry.word if entry.seconds is None else _milliseconds(entry.seconds)
+    for theirs, ours in STAGES.items():
+        if ours in entry.stage_seconds:
+            content[theirs] = _milliseconds(entry.stage_seconds[ours])
+    return json.dumps({key: content})[1:-1]
+
+
+def _milliseconds(seconds: float) -> float:
+    """Milliseconds that read as these seconds, to the last digit where there are such."""
+    near = seconds / MILLISECOND
+    candidates = (near, math.nextafter(near, math.inf), math.nextafter(near, 0.0))
+    return next((each for each in candidates if each * MILLISECOND == seconds), near)
+
+
+def _parameters(document: Mapping[str, Any], path: Path) -> list[Parameter]:
+    listed = document["tune_params"]
+    if (
+        not isinstance(listed, dict)
+        or not listed
+        or not all(isinstance(each, list) for each in listed.values())
+    ):
+        raise SpaceError(f"{path}: 'tune_params' must map each parameter to a list of its values.")
+    keys = document.get("tune_params_keys", list(listed))
+    if (
+        not isinstance(keys, list)
+        or len(set(map(repr, keys))) != len(keys)
+        or not set(map(repr, keys)) == set(map(repr, listed))
+    ):
+        raise SpaceError(f"{path}: 'tune_params_keys' must name the parameters of 'tune_params', each once.")
+    return [
+        Parameter(
+            text_of(key, f"{path}: a parameter's name"),
+            tuple(dict.fromkeys(value_of(value, f"{path}: a value of {key!r}") for value in listed[key])),
+        )
+        for key in keys
+    ]
+
+
+def _entries(cache: dict[str, Any], names: Sequence[str], path: Path) -> Iterator[Entry]:
+    for key, content in members(cache):
+        what = f"{path}, configuration {key!r}"
+        if not isinstance(content, dict):
+            raise SpaceError(f"{what} must hold what was measured.")
+        time = content.get(ERROR, content.get("time"))
+        outcome, seconds, word = result(time, MILLISECOND, FAILURES, what)
+        yield Entry(
+            configuration(content, names, what),
+            outcome,
+            seconds,
+            word,
+            stages(content, STAGES, MILLISECOND, what),
+        )
