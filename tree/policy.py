@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import msgspec
 
 
@@ -19,6 +22,12 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "predicted"), the most promising of the next `lookahead` tries is taken, and the share `dissent` of all nodes goes
     to edits that the predictions don't favour. Of every strategy: a failed kernel may be mended by up to
     `repair_depth` edits in a row, and a node is exhausted after `patience` replies in a row that led to no new kernel.
+
+    To compare "mcts" with there are other strategies. "beam": each of the best `beam_width` nodes of a depth makes
+    `beam_edits` new kernels. "annealing": `annealing_walkers` take turns; the temperature, in units of the reward, is
+    multiplied by `annealing_cooling` for each evaluation and begins again after `annealing_period` of them. "genetic":
+    the share `genetic_crossover` of edits is taken over from another elite. "epsilon-net": kernels whose rewards differ
+    by at most `net_radius` count as one, and the share `net_exploration` of edits is of a random node.
     """
 
     strategy: str = "mcts"
@@ -35,18 +44,40 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dissent: float = 0.2
     repair_depth: int = 1
     patience: int = 1
+    beam_width: int = 4
+    beam_edits: int = 4
+    annealing_walkers: int = 1
+    annealing_temperature: float = 0.3
+    annealing_cooling: float = 0.97
+    annealing_period: int = 100
+    genetic_crossover: float = 0.5
+    net_radius: float = 0.01
+    net_exploration: float = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("exploration", "virtual_loss", "widening_exponent"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise PolicyError(f"{name} is {getattr(self, name)}; it must be 0 or more.")
-        if not 0 < self.widening_factor < float("inf"):
-            raise PolicyError(f"widening_factor is {self.widening_factor}; it must be above 0.")
-        if not 0 <= self.dissent <= 1:
-            raise PolicyError(f"dissent is {self.dissent}; it must be from 0 to 1.")
-        if self.lookahead < 1:
-            raise PolicyError(f"lookahead is {self.lookahead}; it must be 1 or more.")
-        if self.repair_depth < 0:
-            raise PolicyError(f"repair_depth is {self.repair_depth}; it must be 0 or more.")
-        if self.patience < 1:
-            raise PolicyError(f"patience is {self.patience}; it must be 1 or more.")
+        for names, is_allowed, range_of in _RANGES:
+            for name in names:
+                if not is_allowed(value := getattr(self, name)):
+                    raise PolicyError(f"{name} is {value}; it must be {range_of}.")
+
+
+_RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
+    (
+        ("exploration", "virtual_loss", "widening_exponent", "annealing_temperature", "net_radius"),
+        lambda value: 0 <= value < math.inf,
+        "0 or more",
+    ),
+    (("widening_factor",), lambda value: 0 < value < math.inf, "above 0"),
+    (
+        ("dissent", "annealing_cooling", "genetic_crossover", "net_exploration"),
+        lambda value: 0 <= value <= 1,
+        "from 0 to 1",
+    ),
+    (("repair_depth",), lambda value: value >= 0, "0 or more"),
+    (
+        ("lookahead", "patience", "beam_width", "beam_edits", "annealing_walkers", "annealing_period"),
+        lambda value: value >= 1,
+        "1 or more",
+    ),
+)
+"""Numbers, whether one of them may have a value, and in words which."""
