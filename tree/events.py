@@ -102,12 +102,13 @@ class Asked(_Event, frozen=True, tag="asked"):
 
 
 class Proposed(_Event, frozen=True, tag="proposed"):
-    """A proposer replied with edits of `node`, at a cost in US dollars."""
+    """A proposer replied with edits of `node`, at a cost in US dollars; with `more`, it is sure to have others."""
 
     node: int
     edits: tuple[EditRecord, ...]
     dollars: float = 0.0
     remarks: tuple[str, ...] = ()
+    more: bool = False
 
 
 class Predicted(_Event, frozen=True, tag="predicted"):

@@ -100,7 +100,7 @@ def _propose(tree: Tree, event: Proposed) -> None:
     node = tree.nodes[event.node]
     if node.id in tree.awaiting:
         end_traversal(tree, tree.awaiting.pop(node.id))
-    known = {edit.change for edit in node.edits}
+    before, known = len(node.edits), {edit.change for edit in node.edits}
     for edit in event.edits:
         if edit.change not in known:
             known.add(edit.change)
@@ -108,7 +108,9 @@ def _propose(tree: Tree, event: Proposed) -> None:
             node.edits.append(edit)
             node.fates.append(UNTRIED)
     node.untried.sort(key=lambda number: (-node.edits[number].prior, number))
-    node.fruitless_replies += 1
+    # Who is sure to have more is asked again even if all of this reply turns out to be known.
+    if not (event.more and len(node.edits) > before):
+        node.fruitless_replies += 1
     tree.dollars += event.dollars
     _refresh(tree, node)
 

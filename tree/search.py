@@ -135,6 +135,7 @@ class TreeSearch:
                 edits=edits,
                 dollars=proposals.dollars,
                 remarks=proposals.remarks,
+                more=proposals.more,
                 at=self._clock(),
             )
         )

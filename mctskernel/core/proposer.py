@@ -40,11 +40,16 @@ class ProposalRequest:
 
 @dataclass(frozen=True)
 class Proposals:
-    """A reply: edits in any order, what it cost in US dollars, and remarks on edits that were dropped."""
+    """A reply: edits in any order, what it cost in US dollars, and remarks on edits that were dropped.
+
+    `more` promises other edits to whoever asks again about the same node. Without it a node whose edits all turned out
+    to be known is given up; with it, it is not.
+    """
 
     edits: tuple[Edit, ...]
     dollars: float = 0.0
     remarks: tuple[str, ...] = ()
+    more: bool = False
 
 
 class Proposer(Protocol):

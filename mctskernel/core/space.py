@@ -85,9 +85,10 @@ class SearchSpace:
 
 
 def configuration_kernel(space: SearchSpace, values: Sequence[Value]) -> Kernel:
-    """A configuration as a kernel: one line of TOML for each parameter."""
+    """A configuration as a kernel: a comment with the space's name, then a line of TOML for each parameter."""
     lines = (line(name, value) for name, value in zip(space.names, values, strict=True))
-    return Kernel("".join(f"{each}\n" for each in lines), Language.CONFIGURATION)
+    title = " ".join(space.name.split())
+    return Kernel("".join(f"{each}\n" for each in (f"# {title}", *lines)), Language.CONFIGURATION)
 
 
 def values_of(space: SearchSpace, kernel: Kernel) -> Configuration:
@@ -106,7 +107,7 @@ def values_of(space: SearchSpace, kernel: Kernel) -> Configuration:
 
 
 def line(name: str, value: Value) -> str:
-    """A parameter's line of a configuration, without its end."""
+    """A parameter's line of a configuration, without its end. No other line of a configuration is the same."""
     return f"{name if _BARE.fullmatch(name) else _quoted(name)} = {_written(value)}"
 
 
