@@ -7,9 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from mctskernel.tree.backup import VALUES
+from mctskernel.tree.estimates import ESTIMATES
 from mctskernel.tree.expansion import ORDERS
+from mctskernel.tree.first_play import FIRST_PLAYS
+from mctskernel.tree.mixing import MIXINGS
 from mctskernel.tree.normalisation import NORMALISATIONS
 from mctskernel.tree.policy import Policy, PolicyError
+from mctskernel.tree.priors import PRIORS
+from mctskernel.tree.pruning import PRUNINGS
+from mctskernel.tree.restarts import RESTARTS
 from mctskernel.tree.selection import SELECTIONS
 from mctskernel.tree.strategies import STRATEGIES
 from mctskernel.tree.widening import WIDENINGS
@@ -21,6 +27,12 @@ CHOICES: Mapping[str, Mapping[str, Callable[..., object]]] = {
     "normalisation": NORMALISATIONS,
     "widening": WIDENINGS,
     "order": ORDERS,
+    "first_play": FIRST_PLAYS,
+    "estimate": ESTIMATES,
+    "prior": PRIORS,
+    "mixing": MIXINGS,
+    "pruning": PRUNINGS,
+    "restart": RESTARTS,
 }
 
 

@@ -3,45 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.vector import Array
 
 Generators = Callable[[], np.random.Generator]
 """Makes the random generator of the moment, for an order that wants one."""
 
 
-def by_prior(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001 - an Order
+@dataclass(frozen=True)
+class Untried:
+    """Edits of a node that may be next, by descending prior and age, and their priors, of any scale."""
+
+    edits: Sequence[int]
+    priors: Array
+
+    @classmethod
+    def of(cls, node: Node) -> Untried:
+        """All of a node's, at least one, with the priors that their proposer gave."""
+        return cls(node.untried, np.array([node.edits[edit].prior for edit in node.untried]))
+
+    @classmethod
+    def ranked(cls, edits: Sequence[int], priors: Array) -> Untried:
+        """From edits in order of age, at least one."""
+        ranks = np.argsort(-priors, kind="stable")
+        return cls([edits[rank] for rank in ranks], priors[ranks])
+
+
+def by_prior(node: Node, untried: Untried, rng: Generators) -> int:  # noqa: ARG001 - an Order
     """The edit with the greatest prior, the older one of equals."""
-    return untried[0]
+    return untried.edits[0]
 
 
-def by_arrival(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001 - an Order
+def by_arrival(node: Node, untried: Untried, rng: Generators) -> int:  # noqa: ARG001 - an Order
     """The oldest edit."""
-    return min(untried)
+    return min(untried.edits)
 
 
-def sampled(node: Node, untried: Sequence[int], rng: Generators) -> int:
+def sampled(node: Node, untried: Untried, rng: Generators) -> int:  # noqa: ARG001 - an Order
     """An edit drawn with its prior as weight."""
-    weights = np.array([node.edits[edit].prior for edit in untried])
-    return untried[int(rng().choice(len(weights), p=weights / weights.sum()))]
+    weights = untried.priors / untried.priors.sum()
+    return untried.edits[int(rng().choice(len(weights), p=weights))]
 
 
-def by_prediction(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001 - an Order
+def by_prediction(node: Node, untried: Untried, rng: Generators) -> int:  # noqa: ARG001 - an Order
     """The edit with the greatest prior among those that tie with the greatest predicted gain.
 
     So the prediction decides beyond the uncertainty and the prior within it. An edit without a predicted gain counts as
     one that changes nothing: it comes after those that are predicted to gain, and before those to lose.
     """
-    favoured = favourites(node, untried)
-    return next(edit for edit in untried if edit in favoured)
+    favoured = favourites(node, untried.edits)
+    return next(edit for edit in untried.edits if edit in favoured)
 
 
-def by_dissent(node: Node, untried: Sequence[int], rng: Generators) -> int:  # noqa: ARG001 - an Order
+def by_dissent(node: Node, untried: Untried, rng: Generators) -> int:  # noqa: ARG001 - an Order
     """The edit with the greatest prior among those that the predictions don't favour, if there are any."""
-    favoured = favourites(node, untried)
-    return next((edit for edit in untried if edit not in favoured), untried[0])
+    favoured = favourites(node, untried.edits)
+    return next((edit for edit in untried.edits if edit not in favoured), untried.edits[0])
 
 
 def is_dissenting(tree: Tree) -> bool:
@@ -74,8 +95,8 @@ def are_tied(node: Node, first: int, second: int) -> bool:
     return second in known[first].ties or first in known[second].ties
 
 
-Order = Callable[[Node, Sequence[int], Generators], int]
-"""Takes a node and those of its edits that may be next, by descending prior; there is at least one."""
+Order = Callable[[Node, Untried, Generators], int]
+"""Takes a node and those of its edits that may be next; there is at least one."""
 
 ORDERS: Mapping[str, Order] = {
     "prior": by_prior,

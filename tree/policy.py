@@ -15,13 +15,26 @@ class PolicyError(ValueError):
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the tree grows. `mctskernel.tree.choices.CHOICES` lists what each name may be.
 
-    `strategy` decides what is tried next; the rest is for "mcts". `selection` scores children, with the weight
-    `exploration` on those that were little visited. `value` says what a child is worth, `normalisation` brings worths
-    to one scale, `virtual_loss` is how many lost visits a traversal in flight counts for. `widening` admits children as
-    visits grow, with its factor and exponent; `order` picks the next edit of a node. With predictions (`order`
-    "predicted"), the most promising of the next `lookahead` tries is taken, and the share `dissent` of all nodes goes
-    to edits that the predictions don't favour. Of every strategy: a failed kernel may be mended by up to
-    `repair_depth` edits in a row, and a node is exhausted after `patience` replies in a row that led to no new kernel.
+    `strategy` decides what is tried next. Of every strategy: a failed kernel may be mended by up to `repair_depth`
+    edits in a row, and a node is exhausted after `patience` replies in a row that led to no new kernel. The rest is for
+    "mcts".
+
+    Which child: `selection` scores children, with the weight `exploration` on those that were little visited. `value`
+    says what a child is worth, `normalisation` brings worths to one scale, `virtual_loss` is how many lost visits a
+    traversal in flight counts for.
+
+    Which edit: `widening` admits children as visits grow, with its factor and exponent; `first_play` lets them wait for
+    as long as a child promises more. `order` picks the next edit of a node. With predictions (`order` "predicted"),
+    the most promising of the next `lookahead` tries is taken, and the share `dissent` of all nodes goes to edits that
+    the predictions don't favour.
+
+    What edits did elsewhere: `estimate` is what an edit's kernel is expected to be worth, with what is known of all
+    edits counting for `shrinkage` tries of this one. `prior` may follow it, the more the lower the `prior_temperature`;
+    `mixing` makes it part of a child's worth, one half after `equivalence` visits.
+
+    Where to stop: `pruning` passes subtrees over that failed `dead_end_failures` times and did nothing else, or gained
+    nothing in `dead_end_visits`. After `stagnation` evaluations without a better kernel, `restart` leads the walks
+    somewhere else for `restart_length` evaluations.
 
     To compare "mcts" with there are other strategies. "beam": each of the best `beam_width` nodes of a depth makes
     `beam_edits` new kernels. "annealing": `annealing_walkers` take turns; the temperature, in units of the reward, is
@@ -44,6 +57,19 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dissent: float = 0.2
     repair_depth: int = 1
     patience: int = 1
+    first_play: str = "none"
+    estimate: str = "gain"
+    shrinkage: float = 2.0
+    prior: str = "given"
+    prior_temperature: float = 1.0
+    mixing: str = "none"
+    equivalence: float = 4.0
+    pruning: str = "none"
+    dead_end_visits: int = 10
+    dead_end_failures: int = 3
+    restart: str = "none"
+    stagnation: int = 30
+    restart_length: int = 10
     beam_width: int = 4
     beam_edits: int = 4
     annealing_walkers: int = 1
@@ -63,19 +89,37 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
     (
-        ("exploration", "virtual_loss", "widening_exponent", "annealing_temperature", "net_radius"),
+        (
+            "exploration",
+            "virtual_loss",
+            "widening_exponent",
+            "equivalence",
+            "annealing_temperature",
+            "net_radius",
+        ),
         lambda value: 0 <= value < math.inf,
         "0 or more",
     ),
-    (("widening_factor",), lambda value: 0 < value < math.inf, "above 0"),
+    (("widening_factor", "shrinkage", "prior_temperature"), lambda value: 0 < value < math.inf, "above 0"),
     (
-        ("dissent", "annealing_cooling", "genetic_crossover", "net_exploration"),
+        ("annealing_cooling", "genetic_crossover", "net_exploration", "dissent"),
         lambda value: 0 <= value <= 1,
         "from 0 to 1",
     ),
     (("repair_depth",), lambda value: value >= 0, "0 or more"),
     (
-        ("lookahead", "patience", "beam_width", "beam_edits", "annealing_walkers", "annealing_period"),
+        (
+            "lookahead",
+            "patience",
+            "dead_end_visits",
+            "dead_end_failures",
+            "stagnation",
+            "restart_length",
+            "beam_width",
+            "beam_edits",
+            "annealing_walkers",
+            "annealing_period",
+        ),
         lambda value: value >= 1,
         "1 or more",
     ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mctskernel.tree.backup import VALUES
+from mctskernel.tree.guidance import Closed, Guidance, Rival, nothing_closed
 from mctskernel.tree.node import Node, OpenWays, Tree
 from mctskernel.tree.normalisation import NORMALISATIONS
 from mctskernel.tree.policy import Policy
@@ -21,7 +22,8 @@ class Children:
     """What a score may look at, an element for each child that competes.
 
     `value` is normalised; `visits` are traversals of the edge, at least 1; `prior` sums to 1. Traversals in
-    flight count as lost visits (virtual loss) in all but the prior.
+    flight count as lost visits (virtual loss) in all but the prior. An untried edit that competes is the last, as
+    if visited once.
     """
 
     value: Array
@@ -70,22 +72,38 @@ class Selection:
         return self.path[-1]
 
 
-def select(tree: Tree, policy: Policy) -> Selection | None:
+def select(tree: Tree, policy: Policy, guidance: Guidance | None = None) -> Selection | None:
     """Walks to the node to expand; None if no node can be expanded now. Changes nothing.
 
-    A node is expanded while it has fewer children than widening allows, or when there is no child to go to.
-    Children without a ready node below are passed over, no node is entered twice, ties go to the older edge.
+    A node is expanded while it has fewer children than widening allows, unless `guidance` has its children compete
+    with what they may become; and when there is no child to go to. Children without a ready node below are passed
+    over, and so are those that `guidance` closes while there is any other way. No node is entered twice, ties go to
+    the older edge.
     """
     if not tree.nodes or not tree.node_statistics.ready[0]:
         return None
+    if guidance is None:
+        guidance = Guidance(policy)
+        guidance.follow(tree)
+    found = _walk(tree, policy, guidance, guidance.closed)
+    return found or (_walk(tree, policy, guidance, nothing_closed) if guidance.closes else None)
+
+
+def _walk(tree: Tree, policy: Policy, guidance: Guidance, closed: Closed) -> Selection | None:
     limit = WIDENINGS[policy.widening]
     path, entered = [0], {0}
     while path:
         node = tree.nodes[path[-1]]
         visits = tree.node_statistics.visits[node.id] + tree.node_statistics.in_flight[node.id]
-        if node.ready and node.children < limit(visits, policy):
+        admits = node.ready and node.children < limit(visits, policy)
+        rival = guidance.rival(node) if admits else None
+        if admits and rival is None:
             return Selection(tuple(path))
-        child = _best_child(tree, node, entered, policy)
+        ways = _open_ways(tree, node)
+        child = None
+        if len(ways.children):
+            scores = SELECTIONS[policy.selection](_compare(tree, node, guidance, rival), policy)
+            child = _best(ways.children, scores, entered, closed(tree, node, ways.children))
         if child is not None:
             path.append(child)
             entered.add(child)
@@ -97,40 +115,49 @@ def select(tree: Tree, policy: Policy) -> Selection | None:
     return None
 
 
-def _best_child(tree: Tree, node: Node, entered: set[int], policy: Policy) -> int | None:
-    ways = node.open_ways = node.open_ways or _open_ways(tree, node)
-    if not len(ways.children):
-        return None
-    scores = SELECTIONS[policy.selection](_compare(tree, node, ways, policy), policy)
-    for _ in ways.children:
+def _best(children: Array, scores: Array, entered: set[int], closed: Array | None) -> int | None:
+    """The child of the greatest score that was neither entered nor closed; None if there is none.
+
+    Nor is there one if what has no child, the score at the end, is greater.
+    """
+    if closed is not None:
+        scores[: len(children)][closed] = -np.inf
+    for _ in children:
         best = int(scores.argmax())
-        if (child := int(ways.children[best])) not in entered:
+        if best == len(children) or scores[best] == -np.inf:
+            return None
+        if (child := int(children[best])) not in entered:
             return child
         scores[best] = -np.inf
     return None
 
 
 def _open_ways(tree: Tree, node: Node) -> OpenWays:
-    edges = node.edges.view
-    edges = edges[tree.node_statistics.ready.view[tree.edge_statistics.child.view[edges]] > 0]
-    priors = tree.edge_statistics.prior.view[edges]
-    return OpenWays(edges, tree.edge_statistics.child.view[edges], priors / priors.sum())
+    if node.open_ways is None:
+        edges = node.edges.view
+        edges = edges[tree.node_statistics.ready.view[tree.edge_statistics.child.view[edges]] > 0]
+        priors = tree.edge_statistics.prior.view[edges]
+        node.open_ways = OpenWays(edges, tree.edge_statistics.child.view[edges], priors / priors.sum())
+    return node.open_ways
 
 
-def _compare(tree: Tree, node: Node, ways: OpenWays, policy: Policy) -> Children:
+def _compare(tree: Tree, node: Node, guidance: Guidance, rival: Rival | None) -> Children:
+    policy, ways = guidance.policy, _open_ways(tree, node)
     statistics = tree.node_statistics
     normalise = NORMALISATIONS[policy.normalisation]
-    value = normalise(VALUES[policy.value](statistics, ways.children), tree.low, tree.high)
     visits = np.maximum(tree.edge_statistics.visits.view[ways.edges], 1)
+    worths = guidance.mixed(node, ways.edges, VALUES[policy.value](statistics, ways.children), visits)
+    value = normalise(worths, tree.low, tree.high)
     parent_visits = statistics.visits[node.id]
     in_flight = statistics.in_flight[node.id]
-    if not in_flight:
-        return Children(value, visits, ways.priors, parent_visits)
-    lost = policy.virtual_loss * tree.edge_statistics.in_flight.view[ways.edges]
-    loss = normalise(np.array([tree.low]), tree.low, tree.high)
-    return Children(
-        value=(value * visits + loss * lost) / (visits + lost),
-        visits=visits + lost,
-        prior=ways.priors,
-        parent_visits=parent_visits + policy.virtual_loss * in_flight,
-    )
+    if in_flight:
+        lost = policy.virtual_loss * tree.edge_statistics.in_flight.view[ways.edges]
+        loss = normalise(np.array([tree.low]), tree.low, tree.high)
+        value, visits = (value * visits + loss * lost) / (visits + lost), visits + lost
+        parent_visits = parent_visits + policy.virtual_loss * in_flight
+    if rival is not None:
+        value = np.append(value, normalise(np.array([rival.worth]), tree.low, tree.high))
+        visits = np.append(visits, 1)
+    if guidance.ignores_values:
+        value = np.zeros(len(value))
+    return Children(value, visits, guidance.priors(tree, node, ways, rival), parent_visits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mctskernel.tree.expansion import ORDERS, by_dissent, is_dissenting
+from mctskernel.tree.expansion import ORDERS, Untried, by_dissent, is_dissenting
 from mctskernel.tree.node import Tree
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step
 from mctskernel.tree.vector import Array
@@ -27,7 +27,7 @@ def expand(tree: Tree, node: int, rng: Generators) -> tuple[Step | Propose, ...]
     if not found.untried:
         return (Propose(path),)
     order = by_dissent if is_dissenting(tree) else ORDERS[tree.policy.order]
-    return (Step(path, order(found, found.untried, rng)),)
+    return (Step(path, order(found, Untried.of(found), rng)),)
 
 
 def expand_at_random(tree: Tree, node: int, generator: np.random.Generator) -> tuple[Step | Propose, ...]:
