@@ -21,6 +21,7 @@ from mctskernel.tree.backup import VALUES
 from mctskernel.tree.choices import with_settings
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.selection import SELECTIONS
+from mctskernel.tree.strategies import STRATEGIES
 
 DEFAULTS = Policy()
 
@@ -50,6 +51,13 @@ DEFAULTS = Policy()
 @options.device
 @options.architecture
 @options.workers
+@click.option(
+    "--strategy",
+    type=click.Choice(list(STRATEGIES)),
+    default=DEFAULTS.strategy,
+    show_default=True,
+    help="What decides which edit comes next; --selection, --backup and --exploration are for mcts.",
+)
 @click.option(
     "--selection",
     type=click.Choice(list(SELECTIONS)),
@@ -88,6 +96,7 @@ def search(
     device: str,
     architecture: str,
     workers: int | None,
+    strategy: str,
     selection: str,
     backup: str,
     exploration: float,
@@ -125,6 +134,7 @@ def search(
         budget=Budget(evaluations=budget, seconds=seconds, dollars=dollars),
         policy=with_settings(
             Policy(
+                strategy=strategy,
                 selection=selection,
                 value=backup,
                 exploration=exploration,

@@ -177,6 +177,7 @@ def test_a_damaged_journal_is_a_sentence(
         (("search", "--budget", "0"), 2, "budget"),
         (("search", "--budget", "-1"), 2, "budget"),
         (("search", "--workers", "0"), 2, "workers"),
+        (("search", "--strategy", "guess"), 2, "best-of-n"),
         (("search", "--exploration", "nan"), 2, "exploration"),
         (("search", "--policy", "patience"), 2, "NAME=VALUE"),
         (("search", "--policy", "sellection=uct"), 2, "one of strategy, selection,"),
