@@ -1,0 +1,241 @@
+"""How much of the optimum strategies find in recorded spaces, by evaluations: searched, tabulated, plotted.
+
+    python -m mctskernel.experiments.search_strategies run --spaces FOLDER --strategies all --seeds 100 --out FILE
+    python -m mctskernel.experiments.search_strategies table FILE...
+    python -m mctskernel.experiments.search_strategies asynchrony FILE --in-flight 8
+    python -m mctskernel.experiments.search_strategies leave-one-out FILE --grid grid
+    python -m mctskernel.experiments.search_strategies plot FILE... --out FILE.svg
+
+FOLDER holds cache files of Kernel Tuner or T4 results (docs/strategies.md). A search is this project's own loop with
+its own tree, nothing is run, and its clock is the recording's. FILE has one search a line, and `run` goes on where
+it was cut off. What Kernel Tuner finds in the same spaces comes from `mctskernel.experiments.kernel_tuner_baseline`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from mctskernel.core.space import SearchSpace, SpaceError
+from mctskernel.experiments.contenders import GROUPS, contenders
+from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceError, TraceLog, read_traces
+from mctskernel.experiments.simulated_search import policy_of, search
+from mctskernel.experiments.strategy_tables import asynchrony_table, leave_one_out_table, shares_table
+from mctskernel.profiling.spaces import read_space, space_name
+from mctskernel.tree.policy import PolicyError
+
+files_argument = click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
+
+at_option = click.option(
+    "--at",
+    default=",".join(map(str, CHECKPOINTS)),
+    show_default=True,
+    help="Evaluations to tell shares after.",
+)
+
+strategies_option = click.option(
+    "--strategies",
+    "names",
+    multiple=True,
+    help=f"A strategy, with other settings after a colon ('mcts:value=mean,exploration=0.5'), or one of the groups "
+    f"{', '.join(GROUPS)}; more than once.",
+)
+
+spaces_option = click.option("--only", multiple=True, help="A space; more than once. [default: all]")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One search of the space in a file."""
+
+    path: Path
+    contender: str
+    seed: int
+    in_flight: int
+    budget: int
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        """That of its trace."""
+        return space_name(self.path), self.contender, self.seed, self.in_flight
+
+
+@click.group()
+def main() -> None:
+    """Compare strategies on recorded search spaces."""
+
+
+@main.command("run")
+@click.option(
+    "--spaces",
+    required=True,
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="Files or folders.",
+)
+@strategies_option
+@click.option("--seeds", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--first-seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--budget", type=click.IntRange(min=1), default=max(CHECKPOINTS), show_default=True)
+@click.option("--in-flight", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=os.cpu_count(), show_default=True, help="Processes."
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
+def run_command(
+    *,
+    spaces: tuple[Path, ...],
+    names: tuple[str, ...],
+    seeds: int,
+    first_seed: int,
+    budget: int,
+    in_flight: int,
+    jobs: int,
+    out: Path,
+) -> None:
+    """Search every space with every strategy and seed."""
+    try:
+        log = TraceLog(out)
+        wanted = contenders(names)
+        for contender in wanted:
+            policy_of(contender)
+        left = [
+            job
+            for seed, contender, path in itertools.product(
+                range(first_seed, first_seed + seeds), wanted, space_files(spaces)
+            )
+            if (job := Job(path, contender, seed, in_flight, budget)).key not in log.done
+        ]
+        for trace in _progress(_run(left, jobs), len(left)):
+            log.append(trace)
+    except (PolicyError, SpaceError, TraceError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command("table")
+@files_argument
+@strategies_option
+@spaces_option
+@at_option
+@click.option("--in-flight", type=click.IntRange(min=1), default=1, show_default=True)
+def table_command(
+    *, files: tuple[Path, ...], names: tuple[str, ...], only: tuple[str, ...], at: str, in_flight: int
+) -> None:
+    """Shares of the optimum as Markdown, the best strategy first."""
+    traces = _chosen(_read(files), contenders(names) if names else (), only)
+    click.echo(shares_table([each for each in traces if each.in_flight == in_flight], _numbers(at)))
+
+
+@main.command("asynchrony")
+@files_argument
+@strategies_option
+@spaces_option
+@at_option
+@click.option("--in-flight", type=click.IntRange(min=2), default=8, show_default=True)
+def asynchrony_command(
+    *, files: tuple[Path, ...], names: tuple[str, ...], only: tuple[str, ...], at: str, in_flight: int
+) -> None:
+    """What several evaluations in flight lose against one at a time, in percentage points, as Markdown."""
+    traces = _chosen(_read(files), contenders(names) if names else (), only)
+    click.echo(asynchrony_table(traces, in_flight, _numbers(at)))
+
+
+@main.command("leave-one-out")
+@files_argument
+@strategies_option
+@spaces_option
+@at_option
+def leave_one_out_command(
+    *, files: tuple[Path, ...], names: tuple[str, ...], only: tuple[str, ...], at: str
+) -> None:
+    """The share in each space of what did best in all others, as Markdown."""
+    traces = _chosen(_read(files), contenders(names) if names else (), only)
+    click.echo(leave_one_out_table([each for each in traces if each.in_flight == 1], _numbers(at)))
+
+
+@main.command("plot")
+@files_argument
+@strategies_option
+@spaces_option
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
+def plot_command(
+    *, files: tuple[Path, ...], names: tuple[str, ...], only: tuple[str, ...], out: Path
+) -> None:
+    """Curves of the share over evaluations, a panel for each space."""
+    # Imported here: matplotlib is an extra.
+    from mctskernel.experiments.strategy_plots import plot_shares  # noqa: PLC0415 - as said above
+
+    traces = _chosen(_read(files), contenders(names) if names else (), only)
+    plot_shares([each for each in traces if each.in_flight == 1], out)
+
+
+def space_files(paths: Iterable[Path]) -> list[Path]:
+    """The files of spaces among these files and in these folders."""
+    return [
+        file
+        for path in paths
+        for file in (sorted((*path.glob("*.json"), *path.glob("*.json.gz"))) if path.is_dir() else (path,))
+    ]
+
+
+def run_job(job: Job) -> Trace:
+    """One search, in a process that has read the space before or reads it now."""
+    return search(_space(job.path), job.contender, job.seed, job.in_flight, job.budget)
+
+
+@cache
+def _space(path: Path) -> SearchSpace:
+    return read_space(path)
+
+
+def _run(jobs: Sequence[Job], processes: int) -> Iterable[Trace]:
+    # One thread each: the matrices are small, and the cores are taken.
+    os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(run_job, job) for job in jobs]):
+            yield future.result()
+
+
+def _progress(traces: Iterable[Trace], total: int) -> Iterable[Trace]:
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield from progress.track(traces, total=total)
+
+
+def _read(files: Iterable[Path]) -> list[Trace]:
+    try:
+        return [trace for file in files for trace in read_traces(file)]
+    except TraceError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _chosen(traces: Iterable[Trace], names: Sequence[str], spaces: Sequence[str]) -> list[Trace]:
+    return [
+        each
+        for each in traces
+        if (not names or each.contender in names) and (not spaces or each.space in spaces)
+    ]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(each) for each in text.split(","))
+    except ValueError as error:
+        raise click.BadParameter(f"'{text}' is no list of numbers such as 50,100,200.") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""What searches of recorded spaces found, one line of JSON a search, and the share of the optimum that it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from mctskernel.core.task import Array
+
+CHECKPOINTS = (50, 100, 200)
+"""Evaluations after which shares are told."""
+
+RESAMPLES = 2000
+CONFIDENCE = 0.95
+
+
+class TraceError(RuntimeError):
+    """A file of traces that can't be read; the message names the file and the line."""
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """One search: `share` is optimum time over best time so far, by the number of evaluations that it took.
+
+    `improvements` are pairs of an evaluation's number, from 1, and the share from then on; nothing before the first
+    success. `evaluations` were made, failures included, with at the most `in_flight` at a time. `seconds` of one core
+    it took, and `virtual_seconds` the recorded evaluations would have taken. `code` tells versions of the searching
+    code apart.
+    """
+
+    space: str
+    contender: str
+    seed: int
+    in_flight: int = 1
+    evaluations: int
+    failures: int = 0
+    improvements: tuple[tuple[int, float], ...] = ()
+    seconds: float = 0.0
+    virtual_seconds: float = 0.0
+    code: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        """What no two traces of a file share."""
+        return self.space, self.contender, self.seed, self.in_flight
+
+    def share(self, evaluations: int) -> float:
+        """The share of the optimum after so many evaluations; 0 before any success."""
+        return max((share for number, share in self.improvements if number <= evaluations), default=0.0)
+
+
+def improvements(times: Sequence[float | None], optimum: float) -> tuple[tuple[int, float], ...]:
+    """Of times in the order of their evaluation, None for a failure: those that were the best yet, as shares."""
+    found: list[tuple[int, float]] = []
+    best = float("inf")
+    for number, time in enumerate(times, 1):
+        if time is not None and time < best:
+            best = time
+            found.append((number, optimum / time))
+    return tuple(found)
+
+
+def read_traces(path: Path) -> list[Trace]:
+    """The traces of a file; none where there is no file. A torn last line is left out. Raises TraceError."""
+    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    traces = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            traces.append(msgspec.json.decode(line, type=Trace))
+        except msgspec.DecodeError as error:
+            raise TraceError(f"{path}, line {number}: this is no trace: {error}.") from error
+    return traces
+
+
+class TraceLog:
+    """A file of traces, open for appending; a line that another process was writing when it died is cut off."""
+
+    def __init__(self, path: Path) -> None:
+        self.done = {trace.key for trace in read_traces(path)}
+        content = path.read_bytes() if path.exists() else b""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.truncate(content.rfind(b"\n") + 1)
+        self._path = path
+
+    def append(self, trace: Trace) -> None:
+        """Keeps a trace: in the file when this returns."""
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(trace) + b"\n")
+        self.done.add(trace.key)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean and its bootstrap interval, by percentiles, at 95 %."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def shares(traces: Iterable[Trace], evaluations: int) -> Array:
+    """The share of each trace."""
+    return np.array([trace.share(evaluations) for trace in traces])
+
+
+def estimate(groups: Sequence[Array]) -> Estimate:
+    """The mean over groups (spaces) of the mean within them (over seeds). Seeds are what is drawn again.
+
+    Source: Efron, "Bootstrap methods: another look at the jackknife", 1979, stratified by group.
+    """
+    rng = np.random.default_rng(0)
+    resampled = np.mean(
+        [group[rng.integers(len(group), size=(RESAMPLES, len(group)))].mean(axis=1) for group in groups],
+        axis=0,
+    )
+    low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Estimate(float(np.mean([group.mean() for group in groups])), float(low), float(high))
+
+
+def by_space(traces: Iterable[Trace]) -> Mapping[str, list[Trace]]:
+    """Traces by the name of their space, names in order."""
+    found: dict[str, list[Trace]] = {}
+    for trace in traces:
+        found.setdefault(trace.space, []).append(trace)
+    return dict(sorted(found.items()))
