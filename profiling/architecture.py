@@ -66,13 +66,17 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Memory:
-    """Sizes in bytes, rates in bytes (or lanes) per second for the whole chip; `dram_bytes_per_run` is what the end
-    of a stretch of consecutive addresses costs, in bytes that could have been moved."""
+    """Sizes in bytes, rates in bytes (or lanes) per second for the whole chip.
+
+    `dram_bytes_per_run` is what the end of a stretch of consecutive addresses costs, in bytes that could have been
+    moved. L2's `l2_bytes_per_second` is for reading.
+    """
 
     dram_bytes_per_second: float
     dram_bytes_per_run: float
     l2_bytes: int
     l2_bytes_per_second: float
+    l2_write_bytes_per_second: float
     l2_store_lines_per_second: float
     l2_atomics_per_second: float
     sector_bytes: int
@@ -96,12 +100,17 @@ class Latency:
 
 @dataclass(frozen=True)
 class Overheads:
-    """Seconds."""
+    """Seconds: `launch` of a kernel that does nothing, `launch_to_launch` from one of those to the next behind it."""
 
     launch: float
-    launch_gap: float
+    launch_to_launch: float
     block_launch: float
     same_address_atomic: float
+
+    @property
+    def launch_gap(self) -> float:
+        """What a launch behind another takes beyond a lone one: less than nothing where they overlap."""
+        return self.launch_to_launch - self.launch
 
 
 @dataclass(frozen=True)
@@ -186,7 +195,7 @@ def _shipped(name: str) -> Architecture:
 
 
 _CODE = re.compile(r"sm_[1-9][0-9]{1,2}[af]?")
-_MAY_BE_ZERO = frozenset({"reserved_shared_bytes", "launch_gap"})
+_MAY_BE_ZERO = frozenset({"reserved_shared_bytes"})
 _LARGEST = 1e18
 
 

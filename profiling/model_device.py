@@ -127,7 +127,7 @@ def _timing(shape: Shape, modelled: Modelled) -> Timing:
 
 
 def _launches(modelled: Modelled, gpu: Architecture) -> tuple[LaunchTerms, ...]:
-    """The launches, each but the first with the gap before it."""
+    """The launches, each but the first with what one behind another takes to launch."""
     launches = []
     for index, each in enumerate(modelled.launches):
         gap = gpu.overheads.launch_gap if index else 0.0

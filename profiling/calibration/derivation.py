@@ -19,7 +19,6 @@ def derived(found: Found, board: Board) -> dict[str, Measured]:
         schedulers,
         tensor_fma,
         dram_bytes_per_run,
-        launch_gap,
     )
     made = (rule(found, board) for rule in rules)
     return {each.constant: each for each in made if each is not None}
@@ -53,12 +52,3 @@ def dram_bytes_per_run(found: Found, _: Board) -> Measured | None:
     lost = (ratio - 1) / (1 / SHORT_RUN - ratio / LONG_RUN)
     why = f"what a copy in runs of {SHORT_RUN} bytes takes beyond one in runs of {LONG_RUN}"
     return Measured("memory.dram_bytes_per_run", lost, short.spread + long.spread, why)
-
-
-def launch_gap(found: Found, _: Board) -> Measured | None:
-    """A kernel that waits in the queue may begin before a lone one would: then the gap is none, never less."""
-    step, launch = found.get("launch to launch"), found.get("overheads.launch")
-    if step is None or launch is None:
-        return None
-    why = "from one launch to the next, less what a launch takes"
-    return Measured("overheads.launch_gap", max(0.0, step.value - launch.value), step.spread, why)

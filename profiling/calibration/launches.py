@@ -31,7 +31,7 @@ def launch() -> Microbenchmark:
 def launch_to_launch() -> Microbenchmark:
     """Kernels that do nothing, one behind the other in a full queue: from one launch to the next."""
     return Microbenchmark(
-        "launch to launch",
+        "overheads.launch_to_launch",
         "from one kernel that does nothing to the next",
         EMPTY_SOURCE,
         1,

@@ -58,7 +58,10 @@ def global_16_bytes(board: Board) -> Microbenchmark:
 
 
 def l2_read(board: Board) -> Microbenchmark:
-    """Reads that pass L1 by and hit in L2, 16 bytes a lane, each block at another place."""
+    """Reads that pass L1 by and hit in L2, 16 bytes a lane, each block at another place.
+
+    Hopper's L2 is asked once for what several SMs ask for at the same time: half as many places doubled the rate.
+    """
     loads = "".join(
         f'asm volatile("ld.global.cg.v4.u32 {{%0, %1, %2, %3}}, [%4 + {k * STREAM_THREADS * 16}];" : '
         '"=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p)); sum ^= v.x ^ v.y ^ v.z ^ v.w;\n        '
@@ -76,13 +79,13 @@ def l2_read(board: Board) -> Microbenchmark:
 
 
 def l2_write(board: Board) -> Microbenchmark:
-    """Whole lines written to L2 again and again."""
+    """Whole lines written to L2 again and again, each block at another place."""
     stores = "".join(
         f'asm volatile("st.global.v4.u32 [%0 + {k * STREAM_THREADS * 16}], {{%1, %1, %1, %1}};" :: '
         '"l"(p), "r"(sum));\n        '
         for k in range(8)
     )
-    return _in_l2(board, "L2 writes", "bytes written to L2", stores, {"STG": 8})
+    return _in_l2(board, "memory.l2_write_bytes_per_second", "bytes written to L2", stores, {"STG": 8})
 
 
 def l2_store_lines(board: Board) -> Microbenchmark:
@@ -213,21 +216,26 @@ extern "C" __global__ void probe(float4* out) {
     return _stream("DRAM writes", "bytes written", source, 1, 1)
 
 
-def dram_copy_in_runs(run_bytes: int) -> Microbenchmark:
+def dram_copy_in_runs(
+    run_bytes: int, nbytes: int = STREAM_BLOCKS * STREAM_THREADS * STREAM_BYTES
+) -> Microbenchmark:
     """A copy by blocks of 256 threads, 4 KB each, whose rows of so many bytes lie 32 KB apart.
 
-    Neighbouring blocks copy neighbouring columns, so no sector is moved twice; only the runs are shorter.
+    As in a transpose, neighbouring blocks read neighbouring columns and write to other rows. L2 puts together what
+    neighbours write at the same time: where they did, only a fifth of the loss showed.
     """
     pitch, block_bytes = 32768, STREAM_THREADS * 16
     lanes, rows, columns = run_bytes // 16, block_bytes // run_bytes, pitch // run_bytes
+    blocks = nbytes // block_bytes
+    bands = blocks // columns
     source = f"""
 extern "C" __global__ void probe(const char* __restrict__ in, char* __restrict__ out) {{
-    size_t row = blockIdx.x / {columns} * {rows} + threadIdx.x / {lanes};
-    size_t at = row * {pitch} + blockIdx.x % {columns} * {run_bytes} + threadIdx.x % {lanes} * 16;
-    *(float4*)(out + at) = *(const float4*)(in + at);
+    size_t row = threadIdx.x / {lanes}, byte = threadIdx.x % {lanes} * 16;
+    size_t from = (blockIdx.x / {columns} * {rows} + row) * {pitch} + blockIdx.x % {columns} * {run_bytes};
+    size_t to = (blockIdx.x % {bands} * {rows} + row) * {pitch} + blockIdx.x / {bands} * {run_bytes};
+    *(float4*)(out + to + byte) = *(const float4*)(in + from + byte);
 }}
 """
-    blocks = STREAM_BLOCKS * STREAM_BYTES // 16
     return Microbenchmark(
         runs_of(run_bytes),
         f"bytes copied in runs of {run_bytes}",
@@ -240,7 +248,7 @@ extern "C" __global__ void probe(const char* __restrict__ in, char* __restrict__
         grows=Grows.BLOCKS,
         first=blocks // 3,
         most=blocks,
-        buffers=(Zeros(blocks * block_bytes),) * 2,
+        buffers=(Zeros(nbytes),) * 2,
     )
 
 
@@ -272,17 +280,19 @@ def _stream(constant: str, why: str, source: str, buffers: int, moved: int) -> M
 
 
 def _in_l2(board: Board, constant: str, why: str, accesses: str, loop: dict[str, int]) -> Microbenchmark:
-    """Blocks that go round a buffer which L2 holds, 32 KB at a time."""
+    """Blocks that jump about half of L2, 32 KB at a time, each in an order of its own: one that followed another would
+    find what that has just asked for."""
     blocks, chunk = 4 * board.sms, 8 * STREAM_THREADS * 16
-    nbytes = board.l2_resident_bytes
+    places = board.l2_bytes // 2 // chunk
     source = f"""
 extern "C" __global__ void probe(char* data, int rounds) {{
-    unsigned sum = 0, at = blockIdx.x * 7;
+    unsigned sum = 0, at = blockIdx.x * 7u;
     #pragma unroll 1
     for (int i = 0; i < rounds; ++i) {{
-        char* p = data + (size_t)(at & {nbytes // chunk - 1}) * {chunk} + threadIdx.x * 16;
+        char* p = data + (size_t)(at % {places}) * {chunk} + threadIdx.x * 16;
         {accesses}
-        ++at;
+        at = at * 1664525u + 1013904223u;
+        at ^= at >> 16;
     }}
     if (sum == 12345) *data = 1;
 }}
@@ -296,7 +306,7 @@ extern "C" __global__ void probe(char* data, int rounds) {{
         Unit.PER_SECOND,
         blocks * chunk,
         loop,
-        buffers=(Zeros(nbytes),),
+        buffers=(Zeros(places * chunk),),
     )
 
 

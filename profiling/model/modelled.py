@@ -35,7 +35,7 @@ class LaunchPrice:
 class Modelled:
     """Modelled seconds of one run of the plan, their terms in seconds, and counters by Nsight Compute's names.
 
-    The time is the launches' and the gaps between them; `stage_seconds` is what modelling cost.
+    The time is the launches', less what one behind another saves; `stage_seconds` is what modelling cost.
     """
 
     seconds: float

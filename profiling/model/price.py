@@ -227,9 +227,9 @@ def l2_seconds(read_sectors: float, written_sectors: float, written_lines: float
     A store that scatters its lanes over 32 lines takes 32 turns, however few bytes it carries.
     """
     memory = gpu.memory
-    per_sector = memory.sector_bytes / memory.l2_bytes_per_second
-    writing = max(written_sectors * per_sector, written_lines / memory.l2_store_lines_per_second)
-    return read_sectors * per_sector + writing
+    reading = read_sectors * memory.sector_bytes / memory.l2_bytes_per_second
+    written = written_sectors * memory.sector_bytes / memory.l2_write_bytes_per_second
+    return reading + max(written, written_lines / memory.l2_store_lines_per_second)
 
 
 def dram_seconds(moved_bytes: float, runs: float, gpu: Architecture) -> float:

@@ -49,7 +49,7 @@ def test_it_writes_a_file_that_a_search_can_take(connect: Callable[..., PaperGpu
     assert found.memory.dram_bytes_per_second == pytest.approx(4.3e12, rel=0.02)
     measured = tomllib.loads((tmp_path / "files" / "mine.toml").read_text())["measured"]
     assert measured["driver"] == "13.0"
-    assert measured["others"]["L2 writes"] > 1e12
+    assert measured["others"]["DRAM writes"] > 1e12
     search = CliRunner().invoke(main, ["search", "--architecture", "files/mine.toml", "--budget", "x"])
     assert "'--budget'" in search.output
 

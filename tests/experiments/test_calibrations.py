@@ -39,7 +39,7 @@ def test_both_are_compared_and_everything_is_written(paper: list[tuple[str, ...]
     result = CliRunner().invoke(calibrations.main, ["--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert paper[0][:4] == (sys.executable, "-m", "mctskernel", "calibrate")
-    assert "28 of 29 within 10% of the description; beyond: overheads.launch_gap" in result.output
+    assert "30 of 30 within 10% of the description; beyond: none" in result.output
     report = msgspec.json.decode(
         (tmp_path / "out" / "calibrations.json").read_bytes(), type=calibrations.Report
     )

@@ -15,10 +15,8 @@ from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.calibration.microbenchmark import Board, Grows, Microbenchmark
 from mctskernel.profiling.gpu.cuda_driver import CudaError
 
-LAUNCH_TO_LAUNCH = 3.5e-6
 INTEGER_MULTIPLY = 64.0
 IDLE_DRAM = 560.0
-L2_WRITE = 3.9e12
 DRAM_READ, DRAM_WRITE = 3.1e12, 2.9e12
 
 
@@ -134,7 +132,9 @@ def laws(gpu: Architecture) -> dict[str, Callable[[int], float]]:
         "global wavefronts, 8 bytes": wavefronts(2),
         "global wavefronts, 16 bytes": wavefronts(4),
         "memory.l2_bytes_per_second": per_second(4 * sms * 256 * 8 * 16, memory.l2_bytes_per_second),
-        "L2 writes": per_second(4 * sms * 256 * 8 * 16, L2_WRITE),
+        "memory.l2_write_bytes_per_second": per_second(
+            4 * sms * 256 * 8 * 16, memory.l2_write_bytes_per_second
+        ),
         "memory.l2_store_lines_per_second": per_second(512 * sms * 8, memory.l2_store_lines_per_second),
         "memory.l2_atomics_per_second": per_second(threads * 8, memory.l2_atomics_per_second),
         "overheads.same_address_atomic": lambda rounds: (
@@ -150,7 +150,7 @@ def laws(gpu: Architecture) -> dict[str, Callable[[int], float]]:
             for run in (64, 4096)
         },
         "overheads.launch": lambda _: overheads.launch,
-        "launch to launch": lambda launches: launches * LAUNCH_TO_LAUNCH,
+        "overheads.launch_to_launch": lambda launches: launches * overheads.launch_to_launch,
         "overheads.block_launch": lambda blocks: blocks * overheads.block_launch,
         "latency.block_turnover": lambda blocks: math.ceil(blocks / sms) * latency.block_turnover / clock,
     }

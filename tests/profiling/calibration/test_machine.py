@@ -128,7 +128,7 @@ def told_by(driver: Driver, machine: GpuMachine, benchmark: Microbenchmark, leng
 
 def test_the_gpu_is_kept_busy_until_everything_is_queued(driver: Driver) -> None:
     machine = GpuMachine(GPU)
-    told = told_by(driver, machine, named(machine, "launch to launch"), 300)
+    told = told_by(driver, machine, named(machine, "overheads.launch_to_launch"), 300)
     assert [each[0] for each in told] == ["launch", "start", *["launch"] * 300, "stop", "wait"]
     _, delay, _, extents = told[0]
     assert b"cycles" in delay

@@ -9,7 +9,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.calibration.catalogue import microbenchmarks
 from mctskernel.profiling.calibration.machine import ring
-from mctskernel.profiling.calibration.memory import SHORT_RUN, runs_of
+from mctskernel.profiling.calibration.memory import LONG_RUN, SHORT_RUN, dram_copy_in_runs, runs_of
 from mctskernel.profiling.calibration.microbenchmark import KERNEL, Board, Grows, Microbenchmark, Ring
 from mctskernel.profiling.emulator import Execution, Geometry, GlobalMemory, execute, parse_ptx
 
@@ -17,15 +17,16 @@ BOARD = Board("a small GPU", "sm_90", sms=2, l2_bytes=4 << 20, max_shared_bytes=
 BENCHMARKS = {each.constant: each for each in microbenchmarks(BOARD)}
 LENGTH = 2
 
-RACES = {"L2 writes", "memory.l2_store_lines_per_second"}
+RACES = {"memory.l2_write_bytes_per_second", "memory.l2_store_lines_per_second"}
 """Blocks that write the same places, which nobody reads."""
 
 
 def bytes_touched(benchmark: Microbenchmark, nbytes: int) -> int:
     """What the run may touch of a buffer: all of it, or for what streams, its share and not a byte more."""
-    if benchmark.constant == runs_of(SHORT_RUN):
-        # Both blocks stand in the first 64 rows of 32 KB.
-        return 63 * 32768 + LENGTH * SHORT_RUN
+    for run in (SHORT_RUN, LONG_RUN):
+        if benchmark.constant == runs_of(run):
+            # Both blocks read along the same rows of 32 KB, and the second writes to as many behind them.
+            return (LENGTH * 4096 // run - 1) * 32768 + LENGTH * run
     if benchmark.grows is Grows.BLOCKS:
         return LENGTH * int(benchmark.amount) // len(benchmark.buffers)
     if benchmark.constant == "latency.dram":
@@ -75,17 +76,24 @@ def test_a_chase_goes_as_many_steps_as_are_counted_and_leaves_where_it_stopped(c
     assert int(content[0]) == at
 
 
-def test_a_copy_in_runs_copies_every_byte_once() -> None:
-    benchmark = BENCHMARKS[runs_of(SHORT_RUN)]
+def test_a_copy_in_runs_copies_every_run_once_and_writes_across_what_it_reads_along() -> None:
+    # Two bands of 512 blocks: 64 rows of 32 KB each.
+    benchmark = dram_copy_in_runs(SHORT_RUN, nbytes=2 * 512 * 4096)
     made = build(Kernel(benchmark.source), (KERNEL,), BOARD.architecture)
     assert isinstance(made, Build)
-    # The 512 blocks of the first band: 64 rows of 32 KB.
-    content = np.random.default_rng(0).integers(0, 256, 512 * 4096, np.uint8)
+    content = np.random.default_rng(0).integers(0, 256, benchmark.buffers[0].nbytes, np.uint8)
     memory = GlobalMemory()
     addresses = [memory.add("in", content), memory.add("out", content.nbytes)]
-    execution = execute(parse_ptx(made.ptx), KERNEL, Geometry((512, 1, 1), (256, 1, 1)), addresses, memory)
+    geometry = Geometry((benchmark.most, 1, 1), (benchmark.threads, 1, 1))
+    execution = execute(parse_ptx(made.ptx), KERNEL, geometry, addresses, memory)
     assert not execution.findings
-    assert (memory.array("out") == content).all()
+    bands, rows, columns = 2, 64, 512
+    read = content.reshape(bands, rows, columns, SHORT_RUN)
+    written = memory.array("out").reshape(bands, rows, columns, SHORT_RUN)
+    for block in range(0, benchmark.most, 37):
+        along = read[block // columns, :, block % columns]
+        assert (written[block % bands, :, block // bands] == along).all(), block
+    assert (np.sort(written, axis=None) == np.sort(read, axis=None)).all()
 
 
 def test_what_is_written_is_what_is_counted() -> None:
