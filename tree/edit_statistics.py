@@ -1,28 +1,28 @@
 """Edit statistics: what edits that decide the same did, wherever in the tree they were tried.
 
-An edit decides its factors; without any, that its title is done. Kinds are what is told apart, each within a larger
-one, from which it borrows while it is little tried:
+An edit decides its factors; without any, that its title is done. What it decides belongs to a larger kind, from which
+it borrows while it is little tried:
 
-    what an edit decides         `block_size_x` at 128     the title
-    what that is a matter of     `block_size_x`            the category
-    every edit
+    a decision               `block_size_x` at 128     a title
+    what it is a matter of   `block_size_x`            a category
+    every decision
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from mctskernel.core.edit import Factor
 from mctskernel.core.evaluation import Outcome
+from mctskernel.tree.additive_model import AdditiveModel
 from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.vector import Array, Vector
 
-EVERY_EDIT = 0
+EVERY = 0
 """The kind that holds all others, and itself."""
 
 
@@ -34,135 +34,173 @@ class Tally:
     total: Vector = field(default_factory=lambda: Vector("float64"))
 
 
+@dataclass(frozen=True)
+class _Decisions:
+    """What each edit of a node decides: kinds, one edit's after the other's, and where each edit's begin."""
+
+    kinds: Array
+    starts: Array
+
+
 class EditStatistics:
     """The statistics of one tree's edits, as of the last `follow`.
 
-    They are sums over evaluations, in the order in which these came: another instance that follows the same tree, all
-    at once, says the same to the last bit. An edit that made a known kernel counts for nothing, and so does one of a
-    failed kernel: to mend it is no gain.
+    They depend on the evaluations and their order alone: another instance that follows the same tree, all at once, says
+    the same to the last bit. `shrinkage`, above 0, is how many tries of a decision count for as much as what is known
+    of the larger kind.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shrinkage: float) -> None:
+        self._shrinkage = shrinkage
         self._kinds: dict[Hashable, int] = {}
         self._within = Vector("int64")
         self._gains, self._rewards = Tally(), Tally()
+        self._effects = AdditiveModel(variance=1 / shrinkage)
         self._squared_gains = 0.0
-        self._edges = Vector("int64")
-        self._of_node: dict[int, Array] = {}
+        self._decisions: dict[int, _Decisions] = {}
+        self._edits = Vector("int32")
         self._read = 0
-        self._add_kind(None, within=EVERY_EDIT)
+        self._add_kind(None, within=EVERY)
 
     def follow(self, tree: Tree) -> None:
         """Takes in what has happened to the tree since the last call."""
-        for edge in tree.edges[len(self._edges) :]:
-            self._edges.append(self._kind_of(tree.nodes[edge.parent].edits[edge.edit]))
+        for edge in tree.edges[len(self._edits) :]:
+            self._edits.append(edge.edit)
         for node in map(tree.nodes.__getitem__, tree.evaluated[self._read :]):
             if node.score is not None:
                 self._take_in(tree, node, node.score.reward)
         self._read = len(tree.evaluated)
 
-    def of_edits(self, node: Node) -> Array:
-        """The kinds of a node's edits, by their number."""
-        known = self._of_node.get(node.id)
-        if known is None or len(known) < len(node.edits):
-            known = self._of_node[node.id] = np.array([self._kind_of(edit) for edit in node.edits], np.int32)
-        return known
+    def edits_of(self, edges: Array) -> Array:
+        """The numbers that the edits which made these edges of the tree have in their nodes."""
+        return self._edits.view[edges]
 
-    def of_edges(self, edges: Array) -> Array:
-        """The kinds of the edits that made these edges of the tree."""
-        return self._edges.view[edges]
+    def gain(self, node: Node) -> Array:
+        """By the number of each edit of a node, what it is expected to gain over the node's reward.
 
-    def tries(self, kinds: Array) -> Array:
-        """How many evaluated kernels were made by an edit of each kind."""
-        return self._gains.count.view[kinds]
-
-    def gain(self, kinds: Array, shrinkage: float) -> Array:
-        """The expected gain of an edit of each kind: its kernel's reward less that of the kernel it edited.
-
-        The mean of its kind, shrunk towards that of the larger kind, and this in turn towards that of every edit, which
-        is shrunk towards 0: `shrinkage`, above 0, is how many tries the larger kind counts for.
+        The mean gain where such an edit was tried, shrunk towards that of the larger kind, and this in turn towards
+        that of every edit, which is shrunk towards 0. Gains of several decisions add up. What counts is edits that
+        decide one thing, of kernels that are ok: who mends a failed kernel gains nothing.
         Source: Efron and Morris, "Data analysis using Stein's estimator and its generalizations", 1975, with the weight
         given instead of estimated.
         """
-        return self._shrunk(self._gains, kinds, shrinkage, 0.0)
+        decisions = self._of(node)
+        gains: Array = np.add.reduceat(self._shrunk(self._gains, decisions.kinds, 0.0), decisions.starts)
+        return gains
 
-    def reward(self, kinds: Array, shrinkage: float) -> Array:
-        """The mean reward of all kernels where what the kind decides is in effect, shrunk as `gain` is.
+    def reward(self, node: Node) -> Array:
+        """By the number of each edit of a node, the mean reward of all kernels in which what it decides is in effect.
 
+        Shrunk as gains are; of several decisions, the mean.
         Source: Brügmann, "Monte Carlo Go", 1993: all moves as first.
         """
-        count, total = self._rewards.count[EVERY_EDIT], self._rewards.total[EVERY_EDIT]
-        return self._shrunk(self._rewards, kinds, shrinkage, total / count if count else 0.0)
+        decisions, count = self._of(node), self._rewards.count[EVERY]
+        mean = self._rewards.total[EVERY] / count if count else 0.0
+        rewards: Array = np.add.reduceat(
+            self._shrunk(self._rewards, decisions.kinds, mean), decisions.starts
+        ) / np.diff(decisions.starts, append=len(decisions.kinds))
+        return rewards
+
+    def effect(self, tree: Tree, node: Node) -> Array:
+        """By the number of each edit of a node, how much what it decides is worth over what it replaces.
+
+        Rewards are taken for a sum of one effect for each decision that is in effect (`AdditiveModel`).
+        """
+        decisions = self._of(node)
+        levels, _ = self._in_effect(tree, node)
+        matters = self._within.view[decisions.kinds].tolist()
+        replaced = [levels.get(matter, EVERY) for matter in matters]
+        effects = self._effects.mean.view
+        changes: Array = np.add.reduceat(effects[decisions.kinds] - effects[replaced], decisions.starts)
+        return changes
 
     @property
     def spread(self) -> float:
         """The standard deviation of the gains of all edits; 0 before there are two."""
-        count, total = self._gains.count[EVERY_EDIT], self._gains.total[EVERY_EDIT]
+        count, total = self._gains.count[EVERY], self._gains.total[EVERY]
         return math.sqrt(max(self._squared_gains - total * total / count, 0.0) / count) if count > 1 else 0.0
 
-    def _shrunk(self, tally: Tally, kinds: Array, shrinkage: float, mean: float) -> Array:
+    def _shrunk(self, tally: Tally, kinds: Array, mean: float) -> Array:
         means = np.full(len(kinds), mean)
-        for level in (np.full(len(kinds), EVERY_EDIT), self._within.view[kinds], kinds):
-            means = (tally.total.view[level] + shrinkage * means) / (tally.count.view[level] + shrinkage)
+        for level in (np.full(len(kinds), EVERY), self._within.view[kinds], kinds):
+            means = (tally.total.view[level] + self._shrinkage * means) / (
+                tally.count.view[level] + self._shrinkage
+            )
         return means
 
     def _take_in(self, tree: Tree, node: Node, reward: float) -> None:
-        for kind in self._in_effect(tree, node):
+        levels, titles = self._in_effect(tree, node)
+        in_effect = [*levels.values(), *titles]
+        for kind in in_effect:
             self._add(self._rewards, kind, reward)
+        root = tree.nodes[0].score
+        if root is not None:
+            self._effects.observe(in_effect, reward - root.reward)
         if node.parent is None or node.edit is None:
             return
         parent = tree.nodes[node.parent]
-        if parent.score is None or parent.outcome is not Outcome.OK:
-            return
-        gain = reward - parent.score.reward
-        self._squared_gains += gain * gain
-        self._add(self._gains, self._kind_of(parent.edits[node.edit]), gain)
+        decided = self._kinds_of(parent.edits[node.edit])
+        if len(decided) == 1 and parent.score is not None and parent.outcome is Outcome.OK:
+            gain = reward - parent.score.reward
+            self._squared_gains += gain * gain
+            self._add(self._gains, decided[0], gain)
 
     def _add(self, tally: Tally, kind: int, value: float) -> None:
         while True:
             tally.count[kind] += 1
             tally.total[kind] += value
-            if kind == EVERY_EDIT:
+            if kind == EVERY:
                 return
             kind = self._within[kind]
 
-    def _kind_of(self, edit: EditRecord) -> int:
-        return self._of_factors(edit.factors) if edit.factors else self._of_title(edit)
+    def _in_effect(self, tree: Tree, node: Node) -> tuple[dict[int, int], list[int]]:
+        """What was decided on the way to a node, the starting kernel's own factors included.
 
-    def _of_factors(self, factors: tuple[Factor, ...]) -> int:
-        return self._kind(frozenset(factors), frozenset(factor.name for factor in factors))
+        The last level of every factor, by the factor, and the titles of edits that have none.
+        """
+        levels: dict[int, int] = {}
+        titles: dict[int, None] = {}
+        while node.parent is not None and node.edit is not None:
+            parent = tree.nodes[node.parent]
+            edit = parent.edits[node.edit]
+            for kind in self._kinds_of(edit):
+                if edit.factors:
+                    levels.setdefault(self._within[kind], kind)
+                else:
+                    titles[kind] = None
+            node = parent
+        for factor in node.kernel.factors:
+            kind = self._kind(factor, factor.name)
+            levels.setdefault(self._within[kind], kind)
+        return levels, list(titles)
 
-    def _of_title(self, edit: EditRecord) -> int:
-        return self._kind((edit.category, edit.title), edit.category)
+    def _of(self, node: Node) -> _Decisions:
+        known = self._decisions.get(node.id)
+        if known is None or len(known.starts) < len(node.edits):
+            kinds = [self._kinds_of(edit) for edit in node.edits]
+            lengths = np.array([len(each) for each in kinds])
+            known = self._decisions[node.id] = _Decisions(
+                np.array([kind for each in kinds for kind in each], np.int32),
+                (np.cumsum(lengths) - lengths).astype(np.int32),
+            )
+        return known
+
+    def _kinds_of(self, edit: EditRecord) -> list[int]:
+        if edit.factors:
+            return [self._kind(factor, factor.name) for factor in edit.factors]
+        return [self._kind((edit.category, edit.title), (edit.category,))]
 
     def _kind(self, decision: Hashable, matter: Hashable) -> int:
         if decision not in self._kinds:
             if matter not in self._kinds:
-                self._add_kind(matter, within=EVERY_EDIT)
+                self._add_kind(matter, within=EVERY)
             self._add_kind(decision, within=self._kinds[matter])
         return self._kinds[decision]
 
     def _add_kind(self, key: Hashable, within: int) -> None:
         self._kinds[key] = len(self._within)
         self._within.append(within)
+        self._effects.add_effect()
         for tally in (self._gains, self._rewards):
             tally.count.append(0)
             tally.total.append(0)
-
-    def _in_effect(self, tree: Tree, node: Node) -> Iterator[int]:
-        """The kinds of what was decided last of every matter on the way to a node, its starting kernel included."""
-        settled: set[str] = set()
-        while node.parent is not None and node.edit is not None:
-            parent = tree.nodes[node.parent]
-            edit = parent.edits[node.edit]
-            if not edit.factors:
-                yield self._of_title(edit)
-            unsettled = [factor for factor in edit.factors if factor.name not in settled]
-            if len(unsettled) == len(edit.factors) > 1:
-                yield self._of_factors(edit.factors)
-            yield from (self._of_factors((factor,)) for factor in unsettled)
-            settled.update(factor.name for factor in unsettled)
-            node = parent
-        yield from (
-            self._of_factors((factor,)) for factor in node.kernel.factors if factor.name not in settled
-        )

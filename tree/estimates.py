@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mctskernel.tree.edit_statistics import EditStatistics
-from mctskernel.tree.policy import Policy
+from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.vector import Array
 
 
-def by_gain(statistics: EditStatistics, kinds: Array, reward: float, policy: Policy) -> Array:
-    """The node's own reward, and on top of it what edits of the kind gained."""
-    return reward + statistics.gain(kinds, policy.shrinkage)
+def by_gain(statistics: EditStatistics, tree: Tree, node: Node) -> Array:
+    """The node's own reward, and on top of it what such edits gained."""
+    reward: float = tree.node_statistics.reward[node.id]
+    return reward + statistics.gain(node)
 
 
-def by_amaf(statistics: EditStatistics, kinds: Array, reward: float, policy: Policy) -> Array:  # noqa: ARG001
+def by_amaf(statistics: EditStatistics, tree: Tree, node: Node) -> Array:  # noqa: ARG001 - an Estimate
     """The mean reward of the kernels in which such an edit is in effect, whatever the node's own (AMAF).
 
     Source: Gelly and Silver, "Monte-Carlo tree search and rapid action value estimation in computer Go", 2011, section
     4.1, over the whole tree instead of below the node.
     """
-    return statistics.reward(kinds, policy.shrinkage)
+    return statistics.reward(node)
 
 
-Estimate = Callable[[EditStatistics, Array, float, Policy], Array]
-"""Takes the kinds of some edits of a node and the node's own reward; gives rewards."""
+def by_effect(statistics: EditStatistics, tree: Tree, node: Node) -> Array:
+    """The node's own reward, and on top of it what the edit's decisions are worth over those that they replace."""
+    reward: float = tree.node_statistics.reward[node.id]
+    return reward + statistics.effect(tree, node)
 
-ESTIMATES: Mapping[str, Estimate] = {"gain": by_gain, "amaf": by_amaf}
+
+Estimate = Callable[[EditStatistics, Tree, Node], Array]
+"""Takes an evaluated node; gives a reward for each of its edits, by number."""
+
+ESTIMATES: Mapping[str, Estimate] = {"gain": by_gain, "amaf": by_amaf, "effect": by_effect}

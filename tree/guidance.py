@@ -54,7 +54,8 @@ class Guidance:
         self._first_play = FIRST_PLAYS[policy.first_play]
         self._restart = RESTARTS[policy.restart]
         self._pruning = PRUNINGS[policy.pruning]()
-        self._statistics = EditStatistics()
+        self._statistics = EditStatistics(policy.shrinkage)
+        self._known: dict[int, Array] = {}
         self._stagnation = Stagnation()
         self._detour = NO_DETOUR
 
@@ -62,6 +63,7 @@ class Guidance:
         """Takes in what has happened to the tree since the last call."""
         if self._reweights or self._mixing is not unmixed or self._first_play is not at_once:
             self._statistics.follow(tree)
+            self._known.clear()
         self._pruning.follow(tree)
         if self._restart is not nowhere:
             self._stagnation.follow(tree)
@@ -85,12 +87,12 @@ class Guidance:
         closed = self._pruning.closed(tree, node, children)
         return closed if self._detour.closed is None else closed | (children == self._detour.closed)
 
-    def mixed(self, node: Node, edges: Array, worths: Array, visits: Array) -> Array:
+    def mixed(self, tree: Tree, node: Node, edges: Array, worths: Array, visits: Array) -> Array:
         """The worths of children, each mixed with what is expected of the edit that made it."""
         if self._mixing is unmixed:
             return worths
         share = self._mixing(visits, self.policy)
-        expected = self._expected(node, self._statistics.of_edges(edges))
+        expected = self._expected(tree, node)[self._statistics.edits_of(edges)]
         mixture: Array = share * expected + (1 - share) * worths
         return mixture
 
@@ -102,28 +104,28 @@ class Guidance:
         if rival is not None:
             weights = np.append(weights, rival.weight)
         if self._reweights:
-            expected = self._expected(node, self._statistics.of_edges(ways.edges))
+            expected = self._expected(tree, node)[self._statistics.edits_of(ways.edges)]
             if rival is not None:
                 expected = np.append(expected, rival.expected)
             weights = self._prior(weights, expected, self._statistics.spread, self.policy)
         priors: Array = weights / weights.sum()
         return priors
 
-    def rival(self, node: Node) -> Rival | None:
+    def rival(self, tree: Tree, node: Node) -> Rival | None:
         """What competes with the node's children; None if an edit is tried as soon as widening admits it."""
         if self._first_play is at_once or not node.untried or node.score is None:
             return None
-        expected = self._expected(node, self._statistics.of_edits(node)[node.untried])
+        expected = self._expected(tree, node)[node.untried]
         worths = self._first_play(expected, node.score.reward)
         best = int(worths.argmax())
         return Rival(float(worths[best]), float(expected[best]), node.edits[node.untried[best]].prior)
 
-    def weights(self, node: Node, edits: Sequence[int]) -> Array:
+    def weights(self, tree: Tree, node: Node, edits: Sequence[int]) -> Array:
         """The weights of some edits of a node against each other, of any scale."""
         weights = np.array([node.edits[edit].prior for edit in edits])
         if not self._reweights:
             return weights
-        expected = self._expected(node, self._statistics.of_edits(node)[list(edits)])
+        expected = self._expected(tree, node)[list(edits)]
         return self._prior(weights, expected, self._statistics.spread, self.policy)
 
     @property
@@ -134,6 +136,8 @@ class Guidance:
     def _reweights(self) -> bool:
         return self._prior is not given
 
-    def _expected(self, node: Node, kinds: Array) -> Array:
-        reward = node.score.reward if node.score is not None else 0.0
-        return self._estimate(self._statistics, kinds, reward, self.policy)
+    def _expected(self, tree: Tree, node: Node) -> Array:
+        """The rewards expected of a node's edits, by their number."""
+        if node.id not in self._known:
+            self._known[node.id] = self._estimate(self._statistics, tree, node)
+        return self._known[node.id]

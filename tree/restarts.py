@@ -13,7 +13,7 @@ from mctskernel.tree.node import Tree
 class Stagnation:
     """Whether a search is stuck: the best kernel's node, and after how many evaluations of the tree it was found.
 
-    A kernel is better by its reward alone, if it is ok and not quarantined.
+    A kernel that is ok is better if its reward is greater.
     """
 
     best: int = 0
@@ -26,9 +26,9 @@ class Stagnation:
         for number in tree.evaluated[self._read :]:
             self._read += 1
             node = tree.nodes[number]
-            ok = node.evaluation is not None and node.outcome is Outcome.OK and not node.evaluation.quarantine
-            if ok and node.score is not None and node.score.reward > self._reward:
-                self.best, self.found_after, self._reward = number, self._read, node.score.reward
+            reward = tree.node_statistics.reward[number]
+            if node.outcome is Outcome.OK and reward > self._reward:
+                self.best, self.found_after, self._reward = number, self._read, reward
 
     def is_restarting(self, tree: Tree) -> bool:
         """Whether a restart is under way.

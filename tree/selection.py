@@ -96,7 +96,7 @@ def _walk(tree: Tree, policy: Policy, guidance: Guidance, closed: Closed) -> Sel
         node = tree.nodes[path[-1]]
         visits = tree.node_statistics.visits[node.id] + tree.node_statistics.in_flight[node.id]
         admits = node.ready and node.children < limit(visits, policy)
-        rival = guidance.rival(node) if admits else None
+        rival = guidance.rival(tree, node) if admits else None
         if admits and rival is None:
             return Selection(tuple(path))
         ways = _open_ways(tree, node)
@@ -146,7 +146,7 @@ def _compare(tree: Tree, node: Node, guidance: Guidance, rival: Rival | None) ->
     statistics = tree.node_statistics
     normalise = NORMALISATIONS[policy.normalisation]
     visits = np.maximum(tree.edge_statistics.visits.view[ways.edges], 1)
-    worths = guidance.mixed(node, ways.edges, VALUES[policy.value](statistics, ways.children), visits)
+    worths = guidance.mixed(tree, node, ways.edges, VALUES[policy.value](statistics, ways.children), visits)
     value = normalise(worths, tree.low, tree.high)
     parent_visits = statistics.visits[node.id]
     in_flight = statistics.in_flight[node.id]

@@ -30,9 +30,8 @@ class TreeWalk:
             left = [edit for edit in sorted(node.untried) if edit not in taken]
             if not left:
                 break
-            steps.append(
-                Step(selection.path, order(node, Untried.ranked(left, guidance.weights(node, left)), rng))
-            )
+            untried = Untried.ranked(left, guidance.weights(tree, node, left))
+            steps.append(Step(selection.path, order(node, untried, rng)))
         return tuple(steps)
 
 
