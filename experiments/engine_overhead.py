@@ -30,6 +30,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Proposals
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.events import Event
+from mctskernel.tree.evidence import Filed
 from mctskernel.tree.journal import EventLog, Journal, MemoryJournal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
@@ -103,7 +104,7 @@ class _TimedLog:
     def __init__(self, log: EventLog, stopwatch: Stopwatch) -> None:
         self._log, self._stopwatch = log, stopwatch
 
-    def append(self, event: Event) -> Event:
+    def append(self, event: Event) -> Event | Filed:
         with self._stopwatch.on("journal"):
             return self._log.append(event)
 

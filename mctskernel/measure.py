@@ -147,8 +147,10 @@ class Replay:
         made = {node.kernel.source: node for node in self.after.nodes}
         for number in self.wanted[1:]:
             old = self.before.nodes[number]
-            parent = made.get(self.before.nodes[old.path[-1]].kernel.source)
-            if old.kernel.source in made or parent is None or parent.evaluation is None or old.edit is None:
+            if old.parent is None or old.edit is None or old.kernel.source in made:
+                continue
+            parent = made.get(self.before.nodes[old.parent].kernel.source)
+            if parent is None or parent.evaluation is None:
                 continue
             path = tuple(self.after.lineage(parent.id))
             if not parent.edits:

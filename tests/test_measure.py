@@ -197,7 +197,7 @@ def test_a_measured_run_can_be_searched_further(before: View, tmp_path: Path) ->
 def test_a_run_without_a_good_node_is_a_sentence(before: View) -> None:
     for node in before.tree.nodes:
         if node.evaluation is not None:
-            node.evaluation = replace(node.evaluation, quarantine="too fast")
+            node.evidence = replace(node.evaluation, quarantine="too fast")
     with pytest.raises(RunError, match="no kernel that passed every guard"):
         best_lineages(before, 5)
     with pytest.raises(RunError, match="no evaluation yet"):

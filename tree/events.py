@@ -13,7 +13,7 @@ from mctskernel.tree.policy import Policy
 from mctskernel.tree.storable import storable
 
 
-class KernelRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class KernelRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A kernel whose source is the blob `source`. `factors` are what a starting kernel decides by itself."""
 
     identity: str
@@ -22,7 +22,7 @@ class KernelRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     factors: tuple[Factor, ...] = ()
 
 
-class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An edit whose change is the blob `change`."""
 
     category: Category
@@ -35,7 +35,7 @@ class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     factors: tuple[Factor, ...] = ()
 
 
-class PredictionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+class PredictionRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a surrogate says of a kernel; without `seconds` it has no opinion.
 
     `gain` is the predicted time of the parent over it, 0 if unknown, and `sigma` one standard deviation of the
@@ -74,16 +74,22 @@ class Started(_Event, frozen=True, tag="started"):
 
 
 class Submitted(_Event, frozen=True, tag="submitted"):
-    """A kernel went to be evaluated as the new node `node`.
+    """A kernel went to be evaluated as the new node `node`, made by edit number `edit` of the node `parent`.
 
-    `path` holds the nodes from the root to the one whose edit number `edit` made the kernel; it is empty for
-    the root, which has no edit.
+    The root has neither. `path` holds the nodes from the root to the parent, where selection came another way than by
+    the edits that made them. Versions 1 and 2 have it always, and no parent.
     """
 
     node: int
     kernel: KernelRecord
     path: tuple[int, ...] = ()
     edit: int | None = None
+    parent: int | None = None
+
+    @property
+    def edited(self) -> int | None:
+        """The node whose edit made the kernel; None for the root."""
+        return self.path[-1] if self.path else self.parent
 
 
 class Evaluated(_Event, frozen=True, tag="evaluated"):
@@ -96,9 +102,21 @@ class Evaluated(_Event, frozen=True, tag="evaluated"):
 
 
 class Asked(_Event, frozen=True, tag="asked"):
-    """A proposer works on the last node of `path`."""
+    """A proposer works on `node`.
 
-    path: tuple[int, ...]
+    `path` holds the nodes from the root to it, where selection came another way than by the edits that made them.
+    Versions 1 and 2 have it always, and no node.
+    """
+
+    path: tuple[int, ...] = ()
+    node: int | None = None
+
+    @property
+    def awaited(self) -> int:
+        """The node on which the proposer works; -1 if nothing says."""
+        if self.path:
+            return self.path[-1]
+        return -1 if self.node is None else self.node
 
 
 class Proposed(_Event, frozen=True, tag="proposed"):
@@ -139,7 +157,9 @@ class Resumed(_Event, frozen=True, tag="resumed"):
     """Another process took over: replies that were awaited won't come, evaluations in flight start again."""
 
 
-Event = Started | Submitted | Evaluated | Asked | Proposed | Predicted | Duplicated | Refused | Resumed
+EventButEvaluated = Started | Submitted | Asked | Proposed | Predicted | Duplicated | Refused | Resumed
+
+Event = EventButEvaluated | Evaluated
 
 
 def is_costly(event: Event) -> bool:
@@ -156,13 +176,17 @@ def encode(event: Event) -> bytes:
 
     What JSON can't hold is replaced (`mctskernel.tree.storable`).
     """
+    return encode_and_decode(event)[0]
+
+
+def encode_and_decode(event: Event) -> tuple[bytes, Event]:
+    """The line that `encode` makes, and the event that `decode` makes of it."""
     try:
         line = _ENCODER.encode(event)
-        decode(line)
+        return line, decode(line)
     except (UnicodeEncodeError, msgspec.ValidationError):
         line = _ENCODER.encode(storable(msgspec.to_builtins(event)))
-        decode(line)
-    return line
+        return line, decode(line)
 
 
 def decode(line: bytes) -> Event:

@@ -20,11 +20,12 @@ from mctskernel.tree.events import (
     Started,
     Submitted,
 )
+from mctskernel.tree.evidence import Filed
 from mctskernel.tree.legality import check
 from mctskernel.tree.node import UNTRIED, Edge, Fate, Node, Tree
 
 
-def fold(events: Iterable[Event]) -> Tree:
+def fold(events: Iterable[Event | Filed]) -> Tree:
     """The tree that the events make."""
     tree = Tree()
     for event in events:
@@ -32,7 +33,7 @@ def fold(events: Iterable[Event]) -> Tree:
     return tree
 
 
-def apply(tree: Tree, event: Event) -> None:
+def apply(tree: Tree, event: Event | Filed) -> None:
     """Changes the tree by one event; raises TreeError, the tree unchanged, if the event can't follow."""
     check(tree, event)
     match event:
@@ -40,7 +41,7 @@ def apply(tree: Tree, event: Event) -> None:
             tree.policy, tree.seed = event.policy, event.seed
         case Submitted():
             _submit(tree, event)
-        case Evaluated():
+        case Evaluated() | Filed():
             _evaluate(tree, event)
         case Asked():
             _ask(tree, event)
@@ -58,41 +59,40 @@ def apply(tree: Tree, event: Event) -> None:
 
 
 def _submit(tree: Tree, event: Submitted) -> None:
-    parent = tree.nodes[event.path[-1]] if event.path else None
-    child = _add_node(tree, event, depth=parent.depth + 1 if parent else 0)
+    parent = tree.nodes[event.edited] if event.edited is not None else None
+    child = _add_node(tree, event, parent)
     if parent is not None and event.edit is not None:
         _add_edge(tree, Edge(parent.id, child.id, event.edit))
         parent.children += 1
         parent.fruitless_replies = 0
         child.prediction = parent.predictions.get(event.edit)
         _settle(tree, parent, event.edit, Fate(node=child.id))
-    begin_traversal(tree, (*event.path, child.id))
+    begin_traversal(tree, tree.path_to(child.id))
     tree.pending[child.id] = None
 
 
-def _evaluate(tree: Tree, event: Evaluated) -> None:
-    node = tree.nodes[event.node]
+def _evaluate(tree: Tree, event: Evaluated | Filed) -> None:
+    node, reward = tree.nodes[event.node], event.score.reward
     del tree.pending[node.id]
-    node.evaluation, node.score, node.log = event.evaluation, event.score, event.log
+    node.evidence, node.score, node.log = event.evaluation, event.score, event.log
     if not event.evaluation.ok:
         before = tree.nodes[node.parent].failures_in_a_row if node.parent is not None else 0
         node.failures_in_a_row = before + 1
-    tree.node_statistics.reward[node.id] = event.score.reward
+    tree.node_statistics.reward[node.id] = reward
     tree.evaluated.append(node.id)
     tree.evaluations += 1
     tree.evaluation_seconds += event.evaluation.cost_seconds
-    tree.low = min(tree.low, event.score.reward)
-    tree.high = max(tree.high, event.score.reward)
-    path = (*node.path, node.id)
-    end_traversal(tree, path)
-    back_up(tree, path, event.score.reward)
+    tree.low = min(tree.low, reward)
+    tree.high = max(tree.high, reward)
+    back_up(tree, tree.path_to(node.id), reward)
     _refresh(tree, node)
 
 
 def _ask(tree: Tree, event: Asked) -> None:
-    node = tree.nodes[event.path[-1]]
-    begin_traversal(tree, event.path)
-    tree.awaiting[node.id] = event.path
+    node = tree.nodes[event.awaited]
+    path = event.path or tuple(tree.lineage(node.id))
+    begin_traversal(tree, path)
+    tree.awaiting[node.id] = path
     _refresh(tree, node)
 
 
@@ -100,7 +100,7 @@ def _propose(tree: Tree, event: Proposed) -> None:
     node = tree.nodes[event.node]
     if node.id in tree.awaiting:
         end_traversal(tree, tree.awaiting.pop(node.id))
-    before, known = len(node.edits), {edit.change for edit in node.edits}
+    before, known = len(node.edits), _changes(tree, node)
     for edit in event.edits:
         if edit.change not in known:
             known.add(edit.change)
@@ -111,6 +111,7 @@ def _propose(tree: Tree, event: Proposed) -> None:
     # Who is sure to have more is asked again even if all of this reply turns out to be known.
     if not (event.more and len(node.edits) > before):
         node.fruitless_replies += 1
+    tree.replied.append(node.id)
     tree.dollars += event.dollars
     _refresh(tree, node)
 
@@ -128,7 +129,7 @@ def _predict(tree: Tree, event: Predicted) -> None:
 
 def _duplicate(tree: Tree, event: Duplicated) -> None:
     node = tree.nodes[event.node]
-    if event.of != node.id and (node.id, event.of) not in tree.edge_between:
+    if event.of != node.id and tree.edge_between(node.id, event.of) is None:
         _add_edge(tree, Edge(node.id, event.of, event.edit, transposition=True))
     _settle(tree, node, event.edit, Fate(node=event.of, duplicate=True))
 
@@ -140,8 +141,20 @@ def _resume(tree: Tree) -> None:
         _refresh(tree, tree.nodes[node])
 
 
-def _add_node(tree: Tree, event: Submitted, depth: int) -> Node:
-    node = Node(event.node, event.kernel, event.path, event.edit, depth)
+def _changes(tree: Tree, node: Node) -> set[str]:
+    """The changes of a node's edits, to be added to; remembered from the second reply on."""
+    if not node.edits:
+        return set()
+    if node.id not in tree.offered:
+        tree.offered[node.id] = {edit.change for edit in node.edits}
+    return tree.offered[node.id]
+
+
+def _add_node(tree: Tree, event: Submitted, parent: Node | None) -> Node:
+    depth = parent.depth + 1 if parent is not None else 0
+    node = Node(event.node, event.kernel, event.edited, event.edit, depth)
+    if not tree.is_lineage(event.path):
+        node.detour = event.path
     tree.nodes.append(node)
     tree.by_identity[event.kernel.identity] = node.id
     statistics = tree.node_statistics
@@ -162,10 +175,14 @@ def _add_edge(tree: Tree, edge: Edge) -> None:
     number = len(tree.edges)
     parent = tree.nodes[edge.parent]
     tree.edges.append(edge)
-    tree.edge_between[edge.parent, edge.child] = number
+    child = tree.nodes[edge.child]
+    if edge.transposition:
+        tree.transpositions[edge.parent, edge.child] = number
+    else:
+        child.edge = number
+    child.sources = (*child.sources, edge.parent)
     parent.edges.append(number)
     parent.open_ways = None
-    tree.nodes[edge.child].sources.append(edge.parent)
     statistics = tree.edge_statistics
     statistics.child.append(edge.child)
     statistics.prior.append(parent.edits[edge.edit].prior)
@@ -201,8 +218,8 @@ def _is_ready(tree: Tree, node: Node) -> bool:
 
 
 def _may_have_children(tree: Tree, node: Node) -> bool:
-    if node.evaluation is None or node.evaluation.quarantine:
+    if node.evidence is None or node.evidence.quarantine:
         return False
-    if node.evaluation.ok:
+    if node.evidence.ok:
         return True
-    return node.evaluation.outcome in REPAIRABLE and node.failures_in_a_row <= tree.policy.repair_depth
+    return node.evidence.outcome in REPAIRABLE and node.failures_in_a_row <= tree.policy.repair_depth

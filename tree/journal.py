@@ -10,17 +10,19 @@ process died: it is dropped with a warning. Whatever else can't be read is an er
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import BinaryIO, Protocol, Self
 
 import msgspec
 
-from mctskernel.tree.events import Event, decode, encode, is_costly
+from mctskernel.tree.events import Evaluated, Event, decode, encode_and_decode, is_costly
+from mctskernel.tree.evidence import Filed, decode_filed
 from mctskernel.tree.fold import apply
 from mctskernel.tree.legality import TreeError
 from mctskernel.tree.node import Tree
@@ -46,8 +48,8 @@ class JournalWarning(UserWarning):
 class EventLog(Protocol):
     """Where events are kept before they change the tree."""
 
-    def append(self, event: Event) -> Event:
-        """Keeps an event and returns it as it will be read again."""
+    def append(self, event: Event) -> Event | Filed:
+        """Keeps an event and returns it as it will be read again; an evaluation may be left where it is kept."""
         ...
 
 
@@ -59,7 +61,7 @@ class MemoryJournal:
 
     def append(self, event: Event) -> Event:
         """Keeps an event and returns it as a journal on disk would give it back."""
-        kept = decode(encode(event))
+        _, kept = encode_and_decode(event)
         self.events.append(kept)
         return kept
 
@@ -71,7 +73,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
-        self.path = path
+        self.path = path.absolute()
         self._durable = durable
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -79,7 +81,7 @@ class Journal:
             raise JournalError(f"{path} can't be opened: {error.strerror}.") from error
         try:
             self._lock()
-            self._end = len(_whole_lines(path))
+            self._end = _end_of_lines(path)
             os.ftruncate(self._file, self._end)
             if self._end == 0:
                 self._write(_HEADER_LINE, flush=self._durable)
@@ -89,14 +91,14 @@ class Journal:
             os.close(self._file)
             raise
 
-    def append(self, event: Event) -> Event:
-        """Writes an event and returns it as it will be read again.
+    def append(self, event: Event) -> Event | Filed:
+        """Writes an event and returns it as it will be read again, an evaluation left in the file.
 
         Raises JournalError when it can't be written; the journal then ends with the event before it.
         """
-        line = encode(event)
+        (line, kept), offset = encode_and_decode(event), self._end
         self._write(line + b"\n", flush=self._durable and is_costly(event))
-        return decode(line)
+        return decode_filed(line, self.path, offset) if isinstance(kept, Evaluated) else kept
 
     def close(self) -> None:
         """Lets another process append."""
@@ -143,19 +145,30 @@ class Journal:
 
 
 def read_tree(path: Path) -> Tree:
-    """The tree that a journal's events make."""
-    tree = Tree()
-    for number, event in _numbered_events(path):
-        try:
-            apply(tree, event)
-        except TreeError as error:
-            raise JournalError(f"{path}, line {number}: {error}") from error
+    """The tree that a journal's events make; the evaluations stay in the file until they are asked for."""
+    tree, file = Tree(), path.absolute()
+    with _garbage_uncollected():
+        for number, offset, line in _lines(path):
+            try:
+                apply(tree, decode_filed(line, file, offset))
+            except TreeError as error:
+                raise JournalError(f"{path}, line {number}: {error}") from error
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise _no_event(path, number, error) from error
     return tree
 
 
 def read_events(path: Path) -> Iterator[Event]:
     """The events of a journal, in order."""
-    return (event for _, event in _numbered_events(path))
+    for number, _, line in _lines(path):
+        try:
+            yield decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _no_event(path, number, error) from error
+
+
+def _no_event(path: Path, number: int, error: Exception) -> JournalError:
+    return JournalError(f"{path}, line {number}: this is no event: {error}.")
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -166,28 +179,66 @@ class _Header(msgspec.Struct, frozen=True):
 _HEADER_LINE = msgspec.json.encode(_Header(SCHEMA, SCHEMA_VERSION)) + b"\n"
 
 
-def _numbered_events(path: Path) -> Iterator[tuple[int, Event]]:
-    for number, line in enumerate(_whole_lines(path).split(b"\n")[1:-1], start=2):
-        try:
-            yield number, decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise JournalError(f"{path}, line {number}: this is no event: {error}.") from error
+def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """The whole lines after the header, which is checked: number, offset in bytes, and text without its end."""
+    end = _end_of_lines(path)
+    with _readable(path) as file:
+        offset = len(file.readline())
+        for number, line in enumerate(file, start=2):
+            if offset >= end:
+                break
+            yield number, offset, line[:-1]
+            offset += len(line)
 
 
-def _whole_lines(path: Path) -> bytes:
-    """What precedes the end of the last whole line, the header checked; nothing if not even that is whole."""
+def _end_of_lines(path: Path) -> int:
+    """Bytes to the end of the last whole line, the header checked; none if not even that is whole."""
+    with _readable(path) as file:
+        header = file.readline()
+        if not header.endswith(b"\n"):
+            if not _HEADER_LINE.startswith(header):
+                raise JournalError(f"{path} isn't a journal of mctskernel.")
+            torn, end = bool(header), 0
+        else:
+            _check_header(path, header[:-1])
+            length = file.seek(0, os.SEEK_END)
+            end = _after_last_newline(file, length)
+            torn = end < length
+    if torn:
+        warnings.warn(f"{path}: the last line is incomplete and was dropped.", JournalWarning, stacklevel=4)
+    return end
+
+
+def _after_last_newline(file: BinaryIO, length: int) -> int:
+    block, start = 1 << 16, length
+    while start > 0:
+        start = max(start - block, 0)
+        file.seek(start)
+        found = file.read(block).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+    return 0
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[BinaryIO]:
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            yield file
     except OSError as error:
         raise JournalError(f"{path} can't be read: {error.strerror}.") from error
-    end = content.rfind(b"\n") + 1
-    if end:
-        _check_header(path, content[: content.index(b"\n")])
-    elif not _HEADER_LINE.startswith(content):
-        raise JournalError(f"{path} isn't a journal of mctskernel.")
-    if content[end:]:
-        warnings.warn(f"{path}: the last line is incomplete and was dropped.", JournalWarning, stacklevel=4)
-    return content[:end]
+
+
+@contextlib.contextmanager
+def _garbage_uncollected() -> Iterator[None]:
+    """Nothing that a replay makes is garbage; looking for it again and again takes longer than the replay."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _check_header(path: Path, line: bytes) -> None:

@@ -16,6 +16,7 @@ from mctskernel.tree.events import (
     Started,
     Submitted,
 )
+from mctskernel.tree.evidence import Filed
 from mctskernel.tree.node import Tree
 
 
@@ -23,20 +24,20 @@ class TreeError(ValueError):
     """An event that can't follow the ones before it; the message is a sentence."""
 
 
-def check(tree: Tree, event: Event) -> None:
+def check(tree: Tree, event: Event | Filed) -> None:
     """Raises TreeError if an event can't follow; the tree is unchanged."""
     complaint = _complaint(tree, event)
     if complaint:
         raise TreeError(f"A '{type(event).__struct_config__.tag}' event can't follow here: {complaint}.")
 
 
-def _complaint(tree: Tree, event: Event) -> str | None:
+def _complaint(tree: Tree, event: Event | Filed) -> str | None:
     match event:
         case Started():
             return "a search starts once" if tree.events else None
         case Submitted():
             return _about_submission(tree, event)
-        case Evaluated():
+        case Evaluated() | Filed():
             return None if event.node in tree.pending else f"node {event.node} isn't in flight"
         case Asked():
             return _about_asking(tree, event)
@@ -59,15 +60,22 @@ def _about_submission(tree: Tree, event: Submitted) -> str | None:
         return f"the next node is {len(tree.nodes)}, not {event.node}"
     if event.kernel.identity in tree.by_identity:
         return f"its kernel is node {tree.by_identity[event.kernel.identity]} already"
-    if event.edit is None:
-        return None if event.node == 0 and not event.path else "only the root has no edit"
-    return _about_path(tree, event.path) or _about_untried(tree, event.path[-1], event.edit)
+    parent = event.edited
+    if event.edit is None or parent is None:
+        is_root = event.node == 0 and event.edit is None and parent is None
+        return None if is_root else "only the root has no parent and no edit"
+    if event.parent not in {None, parent}:
+        return f"its path leads to node {parent}, not to its parent {event.parent}"
+    return _about_path(tree, event.path) or _about_untried(tree, parent, event.edit)
 
 
 def _about_asking(tree: Tree, event: Asked) -> str | None:
-    complaint = _about_path(tree, event.path) or _about_evaluated_node(tree, event.path[-1])
-    if complaint is None and event.path[-1] in tree.awaiting:
-        return f"node {event.path[-1]} awaits a reply already"
+    node = event.awaited
+    if event.node not in {None, node}:
+        return f"its path leads to node {node}, not to node {event.node}"
+    complaint = _about_path(tree, event.path) or _about_evaluated_node(tree, node)
+    if complaint is None and node in tree.awaiting:
+        return f"node {node} awaits a reply already"
     return complaint
 
 
@@ -76,21 +84,26 @@ def _about_prediction(tree: Tree, event: Predicted) -> str | None:
     if complaint is not None:
         return complaint
     node = tree.nodes[event.node]
-    unknown = {event.edit, *event.prediction.ties} - {None, *range(len(node.edits))}
+    named = event.prediction.ties if event.edit is None else (event.edit, *event.prediction.ties)
+    unknown = [edit for edit in named if not 0 <= edit < len(node.edits)]
     if unknown:
-        return f"node {event.node} has no edit {min(each for each in unknown if each is not None)}"
+        return f"node {event.node} has no edit {min(unknown)}"
     known = node.prediction is not None if event.edit is None else event.edit in node.predictions
     return "its kernel is predicted already" if known else None
 
 
 def _about_path(tree: Tree, path: tuple[int, ...]) -> str | None:
-    if not tree.nodes or path[:1] != (0,):
+    if not path:
+        return None
+    if not tree.nodes or path[0] != 0:
         return "a path begins at the root"
+    if not all(0 <= node < len(tree.nodes) for node in path):
+        return "a path leads through nodes that there are"
     if len(set(path)) != len(path):
         return "a path visits no node twice"
-    for step in pairwise(path):
-        if step not in tree.edge_between:
-            return f"no edge leads from node {step[0]} to node {step[1]}"
+    for parent, child in pairwise(path):
+        if tree.edge_between(parent, child) is None:
+            return f"no edge leads from node {parent} to node {child}"
     return None
 
 
@@ -103,7 +116,7 @@ def _about_untried(tree: Tree, node: int, edit: int) -> str | None:
 
 def _about_evaluated_node(tree: Tree, node: int) -> str | None:
     complaint = _about_node(tree, node)
-    if complaint is None and tree.nodes[node].evaluation is None:
+    if complaint is None and tree.nodes[node].evidence is None:
         return f"node {node} isn't evaluated"
     return complaint
 

@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
 from mctskernel.tree.events import EditRecord, KernelRecord, PredictionRecord
+from mctskernel.tree.evidence import FiledEvaluation
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.vector import Array, Vector
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """A kernel of the search. `id` counts from 0 in order of creation.
 
-    `path` holds the nodes through which selection came, the parent last; `edit` is an index into the parent's
-    `edits`. `evaluation` and `score` are None while the evaluation is in flight. `fates` says what became of
-    each of `edits`, `untried` are those that wait, by descending prior; `edges` are numbers of outgoing edges
-    in the tree's list, `sources` the nodes with an edge to this one. `ready` says whether an edit can be tried,
-    or more asked for, at once. `prediction` is a surrogate's of the kernel itself, `predictions` those of what edits
-    make, by their number. `open_ways` is what selection remembers, None when it has to look again.
+    `parent` is the node whose edit made the kernel, `edit` an index into its `edits`, `edge` the number of the edge
+    that leads from there in the tree's list; the root has none of them. `detour` holds the nodes through which
+    selection came, from the root to the parent, where that is another way (`Tree.path_to`). `evidence` is the
+    evaluation, or what is left of it while the journal keeps it; it and `score` are None while it is in flight. `fates`
+    says what became of each of `edits`, `untried` are those that wait, by descending prior; `edges` are numbers of
+    outgoing edges in the tree's list, `sources` the nodes with an edge to this one. `ready` says whether an edit can be
+    tried, or more asked for, at once. `prediction` is a surrogate's of the kernel itself, `predictions` those of what
+    edits make, by their number. `open_ways` is what selection remembers, None when it has to look again.
     """
 
     id: int
     kernel: KernelRecord
-    path: tuple[int, ...]
+    parent: int | None
     edit: int | None
     depth: int
+    edge: int | None = None
+    detour: tuple[int, ...] | None = None
     failures_in_a_row: int = 0
-    evaluation: Evaluation | None = None
+    evidence: Evaluation | FiledEvaluation | None = None
     score: Score | None = None
     log: str = ""
     edits: list[EditRecord] = field(default_factory=list)
@@ -40,21 +47,21 @@ class Node:
     children: int = 0
     fruitless_replies: int = 0
     ready: bool = False
-    sources: list[int] = field(default_factory=list)
+    sources: tuple[int, ...] = ()
     open_ways: OpenWays | None = field(default=None, compare=False, repr=False)
 
     @property
-    def parent(self) -> int | None:
-        """The node whose edit made this one; None for the root."""
-        return self.path[-1] if self.path else None
+    def evaluation(self) -> Evaluation | None:
+        """The evaluation, read from the journal if it is there; None while it is in flight."""
+        return self.evidence.read() if isinstance(self.evidence, FiledEvaluation) else self.evidence
 
     @property
     def outcome(self) -> Outcome | None:
         """How the evaluation ended; None while it is in flight."""
-        return self.evaluation.outcome if self.evaluation else None
+        return self.evidence.outcome if self.evidence is not None else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OpenWays:
     """A node's edges to where something is ready: their numbers, targets, and priors that sum to 1."""
 
@@ -63,7 +70,7 @@ class OpenWays:
     priors: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fate:
     """What became of an edit: the node that it made or, as a duplicate, makes again; or why it made none."""
 
@@ -75,7 +82,7 @@ class Fate:
 UNTRIED = Fate()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Edge:
     """An edit that leads from a node to another; to one that was known before it if `transposition`."""
 
@@ -117,9 +124,10 @@ class EdgeStatistics:
 class Tree:
     """Everything that is known of a search. Changed by `mctskernel.tree.fold.apply` alone.
 
-    `evaluated` are nodes in the order in which their evaluations came, `pending` the nodes in flight, `awaiting` the
-    paths to nodes whose proposer works, by node.
-    `low` and `high` are the least and the greatest reward.
+    `evaluated` are nodes in the order in which their evaluations came, `replied` those that replies of a proposer were
+    about, `pending` the nodes in flight, `awaiting` the paths to nodes whose proposer works, by node.
+    `transpositions` are the numbers of such edges by the nodes that they join, `offered` the changes of the edits of
+    nodes that were asked for more than once. `low` and `high` are the least and the greatest reward.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -130,8 +138,10 @@ class Tree:
     node_statistics: NodeStatistics = field(default_factory=NodeStatistics)
     edge_statistics: EdgeStatistics = field(default_factory=EdgeStatistics)
     by_identity: dict[str, int] = field(default_factory=dict)
-    edge_between: dict[tuple[int, int], int] = field(default_factory=dict)
+    transpositions: dict[tuple[int, int], int] = field(default_factory=dict)
+    offered: dict[int, set[str]] = field(default_factory=dict)
     evaluated: list[int] = field(default_factory=list)
+    replied: list[int] = field(default_factory=list)
     pending: dict[int, None] = field(default_factory=dict)
     awaiting: dict[int, tuple[int, ...]] = field(default_factory=dict)
     evaluations: int = 0
@@ -152,7 +162,24 @@ class Tree:
 
     def lineage(self, node: int) -> list[int]:
         """The nodes from the root to a node, each made by an edit of the one before."""
-        ids = [node]
-        while (parent := self.nodes[ids[-1]].parent) is not None:
-            ids.append(parent)
-        return ids[::-1]
+        nodes, ids, above = self.nodes, [node], self.nodes[node].parent
+        while above is not None:
+            ids.append(above)
+            above = nodes[above].parent
+        ids.reverse()
+        return ids
+
+    def is_lineage(self, path: Sequence[int]) -> bool:
+        """Whether a path from the root is the lineage of its last node."""
+        nodes = self.nodes
+        return all(nodes[child].parent == parent for parent, child in pairwise(path))
+
+    def path_to(self, node: int) -> list[int]:
+        """The nodes from the root to a node as selection came when it made the node, which is the last."""
+        detour = self.nodes[node].detour
+        return self.lineage(node) if detour is None else [*detour, node]
+
+    def edge_between(self, parent: int, child: int) -> int | None:
+        """The number of the edge that leads from a node to another; None without one."""
+        made = self.nodes[child]
+        return made.edge if made.parent == parent else self.transpositions.get((parent, child))

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from mctskernel.core.evaluation import Outcome
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.vector import Array, Vector
 
@@ -51,8 +52,8 @@ class DeadEnds:
         for _ in range(len(self._alive), len(tree.nodes)):
             self._alive.append(False)
         for node in map(tree.nodes.__getitem__, tree.evaluated[self._read :]):
-            if node.evaluation is not None and node.evaluation.ok:
-                self._alive.view[[*node.path, node.id]] = True
+            if node.outcome is Outcome.OK:
+                self._alive.view[tree.path_to(node.id)] = True
         self._read = len(tree.evaluated)
 
     def closed(self, tree: Tree, node: Node, children: Array) -> Array:

@@ -124,7 +124,8 @@ class TreeSearch:
 
     def asked(self, request: Propose) -> None:
         """Tells that a proposer works on a node, which is passed over until `proposed`."""
-        self._record(Asked(path=request.path, at=self._clock()))
+        path = self._detour(request.path)
+        self._record(Asked(node=request.node, path=path, at=self._clock()))
 
     def proposed(self, request: Propose, proposals: Proposals) -> None:
         """Tells a proposer's reply. Edits that the node was offered before are dropped."""
@@ -152,7 +153,8 @@ class TreeSearch:
             self._record(Duplicated(node=attempt.node, edit=attempt.number, of=known, at=at))
             return None
         record, node = put_kernel(self._blobs, kernel), len(self.tree.nodes)
-        self._record(Submitted(node=node, kernel=record, path=attempt.path, edit=attempt.number, at=at))
+        path, edit = self._detour(attempt.path), attempt.number
+        self._record(Submitted(node=node, kernel=record, parent=attempt.node, path=path, edit=edit, at=at))
         return node
 
     def refuse(self, attempt: Try, reason: str) -> None:
@@ -206,6 +208,10 @@ class TreeSearch:
         """A seed for a proposer's next reply about a node, the same in a search repeated or resumed."""
         text = f"{self.tree.seed} {node} {len(self.tree.nodes[node].edits)}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
+
+    def _detour(self, path: tuple[int, ...]) -> tuple[int, ...]:
+        """The path, unless it is how its last node was made: a deep tree's journal would hold little else."""
+        return () if self.tree.is_lineage(path) else path
 
     def _record(self, event: Event) -> None:
         check(self.tree, event)

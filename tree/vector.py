@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,16 @@ class Vector:
 
     __slots__ = ("_length", "_storage")
 
-    def __init__(self, dtype: npt.DTypeLike, capacity: int = 8) -> None:
-        self._storage: Array = np.zeros(capacity, dtype)
+    def __init__(self, dtype: str) -> None:
+        self._storage = _empty(dtype)
         self._length = 0
 
     def append(self, value: float) -> None:
         """Adds a number at the end."""
         if self._length == len(self._storage):
-            self._storage = np.concatenate([self._storage, np.zeros_like(self._storage)])
+            grown = np.zeros(max(2 * self._length, 4), self._storage.dtype)
+            grown[: self._length] = self._storage
+            self._storage = grown
         self._storage[self._length] = value
         self._length += 1
 
@@ -35,7 +38,7 @@ class Vector:
         return self._length
 
     def __getitem__(self, index: int) -> Any:
-        return self.view.item(index)
+        return self._storage.item(index) if 0 <= index < self._length else self.view.item(index)
 
     def __setitem__(self, index: int, value: float) -> None:
         self.view[index] = value
@@ -45,3 +48,9 @@ class Vector:
         return isinstance(other, Vector) and self.view.tobytes() == other.view.tobytes()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+@functools.cache
+def _empty(dtype: str) -> Array:
+    """One for all vectors, most of which stay empty: a leaf has no edges."""
+    return np.zeros(0, dtype)

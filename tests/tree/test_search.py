@@ -102,8 +102,8 @@ class Chaos:
 def assert_sound(tree: Tree) -> None:
     statistics, edges = tree.node_statistics, tree.edge_statistics
     evaluated = [node for node in tree.nodes if node.evaluation]
-    traversals = [(*node.path, node.id) for node in evaluated]
-    flying = [(*tree.nodes[node].path, node) for node in tree.pending] + list(tree.awaiting.values())
+    traversals = [tree.path_to(node.id) for node in evaluated]
+    flying = [*map(tree.path_to, tree.pending), *tree.awaiting.values()]
     for node in tree.nodes:
         out = node.edges.view
         own = 1 if node.evaluation else 0

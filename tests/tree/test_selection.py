@@ -328,7 +328,7 @@ def test_selection_passes_through_a_transposition_and_backup_follows(tell: Any) 
     statistics = story.tree.node_statistics
     assert statistics.reward_max.view.tolist() == [2.0, 0.2, 2.0, 2.0, 0.0, 2.0]
     assert statistics.visits.view.tolist() == [6, 1, 3, 2, 1, 1]
-    assert story.tree.nodes[5].path == (0, 2, 3)
+    assert story.tree.path_to(5) == [0, 2, 3, 5]
     assert story.tree.lineage(5) == [0, 3, 5]  # made by an edit of c, which is an edit of the root
 
 
