@@ -46,8 +46,18 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dollars: float | None = None
 
 
+class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What went to starting configurations that failed, before the one that the search began at."""
+
+    evaluations: int = 0
+    seconds: float = 0.0
+
+
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user chose, and enough to go on with it. Without `forecasts` nothing is predicted."""
+    """What a user chose, and enough to go on with it. Without `forecasts` nothing is predicted.
+
+    `spent` counts against the budget.
+    """
 
     task: str
     device: str
@@ -59,6 +69,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: Policy
     language: Language = Language.CUDA
     forecasts: ForecastOptions | None = None
+    spent: Spent = Spent()
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -140,7 +151,7 @@ def prepare_run(path: Path, task: Task) -> RunFolder:
                 f"`mctskernel resume {path}`."
             )
         folder = RunFolder(path)
-        _copy_task(task.folder, folder.task)
+        _copy_task(task, folder.task)
     return folder
 
 
@@ -207,10 +218,10 @@ def _write_atomically(path: Path, data: bytes) -> None:
     temporary.replace(path)
 
 
-def _copy_task(source: Path, target: Path) -> None:
+def _copy_task(task: Task, target: Path) -> None:
     target.mkdir()
-    for file in sorted(source.iterdir()):
-        if file.is_file() and file.stat().st_size <= TASK_FILE_LIMIT:
+    for file in sorted(task.folder.iterdir()):
+        if file.is_file() and (file.stat().st_size <= TASK_FILE_LIMIT or file.name == task.space):
             shutil.copyfile(file, target / file.name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -14,9 +15,12 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.executors import open_executor, open_surrogate
+from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.forecast import Forecaster
+from mctskernel.profiling.spaces import read_space
 from mctskernel.report.markdown import trajectory_markdown
 from mctskernel.report.view import View
 from mctskernel.run import (
@@ -35,6 +39,9 @@ from mctskernel.search import Ending, Follower, Search, root_failure, spent_seco
 from mctskernel.tree.journal import Journal, read_events, read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.search import TreeSearch
+
+PARAMETERS = "parameters"
+"""The proposer of every recorded space; no other task has one."""
 
 PROPOSERS: dict[str, Callable[[], Proposer]] = {"rules": RuleProposer}
 
@@ -61,7 +68,7 @@ def begin(
     follow: Follower,
     stop_requested: Callable[[], bool],
 ) -> Conclusion:
-    """Make a new run and search. Raises TaskError, RunError, JournalError and DeviceError."""
+    """Make a new run and search. Raises TaskError, SpaceError, RunError, JournalError and DeviceError."""
     task = load_task(task_folder, configuration.language)
     _try_reference(task)
     folder = prepare_run(path, task)
@@ -108,8 +115,11 @@ def _conduct(
     stop_requested: Callable[[], bool],
 ) -> Conclusion:
     task = folder.load_task()
+    recorded = executor.clock if isinstance(executor, RecordedExecutor) else None
     with Journal(folder.journal) as journal:
-        tree_search = TreeSearch(read_tree(folder.journal), journal, folder.blobs)
+        tree_search = TreeSearch(
+            read_tree(folder.journal), journal, folder.blobs, clock=recorded or time.time
+        )
         spent = spent_seconds(read_events(folder.journal))
         if tree_search.tree.nodes:
             unfinished = tree_search.resume()
@@ -119,12 +129,14 @@ def _conduct(
             search = Search(
                 tree_search=tree_search,
                 task=task,
-                proposer=PROPOSERS[configuration.proposer](),
+                proposer=_proposer(task, configuration),
                 executor=executor,
                 budget=configuration.budget,
                 follow=follow,
                 stop_requested=stop_requested,
-                spent_seconds=spent,
+                spent_evaluations=configuration.spent.evaluations,
+                spent_seconds=spent + configuration.spent.seconds,
+                clock=recorded or time.monotonic,
             )
             if (forecasts := configuration.forecasts) is not None:
                 opening = open_surrogate(
@@ -134,6 +146,13 @@ def _conduct(
                 search.forecaster = Forecaster(tree_search, surrogate, forecasts.wait, stop_requested)
             ending = search.run(unfinished)
         return conclude(folder, search, ending)
+
+
+def _proposer(task: Task, configuration: Configuration) -> Proposer:
+    """Of a recorded space, what knows its configurations; otherwise what was chosen."""
+    if task.space:
+        return ParameterProposer(read_space(task.folder / task.space), configuration.seed)
+    return PROPOSERS[configuration.proposer]()
 
 
 def conclude(folder: RunFolder, search: Search, ending: Ending) -> Conclusion:

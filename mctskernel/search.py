@@ -77,9 +77,10 @@ Follower = Callable[[Snapshot], None]
 
 @dataclass
 class Search:
-    """What a search works with. `spent_seconds` is what earlier processes spent on the same run.
+    """What a search works with. `spent_evaluations` and `spent_seconds` were spent on the run before.
 
-    `ask` says what to do next in place of the tree's policy; `forecaster` predicts what the policy may try next.
+    `clock` counts seconds, from whatever moment. `ask` says what to do next in place of the tree's policy; `forecaster`
+    predicts what the policy may try next.
     """
 
     tree_search: TreeSearch
@@ -89,13 +90,18 @@ class Search:
     budget: Budget
     follow: Follower
     stop_requested: Callable[[], bool] = lambda: False
+    spent_evaluations: int = 0
     spent_seconds: float = 0.0
+    clock: Callable[[], float] = time.monotonic
     ask: Callable[[], Request] | None = None
     forecaster: Forecaster | None = None
-    _began: float = field(default_factory=time.monotonic)
+    _began: float = field(init=False)
     _in_flight: set[int] = field(default_factory=set)
     _outcomes: Counter[str] = field(default_factory=Counter)
     _best: int = 0
+
+    def __post_init__(self) -> None:
+        self._began = self.clock()
 
     def run(self, unfinished: Iterable[int]) -> Ending:
         """Evaluate the unfinished nodes, then search until the budget is spent. Resumable at any moment."""
@@ -116,7 +122,12 @@ class Search:
     @property
     def elapsed_seconds(self) -> float:
         """Seconds spent on the run, earlier processes included."""
-        return self.spent_seconds + time.monotonic() - self._began
+        return self.spent_seconds + self.clock() - self._began
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations that have finished, those before the search began included."""
+        return self.spent_evaluations + self._tree.evaluations
 
     @property
     def _tree(self) -> Tree:
@@ -136,7 +147,7 @@ class Search:
         if root.evaluation is not None and not is_eligible(root.evaluation):
             return Ending.NO_BASELINE
         limits = (
-            (self._tree.evaluations + len(self._in_flight), self.budget.evaluations),
+            (self.evaluations + len(self._in_flight), self.budget.evaluations),
             (self.elapsed_seconds, self.budget.seconds),
             (self._tree.dollars, self.budget.dollars),
         )
@@ -200,7 +211,7 @@ class Search:
         best = self._tree.nodes[self._best]
         return Snapshot(
             budget=self.budget,
-            evaluations=self._tree.evaluations,
+            evaluations=self.evaluations,
             outcomes=dict(self._outcomes.most_common()),
             best_node=best.id,
             best_speedup=believed_speedup(best),

@@ -12,6 +12,7 @@ import rich_click as click
 
 from mctskernel.blobs import BlobError
 from mctskernel.core.device import DeviceError
+from mctskernel.core.space import SpaceError
 from mctskernel.core.task import TaskError
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
@@ -39,6 +40,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (PolicyError, USAGE),
     (TunableError, USAGE),
     (TaskError, BAD_TASK),
+    (SpaceError, BAD_TASK),
     (RunError, BAD_RUN),
     (VariantError, BAD_RUN),
     (JournalError, BAD_RUN),

@@ -27,8 +27,11 @@ GPU_COMPILERS = {Language.CUDA: 4, Language.TRITON: 8}
 def workers_on(device: str, language: Language) -> int:
     """How many workers a device gets where nobody says: one for each core that this process may use.
 
-    A GPU gets `GPU_COMPILERS` at the most: more would only let the search run ahead of what it knows.
+    A GPU gets `GPU_COMPILERS` at the most, and where evaluations are looked up there is one: more would only let the
+    search run ahead of what it knows.
     """
+    if device == "recorded":
+        return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, GPU_COMPILERS[language]) if device == "gpu" else cores
 

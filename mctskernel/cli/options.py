@@ -109,6 +109,15 @@ policy = click.option(
     "options above. A NAME that doesn't exist lists those that do, as does a VALUE.",
 )
 
+searched_device = click.option(
+    "--device",
+    type=click.Choice(["auto", "gpu", "model", "recorded"]),
+    default="auto",
+    show_default=True,
+    help="Where kernels are judged: on a GPU, by a model of one, or nowhere, because a --space has their recorded "
+    "times; auto takes that or else a GPU if there is one.",
+)
+
 device = click.option(
     "--device",
     type=click.Choice(["auto", "gpu", "model"]),

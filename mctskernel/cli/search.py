@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import rich_click as click
 
@@ -11,11 +12,14 @@ from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search, workers_on
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.surrogate import SurrogateUse
+from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.devices import default_kind
-from mctskernel.run import Budget, Configuration
-from mctskernel.runner import PROPOSERS, begin
+from mctskernel.profiling.spaces import read_space
+from mctskernel.run import Budget, Configuration, Spent
+from mctskernel.runner import PARAMETERS, PROPOSERS, begin
+from mctskernel.space_task import MIDDLE, RANDOM, choose_start, write_space_task
 from mctskernel.tasks import DEFAULT_TASK, find_task
 from mctskernel.tree.backup import VALUES
 from mctskernel.tree.choices import with_settings
@@ -27,7 +31,20 @@ DEFAULTS = Policy()
 
 
 @click.command()
-@click.argument("task", default=DEFAULT_TASK)
+@click.argument("task", required=False)
+@click.option(
+    "--space",
+    type=click.Path(path_type=Path),
+    help="Search the configurations that this file recorded, instead of a TASK: a cache file of Kernel Tuner, T4 "
+    "results, or what `mctskernel record` wrote.",
+)
+@click.option(
+    "--start",
+    metavar=f"[{MIDDLE}|{RANDOM}|NAME=VALUE,...]",
+    default=MIDDLE,
+    show_default=True,
+    help="Where a search of a --space starts: near the middle of all parameters, anywhere, or at these values.",
+)
 @click.option(
     "--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Evaluations, at the most."
 )
@@ -48,7 +65,7 @@ DEFAULTS = Policy()
     show_default=True,
     help="The language of the starting kernel: kernel.cu or kernel.py of the task.",
 )
-@options.device
+@options.searched_device
 @options.architecture
 @options.workers
 @click.option(
@@ -84,9 +101,13 @@ DEFAULTS = Policy()
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/TASK-DATE-TIME]"
 )
+@click.pass_context
 def search(
+    context: click.Context,
     *,
-    task: str,
+    task: str | None,
+    space: Path | None,
+    start: str,
     budget: int,
     seconds: float | None,
     dollars: float | None,
@@ -118,20 +139,31 @@ def search(
         mctskernel search softmax --budget 100
 
         mctskernel search my_task/ --device gpu --seconds 600 --out runs/first
+
+        mctskernel search --space recorded.json.gz --budget 200
     """
-    folder = find_task(task)
-    chosen = Language(language)
-    name = load_task(folder, chosen).name
-    kind = default_kind() if device == "auto" else device
+    limits = Budget(evaluations=budget, seconds=seconds, dollars=dollars)
+    if space is None:
+        folder, spent = find_task(task or DEFAULT_TASK), Spent()
+    elif task is not None:
+        raise click.UsageError("Give a TASK or a --space, not both.")
+    else:
+        folder = Path(context.with_resource(TemporaryDirectory()))
+        spent = _begin_space(space, start, seed, limits, folder)
+    loaded = load_task(folder, Language(language))
+    name, chosen = loaded.name, loaded.starting_kernel.language
+    kind = _kind(device, loaded)
+    if loaded.space and surrogate != SurrogateUse.OFF:
+        raise click.UsageError("--surrogate is for kernels: nothing predicts a configuration of a --space.")
     use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen)
     configuration = Configuration(
         task=name,
         device=kind,
         architecture=architecture,
-        proposer=proposer,
+        proposer=PARAMETERS if loaded.space else proposer,
         seed=seed,
         workers=evaluators,
-        budget=Budget(evaluations=budget, seconds=seconds, dollars=dollars),
+        budget=limits,
         policy=with_settings(
             Policy(
                 strategy=strategy,
@@ -150,11 +182,39 @@ def search(
         else ForecastOptions(
             surrogate_workers, evaluators == 1 if surrogate_wait is None else surrogate_wait
         ),
+        spent=spent,
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     click.echo(
-        f"Searching {name} in {language} on {configuration.device} with {configuration.workers} worker(s) into {path}"
+        f"Searching {name} in {chosen} on {configuration.device} with {configuration.workers} worker(s) into {path}"
     )
     with follow_search() as (follow, stop_requested):
         conclusion = begin(path, folder, configuration, follow, stop_requested)
     conclude(conclusion)
+
+
+def _kind(device: str, task: Task) -> str:
+    """The device that is meant; a recorded space has only one."""
+    if task.space:
+        if device not in ("auto", "recorded"):
+            raise click.UsageError(f"{task.name} is a recorded space: it is searched on --device recorded.")
+        return "recorded"
+    if device == "recorded":
+        raise click.UsageError("--device recorded needs --space FILE, the configurations that were recorded.")
+    return default_kind() if device == "auto" else device
+
+
+def _begin_space(file: Path, wanted: str, seed: int, budget: Budget, folder: Path) -> Spent:
+    """Make a task of a recorded space, saying what was odd about the file and which starts failed."""
+    space = read_space(file)
+    for remark in space.remarks:
+        click.echo(f"mctskernel: {remark}", err=True)
+    start = choose_start(space, wanted, seed, budget)
+    write_space_task(space, start.entry, folder)
+    if start.failed:
+        of = f" of {budget.evaluations}" if budget.evaluations else ""
+        click.echo(
+            f"mctskernel: {len(start.failed)}{of} evaluations went to starting configurations that failed.",
+            err=True,
+        )
+    return start.spent

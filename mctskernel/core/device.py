@@ -14,8 +14,8 @@ from mctskernel.core.kernel import Kernel, Language
 class DeviceSpec:
     """Which device judges which task: enough to open it in a worker process.
 
-    `kind` is `gpu` or `model`; `architecture` names the GPU that is modelled (`H100`); `seed` decides inputs;
-    `language` is that of the starting kernel.
+    `kind` is `gpu`, `model` or `recorded`; `architecture` names the GPU that is modelled (`H100`); `seed` decides
+    inputs; `language` is that of the starting kernel.
     """
 
     kind: str
@@ -27,7 +27,10 @@ class DeviceSpec:
     @property
     def source(self) -> Source:
         """What kind of numbers the device gives."""
-        return Source.MODELLED if self.kind == "model" else Source.MEASURED
+        return _SOURCES.get(self.kind, Source.MEASURED)
+
+
+_SOURCES = {"model": Source.MODELLED, "recorded": Source.RECORDED}
 
 
 class DeviceError(RuntimeError):

@@ -69,7 +69,8 @@ class Task:
 
     `independent` names a dimension along which nothing depends on anything else (the rows of a softmax): outputs
     at some of its indices follow from the inputs at the same ones. Empty where there is none. `deterministic` asks
-    that two runs on the same inputs leave the same bytes.
+    that two runs on the same inputs leave the same bytes. `space` is a file of the folder: the task is then to search
+    the recorded times of configurations in it, and has neither tensors nor shapes.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Task:
     deterministic: bool = False
     reference: Callable[..., object] = field(repr=False, default=lambda: None)
     make_inputs: Callable[..., Mapping[str, Array]] | None = field(repr=False, default=None)
+    space: str = ""
 
     @property
     def shapes(self) -> tuple[Shape, ...]:

@@ -9,6 +9,13 @@
 `reference` is called with the inputs, dimensions and scalars that its parameters name, and returns one array
 or a tuple of arrays in the order of the outputs. `make_inputs(rng, ...)` beside it is optional: it returns a
 dictionary of arrays and replaces the distributions named in `task.toml`.
+
+A recorded search space is a folder too:
+
+    my_space/
+        task.toml      space = "FILE", and a name if it isn't the folder's
+        FILE           the recorded configurations (docs/recorded.md)
+        kernel.toml    the configuration to start from
 """
 
 from __future__ import annotations
@@ -37,6 +44,8 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
     """
     document = _document(folder / "task.toml")
     where = folder / "task.toml"
+    if "space" in document:
+        return _space_task(folder, document, where)
     known = {
         "name",
         "summary",
@@ -55,9 +64,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         raise TaskError(f"{where} has the unknown key '{unknown[0]}' (known: {', '.join(sorted(known))}).")
     kernel_file = _kernel_file(folder, document, language)
     code = _reference_module(folder / "reference.py")
-    name = _text(document, "name", where, folder.resolve().name)
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise TaskError(f"{where}: the name {name!r} may hold letters, digits, '_', '-' and '.' only.")
+    name = _name(document, folder, where)
     shapes = document.get("shapes")
     if not isinstance(shapes, dict):
         raise TaskError(f"{where} needs a [shapes] table with 'search' and 'verify' lists.")
@@ -83,6 +90,31 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
     _check_extents(task, where)
     _check_independent(task, where)
     return task
+
+
+def _space_task(folder: Path, document: Mapping[str, Any], where: Path) -> Task:
+    """A task whose kernels are configurations, never built or run."""
+    unknown = sorted(document.keys() - {"name", "summary", "space"})
+    if unknown:
+        raise TaskError(f"{where} has the key '{unknown[0]}', which a recorded space has no use for.")
+    space = _text(document, "space", where, "")
+    if Path(space).name != space or not (folder / space).is_file():
+        raise TaskError(f"{where}: 'space' must be the name of a file in {folder}, not {space!r}.")
+    language = Language.CONFIGURATION
+    return Task(
+        name=_name(document, folder, where),
+        summary=_text(document, "summary", where, ""),
+        folder=folder,
+        inputs=(),
+        outputs=(),
+        scalars={},
+        search_shapes=(),
+        verify_shapes=(),
+        held_out_shapes=(),
+        tolerance=Tolerance(),
+        starting_kernel=Kernel(_read(folder / f"kernel{language.suffix}"), language),
+        space=space,
+    )
 
 
 def languages(folder: Path) -> tuple[Language, ...]:
@@ -197,6 +229,13 @@ def _reference_module(path: Path) -> dict[str, Any]:
     if not callable(code.get("reference")):
         raise TaskError(f"{path} doesn't define a function called 'reference'.")
     return code
+
+
+def _name(document: Mapping[str, Any], folder: Path, where: Path) -> str:
+    name = _text(document, "name", where, folder.resolve().name)
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise TaskError(f"{where}: the name {name!r} may hold letters, digits, '_', '-' and '.' only.")
+    return name
 
 
 def _text(document: Mapping[str, Any], key: str, where: Path, default: str) -> str:

@@ -10,19 +10,23 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.executor import Executor
 from mctskernel.core.surrogate import Surrogate
 from mctskernel.executors.local import LocalExecutor
+from mctskernel.executors.recorded import open_recorded
 from mctskernel.profiling.architecture import FILE_SUFFIX
 
 
 def open_executor(spec: DeviceSpec, workers: int = 1) -> AbstractContextManager[Executor]:
     """What evaluates kernels on the described device; use it as a context manager.
 
-    `workers` are evaluations at a time on `model`, and processes that compile for the one that holds the GPU on `gpu`.
+    `workers` are evaluations at a time on `model` and `recorded`, and processes that compile for the one that holds the
+    GPU on `gpu`. Raises TaskError, SpaceError and DeviceError.
     """
     if spec.kind == "gpu":
         # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
         from mctskernel.executors.gpu import GpuExecutor  # noqa: PLC0415 - as said above
 
         return GpuExecutor(spec, workers=workers)
+    if spec.kind == "recorded":
+        return open_recorded(spec, workers)
     return LocalExecutor(spec, workers=workers)
 
 

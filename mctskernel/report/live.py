@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -48,8 +49,9 @@ class _PlainLines:
     def __call__(self, snapshot: Snapshot) -> None:
         if snapshot.improved_by:
             self._print(_improvement(snapshot))
-        if snapshot.elapsed_seconds >= self._next_line:
-            self._next_line = snapshot.elapsed_seconds + PLAIN_INTERVAL
+        # A recorded search spends seconds that nobody waits for.
+        if (now := time.monotonic()) >= self._next_line:
+            self._next_line = now + PLAIN_INTERVAL
             self._print(f"{_counts(snapshot)}; {_outcomes(snapshot)}; {_pace(snapshot)}")
 
     def _print(self, line: str) -> None:
