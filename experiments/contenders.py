@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from mctskernel.experiments.model_variations import JUMPS_OF, VARIATIONS
 from mctskernel.tree.choices import CHOICES
 from mctskernel.tree.policy import Policy
 
@@ -37,10 +38,17 @@ def walks() -> tuple[str, ...]:
     return WALK, *switched, *changed
 
 
+def grid() -> tuple[str, ...]:
+    """The search guided by the model of edits, and its variations."""
+    return GUIDED, *(f"{GUIDED}@{name}" for name in (*VARIATIONS, *JUMPS_OF))
+
+
 DEFAULT = Policy().strategy
 """The default policy, as a contender."""
 
 WALK = "mcts"
+
+GUIDED = "edit-model"
 
 NUMBERS: Mapping[str, tuple[float, ...]] = {
     "exploration": (0.35, 0.7, 2.8),
@@ -49,5 +57,5 @@ NUMBERS: Mapping[str, tuple[float, ...]] = {
 }
 """Other numbers for choices of the walk, one at a time."""
 
-GROUPS: Mapping[str, Callable[[], tuple[str, ...]]] = {"all": every_strategy, "walks": walks}
+GROUPS: Mapping[str, Callable[[], tuple[str, ...]]] = {"all": every_strategy, "walks": walks, "grid": grid}
 """What a name stands for that is no contender itself."""

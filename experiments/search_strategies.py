@@ -3,7 +3,7 @@
     python -m mctskernel.experiments.search_strategies run --spaces FOLDER --strategies all --seeds 100 --out FILE
     python -m mctskernel.experiments.search_strategies table FILE...
     python -m mctskernel.experiments.search_strategies asynchrony FILE --in-flight 8
-    python -m mctskernel.experiments.search_strategies leave-one-out FILE --grid grid
+    python -m mctskernel.experiments.search_strategies leave-one-out FILE
     python -m mctskernel.experiments.search_strategies plot FILE... --out FILE.svg
 
 FOLDER holds cache files of Kernel Tuner or T4 results (docs/strategies.md). A search is this project's own loop with
@@ -29,6 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 
 from mctskernel.core.space import SearchSpace, SpaceError
 from mctskernel.experiments.contenders import GROUPS, contenders
+from mctskernel.experiments.model_variations import VariationError
 from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceError, TraceLog, read_traces
 from mctskernel.experiments.simulated_search import policy_of, search
 from mctskernel.experiments.strategy_tables import asynchrony_table, leave_one_out_table, shares_table
@@ -121,7 +122,7 @@ def run_command(
         ]
         for trace in _progress(_run(left, jobs), len(left)):
             log.append(trace)
-    except (PolicyError, SpaceError, TraceError) as error:
+    except (PolicyError, SpaceError, TraceError, VariationError) as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mctskernel.core.evaluation import Outcome
-from mctskernel.core.space import Entry, Parameter, SearchSpace, configuration_kernel
+from mctskernel.core.space import Entry, Parameter, SearchSpace
 from mctskernel.experiments.contenders import GROUPS, contenders
 from mctskernel.experiments.made_spaces import made_spaces, variant_spaces
 from mctskernel.experiments.search_strategies import main
@@ -22,7 +22,7 @@ from mctskernel.experiments.search_traces import (
     improvements,
     read_traces,
 )
-from mctskernel.experiments.simulated_search import ClockedExecutor, policy_of, search
+from mctskernel.experiments.simulated_search import policy_of, search
 from mctskernel.experiments.strategy_tables import asynchrony_table, leave_one_out_table, shares_table
 from mctskernel.profiling.spaces import write_space
 from mctskernel.tree.policy import PolicyError
@@ -93,19 +93,6 @@ def test_starting_configurations_that_fail_are_evaluations_too() -> None:
     dead = SearchSpace("dead", (Parameter("x", tuple(range(9))),), tuple(entries))
     found = search(dead, "mcts", seed=0, in_flight=1, budget=5)
     assert (found.evaluations, found.failures, found.improvements) == (5, 5, ())
-
-
-def test_what_is_in_flight_ends_by_the_recorded_clock() -> None:
-    space = a_space()
-    executor = ClockedExecutor(space, capacity=3)
-    for ticket, values in enumerate([(5, 4), (0, 0), (2, 1)]):
-        executor.submit(ticket, configuration_kernel(space, values))
-    (first,) = executor.wait()
-    assert (first[0], executor.now) == (1, 1.0)
-    executor.submit(3, configuration_kernel(space, (1, 0)))
-    assert [ticket for _ in range(3) for ticket, _ in executor.wait()] == [3, 2, 0]
-    assert executor.now == 46.0
-    assert executor.wait() == []
 
 
 def test_eight_at_a_time_take_less_time_and_as_many_evaluations() -> None:
