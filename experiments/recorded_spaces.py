@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from mctskernel.core.edit import Category, Edit, WholeSource
-from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
+from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task
 from mctskernel.edits.patch import apply
+from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.experiments.measured_kernels import measured_kernel
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.report.view import load_view
@@ -157,32 +158,11 @@ class RecordedProposer:
         return Proposals(edits)
 
 
-@dataclass
-class RecordedExecutor:
-    """Looks evaluations up; they finish one by one, in the order in which they began."""
+def executor_of(space: RecordedSpace, workers: int = 1) -> RecordedExecutor:
+    """What looks up the kernels of a space."""
 
-    space: RecordedSpace
-    capacity: int = 1
-    remarks: tuple[str, ...] = ()
-    _finished: list[tuple[int, Evaluation]] = field(default_factory=list)
-
-    def submit(self, ticket: int, kernel: Kernel) -> None:
-        """Begin an evaluation."""
-        found = self.space.evaluations[kernel.identity]
+    def look_up(kernel: Kernel) -> Evaluation:
         # Times of a run are interleaved with its own starting kernel's; a search may begin elsewhere.
-        self._finished.append((ticket, replace(found, counters={}, diagnosis=None)))
+        return replace(space.evaluations[kernel.identity], counters={}, diagnosis=None)
 
-    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:  # noqa: ARG002 - nothing takes time here
-        """The evaluation that began first."""
-        return [self._finished.pop(0)] if self._finished else []
-
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:  # noqa: ARG002 - nothing can be run
-        """Nothing: a recorded kernel can't be run."""
-        return ()
-
-    def fingerprint(self) -> dict[str, str]:
-        """The name of the space."""
-        return {"device": "recorded", "space": self.space.name}
-
-    def close(self) -> None:
-        """Nothing is open."""
+    return RecordedExecutor(look_up, {"device": "recorded", "space": space.name}, workers=workers)

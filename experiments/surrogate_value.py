@@ -30,9 +30,9 @@ from rich.table import Table
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.surrogate import Prediction, SurrogateUse
 from mctskernel.experiments.recorded_spaces import (
-    RecordedExecutor,
     RecordedProposer,
     RecordedSpace,
+    executor_of,
     read_spaces,
 )
 from mctskernel.forecast import Forecaster
@@ -161,7 +161,7 @@ def replay(
         tree_search=tree_search,
         task=space.task,
         proposer=RecordedProposer(space, seed),
-        executor=RecordedExecutor(space, pace.in_flight),
+        executor=executor_of(space, pace.in_flight),
         budget=Budget(evaluations=min(evaluations, len(space.evaluations))),
         follow=lambda _: None,
         forecaster=Forecaster(tree_search, surrogate, wait=rate is None) if surrogate else None,

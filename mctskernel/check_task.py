@@ -18,10 +18,12 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.kernel import Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
+from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
 from mctskernel.core.task_file import languages, load_task
 from mctskernel.edits.syntax import Function, Parameter, parse
 from mctskernel.profiling.processes.workers import Worker
+from mctskernel.profiling.spaces import read_space
 from mctskernel.profiling.verify import draw_case
 
 MAX_REFERENCE_BYTES = 16 << 20
@@ -76,6 +78,8 @@ def check_task(folder: Path) -> Report:
     except TaskError as error:
         return Report((), (str(error),))
     task = next(iter(starts.values()))
+    if task.space:
+        return _check_space(task)
     checked, problems = [f"{folder / 'task.toml'} and its files can be read."], []
     small = tuple(shape for shape in task.shapes if task.compulsory_bytes(shape) <= MAX_REFERENCE_BYTES)
     found = list(_reference_problems(task, small))
@@ -101,6 +105,17 @@ def check_task(folder: Path) -> Report:
                 checked.append(f"{file.name} is right at every verify and held-out shape, as emulated.")
         problems += found
     return Report(tuple(checked), tuple(problems))
+
+
+def _check_space(task: Task) -> Report:
+    """The checks of a recorded space: it can be read, and has the configuration to start from."""
+    file = task.folder / task.space
+    try:
+        space = read_space(file)
+        values_of(space, task.starting_kernel)
+    except SpaceError as error:
+        return Report((), (str(error),))
+    return Report((f"{file} has {len(space.entries)} configurations, the starting one among them.",), ())
 
 
 def _starts(folder: Path) -> dict[Path, Task]:

@@ -33,6 +33,7 @@ def profile_node(view: View, number: int, follow: Callable[[str], None]) -> Node
     `follow` gets a few words whenever something begins. Raises RunError for a node that never ran, and DeviceError
     for a machine without `ncu`, a GPU or the permission to read its counters.
     """
+    view.refuse_recorded()
     evaluation = view.evaluation(number)
     if evaluation.outcome not in PROFILABLE:
         raise RunError(

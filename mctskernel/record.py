@@ -91,6 +91,7 @@ def record_run(run: View, out: Path, limit: int, *, command: str = "") -> int:
 
     Raises RunError.
     """
+    run.refuse_recorded()
     task, manifest = run.folder.load_task(), run.manifest
     if (out / LINES).exists():
         raise RunError(f"{out} already holds variants: choose another --out.")

@@ -219,7 +219,8 @@ def _sentences(found: Comparison) -> Iterator[str]:
         yield f"{moved}: {counts}." if counts else f"{moved}."
     old, new = found.binding_before, found.binding_after
     if old is None or new is None:
-        yield "Without utilisation counters of both there is no telling what binds."
+        if found.source is not Source.RECORDED:
+            yield "Without utilisation counters of both there is no telling what binds."
     elif old.name == new.name:
         yield f"{_capital(new.name)} still binds ({time_text(new.seconds, 3)} alone)."
     else:

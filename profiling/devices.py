@@ -12,6 +12,8 @@ def open_device(spec: DeviceSpec) -> Device:
     Raises TaskError for a task that can't be used and DeviceError for a machine that can't run the device.
     """
     task = load_task(spec.task_folder, spec.language)
+    if task.space:
+        raise DeviceError(f"{task.name} is a recorded space: its configurations can't be run, on no device.")
     # Imported here: the one needs a driver, the other a compiler, and neither needs the other's.
     if spec.kind == "model":
         from mctskernel.profiling.model_device import ModelDevice  # noqa: PLC0415 - as said above

@@ -57,6 +57,7 @@ def measure(
         mctskernel measure runs/softmax-20260101-120000 --nodes 20
     """
     before = load_view(run)
+    before.refuse_recorded()
     task, language = before.manifest.configuration.task, before.manifest.configuration.language
     path = out or Path("runs") / f"{task}-measured-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     target = Target(device, architecture, workers or workers_on(device, language))

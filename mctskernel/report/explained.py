@@ -88,14 +88,20 @@ def to_json(kernel: ExplainedKernel) -> str:
 
 def print_explained(console: Console, kernel: ExplainedKernel) -> None:
     """What binds the kernel, a table of its terms, the causes behind them, and what became of the other one."""
+    shape = f" at {kernel.shape}" if kernel.shape else ""
     _print(
         console,
-        Text(f"{kernel.kernel}: {time_text(kernel.seconds)} at {kernel.shape}, {kernel.source}", "bold"),
+        Text(f"{kernel.kernel}: {time_text(kernel.seconds)}{shape}, {kernel.source}", "bold"),
     )
     for sentence in kernel.sentences:
         _print(console, Text(sentence))
     if not kernel.sentences:
-        _print(console, Text("Nothing tells what binds it: it was timed without counters.", "yellow"))
+        nothing = (
+            "Nothing is known of it beyond its recorded time."
+            if kernel.source is Source.RECORDED
+            else "Nothing tells what binds it: it was timed without counters."
+        )
+        _print(console, Text(nothing, "yellow"))
     if kernel.terms:
         console.print(_terms(kernel, MEANINGS if console.width >= ROOMY else None))
         _print(console, Text(kernel.doubt))

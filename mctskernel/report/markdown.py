@@ -18,20 +18,17 @@ def trajectory_markdown(view: View) -> str:
         f"# {configuration.task}: {view.steps[-1].speedup:.2f}x over the starting kernel, {best.source}",
         "",
         f"- Device: {view.device}",
-        f"- Evaluations: {view.tree.evaluations}, seed {configuration.seed}",
+        f"- Evaluations: {view.evaluations}, seed {configuration.seed}",
         *(f"- Time: {timing_text(timing)}, {best.source}" for timing in best.timings),
-        f"- Last gate: {_gate(view)}",
+        f"- {view.gate}",
+        *(f"- Refused there: node {node}: {reason}" for node, reason in _refused(view)),
         "",
     ]
     return "\n".join([*head, *(line for step in view.steps for line in _step(view, step))])
 
 
-def _gate(view: View) -> str:
-    if view.answer is None:
-        return "not run yet"
-    passed = sum(check.passed for check in view.answer.checks)
-    refused = "".join(f"; node {node} was refused: {reason}" for node, reason in view.answer.refused)
-    return f"{passed} checks passed on held-out shapes and seeds{refused}"
+def _refused(view: View) -> tuple[tuple[int, str], ...]:
+    return view.answer.refused if view.answer else ()
 
 
 def _step(view: View, step: Step) -> list[str]:

@@ -73,12 +73,13 @@ def _headline(view: View) -> list[RenderableType]:
         f" ({view.device})",
     )
     counts = ", ".join(f"{count} {outcome}" for outcome, count in view.outcomes.items())
-    lines: list[RenderableType] = [first, Text(f"{view.tree.evaluations} evaluations: {counts}")]
+    spent = view.manifest.configuration.spent.evaluations
+    counts += f"; {spent} of starting configurations that failed" if spent else ""
+    lines: list[RenderableType] = [first, Text(f"{view.evaluations} evaluations: {counts}")]
     lines += [Text(f"> {sentence}", "magenta") for sentence in accuracy_sentences(view.tree)]
     if view.answer is None:
-        return [*lines, Text("Still searching: the best so far has not passed the last gate.", "yellow")]
-    passed = len(view.answer.checks)
-    lines.append(Text(f"Last gate: {passed} checks on held-out shapes and fresh seeds passed."))
+        return [*lines, Text(view.gate, "yellow")]
+    lines.append(Text(view.gate))
     lines += [Text(f"Refused there: node {node}: {why}", "yellow") for node, why in view.answer.refused]
     if view.answer.node == 0:
         lines.append(Text("Nothing faster than the starting kernel passed every guard.", "yellow"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mctskernel.answer import Answer, believed_speedup, read_answer
 from mctskernel.core.evaluation import Evaluation, Timing
+from mctskernel.core.kernel import Language
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
@@ -35,6 +36,28 @@ class View:
     def device(self) -> str:
         """The device and the GPU that it is or stands for."""
         return f"{self.manifest.configuration.device}, {self.manifest.fingerprint.get('gpu', 'unknown GPU')}"
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations that have finished, those of starting configurations that failed included."""
+        return self.tree.evaluations + self.manifest.configuration.spent.evaluations
+
+    @property
+    def gate(self) -> str:
+        """What the last gate found of the answer, in a sentence."""
+        if self.answer is None:
+            return "Still searching: the best so far has not passed the last gate."
+        if self.manifest.configuration.language is Language.CONFIGURATION:
+            return "Last gate: none, because recorded configurations can't be run again."
+        passed = sum(check.passed for check in self.answer.checks)
+        return f"Last gate: {passed} checks on held-out shapes and fresh seeds passed."
+
+    def refuse_recorded(self) -> None:
+        """Raises RunError where nodes are configurations, of which nothing but recorded times is known."""
+        if self.manifest.configuration.language is Language.CONFIGURATION:
+            raise RunError(
+                f"{self.folder.path} searched recorded configurations: there are no kernels in it that could be run."
+            )
 
     @property
     def outcomes(self) -> dict[str, int]:
@@ -98,4 +121,5 @@ def load_view(path: Path) -> View:
 def timing_text(timing: Timing) -> str:
     """A timing with its interval, when it has one."""
     spread = f" [{time_text(timing.low)} to {time_text(timing.high)}]" if timing.high > timing.low else ""
-    return f"{time_text(timing.seconds)}{spread} at {timing.shape}"
+    shape = f" at {timing.shape}" if timing.shape else ""
+    return f"{time_text(timing.seconds)}{spread}{shape}"
