@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,9 +9,10 @@ import numpy as np
 from mctskernel.tree.node import Tree
 from mctskernel.tree.strategies.frontier import expand_at_random, open_nodes
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step
+from mctskernel.tree.vector import Array
 
-MOVES = 64
-"""Draws among known kernels before a walk that finds nothing to try is set down elsewhere."""
+MOVES = 32
+"""Steps over known kernels after which a walk that finds nothing to try is set down elsewhere."""
 
 
 @dataclass
@@ -24,9 +24,8 @@ class Annealing:
     min(1, exp(gain / temperature)); known ones are accepted likewise at once and cost nothing. Rewards being
     logarithms of time, a temperature of 0.1 accepts a loss of 10 % in 37 of 100 cases. It begins at
     `annealing_temperature`, is multiplied by `annealing_cooling` for each evaluation and begins again after
-    `annealing_period` of them. While a walk's evaluation is
-    in flight its next turn goes on from the position it has. A walk that finds nothing to try is set down on a random
-    node that is ready.
+    `annealing_period` of them. While a walk's evaluation is in flight its next turn goes on from the position that it
+    has. A walk that finds nothing to try is set down on a random node that is ready.
 
     Sources: Kirkpatrick, Gelatt and Vecchi, "Optimization by simulated annealing", 1983; acceptance by Metropolis et
     al., 1953.
@@ -38,7 +37,7 @@ class Annealing:
 
     def steps(self, tree: Tree, count: int, rng: Generators) -> tuple[Step | Propose, ...]:  # noqa: ARG002
         """The next step, or none."""
-        if not tree.node_statistics.ready[0]:
+        if not len(open_nodes(tree)):
             return ()
         self._catch_up(tree)
         generator = rng()
@@ -53,7 +52,7 @@ class Annealing:
         for number, node in enumerate(tree.evaluated[self._evaluated :], start=self._evaluated):
             walker = _walker(tree, node)
             gain = rewards[node] - rewards[self._positions[walker]]
-            if _is_accepted(gain, _temperature(tree, number), self._generator):
+            if self._generator.random() < _acceptance(gain, _temperature(tree, number)):
                 self._positions[walker] = node
         self._evaluated = len(tree.evaluated)
 
@@ -68,33 +67,44 @@ def _temperature(tree: Tree, evaluations: int) -> float:
     return policy.annealing_temperature * policy.annealing_cooling ** (evaluations % policy.annealing_period)
 
 
-def _is_accepted(gain: float, temperature: float, generator: np.random.Generator) -> bool:
-    return gain >= 0 or (temperature > 0 and generator.random() < math.exp(gain / temperature))
+def _acceptance(gains: Array, temperature: float) -> Array:
+    """The probability that a move of such a gain is accepted."""
+    losses = np.minimum(gains, 0)
+    if temperature == 0:
+        return np.where(losses < 0, 0.0, 1.0)
+    with np.errstate(over="ignore"):
+        accepted: Array = np.exp(losses / temperature)
+    return accepted
 
 
 def _walk(tree: Tree, position: int, generator: np.random.Generator) -> int:
-    """The node whose edit comes next."""
+    """The node whose edit comes next.
+
+    Draws that are rejected are skipped: what is drawn next is drawn by the probability to be accepted. Source: Bortz,
+    Kalos and Lebowitz, "A new algorithm for Monte Carlo simulation of Ising spin systems", 1975.
+    """
     temperature = _temperature(tree, tree.evaluations)
-    rewards = tree.node_statistics.reward
+    rewards = tree.node_statistics.reward.view
     for _ in range(MOVES):
         node = tree.nodes[position]
         if node.ready and not node.untried:
             return position
         known = _known_neighbours(tree, position)
         untried = len(node.untried) if node.ready else 0
-        if not (untried or known):
-            break
-        drawn = int(generator.integers(untried + len(known))) - untried
-        if drawn < 0:
+        shares = untried + np.cumsum(_acceptance(rewards[known] - rewards[position], temperature))
+        drawn = generator.random() * (shares[-1] if len(known) else untried)
+        if drawn < untried:
             return position
-        gain = rewards[known[drawn]] - rewards[position]
-        if _is_accepted(gain, temperature, generator):
-            position = known[drawn]
+        if drawn == 0:
+            break
+        position = int(known[np.searchsorted(shares, drawn, side="right")])
     return int(generator.choice(open_nodes(tree)))
 
 
-def _known_neighbours(tree: Tree, node: int) -> list[int]:
+def _known_neighbours(tree: Tree, node: int) -> Array:
     """Evaluated kernels that an edit of the node's makes, or whose edit made it."""
     found = tree.nodes[node]
-    made: list[int] = tree.edge_statistics.child.view[found.edges.view].tolist()
-    return [each for each in (*found.sources, *made) if tree.nodes[each].evaluation]
+    made = tree.edge_statistics.child.view[found.edges.view]
+    neighbours: Array = np.concatenate([np.array(found.sources, "int64"), made])
+    known: Array = neighbours[tree.node_statistics.reward.view[neighbours] > -np.inf]
+    return known

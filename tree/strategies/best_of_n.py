@@ -21,4 +21,4 @@ class BestOfN:
 
     def steps(self, tree: Tree, count: int, rng: Generators) -> tuple[Step | Propose, ...]:  # noqa: ARG002
         """The next step, or none."""
-        return expand(tree, ROOT, rng) if tree.nodes[ROOT].ready else ()
+        return expand(tree, ROOT, rng) if tree.nodes and tree.nodes[ROOT].ready else ()

@@ -36,12 +36,13 @@ class Genetic:
     def steps(self, tree: Tree, count: int, rng: Generators) -> tuple[Step | Propose, ...]:  # noqa: ARG002
         """The next step, or none."""
         self._catch_up(tree)
-        if not tree.node_statistics.ready[0]:
+        nodes = open_nodes(tree)
+        if not len(nodes):
             return ()
         generator = rng()
         elites = self._elites.view
         parents = elites[tree.node_statistics.open.view[elites]]
-        parent = int(generator.choice(parents if len(parents) else open_nodes(tree)))
+        parent = int(generator.choice(parents if len(parents) else nodes))
         if generator.random() < tree.policy.genetic_crossover:
             mate = int(generator.choice(elites))
             inherited = _decided_alike(tree, parent, decisions(tree, mate))
