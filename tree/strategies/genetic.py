@@ -43,9 +43,9 @@ class Genetic:
         elites = self._elites.view
         parents = elites[tree.node_statistics.open.view[elites]]
         parent = int(generator.choice(parents if len(parents) else nodes))
-        if generator.random() < tree.policy.genetic_crossover:
-            mate = int(generator.choice(elites))
-            inherited = _decided_alike(tree, parent, decisions(tree, mate))
+        mates = elites[elites != parent]
+        if len(mates) and generator.random() < tree.policy.genetic_crossover:
+            inherited = _decided_alike(tree, parent, decisions(tree, int(generator.choice(mates))))
             if inherited:
                 return (Step(tuple(tree.lineage(parent)), int(generator.choice(inherited))),)
         return expand_at_random(tree, parent, generator)
