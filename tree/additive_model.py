@@ -4,32 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mctskernel.tree.vector import Vector
+import numpy as np
+
+from mctskernel.tree.vector import Array, Vector
+
+CORRELATED = 128
+"""Effects, the first ones, of which it is known how they depend on each other: an observation costs its square."""
 
 
 class AdditiveModel:
-    """Linear regression on which of many effects are present, with noise of variance 1.
+    """Bayesian linear regression on which of many effects are present, with noise of variance 1.
 
-    Effects are independent and normal around 0 beforehand, with the given variance; afterwards they are taken for
-    independent still, so that an observation costs as many steps as it has effects.
-    Source: Graepel et al., "Web-scale Bayesian click-through rate prediction for sponsored search advertising in
-    Microsoft's Bing search engine", 2010, with the identity for its link.
+    Beforehand effects are independent and normal around 0, with the given variance. Of the first `CORRELATED` the
+    covariances are kept, so that the order of observations doesn't matter; the others are taken for independent after
+    each observation too, and cost a step each.
+    Source: Rasmussen and Williams, "Gaussian processes for machine learning", 2006, section 2.1, one observation at a
+    time; Graepel et al., "Web-scale Bayesian click-through rate prediction", 2010, for the others.
     """
 
     def __init__(self, variance: float) -> None:
         self._prior = variance
-        self.mean, self._variance = Vector("float64"), Vector("float64")
+        self._mean, self._variance = Vector("float64"), Vector("float64")
+        self._covariance: Array = np.eye(8) * variance
+
+    @property
+    def means(self) -> Array:
+        """What each effect is expected to be."""
+        return self._mean.view
 
     def add_effect(self) -> None:
         """One more effect, with the next number."""
-        self.mean.append(0.0)
+        if len(self._mean) == len(self._covariance) < CORRELATED:
+            grown = np.eye(2 * len(self._mean)) * self._prior
+            grown[: len(self._mean), : len(self._mean)] = self._covariance
+            self._covariance = grown
+        self._mean.append(0.0)
         self._variance.append(self._prior)
 
     def observe(self, effects: Sequence[int], total: float) -> None:
         """Takes in a sum of effects, different ones."""
-        mean, variance = self.mean.view, self._variance.view
-        present = list(effects)
-        own = variance[present]
-        uncertainty = 1 + own.sum()
-        mean[present] += own * ((total - mean[present].sum()) / uncertainty)
-        variance[present] -= own * own / uncertainty
+        mean, variance, known = self._mean.view, self._variance.view, len(self._covariance)
+        first, others = [i for i in effects if i < known], [i for i in effects if i >= known]
+        shared, own = self._covariance[:, first].sum(axis=1), variance[others]
+        uncertainty = 1 + shared[first].sum() + own.sum()
+        surprise = (total - mean[list(effects)].sum()) / uncertainty
+        mean[:known] += shared[: len(mean)] * surprise
+        mean[others] += own * surprise
+        self._covariance -= np.outer(shared, shared / uncertainty)
+        variance[others] -= own * own / uncertainty

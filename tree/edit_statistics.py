@@ -110,7 +110,7 @@ class EditStatistics:
         levels, _ = self._in_effect(tree, node)
         matters = self._within.view[decisions.kinds].tolist()
         replaced = [levels.get(matter, EVERY) for matter in matters]
-        effects = self._effects.mean.view
+        effects = self._effects.means
         changes: Array = np.add.reduceat(effects[decisions.kinds] - effects[replaced], decisions.starts)
         return changes
 

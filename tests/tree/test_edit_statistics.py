@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Outcome
-from mctskernel.tree.additive_model import AdditiveModel
+from mctskernel.tree.additive_model import CORRELATED, AdditiveModel
 from mctskernel.tree.edit_statistics import EditStatistics
 from mctskernel.tree.fold import fold
 from tests.tree.by_hand import Grown, edit
@@ -96,22 +96,38 @@ def test_effects_are_over_what_they_replace() -> None:
     assert statistics.effect(tree, grown.node(2)) == pytest.approx([0.0, 0.0, 0.0 - 1.0])
 
 
-def test_effects_of_a_sum_are_found() -> None:
+@pytest.mark.parametrize("others", [0, 2 * CORRELATED])
+def test_effects_of_a_sum_are_found(others: int) -> None:
+    """Whether they are among those whose covariances are kept, or come after them."""
     rng = np.random.default_rng(0)
     truth, model = np.array([0.5, -1.0, 2.0, 0.0, -0.3]), AdditiveModel(variance=100.0)
-    for _ in truth:
+    for _ in range(others + len(truth)):
         model.add_effect()
     for _ in range(400):
-        present = np.flatnonzero(rng.random(5) < 0.5).tolist()
-        model.observe(present, truth[present].sum())
-    assert model.mean.view == pytest.approx(truth, abs=0.02)
+        present = np.flatnonzero(rng.random(5) < 0.5)
+        model.observe((others + present).tolist(), truth[present].sum())
+    assert model.means[others:] == pytest.approx(truth, abs=0.02)
+    assert not model.means[:others].any()
+
+
+def test_effects_are_those_of_ridge_regression_in_whatever_order_they_are_observed() -> None:
+    rng = np.random.default_rng(1)
+    present, totals = (rng.random((30, 12)) < 0.4).astype(float), rng.normal(size=30)
+    ridge = np.linalg.solve(present.T @ present + np.eye(12) / 0.5, present.T @ totals)
+    for order in (range(30), range(29, -1, -1)):
+        model = AdditiveModel(variance=0.5)
+        for _ in range(12):
+            model.add_effect()
+        for i in order:
+            model.observe(np.flatnonzero(present[i]).tolist(), totals[i])
+        assert model.means == pytest.approx(ridge)
 
 
 def test_an_observation_of_nothing_changes_nothing() -> None:
     model = AdditiveModel(variance=1.0)
     model.add_effect()
     model.observe([], 3.0)
-    assert model.mean.view.tolist() == [0.0]
+    assert model.means.tolist() == [0.0]
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
