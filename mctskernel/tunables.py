@@ -36,6 +36,10 @@ def tunables(kernel: Kernel) -> dict[str, int]:
     Macros and constants that are computed from others follow them and are not among these. Of Triton's options, those
     that the plan states as numbers, the same in every launch.
     """
+    if kernel.language not in _DEFINITION:
+        raise TunableError(
+            "A configuration of a recorded space has no tunables: its parameters are recorded already."
+        )
     _, body = _parts(kernel)
     found = {match["name"]: int(match["value"]) for match in _DEFINITION[kernel.language].finditer(body)}
     return {**found, **_options(kernel)}

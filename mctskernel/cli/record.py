@@ -1,9 +1,10 @@
-"""`mctskernel record TASK`: kernels with their times, to test a model of a GPU on."""
+"""`mctskernel record TASK`: kernels with their times, to test a model of a GPU on, or a space to search again."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,15 +19,29 @@ from mctskernel.cli.following import workers_on
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
+from mctskernel.core.space import Entry, SearchSpace
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
 from mctskernel.profiling.devices import default_kind
-from mctskernel.record import Wanted, record_run
+from mctskernel.profiling.quantities import time_text
+from mctskernel.record import Wanted as Kernels
 from mctskernel.record import record as record_kernels
+from mctskernel.record import record_run
+from mctskernel.record_space import Wanted as Configurations
+from mctskernel.record_space import record_space
 from mctskernel.report.view import load_view
 from mctskernel.tasks import find_task
 from mctskernel.tunables import Space, default_space
 from mctskernel.variants import Variant
+
+VARIANTS = "variants"
+SPACE = "kernel-tuner"
+
+KERNELS = 50
+"""How many kernels a folder gets where nobody says."""
+
+Progressed = Callable[[str, int], None]
+"""Takes what was just written down, in words, and by how much it brings the end nearer."""
 
 
 @click.command()
@@ -53,11 +68,19 @@ from mctskernel.variants import Variant
     "[default: halves and doubles of every one]",
 )
 @click.option(
+    "--format",
+    "form",
+    type=click.Choice([VARIANTS, SPACE]),
+    default=VARIANTS,
+    show_default=True,
+    help="A folder of kernels with their sources and counters, or one cache file in Kernel Tuner's form for "
+    "`mctskernel search --space`.",
+)
+@click.option(
     "--limit",
     type=click.IntRange(min=0),
-    default=50,
-    show_default=True,
-    help="Kernels with a time, at the most.",
+    help="Kernels with a time, at the most; in a cache file configurations, those that failed included. "
+    f"[default: {KERNELS}; in a cache file all]",
 )
 @click.option(
     "--edits",
@@ -80,14 +103,18 @@ from mctskernel.variants import Variant
     help="Take the kernels of this recorded run instead, spread over their times; nothing is measured.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="The folder; goes on with one begun before."
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The folder or cache file; goes on with one begun before.",
 )
 def record(
     task: str | None,
     language: str,
     kernel_file: Path | None,
     tunables: tuple[str, ...],
-    limit: int,
+    form: str,
+    limit: int | None,
     edits: int,
     seconds: float | None,
     seed: int,
@@ -100,16 +127,26 @@ def record(
 ) -> None:
     """Record kernels of TASK with their times and counters in a folder that a model can be tested on.
 
+    With --format kernel-tuner it records every combination of the values of TASK's tunables, or --limit of them, in a
+    cache file that holds the search space of these parameters: the failures too, and what each evaluation took.
+
     Every kernel is built, verified, timed and counted as in a search; what fails is written down with its outcome.
     Each line is on disk as soon as it is known: the same command goes on where Ctrl-C or a crash cut it off.
 
         mctskernel record softmax --language triton --tunable num_warps=1,2,4,8 --out families/softmax
 
+        mctskernel record softmax --format kernel-tuner --tunable BLOCK=64,128,256 --out softmax.json
+
         mctskernel record --from-run runs/softmax-20260101-120000 --out families/softmax
     """
     command = shlex.join(["mctskernel", "record", *sys.argv[2:]])
+    if form == SPACE and (edits or family or from_run is not None or out.suffix != ".json"):
+        raise click.UsageError(
+            f"--format {SPACE} takes neither --edits nor --family nor --from-run, and --out is a file that ends in "
+            ".json."
+        )
     if from_run is not None and task is None:
-        count = record_run(load_view(from_run), out, limit, command=command)
+        count = record_run(load_view(from_run), out, KERNELS if limit is None else limit, command=command)
         click.echo(f"Recorded {count} kernels of {from_run} in {out}")
         return
     if task is None or from_run is not None:
@@ -119,23 +156,22 @@ def record(
     kernel = (
         Kernel(kernel_file.read_text(encoding="utf-8"), chosen) if kernel_file else loaded.starting_kernel
     )
-    wanted = Wanted(
-        kernel,
-        _space(kernel, tunables),
-        limit,
-        edits=edits,
-        seed=seed,
-        seconds=seconds or float("inf"),
-        family=family,
-    )
+    space, ends = _space(kernel, tunables), seconds or float("inf")
     kind = default_kind() if device == "auto" else device
     spec = DeviceSpec(kind, folder, architecture=architecture, seed=seed, language=chosen)
     try:
-        with (
-            open_executor(spec, workers or workers_on(kind, chosen)) as executor,
-            _progress(limit + edits) as follow,
-        ):
-            record_kernels(loaded, wanted, out, executor, command=command, follow=follow)
+        with open_executor(spec, workers or workers_on(kind, chosen)) as executor:
+            if form == SPACE:
+                configurations = Configurations(kernel, space, limit, seed, ends)
+                with _progress(configurations.total) as progress:
+                    found = record_space(loaded, configurations, out, executor, _entries_on(progress))
+                click.echo(_summary(found))
+            else:
+                most = KERNELS if limit is None else limit
+                kernels = Kernels(kernel, space, most, edits=edits, seed=seed, seconds=ends, family=family)
+                with _progress(most + edits) as progress:
+                    follow = _variants_on(progress)
+                    record_kernels(loaded, kernels, out, executor, command=command, follow=follow)
     except KeyboardInterrupt:
         click.echo(f"mctskernel: interrupted; the same command goes on with {out}", err=True)
         sys.exit(INTERRUPTED)
@@ -157,16 +193,34 @@ def _space(kernel: Kernel, texts: tuple[str, ...]) -> Space:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[Variant], None]]:
-    """A bar on standard error: kernels with a time, and the last line that was written."""
+def _progress(total: int) -> Iterator[Progressed]:
+    """A bar on standard error: how many of all there are, and the last that was written down."""
     console = Console(stderr=True)
     columns = ("{task.description}", MofNCompleteColumn(), TimeElapsedColumn(), "{task.fields[last]}")
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("Recording", total=total, last="")
+        yield lambda last, by: progress.update(bar, advance=by, last=last)
 
-        def follow(variant: Variant) -> None:
-            ok = variant.outcome is Outcome.OK
-            last = f"{variant.name}: {variant.us:.1f} us" if ok else f"{variant.name}: {variant.outcome}"
-            progress.update(bar, advance=int(ok), last=last)
 
-        yield follow
+def _variants_on(progress: Progressed) -> Callable[[Variant], None]:
+    def follow(variant: Variant) -> None:
+        ok = variant.outcome is Outcome.OK
+        progress(
+            f"{variant.name}: {variant.us:.1f} us" if ok else f"{variant.name}: {variant.outcome}", int(ok)
+        )
+
+    return follow
+
+
+def _entries_on(progress: Progressed) -> Callable[[str, Entry], None]:
+    def follow(label: str, entry: Entry) -> None:
+        progress(f"{label}: {time_text(entry.seconds) if entry.seconds else entry.outcome}", 1)
+
+    return follow
+
+
+def _summary(space: SearchSpace) -> str:
+    outcomes = Counter(str(entry.outcome) for entry in space.entries)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+    best = f"; the fastest takes {time_text(space.optimum_seconds)}" if outcomes[Outcome.OK] else ""
+    return f"{len(space.entries)} configurations: {counts}{best}"

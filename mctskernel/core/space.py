@@ -43,7 +43,7 @@ class Entry:
     values: Configuration
     outcome: Outcome
     seconds: float | None = None
-    word: str = ""
+    word: str = field(default="", compare=False)
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -30,6 +30,15 @@ FAILURES = {
 }
 """Kernel Tuner's words in the place of a time."""
 
+WORDS = {
+    Outcome.BUILD_ERROR: "CompilationFailedConfig",
+    Outcome.REJECTED: "InvalidConfig",
+    Outcome.DUPLICATE: "InvalidConfig",
+}
+"""The word of an outcome; that of all others is RAN_AND_FAILED."""
+
+RAN_AND_FAILED = "RuntimeFailedConfig"
+
 STAGES = {
     "compile_time": "compile",
     "verification_time": "verification",
@@ -43,6 +52,11 @@ MILLISECOND = 1e-3
 
 ERROR = "__error__"
 """Where versions from 1.4 on say that a configuration failed."""
+
+FAILED = frozenset(Outcome) - {Outcome.OK}
+
+OUTCOME = "outcome"
+"""Where we say of a failure what Kernel Tuner has no word for. Kernel Tuner takes it for one more measurement."""
 
 
 def is_form(document: Mapping[str, Any]) -> bool:
@@ -66,38 +80,46 @@ def read(document: Mapping[str, Any], path: Path, name: str, remarks: tuple[str,
     return assemble(path, header, parameters, _entries(cache, names, path))
 
 
-def write_space(space: SearchSpace, path: Path, problem_size: Sequence[int] = ()) -> None:
+def write_space(space: SearchSpace, path: Path) -> None:
     """Write a space as a cache file, compressed if its name ends in `.gz`. Raises OSError."""
-    lines = header_lines(space, problem_size) + ",\n".join(
-        entry_line(space.names, each) for each in space.entries
-    )
-    data = f"{lines}}}\n}}".encode()
+    lines = ",".join(entry_line(space.names, each) for each in space.entries)
+    data = f"{header_lines(space)}{lines}{CLOSING}".encode()
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
-def header_lines(space: SearchSpace, problem_size: Sequence[int] = ()) -> str:
-    """A cache file up to its first entry."""
+CLOSING = "}\n}"
+"""What follows the last entry of a cache file that is finished."""
+
+
+def header_lines(space: SearchSpace, more: Mapping[str, object] | None = None) -> str:
+    """A cache file up to its first entry; `more` are keys that a reader need not know."""
     header = {
+        **(more or {}),
         "device_name": space.device,
         "kernel_name": space.kernel,
-        "problem_size": list(problem_size),
+        "problem_size": [],
         "tune_params_keys": list(space.names),
         "tune_params": {parameter.name: list(parameter.values) for parameter in space.parameters},
         "objective": "time",
         "cache": {},
     }
-    return json.dumps(header, indent="").removesuffix("}\n}") + "\n"
+    return json.dumps(header, indent="").removesuffix(CLOSING)
 
 
 def entry_line(names: Sequence[str], entry: Entry) -> str:
-    """An entry of a cache file, without the comma behind it."""
+    """An entry of a cache file on a line of its own, without the comma between it and the next."""
     key = ",".join(map(str, entry.values))
     content: dict[str, object] = dict(zip(names, entry.values, strict=True))
-    content["time"] = entry.word if entry.seconds is None else _milliseconds(entry.seconds)
+    if entry.seconds is None:
+        content["time"] = word = WORDS.get(entry.outcome, RAN_AND_FAILED)
+        if entry.outcome is not FAILURES[word]:
+            content[OUTCOME] = entry.outcome
+    else:
+        content["time"] = _milliseconds(entry.seconds)
     for theirs, ours in STAGES.items():
         if ours in entry.stage_seconds:
             content[theirs] = _milliseconds(entry.stage_seconds[ours])
-    return json.dumps({key: content})[1:-1]
+    return "\n" + json.dumps({key: content})[1:-1]
 
 
 def _milliseconds(seconds: float) -> float:
@@ -138,6 +160,9 @@ def _entries(cache: dict[str, Any], names: Sequence[str], path: Path) -> Iterato
             raise SpaceError(f"{what} must hold what was measured.")
         time = content.get(ERROR, content.get("time"))
         outcome, seconds, word = result(time, MILLISECOND, FAILURES, what)
+        said = content.get(OUTCOME)
+        if seconds is None and isinstance(said, str) and said in FAILED:
+            outcome = Outcome(said)
         yield Entry(
             configuration(content, names, what),
             outcome,
