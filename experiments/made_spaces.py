@@ -97,7 +97,8 @@ def variant_spaces(folder: Path) -> Iterator[SearchSpace]:
             Parameter(name, tuple(dict.fromkeys(values[place] for values in entries)))
             for place, name in enumerate(names)
         ]
-        yield SearchSpace(f"{folder.name}_{family}", tuple(parameters), tuple(entries.values()))
+        name = family if family == folder.name else f"{folder.name}_{family}"
+        yield SearchSpace(name, tuple(parameters), tuple(entries.values()))
 
 
 TILES = {

@@ -13,27 +13,19 @@ it was cut off. What Kernel Tuner finds in the same spaces comes from `mctskerne
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-from mctskernel.core.space import SearchSpace, SpaceError
+from mctskernel.core.space import SpaceError
 from mctskernel.experiments.contenders import GROUPS, contenders
 from mctskernel.experiments.model_variations import VariationError
 from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceError, TraceLog, read_traces
-from mctskernel.experiments.simulated_search import policy_of, search
+from mctskernel.experiments.strategy_jobs import jobs_of, run_jobs
 from mctskernel.experiments.strategy_tables import asynchrony_table, leave_one_out_table, shares_table
-from mctskernel.profiling.spaces import read_space, space_name
 from mctskernel.tree.policy import PolicyError
 
 files_argument = click.argument(
@@ -56,22 +48,6 @@ strategies_option = click.option(
 )
 
 spaces_option = click.option("--only", multiple=True, help="A space; more than once. [default: all]")
-
-
-@dataclass(frozen=True)
-class Job:
-    """One search of the space in a file."""
-
-    path: Path
-    contender: str
-    seed: int
-    in_flight: int
-    budget: int
-
-    @property
-    def key(self) -> tuple[str, str, int, int]:
-        """That of its trace."""
-        return space_name(self.path), self.contender, self.seed, self.in_flight
 
 
 @click.group()
@@ -109,19 +85,8 @@ def run_command(
 ) -> None:
     """Search every space with every strategy and seed."""
     try:
-        log = TraceLog(out)
-        wanted = contenders(names)
-        for contender in wanted:
-            policy_of(contender)
-        left = [
-            job
-            for seed, contender, path in itertools.product(
-                range(first_seed, first_seed + seeds), wanted, space_files(spaces)
-            )
-            if (job := Job(path, contender, seed, in_flight, budget)).key not in log.done
-        ]
-        for trace in _progress(_run(left, jobs), len(left)):
-            log.append(trace)
+        wanted = range(first_seed, first_seed + seeds)
+        run_jobs(jobs_of(spaces, contenders(names), wanted, in_flight, budget), jobs, TraceLog(out))
     except (PolicyError, SpaceError, TraceError, VariationError) as error:
         raise click.ClickException(str(error)) from error
 
@@ -181,39 +146,6 @@ def plot_command(
 
     traces = _chosen(_read(files), contenders(names) if names else (), only)
     plot_shares([each for each in traces if each.in_flight == 1], out)
-
-
-def space_files(paths: Iterable[Path]) -> list[Path]:
-    """The files of spaces among these files and in these folders."""
-    return [
-        file
-        for path in paths
-        for file in (sorted((*path.glob("*.json"), *path.glob("*.json.gz"))) if path.is_dir() else (path,))
-    ]
-
-
-def run_job(job: Job) -> Trace:
-    """One search, in a process that has read the space before or reads it now."""
-    return search(_space(job.path), job.contender, job.seed, job.in_flight, job.budget)
-
-
-@cache
-def _space(path: Path) -> SearchSpace:
-    return read_space(path)
-
-
-def _run(jobs: Sequence[Job], processes: int) -> Iterable[Trace]:
-    # One thread each: the matrices are small, and the cores are taken.
-    os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(run_job, job) for job in jobs]):
-            yield future.result()
-
-
-def _progress(traces: Iterable[Trace], total: int) -> Iterable[Trace]:
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        yield from progress.track(traces, total=total)
 
 
 def _read(files: Iterable[Path]) -> list[Trace]:

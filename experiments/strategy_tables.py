@@ -45,6 +45,23 @@ def shares_table(traces: Sequence[Trace], at: Sequence[int]) -> str:
     return markdown(head, [row for _, row in sorted(rows, key=lambda each: each[0])])
 
 
+def means_table(traces: Sequence[Trace], at: Sequence[int]) -> str:
+    """A row for each contender that searched every space: mean shares with their intervals, and the worst space."""
+    spaces, rows = list(by_space(traces)), []
+    for contender, found in figures(traces).items():
+        if len(found) < len(spaces):
+            continue
+        means = [estimate([shares(each, count) for each in found.values()]) for count in at]
+        last = {space: float(shares(each, at[-1]).mean()) for space, each in found.items()}
+        worst = min(last, key=lambda space: last[space])
+        seeds = min(map(len, found.values()))
+        row = (f"`{contender}`", *map(_interval, means), f"{last[worst]:.3f} ({worst})", str(seeds))
+        rows.append((-means[-1].mean, row))
+    counts = (f"mean of {len(spaces)} after {count}" for count in at)
+    head = ("strategy", *counts, f"worst after {at[-1]}", "seeds")
+    return markdown(head, [row for _, row in sorted(rows, key=lambda each: each[0])])
+
+
 def asynchrony_table(traces: Sequence[Trace], in_flight: int, at: Sequence[int]) -> str:
     """A row for each contender: what `in_flight` at a time lose against one, in percentage points; below 0, a loss.
 

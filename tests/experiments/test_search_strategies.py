@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace
-from mctskernel.experiments.contenders import GROUPS, contenders
+from mctskernel.experiments.contenders import DEFAULT, GROUPS, contenders
 from mctskernel.experiments.made_spaces import made_spaces, variant_spaces
 from mctskernel.experiments.search_strategies import main
 from mctskernel.experiments.search_traces import (
@@ -23,6 +23,7 @@ from mctskernel.experiments.search_traces import (
     read_traces,
 )
 from mctskernel.experiments.simulated_search import policy_of, search
+from mctskernel.experiments.strategy_report import Report, markdown_report
 from mctskernel.experiments.strategy_tables import asynchrony_table, leave_one_out_table, shares_table
 from mctskernel.profiling.spaces import write_space
 from mctskernel.tree.policy import PolicyError
@@ -149,6 +150,37 @@ def test_a_table_ranks_what_searched_every_space() -> None:
     rows = shares_table(traces, (3, 10)).splitlines()
     assert [row.split("`")[1] for row in rows[2:]] == ["good", "poor", "half"]
     assert "0.450 / 0.900" in rows[2]
+
+
+def test_a_report_has_a_table_for_every_question() -> None:
+    others = [name for name in contenders(["walks", "grid"]) if name != DEFAULT]
+    judged = [
+        a_trace(DEFAULT, space, seed, 0.9, count) for space in "ab" for seed in (0, 1) for count in (1, 8)
+    ]
+    judged += [a_trace(name, space, 0, 0.5) for name in others for space in "ab"]
+    more = [a_trace(DEFAULT, "made", 0, 0.7)]
+    report = markdown_report(
+        Report({"date": "2026-11-21"}, judged, more, [a_trace("kernel_tuner:pso", "a", 0, 0.4)])
+    )
+    assert report.count("\n## ") == 7
+    assert "| `kernel_tuner:pso` | 0.400" in report
+    assert f"| `{DEFAULT}` | 50 | +0.0 (+0.0 to +0.0) |" in report
+
+
+def test_a_plot_has_a_panel_for_each_space_and_the_same_bytes_each_time(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    traces = [
+        a_trace(name, space, seed, 0.8) for name in ("one", "two") for space in "ab" for seed in range(3)
+    ]
+    out = tmp_path / "traces.jsonl"
+    for trace in traces:
+        TraceLog(out).append(trace)
+    for name in ("first.svg", "second.svg"):
+        invoke("plot", str(out), "--out", str(tmp_path / name))
+    first, second = ((tmp_path / name).read_text() for name in ("first.svg", "second.svg"))
+    assert first == second
+    assert first.count("share of the optimum") == 1
+    assert first.count(">evaluations<") == 2
 
 
 def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""Many searches of recorded spaces, in processes beside each other, each kept as soon as it is done."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from mctskernel.core.space import SearchSpace
+from mctskernel.experiments.search_traces import Trace, TraceLog
+from mctskernel.experiments.simulated_search import policy_of, search
+from mctskernel.profiling.spaces import read_space, space_name
+
+
+@dataclass(frozen=True)
+class Job:
+    """One search of the space in a file."""
+
+    path: Path
+    contender: str
+    seed: int
+    in_flight: int
+    budget: int
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        """That of its trace."""
+        return space_name(self.path), self.contender, self.seed, self.in_flight
+
+
+def jobs_of(
+    paths: Iterable[Path], contenders: Sequence[str], seeds: Iterable[int], in_flight: int, budget: int
+) -> list[Job]:
+    """Every contender on every space, one seed after the other. Raises PolicyError and VariationError."""
+    for contender in contenders:
+        policy_of(contender)
+    files = space_files(paths)
+    return [
+        Job(path, contender, seed, in_flight, budget)
+        for seed, contender, path in itertools.product(seeds, contenders, files)
+    ]
+
+
+def run_jobs(jobs: Iterable[Job], processes: int, log: TraceLog) -> None:
+    """Make the searches that the log doesn't have, with a progress bar. Raises SpaceError."""
+    left = [job for job in jobs if job.key not in log.done]
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        for trace in progress.track(_run(left, processes), total=len(left)):
+            log.append(trace)
+
+
+def space_files(paths: Iterable[Path]) -> list[Path]:
+    """The files of spaces among these files and in these folders."""
+    return [
+        file
+        for path in paths
+        for file in (sorted((*path.glob("*.json"), *path.glob("*.json.gz"))) if path.is_dir() else (path,))
+    ]
+
+
+def _run(jobs: Sequence[Job], processes: int) -> Iterator[Trace]:
+    # One thread each: the matrices are small, and the cores are taken.
+    os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        try:
+            for future in as_completed([pool.submit(_search, job) for job in jobs]):
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _search(job: Job) -> Trace:
+    return search(_space(job.path), job.contender, job.seed, job.in_flight, job.budget)
+
+
+@cache
+def _space(path: Path) -> SearchSpace:
+    return read_space(path)
