@@ -107,7 +107,10 @@ def _encode_change(change: Patch | WholeSource) -> str:
             text: _PatchText | _WholeSourceText = _PatchText(change.blocks)
         case WholeSource():
             text = _WholeSourceText(change.source)
-    return msgspec.json.encode(storable(msgspec.to_builtins(text))).decode()
+    try:
+        return msgspec.json.encode(text).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(storable(msgspec.to_builtins(text))).decode()
 
 
 def _decode_change(text: str) -> Patch | WholeSource:

@@ -121,7 +121,7 @@ def _predict(tree: Tree, event: Predicted) -> None:
     if event.edit is None:
         node.prediction = event.prediction
         return
-    node.predictions[event.edit] = event.prediction
+    node.predictions = {**node.predictions, event.edit: event.prediction}
     fate = node.fates[event.edit]
     if fate.node is not None and not fate.duplicate:
         tree.nodes[fate.node].prediction = event.prediction

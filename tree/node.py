@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
 from mctskernel.tree.events import EditRecord, KernelRecord, PredictionRecord
 from mctskernel.tree.evidence import FiledEvaluation
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.vector import Array, Vector
+
+
+_NO_PREDICTIONS: Mapping[int, PredictionRecord] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -43,7 +47,7 @@ class Node:
     untried: list[int] = field(default_factory=list)
     edges: Vector = field(default_factory=lambda: Vector("int64"))
     prediction: PredictionRecord | None = None
-    predictions: dict[int, PredictionRecord] = field(default_factory=dict)
+    predictions: Mapping[int, PredictionRecord] = field(default_factory=lambda: _NO_PREDICTIONS)
     children: int = 0
     fruitless_replies: int = 0
     ready: bool = False

@@ -163,16 +163,10 @@ class TreeSearch:
 
     def evaluated(self, node: int, evaluation: Evaluation, score: Score) -> None:
         """Tells a node's evaluation. The reward must be finite."""
-        log = put_text(self._blobs, evaluation.log) if evaluation.log else ""
-        self._record(
-            Evaluated(
-                node=node,
-                evaluation=replace(evaluation, log=""),
-                score=score,
-                log=log,
-                at=self._clock(),
-            )
-        )
+        log = ""
+        if evaluation.log:
+            log, evaluation = put_text(self._blobs, evaluation.log), replace(evaluation, log="")
+        self._record(Evaluated(node=node, evaluation=evaluation, score=score, log=log, at=self._clock()))
 
     def kernel(self, node: int) -> Kernel:
         """The kernel of a node."""

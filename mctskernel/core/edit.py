@@ -51,7 +51,7 @@ class WholeSource:
     source: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Factor:
     """Something that an edit decides, and how it decides it: `block_size_x` at 128.
 

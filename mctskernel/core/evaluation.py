@@ -59,7 +59,7 @@ class Bottleneck(enum.StrEnum):
     LAUNCH_OVERHEAD = "launch overhead"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Timing:
     """Time of one run of the whole launch plan at one shape, in seconds: median and its interval.
 
@@ -74,7 +74,7 @@ class Timing:
     baseline_seconds: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Resources:
     """What the compiler's report says of one kernel, sizes in bytes."""
 
@@ -86,7 +86,7 @@ class Resources:
     stack_bytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     """One verification: `error` is the largest error as a fraction of what the tolerance allows."""
 
@@ -97,7 +97,7 @@ class Check:
     message: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cause:
     """A bottleneck, the fraction of the kernel's time that it explains, and a plain sentence with numbers."""
 
@@ -106,7 +106,7 @@ class Cause:
     sentence: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """What binds the kernel, the strongest cause first.
 
@@ -123,7 +123,7 @@ class Diagnosis:
         return self.causes[0].sentence if self.causes else ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LaunchTerms:
     """The modelled seconds of one launch of a plan and of its parts, each as if nothing else held it up.
 
@@ -137,7 +137,7 @@ class LaunchTerms:
     imbalance: float = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """An outcome with its evidence.
 
@@ -173,7 +173,7 @@ class Evaluation:
         return sum(self.stage_seconds.values())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Score:
     """A reward with its separate terms, so that a run can be scored again without a GPU.
 

@@ -41,13 +41,17 @@ def _selections(tree: Tree, count: int, guidance: Guidance) -> list[Selection]:
     The tree is as it was when this returns.
     """
     made: list[Selection] = []
+    flying: list[Selection] = []
     try:
-        while len(made) < count and (found := select(tree, tree.policy, guidance)):
+        while found := select(tree, tree.policy, guidance):
             made.append(found)
+            if len(made) == count:
+                break
+            flying.append(found)
             begin_traversal(tree, found.path)
             tree.nodes[found.node].children += 1
     finally:
-        for each in made:
+        for each in flying:
             end_traversal(tree, each.path)
             tree.nodes[each.node].children -= 1
     return made
