@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from mctskernel.tree.strategies.annealing import Annealing
 from mctskernel.tree.strategies.beam import BeamSearch
 from mctskernel.tree.strategies.best_of_n import BestOfN
+from mctskernel.tree.strategies.edit_model import ModelGuided
 from mctskernel.tree.strategies.epsilon_net import EpsilonNet
 from mctskernel.tree.strategies.genetic import Genetic
 from mctskernel.tree.strategies.greedy import Greedy
@@ -16,6 +17,7 @@ from mctskernel.tree.strategies.strategy import Strategy
 
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
     "mcts": TreeWalk,
+    "edit-model": ModelGuided,
     "random": RandomSearch,
     "best-of-n": BestOfN,
     "greedy": Greedy,

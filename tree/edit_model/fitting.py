@@ -1,0 +1,124 @@
+"""Fitting: the hyperparameters that make what was seen most probable, under a prior that holds while little was."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mctskernel.tree.edit_model.covariance import Distances, Hyperparameters, pair_mean
+from mctskernel.tree.vector import Array
+
+LENGTH = 0.7
+LENGTH_SPREAD = 1.0
+"""Median of the prior of lengths, and the standard deviation of their logarithm."""
+
+WEIGHTS = (1.0, 1.0, 0.5, 0.003)
+WEIGHT_SPREAD = 1.5
+"""The same of the weights main, pairs, whole and noise, where two kernels differ in every place."""
+
+ITERATIONS = 40
+STEP, SMALLEST_STEP, LARGEST_STEP = 0.3, 1e-3, 0.6
+GROW, SHRINK = 1.3, 0.5
+"""Of the logarithms: steps grow while the slope keeps its sign and shrink when it turns."""
+
+FLAT = 1e-8
+"""A slope below this is rounding, of which only the sign would be followed."""
+
+JITTER = 1e-6
+
+
+def prior_hyperparameters(between: Distances, rows: Array) -> Hyperparameters:
+    """What is assumed before anything is known of the times of kernels described by `rows`."""
+    evidence = _evidence(between, rows, np.zeros(len(rows)))
+    return _hyperparameters(evidence, evidence.mean)
+
+
+def fit(between: Distances, rows: Array, values: Array) -> Hyperparameters:
+    """The hyperparameters with the greatest posterior probability; `values` have mean 0 and variance 1.
+
+    Resilient gradient steps (Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning: the
+    RPROP algorithm", 1993) from the prior's mean, so that the same data always gives the same.
+    """
+    evidence = _evidence(between, rows, values)
+    theta = best = evidence.mean
+    least, steps, before = math.inf, np.full(len(theta), STEP), np.zeros(len(theta))
+    for _ in range(ITERATIONS):
+        loss, slope = _loss(evidence, theta)
+        if loss < least:
+            least, best = loss, theta
+        slope = np.where(np.abs(slope) < FLAT, 0.0, slope)
+        turned = slope * before
+        factor = np.select([turned > 0, turned < 0], [GROW, SHRINK], 1.0)
+        steps = np.clip(steps * factor, SMALLEST_STEP, LARGEST_STEP)
+        before = np.where(turned < 0, 0.0, slope)
+        theta = theta - np.sign(before) * steps
+    return _hyperparameters(evidence, best)
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What is fitted to, and the prior of what is fitted: lengths of the factors that vary, then weights; logarithms.
+
+    `apart` are distances of every two kernels in each of these `factors`.
+    """
+
+    factors: list[int]
+    apart: Array
+    values: Array
+    places: int
+    mean: Array
+    spread: Array
+
+
+def _evidence(between: Distances, rows: Array, values: Array) -> _Evidence:
+    factors = [j for j in between.tables if (rows[:, j] != rows[0, j]).any()]
+    apart = [between.tables[j][rows[:, None, j], rows[None, :, j]] for j in factors]
+    # The weights are larger the fewer factors two kernels differ in, so that their times differ with variance 1.
+    differing = sum(float((each > 0).mean()) for each in apart)
+    share = max(differing, 1.0) / between.places
+    main, pairs, whole, noise = WEIGHTS
+    weights = np.log([main / share, pairs / (1 - (1 - share) ** 2), whole, noise])
+    return _Evidence(
+        factors,
+        np.array(apart).reshape(len(factors), len(rows), len(rows)),
+        values,
+        between.places,
+        np.append(np.full(len(factors), math.log(LENGTH)), weights),
+        np.append(np.full(len(factors), LENGTH_SPREAD), np.full(len(weights), WEIGHT_SPREAD)),
+    )
+
+
+def _hyperparameters(evidence: _Evidence, theta: Array) -> Hyperparameters:
+    """Factors that don't vary yet have the length that is assumed of all."""
+    *_, main, pairs, whole, noise = np.exp(theta).tolist()
+    lengths = np.full(evidence.places, LENGTH)
+    lengths[evidence.factors] = np.exp(theta[: -len(WEIGHTS)])
+    return Hyperparameters(lengths, main, pairs, whole, noise)
+
+
+def _loss(evidence: _Evidence, theta: Array) -> tuple[float, Array]:
+    """The negative logarithm of the posterior probability but for a constant, and its slope."""
+    places, values = evidence.places, evidence.values
+    main, pairs, whole, noise = np.exp(theta[-len(WEIGHTS) :]).tolist()
+    nearness = evidence.apart / -np.exp(theta[: -len(WEIGHTS)])[:, None, None]
+    alike, idle = np.exp(nearness), places - len(evidence.factors)
+    total, squares = alike.sum(axis=0) + idle, (alike * alike).sum(axis=0) + idle
+    product = np.exp(nearness.sum(axis=0))
+    mean, paired = total / places, pair_mean(total, squares, places)
+    noisy = (noise + JITTER) * np.eye(len(values))
+    lower = np.linalg.cholesky(main * mean + pairs * paired + whole * product + noisy)
+    inverse = np.linalg.inv(lower)
+    inverse = inverse.T @ inverse
+    weights = inverse @ values
+    away = (theta - evidence.mean) / evidence.spread
+    loss = 0.5 * float(values @ weights) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ away)
+    # The slope in a direction in which the covariance changes by C is the sum of `outer` times C.
+    outer = 0.5 * (inverse - np.outer(weights, weights))
+    rest = main / places + pairs * 2 * (total - alike) / (places * (places - 1))
+    # d k / d log(length) is -k log k, of one factor and of the product alike.
+    lengths = -(outer * nearness * (alike * rest + whole * product)).sum(axis=(1, 2))
+    slopes = [main * (outer * mean).sum(), pairs * (outer * paired).sum(), whole * (outer * product).sum()]
+    slope: Array = away / evidence.spread + np.concatenate([lengths, slopes, [noise * np.trace(outer)]])
+    return loss, slope

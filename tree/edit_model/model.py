@@ -1,0 +1,149 @@
+"""The model of a tree's edits: which kernels it learns from, when it is made again, and what it expects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from mctskernel.tree.edit_model.acquisition import expected_improvement
+from mctskernel.tree.edit_model.covariance import distances
+from mctskernel.tree.edit_model.descriptions import Row, Vocabulary, table
+from mctskernel.tree.edit_model.fitting import fit, prior_hyperparameters
+from mctskernel.tree.edit_model.posterior import Posterior
+from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.vector import Array
+
+FEWEST = 4
+"""Evaluations from which on hyperparameters are fitted."""
+
+FITTED = 128
+"""Evaluations that they are fitted to, at the most."""
+
+CHOSEN, OBSERVED = 384, 512
+"""Kernels that are learnt from, at the most: when the model is made, and with those that came since."""
+
+FEWEST_PLACES = 8
+"""For factors; twice as many whenever that isn't enough."""
+
+LEAST_SPREAD = 1e-3
+"""Of log times, below which kernels count as equally fast."""
+
+
+class EditModel:
+    """What is expected of candidates, from everything that the tree knows when it is made.
+
+    `rows` describe all nodes of the tree, `candidates` what may be tried; there is at least one of each.
+    """
+
+    def __init__(
+        self, tree: Tree, vocabulary: Vocabulary, rows: Sequence[Row], candidates: Sequence[Row]
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._made_for = _circumstances(tree, vocabulary)
+        self._places = places = _places(vocabulary)
+        known = tree.evaluated[: epoch(len(tree.evaluated))]
+        fitted = _best_and_spread(tree, known, FITTED)
+        described = table([rows[node] for node in fitted], places)
+        between = distances(vocabulary, places)
+        hyper = (
+            fit(between, described, _standardised(tree, fitted))
+            if len(fitted) >= FEWEST
+            else prior_hyperparameters(between, described)
+        )
+        self._observed = _learnt_from(tree, known)
+        observed = table([rows[node] for node in self._observed], places)
+        self._posterior = Posterior(between, hyper, observed, table(candidates, places))
+        self._nodes, self._candidates = len(tree.nodes), len(candidates)
+        self._improvements: Array | None = None
+
+    def is_current(self, tree: Tree) -> bool:
+        """Whether nothing has happened for which the model should be made again: much more known, or new factors."""
+        return self._made_for == _circumstances(tree, self._vocabulary)
+
+    def follow(self, rows: Sequence[Row], candidates: Sequence[Row]) -> None:
+        """Takes in nodes, whose times may be unknown still, and candidates that were appended since."""
+        added = candidates[self._candidates :]
+        observed = range(self._nodes, min(len(rows), self._nodes + OBSERVED - len(self._observed)))
+        self._nodes, self._candidates = len(rows), len(candidates)
+        if added or observed:
+            self._posterior.extend(distances(self._vocabulary, self._places))
+        for node in observed:
+            self._posterior.observe(table([rows[node]], self._places)[0])
+            self._observed.append(node)
+            self._improvements = None
+        if added:
+            self._posterior.add(table(added, self._places))
+            self._improvements = None
+
+    def expected_improvements(self, tree: Tree) -> Array:
+        """Of each candidate over the fastest kernel, in standard deviations of the log times."""
+        if self._improvements is None:
+            values = _standardised(tree, self._observed)
+            means = self._posterior.means(values)
+            best = float(np.nanmax(values))
+            improvements = expected_improvement(means, self._posterior.deviations, best)
+            if np.isnan(values).any():
+                return improvements
+            self._improvements = improvements
+        return self._improvements
+
+
+def epoch(evaluations: int) -> int:
+    """Of how many evaluations the model is made: of the last that is this many fifths more than the one before.
+
+    Up to 256 more, and at least a sixteenth, so that it costs less than the evaluations of a large tree.
+    """
+    last, following = 0, 1
+    while following <= evaluations:
+        last, following = following, following + max(1, min(following // 5, 256), following // 16)
+    return last
+
+
+def _circumstances(tree: Tree, vocabulary: Vocabulary) -> tuple[int, int, int]:
+    return epoch(len(tree.evaluated)), _places(vocabulary), vocabulary.ordered_levels
+
+
+def _places(vocabulary: Vocabulary) -> int:
+    return max(FEWEST_PLACES, 1 << (len(vocabulary) - 1).bit_length())
+
+
+def _log_speedup(node: Node) -> float | None:
+    """None for a kernel that failed or whose time isn't believed; NaN for one in flight."""
+    if node.score is None:
+        return math.nan
+    return math.log(node.score.speedup) if node.score.speedup > 0 else None
+
+
+def _standardised(tree: Tree, nodes: Sequence[int]) -> Array:
+    """Log speed-ups with mean 0 and variance 1; NaN for nodes in flight.
+
+    A kernel that failed counts as one like the median: its factors promise nothing, and yet what lies beyond a limit of
+    the GPU says little about the kernels before it, which are often the best.
+    """
+    found = [_log_speedup(tree.nodes[node]) for node in nodes]
+    known = [value for value in found if value is not None and not math.isnan(value)]
+    middle = float(np.median(known)) if known else 0.0
+    values = np.array([middle if value is None else value for value in found])
+    spread = max(float(np.nanstd(values)), LEAST_SPREAD)
+    standardised: Array = (values - np.nanmean(values)) / spread
+    return standardised
+
+
+def _learnt_from(tree: Tree, known: Sequence[int]) -> list[int]:
+    """All nodes while they are few; otherwise some that are known, in order of creation."""
+    if len(tree.nodes) <= OBSERVED:
+        return list(range(len(tree.nodes)))
+    return sorted(_best_and_spread(tree, known, CHOSEN))
+
+
+def _best_and_spread(tree: Tree, known: Sequence[int], most: int) -> list[int]:
+    """Half of them the fastest, half spread evenly over the search."""
+    if len(known) <= most:
+        return list(known)
+    gains = tree.node_statistics.reward.view[known]
+    best = np.argsort(-gains, kind="stable")[: most // 2]
+    rest = np.setdiff1d(np.arange(len(known)), best)
+    spread = rest[np.linspace(0, len(rest) - 1, most - len(best)).astype(int)]
+    return [known[place] for place in sorted({*best.tolist(), *spread.tolist()})]
