@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import mctskernel.tree
+from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.space import Entry, SearchSpace, SpaceError, configuration_kernel, values_of
 from mctskernel.core.task import Task, Tolerance
@@ -45,10 +46,16 @@ def search(space: SearchSpace, contender: str, seed: int, in_flight: int, budget
     Where that one failed the next is drawn, and each of them counts as an evaluation.
     """
     began = time.process_time()
-    executor = RecordedExecutor(lambda kernel: evaluation_of(_entry(space, kernel)), {}, workers=in_flight)
+    looked_up: dict[str, Entry] = {}
+
+    def look_up(kernel: Kernel) -> Evaluation:
+        entry = looked_up[kernel.identity] = space.by_values[values_of(space, kernel)]
+        return evaluation_of(entry)
+
+    executor = RecordedExecutor(look_up, {}, workers=in_flight)
     started = executor.clock()
-    failed, entries = _evaluated(space, executor, contender, seed, budget)
-    times = [entry.seconds for entry in (*failed, *entries)]
+    failed, kernels = _evaluated(space, executor, contender, seed, budget)
+    times = [entry.seconds for entry in (*failed, *map(looked_up.__getitem__, kernels))]
     return Trace(
         space=space.name,
         contender=contender,
@@ -82,8 +89,8 @@ class UnkeptLog:
 
 def _evaluated(
     space: SearchSpace, executor: RecordedExecutor, contender: str, seed: int, budget: int
-) -> tuple[Sequence[Entry], Sequence[Entry]]:
-    """The starting configurations that failed, and what was evaluated then, in the order in which it came back."""
+) -> tuple[Sequence[Entry], Sequence[str]]:
+    """The starting configurations that failed, and the kernels evaluated then, in the order in which they came back."""
     try:
         start = choose_start(space, RANDOM, seed, Budget(evaluations=budget))
     except SpaceError:
@@ -104,14 +111,9 @@ def _evaluated(
             spent_evaluations=len(start.failed),
         )
         loop.run((root,))
-    return start.failed, [
-        _entry(space, tree_search.kernel(node))
-        for node in tree_search.tree.evaluated[: budget - len(start.failed)]
-    ]
-
-
-def _entry(space: SearchSpace, kernel: Kernel) -> Entry:
-    return space.by_values[values_of(space, kernel)]
+    tree = tree_search.tree
+    came_back = [tree.nodes[node].kernel.identity for node in tree.evaluated]
+    return start.failed, came_back[: budget - len(start.failed)]
 
 
 def _task(space: SearchSpace, start: Kernel) -> Task:

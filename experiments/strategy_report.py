@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from mctskernel.experiments.contenders import DEFAULT, contenders
+from mctskernel.experiments.contenders import DEFAULT, GUIDED, WALK, contenders
 from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceLog, estimate, read_traces, shares
 from mctskernel.experiments.simulated_search import code_digest
 from mctskernel.experiments.strategy_jobs import Job, jobs_of, run_jobs
@@ -38,7 +38,7 @@ IN_FLIGHT = 8
 FEW = (5, 10, 20)
 """Evaluations after which shares are told in spaces of some fifty configurations."""
 
-PLOTTED = ("kernel_tuner:adaptive_tabu_greywolf", "kernel_tuner:genetic_algorithm", "random", "mcts", DEFAULT)
+PLOTTED = ("kernel_tuner:adaptive_tabu_greywolf", "kernel_tuner:genetic_algorithm", "random", WALK, GUIDED)
 
 
 @click.command()
@@ -130,11 +130,11 @@ def markdown_report(report: Report) -> str:
 def _searches(spaces: Path, more: Path | None, seeds: int, few: int) -> list[Job]:
     """What decides most comes first."""
     beside = [each for each in (more,) if each]
-    strategies = contenders(["all"])
+    strategies, first = contenders(["all"]), tuple(dict.fromkeys((DEFAULT, GUIDED)))
     return [
-        *jobs_of([spaces], [DEFAULT], range(seeds), 1, BUDGET),
-        *jobs_of([spaces], [DEFAULT], range(seeds), IN_FLIGHT, BUDGET),
-        *jobs_of([spaces], [each for each in strategies if each != DEFAULT], range(seeds), 1, BUDGET),
+        *jobs_of([spaces], first, range(seeds), 1, BUDGET),
+        *jobs_of([spaces], first, range(seeds), IN_FLIGHT, BUDGET),
+        *jobs_of([spaces], [each for each in strategies if each not in first], range(seeds), 1, BUDGET),
         *jobs_of([spaces], contenders(["grid"])[1:], range(few), 1, BUDGET),
         *jobs_of([spaces], contenders(["walks"])[1:], range(few), 1, BUDGET),
         *jobs_of(beside, strategies, range(few), 1, BUDGET),
