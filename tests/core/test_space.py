@@ -1,0 +1,92 @@
+"""Configurations as kernels, and back."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.space import (
+    Configuration,
+    Entry,
+    Parameter,
+    SearchSpace,
+    SpaceError,
+    Value,
+    configuration_kernel,
+    values_of,
+)
+from tests import spaces
+
+VALUES = (
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]))
+)
+
+
+def one(values: Configuration, names: tuple[str, ...]) -> SearchSpace:
+    """A space of one configuration."""
+    parameters = tuple(Parameter(name, (value,)) for name, value in zip(names, values, strict=True))
+    return SearchSpace("one", parameters, (Entry(values, Outcome.OK, 1.0),))
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), VALUES, min_size=1))
+def test_a_configuration_is_read_back_from_its_kernel(settings: dict[str, Value]) -> None:
+    space = one(tuple(settings.values()), tuple(settings))
+    kernel = configuration_kernel(space, tuple(settings.values()))
+    assert kernel.language is Language.CONFIGURATION
+    assert tomllib.loads(kernel.source) == settings
+    assert values_of(space, kernel) == tuple(settings.values())
+    assert kernel.settings == settings
+
+
+def test_spacing_and_comments_make_no_other_configuration() -> None:
+    space = spaces.bowl()
+    kernel = configuration_kernel(space, spaces.BEST)
+    spaced = Kernel(
+        f"\n# mine\n{kernel.source.replace('tile = 2', '  tile = 2  ')}\n", Language.CONFIGURATION
+    )
+    assert spaced.identity == kernel.identity
+    assert values_of(space, spaced) == spaces.BEST
+    assert configuration_kernel(space, (64, 2, "row", False)).identity != kernel.identity
+
+
+def test_a_root_knows_every_parameter_and_a_boolean_as_a_number() -> None:
+    settings = configuration_kernel(spaces.bowl(), spaces.BEST).settings
+    assert settings == {"block": 128, "tile": 2, "layout": "row", "padded": 0}
+    assert type(settings["padded"]) is int
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("block = 128\n", "no 'tile'"),
+        ("block = 33\ntile = 2\nlayout = 'row'\npadded = true\n", "no configuration block=33"),
+        ("block = 128\ntile = 2\nlayout = 'row'\npadded = false\nmore = 1\n", "no configuration"),
+        ("block = 32\ntile = 4\nlayout = 'row'\npadded = true\n", "no configuration"),
+        ("block = [128]\ntile = 2\nlayout = 'row'\npadded = false\n", "'block' is neither"),
+        ("block = ", "not valid TOML"),
+    ],
+)
+def test_what_is_no_configuration_is_a_sentence(source: str, says: str) -> None:
+    with pytest.raises(SpaceError, match=says):
+        values_of(spaces.bowl(), Kernel(source, Language.CONFIGURATION))
+
+
+def test_a_cuda_kernel_is_no_configuration() -> None:
+    with pytest.raises(SpaceError, match="in cuda"):
+        values_of(spaces.bowl(), Kernel("block = 128"))
+
+
+def test_the_optimum_is_the_least_time() -> None:
+    space = spaces.bowl()
+    assert space.optimum_seconds == 0.001
+    assert space.by_values[spaces.BEST].seconds == space.optimum_seconds
+    assert spaces.failing().optimum_seconds == math.inf

@@ -1,0 +1,202 @@
+"""Cache files of Kernel Tuner: read in all versions, cut off, and written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.space import Entry, Parameter, SearchSpace, SpaceError
+from mctskernel.profiling.spaces import read_space, write_space
+from tests import spaces
+
+FAST = {"x": 1, "y": "a", "time": 2.5}
+SLOW = {"x": 2, "y": "b", "time": 4.0}
+
+
+def test_times_costs_and_failures_are_seconds_and_outcomes(tmp_path: Path) -> None:
+    costs = {"compile_time": 900.0, "benchmark_time": 100.0, "verification_time": 0, "strategy_time": -1.0}
+    entries = {
+        "1,a": FAST | costs | {"framework_time": 5.0, "GFLOP/s": 12.0, "times": [2.5, 2.5]},
+        "1,b": {"x": 1, "y": "b", "time": "CompilationFailedConfig", "compile_time": 50.0},
+        "2,a": {"x": 2, "y": "a", "time": "RuntimeFailedConfig"},
+        "2,b": {"x": 2, "y": "b", "time": "InvalidConfig"},
+    }
+    space = read_space(spaces.written(tmp_path / "some kernel.json", spaces.cache_document(entries)))
+    assert (space.name, space.device, space.kernel) == ("some_kernel", "A GPU", "kernel")
+    assert space.parameters == (Parameter("x", (1, 2)), Parameter("y", ("a", "b")))
+    first, *failed = space.entries
+    assert (first.values, first.seconds) == ((1, "a"), 0.0025)
+    assert first.stage_seconds == {
+        "compile": 0.9,
+        "benchmark": 0.1,
+        "verification": 0.0,
+        "strategy": 0.0,
+        "framework": 0.005,
+    }
+    assert first.cost_seconds == pytest.approx(1.005)
+    assert [each.outcome for each in failed] == [Outcome.BUILD_ERROR, Outcome.LAUNCH_ERROR, Outcome.REJECTED]
+    assert failed[0].word == "CompilationFailedConfig"
+    assert failed[0].cost_seconds == pytest.approx(0.05)
+
+
+def test_what_versions_differ_in(tmp_path: Path) -> None:
+    entries = {
+        "1,a": {"x": 1, "y": "a", "__error__": "CompilationFailedConfig"},
+        "1,b": {"x": 1, "y": "b", "time": 1e20},
+        "2,a": {"x": 2, "y": "a", "time": float("inf")},
+        "2,b": FAST | {"x": 2, "y": "b"},
+    }
+    document = spaces.cache_document(entries, schema_version="1.1.0", problem_size=[4096], objective="time")
+    del document["tune_params_keys"]
+    space = read_space(spaces.written(tmp_path / "new.json", document))
+    assert [each.outcome for each in space.entries] == [
+        Outcome.BUILD_ERROR,
+        Outcome.CRASH,
+        Outcome.CRASH,
+        Outcome.OK,
+    ]
+
+
+def test_a_compressed_file_is_told_by_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "packed.json"
+    path.write_bytes(gzip.compress(json.dumps(spaces.cache_document({"1,a": FAST})).encode()))
+    assert read_space(path).entries[0].seconds == 0.0025
+
+
+@pytest.mark.parametrize(
+    ("cut", "entries", "says"),
+    [
+        (lambda text: text.removesuffix("}}"), 2, "did not finish"),
+        (lambda text: text.removesuffix("}}") + ",", 2, "did not finish"),
+        (lambda text: text.removesuffix("}}") + ',\n"2,a": {"x": 2, "y"', 2, "last entry is cut off"),
+    ],
+)
+def test_a_tuning_that_was_cut_off_is_read_as_far_as_it_went(
+    tmp_path: Path, cut: Any, entries: int, says: str
+) -> None:
+    path = tmp_path / "open.json"
+    path.write_text(cut(json.dumps(spaces.cache_document({"1,a": FAST, "2,b": SLOW}))))
+    space = read_space(path)
+    assert len(space.entries) == entries
+    assert len(space.remarks) == 1
+    assert says in space.remarks[0]
+    assert str(path) in space.remarks[0]
+
+
+def test_the_first_of_a_repeated_configuration_is_kept(tmp_path: Path) -> None:
+    same, other = json.dumps(FAST), json.dumps(FAST | {"time": 3.0})
+    document = json.dumps(spaces.cache_document({}))
+    path = tmp_path / "twice.json"
+    path.write_text(
+        document.replace('"cache": {}', f'"cache": {{"1,a": {same}, "1,a": {same}, "1, a": {other}}}')
+    )
+    space = read_space(path)
+    assert [each.seconds for each in space.entries] == [0.0025]
+    assert ["1 configurations occur again" in remark for remark in space.remarks] == [True, True]
+    assert "another result" in space.remarks[1]
+
+
+def test_equal_values_are_one_value(tmp_path: Path) -> None:
+    entries = {"1,a": FAST, "2.0,b": SLOW | {"x": 2.0}, "3,b": SLOW | {"x": 3}}
+    space = read_space(spaces.written(tmp_path / "floats.json", spaces.cache_document(entries)))
+    assert [repr(value) for value in space.parameters[0].values] == ["1", "2", "3"]
+    assert [repr(each.values[0]) for each in space.entries] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ([], "no JSON object"),
+        ({}, "neither a cache file"),
+        ({"Results": [], "Metadata": {}}, "it has 'Results', 'Metadata'"),
+        (spaces.cache_document({}), "has no configurations"),
+        (spaces.cache_document({"1,a": {"x": 1, "time": 1.0}}), "'y' is missing"),
+        (spaces.cache_document({"1,a": FAST | {"time": "Tired"}}), "'Tired' is no failure"),
+        (spaces.cache_document({"1,a": FAST | {"time": None}}), "neither a number nor a failure"),
+        (spaces.cache_document({"1,a": FAST | {"time": True}}), "neither a number nor a failure"),
+        (spaces.cache_document({"1,a": FAST | {"time": 0}}), "not above 0"),
+        (spaces.cache_document({"1,a": FAST | {"compile_time": "long"}}), "no time"),
+        (spaces.cache_document({"1,a": FAST | {"x": [1, 2]}}), "numbers, booleans or strings"),
+        (spaces.cache_document({"1,a": FAST | {"x": float("nan")}}), "numbers, booleans or strings"),
+        (spaces.cache_document({"1,a": 3}), "must hold what was measured"),
+        (spaces.cache_document([]), "'cache' must map"),  # type: ignore[arg-type]
+        (spaces.cache_document({}, tune_params={}), "'tune_params' must map"),
+        (spaces.cache_document({}, tune_params={"x": 1}), "'tune_params' must map"),
+        (spaces.cache_document({}, tune_params_keys=["x"]), "each once"),
+        (spaces.cache_document({}, tune_params_keys=["x", "y", "y"]), "each once"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_a_sentence_that_names_it(
+    tmp_path: Path, document: Any, says: str
+) -> None:
+    path = spaces.written(tmp_path / "bad.json", document)
+    with pytest.raises(SpaceError, match=says) as raised:
+        read_space(path)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe{}", "no UTF-8 text"),
+        (b"[" * 100_000, "not JSON"),
+        (gzip.compress(b'{"cache": 1}' * 999)[:-20], "cut off"),
+        (gzip.compress(b"{}")[:12] + b"\0" * 30, "damaged|cut off"),
+    ],
+)
+def test_a_file_that_is_no_document_is_a_sentence(tmp_path: Path, data: bytes, says: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(data)
+    with pytest.raises(SpaceError, match=says) as raised:
+        read_space(path)
+    assert str(path) in str(raised.value)
+
+
+def test_a_file_that_would_not_fit_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mctskernel.profiling.spaces.document.MOST_BYTES", 1 << 20)
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b" " * (1 << 22)))
+    with pytest.raises(SpaceError, match="larger than 1 MiB"):
+        read_space(path)
+
+
+def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SpaceError, match="No such file"):
+        read_space(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("suffix", [".json", ".json.gz"])
+@pytest.mark.parametrize("space", [spaces.bowl(), spaces.failing(), spaces.single()])
+def test_a_space_is_read_back_as_it_was_written(tmp_path: Path, space: SearchSpace, suffix: str) -> None:
+    path = tmp_path / f"{space.name}{suffix}"
+    write_space(space, path)
+    assert read_space(path) == space
+
+
+@given(
+    milliseconds=st.floats(1e-9, 1e9),
+    outcome=st.sampled_from([each for each in Outcome if each is not Outcome.OK]),
+    names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4, unique=True),
+)
+def test_every_time_outcome_and_name_survives(
+    tmp_path_factory: pytest.TempPathFactory, milliseconds: float, outcome: Outcome, names: list[str]
+) -> None:
+    first, second = (True,) * len(names), ("text",) * len(names)
+    stages = {"compile": milliseconds * 1e-3}
+    space = SearchSpace(
+        "any",
+        tuple(Parameter(f"_{name}", (True, "text")) for name in names),
+        (Entry(first, Outcome.OK, milliseconds * 1e-3, "", stages), Entry(second, outcome)),
+    )
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    write_space(space, path)
+    assert read_space(path) == space
