@@ -16,6 +16,11 @@ from mctskernel.experiments.strategy_tables import figures
 PANEL = (3.4, 2.8)
 """Inches."""
 
+POINTS = 60
+"""Of a curve, at the most."""
+
+TICKS = (1, 5, 10, 20, 50, 100, 200)
+
 NORMAL_QUANTILE = 1.96
 """Of a band that covers the mean with 95 %."""
 
@@ -30,7 +35,8 @@ def plot_shares(traces: Sequence[Trace], out: Path) -> None:
         for contender, found in figures(traces).items():
             if space in found:
                 _line(panel, contender, curves(found[space]))
-        panel.set(title=space, xlabel="evaluations", xscale="log")
+        panel.set(title=space, xlabel="evaluations", xscale="log", xticks=TICKS, xticklabels=map(str, TICKS))
+        panel.minorticks_off()
         panel.grid(visible=True, alpha=0.3)
     axes[0].set(ylabel="share of the optimum", ylim=(0.4, 1.0))
     handles, labels = axes[0].get_legend_handles_labels()
@@ -50,8 +56,9 @@ def curves(traces: Sequence[Trace]) -> Array:
 
 
 def _line(panel: mpl.axes.Axes, contender: str, rows: Array) -> None:
-    count = np.arange(1, rows.shape[1] + 1)
-    mean = rows.mean(axis=0)
-    band = NORMAL_QUANTILE * rows.std(axis=0) / np.sqrt(len(rows))
+    count = np.unique(np.geomspace(1, rows.shape[1], POINTS).astype(int))
+    shown = rows[:, count - 1]
+    mean = shown.mean(axis=0)
+    band = NORMAL_QUANTILE * shown.std(axis=0) / np.sqrt(len(shown))
     (line,) = panel.plot(count, mean, label=contender, linewidth=1.2)
     panel.fill_between(count, mean - band, mean + band, color=line.get_color(), alpha=0.15, linewidth=0)
