@@ -25,6 +25,12 @@ from mctskernel.tree.vector import Array, Vector
 EVERY = 0
 """The kind that holds all others, and itself."""
 
+STALE = 100
+"""What is expected is worked out again after every evaluation, and once there are this many, after one in a hundred."""
+
+REMEMBERED = 4096
+"""Nodes whose decisions are at hand: more than walks come through between two evaluations."""
+
 
 @dataclass
 class Tally:
@@ -36,30 +42,47 @@ class Tally:
 
 @dataclass(frozen=True)
 class _Decisions:
-    """What each edit of a node decides: kinds, one edit's after the other's, and where each edit's begin."""
+    """What each edit of a node decides, and the levels that these replace: kinds, one edit's after the other's.
+
+    `starts` is where each edit's begin, `counts` how many they are.
+    """
 
     kinds: Array
+    replaced: Array
     starts: Array
+    counts: Array
+
+
+@dataclass
+class _Estimates:
+    """What is expected of each kind: what the tallies came to when they were last read."""
+
+    gain: Vector = field(default_factory=lambda: Vector("float64"))
+    reward: Vector = field(default_factory=lambda: Vector("float64"))
+    effect: Vector = field(default_factory=lambda: Vector("float64"))
+    spread: float = 0.0
 
 
 class EditStatistics:
-    """The statistics of one tree's edits, as of the last `follow`.
+    """The statistics of one tree's edits, as of the last `follow` or, in a large tree, a little earlier.
 
     They depend on the evaluations and their order alone: another instance that follows the same tree, all at once, says
     the same to the last bit. `shrinkage`, above 0, is how many tries of a decision count for as much as what is known
-    of the larger kind.
+    of the larger kind. `version` changes when what they say does.
     """
 
     def __init__(self, shrinkage: float) -> None:
+        self.version = 0
         self._shrinkage = shrinkage
         self._kinds: dict[Hashable, int] = {}
         self._within = Vector("int64")
         self._gains, self._rewards = Tally(), Tally()
-        self._effects = AdditiveModel(variance=1 / shrinkage)
         self._squared_gains = 0.0
+        self._effects = AdditiveModel(variance=1 / shrinkage)
+        self._estimates = _Estimates()
         self._decisions: dict[int, _Decisions] = {}
         self._edits = Vector("int32")
-        self._read = 0
+        self._read = self._due = 0
         self._add_kind(None, within=EVERY)
 
     def follow(self, tree: Tree) -> None:
@@ -67,15 +90,18 @@ class EditStatistics:
         for edge in tree.edges[len(self._edits) :]:
             self._edits.append(edge.edit)
         for node in map(tree.nodes.__getitem__, tree.evaluated[self._read :]):
+            self._read += 1
             if node.score is not None:
                 self._take_in(tree, node, node.score.reward)
-        self._read = len(tree.evaluated)
+            if self._read > self._due:
+                self._due = self._read + self._read // STALE
+                self._work_out()
 
     def edits_of(self, edges: Array) -> Array:
         """The numbers that the edits which made these edges of the tree have in their nodes."""
         return self._edits.view[edges]
 
-    def gain(self, node: Node) -> Array:
+    def gain(self, tree: Tree, node: Node) -> Array:
         """By the number of each edit of a node, what it is expected to gain over the node's reward.
 
         The mean gain where such an edit was tried, shrunk towards that of the larger kind, and this in turn towards
@@ -84,49 +110,52 @@ class EditStatistics:
         Source: Efron and Morris, "Data analysis using Stein's estimator and its generalizations", 1975, with the weight
         given instead of estimated.
         """
-        decisions = self._of(node)
-        gains: Array = np.add.reduceat(self._shrunk(self._gains, decisions.kinds, 0.0), decisions.starts)
-        return gains
+        decisions = self._of(tree, node)
+        return _sums(self._estimates.gain.view[decisions.kinds], decisions)
 
-    def reward(self, node: Node) -> Array:
+    def reward(self, tree: Tree, node: Node) -> Array:
         """By the number of each edit of a node, the mean reward of all kernels in which what it decides is in effect.
 
         Shrunk as gains are; of several decisions, the mean.
         Source: Brügmann, "Monte Carlo Go", 1993: all moves as first.
         """
-        decisions, count = self._of(node), self._rewards.count[EVERY]
-        mean = self._rewards.total[EVERY] / count if count else 0.0
-        rewards: Array = np.add.reduceat(
-            self._shrunk(self._rewards, decisions.kinds, mean), decisions.starts
-        ) / np.diff(decisions.starts, append=len(decisions.kinds))
-        return rewards
+        decisions = self._of(tree, node)
+        means: Array = _sums(self._estimates.reward.view[decisions.kinds], decisions) / decisions.counts
+        return means
 
     def effect(self, tree: Tree, node: Node) -> Array:
         """By the number of each edit of a node, how much what it decides is worth over what it replaces.
 
         Rewards are taken for a sum of one effect for each decision that is in effect (`AdditiveModel`).
         """
-        decisions = self._of(node)
-        levels, _ = self._in_effect(tree, node)
-        matters = self._within.view[decisions.kinds].tolist()
-        replaced = [levels.get(matter, EVERY) for matter in matters]
-        effects = self._effects.means
-        changes: Array = np.add.reduceat(effects[decisions.kinds] - effects[replaced], decisions.starts)
-        return changes
+        decisions, effects = self._of(tree, node), self._estimates.effect.view
+        return _sums(effects[decisions.kinds] - effects[decisions.replaced], decisions)
 
     @property
     def spread(self) -> float:
         """The standard deviation of the gains of all edits; 0 before there are two."""
-        count, total = self._gains.count[EVERY], self._gains.total[EVERY]
-        return math.sqrt(max(self._squared_gains - total * total / count, 0.0) / count) if count > 1 else 0.0
+        return self._estimates.spread
 
-    def _shrunk(self, tally: Tally, kinds: Array, mean: float) -> Array:
-        means = np.full(len(kinds), mean)
-        for level in (np.full(len(kinds), EVERY), self._within.view[kinds], kinds):
-            means = (tally.total.view[level] + self._shrinkage * means) / (
-                tally.count.view[level] + self._shrinkage
-            )
-        return means
+    def _work_out(self) -> None:
+        found, count, total = self._estimates, self._gains.count[EVERY], self._gains.total[EVERY]
+        found.gain.view[:] = self._shrunk(self._gains, 0.0)
+        rewards = self._rewards.count[EVERY]
+        found.reward.view[:] = self._shrunk(
+            self._rewards, self._rewards.total[EVERY] / rewards if rewards else 0.0
+        )
+        found.effect.view[self._effects.effects] = self._effects.means
+        variance = (self._squared_gains - total * total / count) / count if count > 1 else 0.0
+        found.spread = math.sqrt(max(variance, 0.0))
+        self.version += 1
+
+    def _shrunk(self, tally: Tally, mean: float) -> Array:
+        """By kind, its mean shrunk towards that of the larger kind; that of every edit towards `mean`."""
+        total, weight = tally.total.view, tally.count.view + self._shrinkage
+        every = (total[EVERY] + self._shrinkage * mean) / weight[EVERY]
+        matters = (total + self._shrinkage * every) / weight
+        matters[EVERY] = every
+        decisions: Array = (total + self._shrinkage * matters[self._within.view]) / weight
+        return np.where(self._within.view == EVERY, matters, decisions)
 
     def _take_in(self, tree: Tree, node: Node, reward: float) -> None:
         levels, titles = self._in_effect(tree, node)
@@ -174,14 +203,18 @@ class EditStatistics:
             levels.setdefault(self._within[kind], kind)
         return levels, list(titles)
 
-    def _of(self, node: Node) -> _Decisions:
+    def _of(self, tree: Tree, node: Node) -> _Decisions:
         known = self._decisions.get(node.id)
         if known is None or len(known.starts) < len(node.edits):
+            if len(self._decisions) >= REMEMBERED:
+                self._decisions.clear()
             kinds = [self._kinds_of(edit) for edit in node.edits]
-            lengths = np.array([len(each) for each in kinds])
+            counts = np.array([len(each) for each in kinds], np.int64)
+            levels, _ = self._in_effect(tree, node)
+            flat = np.array([kind for each in kinds for kind in each], np.int64)
+            replaced = [levels.get(matter, EVERY) for matter in self._within.view[flat].tolist()]
             known = self._decisions[node.id] = _Decisions(
-                np.array([kind for each in kinds for kind in each], np.int32),
-                (np.cumsum(lengths) - lengths).astype(np.int32),
+                flat, np.array(replaced, np.int64), np.cumsum(counts) - counts, counts
             )
         return known
 
@@ -200,7 +233,18 @@ class EditStatistics:
     def _add_kind(self, key: Hashable, within: int) -> None:
         self._kinds[key] = len(self._within)
         self._within.append(within)
-        self._effects.add_effect()
         for tally in (self._gains, self._rewards):
             tally.count.append(0)
             tally.total.append(0)
+        for estimate in (self._estimates.gain, self._estimates.reward):
+            # As `_shrunk` has it for a kind that was never tried, to the last bit.
+            estimate.append(self._shrinkage * estimate[within] / self._shrinkage if len(estimate) else 0.0)
+        self._estimates.effect.append(0.0)
+
+
+def _sums(values: Array, decisions: _Decisions) -> Array:
+    """Of each edit's, the sum."""
+    if len(values) == len(decisions.starts):
+        return values
+    sums: Array = np.add.reduceat(values, decisions.starts)
+    return sums

@@ -12,16 +12,16 @@ from mctskernel.tree.vector import Array
 def by_gain(statistics: EditStatistics, tree: Tree, node: Node) -> Array:
     """The node's own reward, and on top of it what such edits gained."""
     reward: float = tree.node_statistics.reward[node.id]
-    return reward + statistics.gain(node)
+    return reward + statistics.gain(tree, node)
 
 
-def by_amaf(statistics: EditStatistics, tree: Tree, node: Node) -> Array:  # noqa: ARG001 - an Estimate
+def by_amaf(statistics: EditStatistics, tree: Tree, node: Node) -> Array:
     """The mean reward of the kernels in which such an edit is in effect, whatever the node's own (AMAF).
 
     Source: Gelly and Silver, "Monte-Carlo tree search and rapid action value estimation in computer Go", 2011, section
     4.1, over the whole tree instead of below the node.
     """
-    return statistics.reward(node)
+    return statistics.reward(tree, node)
 
 
 def by_effect(statistics: EditStatistics, tree: Tree, node: Node) -> Array:

@@ -55,20 +55,30 @@ class Guidance:
         self._restart = RESTARTS[policy.restart]
         self._pruning = PRUNINGS[policy.pruning]()
         self._statistics = EditStatistics(policy.shrinkage)
-        self._known: dict[int, Array] = {}
+        self._expectations: dict[int, Array] = {}
+        self._priors: dict[int, tuple[OpenWays, Array]] = {}
         self._stagnation = Stagnation()
         self._detour = NO_DETOUR
 
     def follow(self, tree: Tree) -> None:
         """Takes in what has happened to the tree since the last call."""
         if self._reweights or self._mixing is not unmixed or self._first_play is not at_once:
+            before = self._statistics.version
             self._statistics.follow(tree)
-            self._known.clear()
+            if self._statistics.version != before:
+                self._expectations.clear()
+                self._priors.clear()
         self._pruning.follow(tree)
         if self._restart is not nowhere:
             self._stagnation.follow(tree)
             restarting = self._stagnation.is_restarting(tree)
             self._detour = self._restart(tree, self._stagnation.best) if restarting else NO_DETOUR
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether walks go by the statistics of the nodes that they pass and by nothing else, at present."""
+        plain = self._mixing is unmixed and self._first_play is at_once and not self._reweights
+        return plain and not self.closes and not self.ignores_values
 
     @property
     def ignores_values(self) -> bool:
@@ -98,8 +108,11 @@ class Guidance:
 
     def priors(self, tree: Tree, node: Node, ways: OpenWays, rival: Rival | None) -> Array:
         """Of open ways and of the untried edit that competes with them, last, if one does; they sum to 1."""
-        if rival is None and not self._reweights:
+        if not self._reweights and rival is None:
             return ways.priors
+        known_ways, known = self._priors.get(node.id, (None, None))
+        if known is not None and known_ways is ways and rival is None:
+            return known
         weights = tree.edge_statistics.prior.view[ways.edges]
         if rival is not None:
             weights = np.append(weights, rival.weight)
@@ -109,6 +122,8 @@ class Guidance:
                 expected = np.append(expected, rival.expected)
             weights = self._prior(weights, expected, self._statistics.spread, self.policy)
         priors: Array = weights / weights.sum()
+        if rival is None:
+            self._priors[node.id] = ways, priors
         return priors
 
     def rival(self, tree: Tree, node: Node) -> Rival | None:
@@ -138,6 +153,7 @@ class Guidance:
 
     def _expected(self, tree: Tree, node: Node) -> Array:
         """The rewards expected of a node's edits, by their number."""
-        if node.id not in self._known:
-            self._known[node.id] = self._estimate(self._statistics, tree, node)
-        return self._known[node.id]
+        known = self._expectations.get(node.id)
+        if known is None or len(known) < len(node.edits):
+            known = self._expectations[node.id] = self._estimate(self._statistics, tree, node)
+        return known

@@ -34,14 +34,16 @@ def test_gains_by_title_borrow_from_their_category_and_from_all() -> None:
     # b: (0.4 + tuning) / 2; c: (-0.2 + 0.05) / 2
     expected = [(0.4 + tuning) / 2, tuning, 0.3, -0.075]
     grown = titled()
-    assert grown.statistics().gain(grown.node(1)) == pytest.approx(expected)
+    assert grown.statistics().gain(grown.tree, grown.node(1)) == pytest.approx(expected)
 
 
 def test_shrinkage_weighs_what_is_known_of_others() -> None:
     grown = titled()
-    own = grown.statistics(shrinkage=1e-9).gain(grown.node(1))
+    own = grown.statistics(shrinkage=1e-9).gain(grown.tree, grown.node(1))
     assert own == pytest.approx([0.4, 0.7, 0.4, -0.2])
-    assert grown.statistics(shrinkage=1e9).gain(grown.node(1)) == pytest.approx([0.0] * 4, abs=1e-6)
+    assert grown.statistics(shrinkage=1e9).gain(grown.tree, grown.node(1)) == pytest.approx(
+        [0.0] * 4, abs=1e-6
+    )
 
 
 def test_spread_is_the_standard_deviation_of_gains() -> None:
@@ -53,11 +55,11 @@ def test_a_gain_is_over_the_kernel_that_was_edited_and_a_repair_is_none() -> Non
     grown = titled()
     grown.make(1, 0, 1.1)  # "b" again, on top of 1.0: 0.1
     failed = grown.grow(2, -1.5, outcome=Outcome.BUILD_ERROR)[0]
-    before = grown.statistics(1e-9).gain(grown.node(1))
+    before = grown.statistics(1e-9).gain(grown.tree, grown.node(1))
     assert before[0] == pytest.approx((0.4 + 0.1) / 2)
     grown.offer(failed, edit("b"))
     grown.make(failed, 0, 5.0)
-    assert grown.statistics(1e-9).gain(grown.node(1)).tolist() == before.tolist()
+    assert grown.statistics(1e-9).gain(grown.tree, grown.node(1)).tolist() == before.tolist()
 
 
 def factored() -> Grown:
@@ -74,7 +76,7 @@ def factored() -> Grown:
 def test_gains_by_factor_whatever_the_title_and_of_several_the_sum() -> None:
     # X: 1 and 1, Y: 2, all: 4 / (3 + 1) = 1; X: (2 + 1) / 3 = 1, its levels 1; Y: 1.5, Y = 5: (2 + 1.5) / 2
     grown = factored()
-    assert grown.statistics().gain(grown.node(1)) == pytest.approx([1.75, 1.0, 1.0, 1.0 + 1.75])
+    assert grown.statistics().gain(grown.tree, grown.node(1)) == pytest.approx([1.75, 1.0, 1.0, 1.0 + 1.75])
 
 
 def test_rewards_are_of_all_kernels_where_a_level_is_in_effect() -> None:
@@ -83,7 +85,7 @@ def test_rewards_are_of_all_kernels_where_a_level_is_in_effect() -> None:
     # Y: (3 + 1.8) / 2 = 2.4; Y = 5: (3 + 2.4) / 2.
     grown = factored()
     expected = [2.7, 1.78, 0.78, (1.78 + 2.7) / 2]
-    assert grown.statistics().reward(grown.node(1)) == pytest.approx(expected)
+    assert grown.statistics().reward(grown.tree, grown.node(1)) == pytest.approx(expected)
 
 
 def test_effects_are_over_what_they_replace() -> None:
@@ -101,13 +103,14 @@ def test_effects_of_a_sum_are_found(others: int) -> None:
     """Whether they are among those whose covariances are kept, or come after them."""
     rng = np.random.default_rng(0)
     truth, model = np.array([0.5, -1.0, 2.0, 0.0, -0.3]), AdditiveModel(variance=100.0)
-    for _ in range(others + len(truth)):
-        model.add_effect()
+    for effect in range(others):
+        model.observe([-effect], 0.0)
     for _ in range(400):
-        present = np.flatnonzero(rng.random(5) < 0.5)
-        model.observe((others + present).tolist(), truth[present].sum())
-    assert model.means[others:] == pytest.approx(truth, abs=0.02)
-    assert not model.means[:others].any()
+        present = 1 + np.flatnonzero(rng.random(5) < 0.5)
+        model.observe(present.tolist(), truth[present - 1].sum())
+    found = dict(zip(model.effects, model.means.tolist(), strict=True))
+    assert [found.pop(effect) for effect in (1, 2, 3, 4, 5)] == pytest.approx(truth, abs=0.02)
+    assert not any(found.values())
 
 
 def test_effects_are_those_of_ridge_regression_in_whatever_order_they_are_observed() -> None:
@@ -116,16 +119,14 @@ def test_effects_are_those_of_ridge_regression_in_whatever_order_they_are_observ
     ridge = np.linalg.solve(present.T @ present + np.eye(12) / 0.5, present.T @ totals)
     for order in (range(30), range(29, -1, -1)):
         model = AdditiveModel(variance=0.5)
-        for _ in range(12):
-            model.add_effect()
         for i in order:
             model.observe(np.flatnonzero(present[i]).tolist(), totals[i])
-        assert model.means == pytest.approx(ridge)
+        assert dict(zip(model.effects, model.means, strict=True)) == pytest.approx(dict(enumerate(ridge)))
 
 
 def test_an_observation_of_nothing_changes_nothing() -> None:
     model = AdditiveModel(variance=1.0)
-    model.add_effect()
+    model.observe([1], 0.0)
     model.observe([], 3.0)
     assert model.means.tolist() == [0.0]
 
@@ -140,8 +141,10 @@ def test_gains_and_rewards_do_not_depend_on_which_evaluation_ends_first(order: t
     root, statistics = grown.node(0), grown.statistics()
     # all: -0.3 / 4; X: (0.4 - 0.075) / 3; tuning: (-0.7 - 0.075) / 2. Rewards: -0.1; tuning (-0.7 - 0.1) / 2.
     x, tuning = 0.325 / 3, -0.775 / 2
-    assert statistics.gain(root) == pytest.approx([(0.3 + x) / 2, (0.1 + x) / 2, (tuning - 0.7) / 2])
-    assert statistics.reward(root)[2] == pytest.approx(-0.55)
+    assert statistics.gain(grown.tree, root) == pytest.approx(
+        [(0.3 + x) / 2, (0.1 + x) / 2, (tuning - 0.7) / 2]
+    )
+    assert statistics.reward(grown.tree, root)[2] == pytest.approx(-0.55)
 
 
 @settings(max_examples=40, deadline=None)
@@ -156,7 +159,7 @@ def test_statistics_kept_as_a_tree_grows_are_those_of_the_replayed_tree(seed: in
             grown.make(node, grown.node(node).untried[0], rng.uniform(-1, 1))
         if step in pauses:
             live.follow(grown.tree)
-            live.gain(grown.node(node))
+            live.gain(grown.tree, grown.node(node))
     live.follow(grown.tree)
     tree = fold(grown.journal.events)
     replayed = EditStatistics(2.0)
@@ -164,7 +167,13 @@ def test_statistics_kept_as_a_tree_grows_are_those_of_the_replayed_tree(seed: in
     assert live.spread == replayed.spread
     for node in range(len(tree.nodes)):
         if tree.nodes[node].edits:
-            assert live.gain(grown.node(node)).tolist() == replayed.gain(tree.nodes[node]).tolist()
-            assert live.reward(grown.node(node)).tolist() == replayed.reward(tree.nodes[node]).tolist()
+            assert (
+                live.gain(grown.tree, grown.node(node)).tolist()
+                == replayed.gain(tree, tree.nodes[node]).tolist()
+            )
+            assert (
+                live.reward(grown.tree, grown.node(node)).tolist()
+                == replayed.reward(tree, tree.nodes[node]).tolist()
+            )
             of_live = live.effect(grown.tree, grown.node(node))
             assert of_live.tolist() == replayed.effect(tree, tree.nodes[node]).tolist()
