@@ -121,7 +121,14 @@ def _evidence(evaluation: Evaluation) -> list[RenderableType]:
 
 
 def _numbers(title: str, numbers: dict[str, float]) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        show_header=False,
+        min_width=len(title),
+    )
     for name, value in numbers.items():
         table.add_row(Text(name), f"{value:.6g}")
     return table

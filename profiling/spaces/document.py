@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ MOST_BYTES = 1 << 30
 """Uncompressed. The largest public spaces have about a quarter of this."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_CACHE_OPENED = re.compile(r'"cache"\s*:\s*\{')
 
 
 class Repeated(dict[str, Any]):
@@ -62,6 +64,8 @@ def _readings(text: str) -> Iterator[tuple[str, str]]:
     last = whole.rfind("},")
     if last > 0:
         yield whole[: last + 1] + "}}", "its last entry is cut off, and left out."
+    if header := _CACHE_OPENED.search(whole):
+        yield whole[: header.end()] + "}}", "its only entry is cut off, and left out."
 
 
 def _text(path: Path) -> str:
