@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,8 @@ def maximum(statistics: NodeStatistics, nodes: Array) -> Array:
     return statistics.reward_max.view[nodes]
 
 
-Value = Callable[[NodeStatistics, Array], Array]
+Value = Callable[[NodeStatistics, Any], Any]
+"""Takes one node or an array of them."""
 
 VALUES: Mapping[str, Value] = {"mean": mean, "max": maximum}
 

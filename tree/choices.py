@@ -16,7 +16,7 @@ from mctskernel.tree.policy import Policy, PolicyError
 from mctskernel.tree.priors import PRIORS
 from mctskernel.tree.pruning import PRUNINGS
 from mctskernel.tree.restarts import RESTARTS
-from mctskernel.tree.selection import SELECTIONS
+from mctskernel.tree.scores import SELECTIONS
 from mctskernel.tree.strategies import STRATEGIES
 from mctskernel.tree.widening import WIDENINGS
 

@@ -178,6 +178,8 @@ def _add_edge(tree: Tree, edge: Edge) -> None:
     child = tree.nodes[edge.child]
     if edge.transposition:
         tree.transpositions[edge.parent, edge.child] = number
+        for source in child.sources:
+            tree.nodes[source].open_ways = None
     else:
         child.edge = number
     child.sources = (*child.sources, edge.parent)

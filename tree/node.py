@@ -13,7 +13,6 @@ from mctskernel.tree.evidence import FiledEvaluation
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.vector import Array, Vector
 
-
 _NO_PREDICTIONS: Mapping[int, PredictionRecord] = MappingProxyType({})
 
 
@@ -65,13 +64,40 @@ class Node:
         return self.evidence.outcome if self.evidence is not None else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OpenWays:
-    """A node's edges to where something is ready: their numbers, targets, and priors that sum to 1."""
+    """A node's edges to where something is ready: their numbers, targets, and priors that sum to 1.
+
+    `shared` says whether edges of other nodes lead to any of the targets too. What walks remember: which of them was
+    taken last, and its lead where it was taken before.
+    """
 
     edges: Array
     children: Array
     priors: Array
+    shared: bool
+    last: int = -1
+    lead: Lead | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The child of the greatest score, with its edge and its prior, when the node and the edge had these visits.
+
+    `rest` is the greatest score of the other children, `share` the greatest share of their bonuses in `growth`, all with
+    rewards between `low` and `high` (`mctskernel.tree.leads`).
+    """
+
+    child: int
+    edge: int
+    prior: float
+    visits: int
+    edge_visits: int
+    rest: float
+    share: float
+    growth: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)

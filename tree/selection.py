@@ -1,63 +1,20 @@
-"""Selection: the walk from the root to the node to expand, and the scores that choose among children."""
+"""Selection: the walk from the root to the node to expand."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from mctskernel.tree.backup import VALUES
 from mctskernel.tree.guidance import Closed, Guidance, Rival, nothing_closed
+from mctskernel.tree.leads import Leads
 from mctskernel.tree.node import Node, OpenWays, Tree
 from mctskernel.tree.normalisation import NORMALISATIONS
 from mctskernel.tree.policy import Policy
+from mctskernel.tree.scores import SELECTIONS, Children
 from mctskernel.tree.vector import Array
 from mctskernel.tree.widening import WIDENINGS
-
-
-@dataclass(frozen=True)
-class Children:
-    """What a score may look at, an element for each child that competes.
-
-    `value` is normalised; `visits` are traversals of the edge, at least 1; `prior` sums to 1. Traversals in
-    flight count as lost visits (virtual loss) in all but the prior. An untried edit that competes is the last, as
-    if visited once.
-    """
-
-    value: Array
-    visits: Array
-    prior: Array
-    parent_visits: float
-
-
-def uct(children: Children, policy: Policy) -> Array:
-    """value + c * sqrt(ln N / n).
-
-    Source: Kocsis and Szepesvári, "Bandit based Monte-Carlo planning", 2006, with c free.
-    """
-    bonus: Array = np.sqrt(math.log(children.parent_visits) / children.visits)
-    return children.value + policy.exploration * bonus
-
-
-def puct(children: Children, policy: Policy) -> Array:
-    """value + c * prior * sqrt(N) / (1 + n).
-
-    Source: Silver et al., "Mastering the game of Go without human knowledge", 2017.
-    """
-    bonus: Array = children.prior * math.sqrt(children.parent_visits) / (1 + children.visits)
-    return children.value + policy.exploration * bonus
-
-
-def greedy(children: Children, policy: Policy) -> Array:  # noqa: ARG001
-    """The value alone."""
-    return children.value
-
-
-SelectionScore = Callable[[Children, Policy], Array]
-
-SELECTIONS: Mapping[str, SelectionScore] = {"uct": uct, "puct": puct, "greedy": greedy}
 
 
 @dataclass(frozen=True)
@@ -90,19 +47,29 @@ def select(tree: Tree, policy: Policy, guidance: Guidance | None = None) -> Sele
 
 
 def _walk(tree: Tree, policy: Policy, guidance: Guidance, closed: Closed) -> Selection | None:
-    limit = WIDENINGS[policy.widening]
+    limit, statistics = WIDENINGS[policy.widening], tree.node_statistics
+    leads, is_silent = Leads(tree, policy), guidance.is_silent
     path, entered = [0], {0}
     while path:
         node = tree.nodes[path[-1]]
-        visits = tree.node_statistics.visits[node.id] + tree.node_statistics.in_flight[node.id]
+        in_flight = statistics.in_flight[node.id]
+        visits = statistics.visits[node.id] + in_flight
         admits = node.ready and node.children < limit(visits, policy)
         rival = guidance.rival(tree, node) if admits else None
         if admits and rival is None:
             return Selection(tuple(path))
         ways = _open_ways(tree, node)
+        may_lead = is_silent and not in_flight and not ways.shared
+        lead = ways.lead if may_lead else None
         child = None
-        if len(ways.children):
-            scores = SELECTIONS[policy.selection](_compare(tree, node, guidance, rival), policy)
+        if lead is not None and lead.child not in entered and leads.hold(node, lead):
+            child = lead.child
+        elif len(ways.children):
+            children = _compare(tree, node, guidance, rival)
+            scores = SELECTIONS[policy.selection](children, policy)
+            best = int(scores.argmax())
+            ways.lead = leads.take(node, ways, children, scores) if may_lead and best == ways.last else None
+            ways.last = best
             child = _best(ways.children, scores, entered, closed(tree, node, ways.children))
         if child is not None:
             path.append(child)
@@ -137,7 +104,9 @@ def _open_ways(tree: Tree, node: Node) -> OpenWays:
         edges = node.edges.view
         edges = edges[tree.node_statistics.ready.view[tree.edge_statistics.child.view[edges]] > 0]
         priors = tree.edge_statistics.prior.view[edges]
-        node.open_ways = OpenWays(edges, tree.edge_statistics.child.view[edges], priors / priors.sum())
+        children = tree.edge_statistics.child.view[edges]
+        shared = any(len(tree.nodes[child].sources) > 1 for child in children.tolist())
+        node.open_ways = OpenWays(edges, children, priors / priors.sum(), shared)
     return node.open_ways
 
 

@@ -24,7 +24,7 @@ from mctskernel.tasks import DEFAULT_TASK, find_task
 from mctskernel.tree.backup import VALUES
 from mctskernel.tree.choices import with_settings
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.selection import SELECTIONS
+from mctskernel.tree.scores import SELECTIONS
 from mctskernel.tree.strategies import STRATEGIES
 
 DEFAULTS = Policy()

@@ -15,8 +15,9 @@ from mctskernel.core.proposer import Proposals
 from mctskernel.tree.choices import CHOICES, check_names
 from mctskernel.tree.normalisation import min_max
 from mctskernel.tree.policy import Policy, PolicyError
+from mctskernel.tree.scores import Children, puct, uct
 from mctskernel.tree.search import Try
-from mctskernel.tree.selection import Children, puct, select, uct
+from mctskernel.tree.selection import select
 from mctskernel.tree.strategies.strategy import Propose
 from mctskernel.tree.widening import fixed, progressive, unlimited
 
