@@ -24,6 +24,12 @@ CACHE = spaces.cache_document(
 )
 T4 = document(result(1), result(2, invalidity="compile"), metadata={"timeunit": "ms"})
 
+LIMITS = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
 ODD = st.sampled_from(
     [
         None,
@@ -79,7 +85,7 @@ def check(path: Path) -> None:
 
 @pytest.mark.parametrize("original", [CACHE, T4], ids=["cache", "T4"])
 @given(data=st.data())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@LIMITS
 def test_values_of_another_kind(tmp_path: Path, original: Any, data: st.DataObject) -> None:
     mutated = original
     for _ in range(data.draw(st.integers(1, 3))):
@@ -89,7 +95,7 @@ def test_values_of_another_kind(tmp_path: Path, original: Any, data: st.DataObje
 
 @pytest.mark.parametrize("original", [CACHE, T4], ids=["cache", "T4"])
 @given(data=st.data())
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@LIMITS
 def test_damaged_bytes(tmp_path: Path, original: Any, data: st.DataObject) -> None:
     raw = json.dumps(original).encode()
     raw = gzip.compress(raw) if data.draw(st.booleans()) else raw
