@@ -133,6 +133,65 @@ def test_buffers_have_no_bytes_unless_their_contents_decide_addresses() -> None:
     assert found.counters[counters.SECTORS_PER_LOAD] == pytest.approx(4.0)
 
 
+COUNTERS = """/*
+[[launch]]
+kernel = "k"
+grid = [65536]
+block = ["BLOCK"]
+args = ["y"]
+*/
+#define BLOCK 256
+extern "C" __global__ void k(int* y) {
+    for (int i = threadIdx.x; i < 256; i += BLOCK) atomicAdd(&y[WHERE], i);
+}
+"""
+
+
+def turns(block: int, where: str) -> float:
+    found = modelled(COUNTERS.replace("BLOCK 256", f"BLOCK {block}").replace("WHERE", where))
+    (launch,) = found.launches
+    return launch.work.atomic_turns
+
+
+def test_atomics_on_neighbouring_counters_take_turns_whichever_instruction_makes_them() -> None:
+    # 256 neighbouring counters that 65536 blocks add to took 680 us on an H100, whatever the size of a block.
+    for block in (64, 128, 256):
+        assert turns(block, "i") * H100.overheads.same_address_atomic == pytest.approx(680e-6, rel=0.15)
+
+
+def test_atomics_of_a_block_s_own_do_not_wait_for_others() -> None:
+    assert turns(256, "i + 256 * (blockIdx.x % 4096)") < 0.2 * turns(256, "i")
+    # The compiler adds up the integers of a warp.
+    assert turns(256, "0") == 65536 * 8
+
+
+SPILLED = """/*
+[[launch]]
+kernel = "k"
+grid = ["n // 256"]
+block = [256]
+args = ["x", "y"]
+*/
+extern "C" __global__ void k(const float* x, float* y) {
+    float kept[SIZE];
+    int i = blockIdx.x * 256 + threadIdx.x;
+    for (int j = 0; j < SIZE; ++j) kept[j] = x[i] * j;
+    float sum = 0.0f;
+    for (int j = 0; j < SIZE; ++j) sum += kept[(j + i) % SIZE];
+    y[i] = sum;
+}
+"""
+
+
+def test_what_is_spilled_beyond_l2_goes_to_dram() -> None:
+    # 132 SMs with 2048 threads: 8 MB and 270 MB of local memory.
+    few, many = (modelled(SPILLED.replace("SIZE", str(size))).launches[0].work for size in (8, 256))
+    assert few.dram_write_bytes == pytest.approx(4 * N, rel=0.02)
+    assert many.dram_write_bytes == pytest.approx(4 * 256 * N, rel=0.1)
+    assert many.dram_read_bytes == pytest.approx(4 * 257 * N, rel=0.1)
+    assert many.l2_write_sectors == pytest.approx(4 * 257 * N / 32, rel=0.1)
+
+
 def test_launches_add_up_with_the_gap_between_them() -> None:
     launch = COALESCED[COALESCED.index("[[launch]]") : COALESCED.index("*/")]
     twice = modelled(COALESCED.replace(launch, launch + launch))
