@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mctskernel.tree.events import EditRecord
+from mctskernel.tree.edit_model.descriptions import decided
 from mctskernel.tree.node import Tree
 from mctskernel.tree.strategies.frontier import expand_at_random, open_nodes
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step
 from mctskernel.tree.vector import Vector
-
-DONE = "done"
-"""The level of what an edit without factors decides."""
 
 
 @dataclass
@@ -45,7 +42,7 @@ class Genetic:
         parent = int(generator.choice(parents if len(parents) else nodes))
         mates = elites[elites != parent]
         if len(mates) and generator.random() < tree.policy.genetic_crossover:
-            inherited = _decided_alike(tree, parent, decisions(tree, int(generator.choice(mates))))
+            inherited = _decided_alike(tree, parent, _decisions(tree, int(generator.choice(mates))))
             if inherited:
                 return (Step(tuple(tree.lineage(parent)), int(generator.choice(inherited))),)
         return expand_at_random(tree, parent, generator)
@@ -70,22 +67,21 @@ class Genetic:
         return self._kinds[node.parent] | names
 
 
-def decisions(tree: Tree, node: int) -> dict[str, float | str]:
+def _decisions(tree: Tree, node: int) -> dict[str, float | str]:
     """What was decided on the way to a node, and how: levels by the name of the factor."""
-    found = {factor.name: factor.level for factor in tree.nodes[0].kernel.factors}
+    factors = list(tree.nodes[0].kernel.factors)
     for each in tree.lineage(node)[1:]:
         child = tree.nodes[each]
         if child.parent is not None and child.edit is not None:
-            found |= decided_by(tree.nodes[child.parent].edits[child.edit])
-    return found
-
-
-def decided_by(edit: EditRecord) -> dict[str, float | str]:
-    """What an edit decides, and how."""
-    return {factor.name: factor.level for factor in edit.factors} or {edit.title: DONE}
+            factors += decided(tree.nodes[child.parent].edits[child.edit])
+    return {factor.name: factor.level for factor in factors}
 
 
 def _decided_alike(tree: Tree, parent: int, mate: Mapping[str, float | str]) -> list[int]:
     """The untried edits of the parent that decide everything as the mate does."""
     node = tree.nodes[parent]
-    return [each for each in node.untried if decided_by(node.edits[each]).items() <= mate.items()]
+    return [
+        number
+        for number in node.untried
+        if all(mate.get(factor.name) == factor.level for factor in decided(node.edits[number]))
+    ]

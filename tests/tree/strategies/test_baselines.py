@@ -114,6 +114,29 @@ def test_beam_waits_for_the_rest_of_a_generation(tell: Any) -> None:
     assert story.must_wait()
 
 
+def test_beam_waits_for_a_member_that_awaits_edits(tell: Any) -> None:
+    story = tell(strategy="beam", beam_width=2, beam_edits=2)
+    story.evaluate(0, 0.0)
+    story.propose("a", "b")
+    a = story.try_next(1.0)
+    b = story.try_next(2.0)
+    assert story.propose("ba", "bb") == b
+    story.try_next(3.0)
+    story.try_next(3.0)
+    request = story.search.ask()
+    assert request == Propose((0, a))
+    story.search.asked(request)
+    assert story.must_wait()
+    story.propose_to(request)
+    assert story.search.ask() == Propose((0, b, 3))
+
+
+def test_a_beam_takes_the_first_of_equals(play: Any) -> None:
+    game = {"root": "ab", "a": ["aa"], "b": ["ba"]}
+    rewards = {"a": 1.0, "b": 1.0, "aa": 0.0, "ba": 0.0}
+    assert play("beam", game, rewards, beam_width=1, beam_edits=2) == "a b aa ba"
+
+
 def test_an_edit_that_makes_a_known_kernel_is_none_of_a_beams(play: Any) -> None:
     game = {"root": ["a", "b"], "a": ["root", "b", "aa", "ab"]}
     rewards = {"a": 1.0, "b": 0.0, "aa": 0.0, "ab": 0.0}
