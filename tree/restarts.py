@@ -36,9 +36,8 @@ class Stagnation:
         One begins `stagnation` evaluations after the best kernel was found, ends when a better one is or after
         `restart_length`, and the next begins `stagnation` evaluations after that.
         """
-        policy = tree.policy
-        idle = self._read - self.found_after - policy.stagnation
-        return idle >= 0 and idle % (policy.stagnation + policy.restart_length) < policy.restart_length
+        stagnation, length = tree.policy.stagnation, tree.policy.restart_length
+        return (self._read - self.found_after) % (stagnation + length) >= stagnation
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,13 @@ def test_gains_by_factor_whatever_the_title_and_of_several_the_sum() -> None:
     assert grown.statistics().gain(grown.tree, grown.node(1)) == pytest.approx([1.75, 1.0, 1.0, 1.0 + 1.75])
 
 
+def test_a_gain_of_several_decisions_is_nobodys() -> None:
+    grown = factored()
+    before = grown.statistics().gain(grown.tree, grown.node(1)).tolist()
+    grown.make(1, 3, -5.0)
+    assert grown.statistics().gain(grown.tree, grown.node(1)).tolist() == before
+
+
 def test_rewards_are_of_all_kernels_where_a_level_is_in_effect() -> None:
     # X = 1: 0. X = 2: 1, 3. X = 3: 2. Y = 5: 3. All five: mean 1.8.
     # X: (6 + 1.8) / 5 = 1.56; X = 3: (2 + 1.56) / 2; X = 1: (0 + 1.56) / 2.

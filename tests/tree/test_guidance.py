@@ -19,6 +19,7 @@ from mctskernel.tree.mixing import rave, unmixed
 from mctskernel.tree.policy import Policy, PolicyError
 from mctskernel.tree.priors import given as given_prior
 from mctskernel.tree.priors import learnt
+from mctskernel.tree.pruning import DeadEnds
 from mctskernel.tree.restarts import Stagnation
 from mctskernel.tree.search import Try
 from tests.tree.by_hand import Grown, edit
@@ -78,12 +79,31 @@ def test_learnt_weights_are_drawn_from() -> None:
         grown.offer(2)  # nothing but one more event, so another draw
 
 
-def rivals(**policy: Any) -> Grown:
-    """Node 1 ("a", 0.5) and node 2 ("b", 0.6) have an edit each. Elsewhere "a" gained 1, and "b" lost 1."""
-    grown = Grown(selection="greedy", widening="fixed", widening_factor=2, shrinkage=1e-9, **policy)
+def test_learnt_priors_follow_what_happens_elsewhere() -> None:
+    grown = Grown(selection="puct", exploration=100.0, widening="fixed", widening_factor=2, prior="learnt")
     grown.offer(0, edit("a"), edit("b"))
-    grown.make(0, 0, 0.5)
-    grown.make(0, 1, 0.6)
+    grown.make(0, 0, 0.1)
+    grown.make(0, 1, 0.0)
+    grown.offer(1, edit("b"))
+    assert grown.path() == (0, 1), "as often visited, and the better edit"
+    grown.make(1, 0, 1.1)
+    assert grown.path()[:2] == (0, 2), "since then, the worse edit"
+
+
+def test_learnt_priors_are_of_the_children_that_are_open() -> None:
+    grown = Grown(selection="puct", widening="fixed", widening_factor=3, prior="learnt")
+    grown.grow(0, 0.3, 0.2, 0.1)
+    assert grown.path() == (0, 1)
+    grown.offer(1)
+    assert grown.path() == (0, 2)
+
+
+def rivals(**policy: Any) -> Grown:
+    """Node 1 ("a", 0.5) and node 2 ("b", 0.6), made by the second and the third edit, which were tried below node 1."""
+    grown = Grown(selection="greedy", widening="fixed", widening_factor=2, shrinkage=1e-9, **policy)
+    grown.offer(0, edit("never"), edit("a"), edit("b"))
+    grown.make(0, 1, 0.5)
+    grown.make(0, 2, 0.6)
     grown.offer(1, edit("a"), edit("b"), edit("more"))
     grown.offer(2, edit("more"))
     # a gained 0.5 and then 1.5: its mean is 1. b gained 0.6 and lost 2.1: -0.75.
@@ -162,6 +182,17 @@ def test_subtrees_that_gained_nothing_are_passed_over_until_nothing_else_is_left
     assert pruned.path()[:3] in {(0, best, first), (0, best, first + 1)}
 
 
+def test_a_dead_end_is_worth_no_more_than_its_parent() -> None:
+    grown, dead_ends = Grown(reward=0.5, dead_end_visits=2), DeadEnds()
+    children = grown.grow(0, 0.4, 0.5, 0.6, 0.3)
+    for child in children[:3]:
+        grown.grow(child, 0.1)
+    dead_ends.follow(grown.tree)
+    # The last one was visited once.
+    closed = dead_ends.closed(grown.tree, grown.node(0), np.array(children))
+    assert closed.tolist() == [True, True, False, False]
+
+
 def test_subtrees_that_only_failed_are_passed_over() -> None:
     grown = Grown(
         selection="greedy",
@@ -210,12 +241,13 @@ def test_a_restart_begins_with_stagnation_and_ends(rewards: tuple[float, ...], *
 
 
 def stagnating(restart: str) -> Grown:
-    """Twice nothing better was found than node 1, which has a child; node 2 was visited once."""
+    """Twice nothing better was found than node 3, below node 2; node 1 was visited once."""
     grown = Grown(
         selection="puct", exploration=0.01, widening="fixed", widening_factor=2, stagnation=2, restart=restart
     )
-    grown.grow(0, 0.1, 0.9)
-    grown.grow(2, 0.2, 0.3)
+    grown.grow(0, 0.1, 0.5)
+    grown.grow(2, 0.9)
+    grown.grow(3, 0.2, 0.3)
     return grown
 
 
