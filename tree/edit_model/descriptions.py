@@ -35,7 +35,7 @@ class Vocabulary:
     def __init__(self) -> None:
         self._factors: dict[str, int] = {}
         self._codes: list[dict[float | str, int]] = []
-        self.row((), (UNKNOWN,))
+        self.learn((UNKNOWN,))
 
     @property
     def order(self) -> list[int]:
@@ -45,14 +45,17 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self._factors)
 
+    def learn(self, factors: Iterable[Factor]) -> None:
+        """Numbers factors and levels that are new."""
+        for factor in factors:
+            self._code(factor)
+
     def row(self, base: Row, factors: Iterable[Factor]) -> Row:
         """A description that differs from another by what is decided; it may be longer."""
-        changed = [(self._place(factor.name), factor) for factor in factors]
         row = list(base)
-        for place, factor in changed:
+        for place, code in map(self._code, factors):
             row.extend([UNSET] * (place + 1 - len(row)))
-            codes = self._codes[place]
-            row[place] = codes.setdefault(factor.level, len(codes) + 1)
+            row[place] = code
         while row and row[-1] == UNSET:
             row.pop()
         return tuple(row)
@@ -66,11 +69,13 @@ class Vocabulary:
         """How many levels there are of factors with so many that their order matters."""
         return sum(len(codes) for codes in self._codes if len(codes) > 2)
 
-    def _place(self, name: str) -> int:
-        place = self._factors.setdefault(name, len(self._factors))
+    def _code(self, factor: Factor) -> tuple[int, int]:
+        """The factor's number and its level's."""
+        place = self._factors.setdefault(factor.name, len(self._factors))
         if place == len(self._codes):
             self._codes.append({})
-        return place
+        codes = self._codes[place]
+        return place, codes.setdefault(factor.level, len(codes) + 1)
 
 
 def table(rows: Sequence[Row], width: int) -> Array:

@@ -45,7 +45,10 @@ class Frontier:
 
     def follow(self, tree: Tree) -> list[int]:
         """Takes in what has happened since; says to which nodes."""
-        touched = [*tree.replied[self._replies :], *tree.evaluated[self._evaluations :]]
+        replied = tree.replied[self._replies :]
+        for number in dict.fromkeys(replied):
+            self.vocabulary.learn(factor for edit in tree.nodes[number].edits for factor in decided(edit))
+        touched = [*replied, *tree.evaluated[self._evaluations :]]
         self._replies, self._evaluations = len(tree.replied), len(tree.evaluated)
         for number in range(len(self.rows), len(tree.nodes)):
             row = describe(tree, number, self.vocabulary, self.rows)
@@ -70,8 +73,12 @@ class Frontier:
             return None
         rewards = tree.node_statistics.reward
         best = min(found, key=lambda each: (-rewards[each.node], each.node, each.edit or 0))
-        self._taken.append(best)
+        self.watch(best)
         return best
+
+    def watch(self, candidate: Candidate) -> None:
+        """Looks at a candidate again when the tree is followed next: it may have been tried, to no avail."""
+        self._taken.append(candidate)
 
     def age(self, column: int) -> tuple[int, int]:
         """Orders columns by their oldest candidate."""

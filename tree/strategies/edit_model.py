@@ -77,7 +77,9 @@ class ModelGuided:
         while self._scanned < len(tree.nodes):
             node = tree.nodes[self._scanned]
             if node.ready:
-                return (_step(tree, Candidate(node.id, min(node.untried, default=None))),)
+                candidate = Candidate(node.id, min(node.untried, default=None))
+                self._frontier.watch(candidate)
+                return (_step(tree, candidate),)
             self._scanned += 1
         return ()
 
