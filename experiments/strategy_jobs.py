@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 import multiprocessing
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
@@ -49,12 +52,16 @@ def jobs_of(
     ]
 
 
-def run_jobs(jobs: Iterable[Job], processes: int, log: TraceLog) -> None:
-    """Make the searches that the log doesn't have, with a progress bar. Raises SpaceError."""
-    left = [job for job in jobs if job.key not in log.done]
+def run_jobs(jobs: Iterable[Job], processes: int, log: TraceLog, seconds: float | None = None) -> None:
+    """Make the searches that the log doesn't have, with a progress bar. Raises SpaceError.
+
+    After so many `seconds` no more are begun.
+    """
+    left = list(dict.fromkeys(job for job in jobs if job.key not in log.done))
+    deadline = time.monotonic() + (math.inf if seconds is None else seconds)
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        for trace in progress.track(_run(left, processes), total=len(left)):
+        for trace in progress.track(_run(left, processes, deadline), total=len(left)):
             log.append(trace)
 
 
@@ -67,15 +74,20 @@ def space_files(paths: Iterable[Path]) -> list[Path]:
     ]
 
 
-def _run(jobs: Sequence[Job], processes: int) -> Iterator[Trace]:
+def _run(jobs: Sequence[Job], processes: int, deadline: float) -> Iterator[Trace]:
     # One thread each: the matrices are small, and the cores are taken.
     os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+    waiting, running = iter(jobs), set[Future[Trace]]()
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        try:
-            for future in as_completed([pool.submit(_search, job) for job in jobs]):
-                yield future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while True:
+            if time.monotonic() < deadline:
+                running |= {
+                    pool.submit(_search, job) for job in islice(waiting, 2 * processes - len(running))
+                }
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
 
 
 def _search(job: Job) -> Trace:

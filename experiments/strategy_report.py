@@ -52,6 +52,7 @@ PLOTTED = ("kernel_tuner:adaptive_tabu_greywolf", "kernel_tuner:genetic_algorith
 @click.option(
     "--jobs", type=click.IntRange(min=1), default=os.cpu_count(), show_default=True, help="Processes."
 )
+@click.option("--seconds", type=click.FloatRange(min=0), help="Begin no more searches after these.")
 @click.option("--traces", required=True, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False))
 def main(
@@ -62,13 +63,14 @@ def main(
     seeds: int,
     few_seeds: int,
     jobs: int,
+    seconds: float | None,
     traces: Path,
     out: Path,
 ) -> None:
     """Make the searches, then write strategies.md, strategies.json and strategies.svg into OUT."""
     log = TraceLog(traces)
     wanted = _searches(spaces, more, seeds, few_seeds)
-    run_jobs(wanted, jobs, log)
+    run_jobs(wanted, jobs, log, seconds)
     keys = {job.key for job in wanted}
     found = [trace for trace in read_traces(traces) if trace.key in keys]
     if len({trace.code for trace in found}) > 1:
@@ -128,16 +130,22 @@ def markdown_report(report: Report) -> str:
 
 
 def _searches(spaces: Path, more: Path | None, seeds: int, few: int) -> list[Job]:
-    """What decides most comes first."""
+    """A part of what takes most comes first, so that every table has something soon; some jobs occur twice."""
     beside = [each for each in (more,) if each]
     strategies, first = contenders(["all"]), tuple(dict.fromkeys((DEFAULT, GUIDED)))
+
+    def main_tables(count: int) -> list[Job]:
+        return [
+            *jobs_of([spaces], first, range(count), 1, BUDGET),
+            *jobs_of([spaces], first, range(count), IN_FLIGHT, BUDGET),
+            *jobs_of([spaces], strategies, range(count), 1, BUDGET),
+        ]
+
     return [
-        *jobs_of([spaces], first, range(seeds), 1, BUDGET),
-        *jobs_of([spaces], first, range(seeds), IN_FLIGHT, BUDGET),
-        *jobs_of([spaces], [each for each in strategies if each not in first], range(seeds), 1, BUDGET),
-        *jobs_of([spaces], contenders(["grid"])[1:], range(few), 1, BUDGET),
-        *jobs_of([spaces], contenders(["walks"])[1:], range(few), 1, BUDGET),
+        *main_tables(min(seeds, few)),
+        *jobs_of([spaces], contenders(["grid", "walks"]), range(few), 1, BUDGET),
         *jobs_of(beside, strategies, range(few), 1, BUDGET),
+        *main_tables(seeds),
     ]
 
 

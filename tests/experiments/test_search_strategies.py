@@ -23,6 +23,7 @@ from mctskernel.experiments.search_traces import (
     read_traces,
 )
 from mctskernel.experiments.simulated_search import policy_of, search
+from mctskernel.experiments.strategy_jobs import jobs_of, run_jobs
 from mctskernel.experiments.strategy_report import Report, markdown_report
 from mctskernel.experiments.strategy_tables import asynchrony_table, leave_one_out_table, shares_table
 from mctskernel.profiling.spaces import write_space
@@ -194,6 +195,16 @@ def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
     assert out.read_bytes().startswith(first)
     assert sorted(trace.seed for trace in read_traces(out)) == [0, 1, 2]
     assert "`random`" in invoke("table", str(out), "--at", "3,6")
+
+
+def test_after_its_time_a_run_begins_nothing_more(tmp_path: Path) -> None:
+    write_space(a_space(), tmp_path / "small.json")
+    log = TraceLog(tmp_path / "traces.jsonl")
+    jobs = jobs_of([tmp_path], ["random"], range(3), 1, 6)
+    run_jobs(jobs, 1, log, seconds=0)
+    assert log.done == set()
+    run_jobs([*jobs, *jobs], 1, log)
+    assert len(read_traces(tmp_path / "traces.jsonl")) == 3
 
 
 def test_a_damaged_file_of_traces_is_an_error_that_names_the_line(tmp_path: Path) -> None:
