@@ -201,17 +201,17 @@ def with_strategy(driver: Driver, name: str) -> Driver:
 
 
 @each_strategy
-@settings(max_examples=25, deadline=None)
-@given(drawn=drivers, steps=st.integers(1, 120), count=st.integers(1, 4))
+@settings(max_examples=15, deadline=None)
+@given(drawn=drivers, steps=st.integers(1, 100), count=st.integers(1, 4))
 def test_steps_are_legal_and_another_process_makes_the_same(
     name: str, drawn: Driver, steps: int, count: int
 ) -> None:
     driver = with_strategy(drawn, name)
     for number in range(steps):
-        found = driver.search.outlook(count)
-        assert_legal(driver.tree, found, count)
-        assert found[:1] == driver.search.outlook(1)
-        if number == steps - 1 or driver.rng.random() < 0.1:
+        if number == steps - 1 or driver.rng.random() < 0.2:
+            found = driver.search.outlook(count)
+            assert_legal(driver.tree, found, count)
+            assert found[:1] == driver.search.outlook(1)
             replayed = fold(driver.journal.events)
             assert driver.tree == replayed
             assert TreeSearch(replayed, MemoryJournal(), driver.blobs).outlook(count) == found
@@ -222,7 +222,7 @@ def test_steps_are_legal_and_another_process_makes_the_same(
 
 
 @each_strategy
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(drawn=drivers)
 def test_a_search_ends_when_all_that_its_strategy_may_try_is_tried(name: str, drawn: Driver) -> None:
     driver = with_strategy(drawn, name)
