@@ -47,6 +47,9 @@ STRATEGIES = (
     "greedy_ils",
 )
 
+BY_REQUESTS = ", by requests"
+"""Ends the contender's name where every request counts."""
+
 KEPT = ("time", "compile_time", "verification_time", "benchmark_time", "strategy_time", "framework_time")
 """What a strategy's simulation reads of a configuration, beside its parameters."""
 
@@ -126,7 +129,7 @@ def search(job: Job) -> tuple[Trace, Trace]:
     by_configuration = [first[values] for values in dict.fromkeys(values for values, _ in requests)]
     return (
         trace(_contender(job.strategy), by_configuration[: job.budget]),
-        trace(f"{_contender(job.strategy)}, by requests", [time for _, time in requests][: job.budget]),
+        trace(f"{_contender(job.strategy)}{BY_REQUESTS}", [time for _, time in requests][: job.budget]),
     )
 
 

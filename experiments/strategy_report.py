@@ -20,6 +20,7 @@ import click
 import msgspec
 
 from mctskernel.experiments.contenders import DEFAULT, GUIDED, WALK, contenders
+from mctskernel.experiments.kernel_tuner_baseline import BY_REQUESTS
 from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceLog, estimate, read_traces, shares
 from mctskernel.experiments.simulated_search import code_digest
 from mctskernel.experiments.strategy_jobs import Job, jobs_of, run_jobs
@@ -114,9 +115,12 @@ def markdown_report(report: Report) -> str:
     plain = [each for each in alone if "@" not in each.contender and ":" not in each.contender]
     walks = [each for each in alone if each.contender in contenders(["walks"])]
     grid = [each for each in alone if each.contender in contenders(["grid"])]
+    by_requests = [each for each in report.baseline if each.contender.endswith(BY_REQUESTS)]
+    by_configuration = [each for each in report.baseline if not each.contender.endswith(BY_REQUESTS)]
     made, recorded = _by_size([each for each in report.more if each.in_flight == 1])
     sections = {
-        "Strategies": shares_table([*plain, *report.baseline], CHECKPOINTS),
+        "Strategies": shares_table([*plain, *by_configuration], CHECKPOINTS),
+        "Kernel Tuner's strategies, every request counted": shares_table(by_requests, CHECKPOINTS),
         f"{IN_FLIGHT} in flight against 1": asynchrony_table(report.judged, IN_FLIGHT, CHECKPOINTS),
         "Variations of the model of edits": shares_table(grid, CHECKPOINTS),
         "The variation that is best on the other spaces": leave_one_out_table(grid, CHECKPOINTS),

@@ -65,7 +65,7 @@ def means_table(traces: Sequence[Trace], at: Sequence[int]) -> str:
 def asynchrony_table(traces: Sequence[Trace], in_flight: int, at: Sequence[int]) -> str:
     """A row for each contender: what `in_flight` at a time lose against one, in percentage points; below 0, a loss.
 
-    Searches are paired by seed, which is where they start.
+    Searches are paired by seed, which is where they start. There is a mean where every space was searched both ways.
     """
     spaces, rows = list(by_space(traces)), []
     for contender, found in figures(traces).items():
@@ -76,7 +76,7 @@ def asynchrony_table(traces: Sequence[Trace], in_flight: int, at: Sequence[int])
         for column, count in enumerate(at):
             of_spaces = {space: 100 * each[:, column] for space, each in differences.items()}
             cells = [_points(estimate([of_spaces[space]])) if space in of_spaces else "" for space in spaces]
-            mean = _points(estimate(list(of_spaces.values())))
+            mean = _points(estimate(list(of_spaces.values()))) if len(of_spaces) == len(spaces) else ""
             rows.append((f"`{contender}`", str(count), *cells, mean, str(min(map(len, of_spaces.values())))))
     return markdown(("strategy", "evaluations", *spaces, "mean", "seeds"), rows)
 

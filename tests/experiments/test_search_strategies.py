@@ -163,7 +163,7 @@ def test_a_report_has_a_table_for_every_question() -> None:
     report = markdown_report(
         Report({"date": "2026-11-21"}, judged, more, [a_trace("kernel_tuner:pso", "a", 0, 0.4)])
     )
-    assert report.count("\n## ") == 7
+    assert report.count("\n## ") == 8
     assert "| `kernel_tuner:pso` | 0.400" in report
     assert f"| `{DEFAULT}` | 50 | +0.0 (+0.0 to +0.0) |" in report
 
