@@ -222,6 +222,17 @@ def test_steps_are_legal_and_another_process_makes_the_same(
 
 
 @each_strategy
+def test_another_process_makes_the_same_steps_in_a_long_search(name: str) -> None:
+    policy = Policy(strategy=name, order="sampled", annealing_temperature=1.0, annealing_walkers=2)
+    driver = Driver(Landscape(0, 5), policy, random.Random(0), workers=3)  # noqa: S311
+    for number in range(150):
+        if number % 5 == 0:
+            other = TreeSearch(fold(driver.journal.events), MemoryJournal(), driver.blobs)
+            assert other.outlook(1) == driver.search.outlook(1)
+        assert driver.step() or name in ONE_EDIT_AWAY
+
+
+@each_strategy
 @settings(max_examples=15, deadline=None)
 @given(drawn=drivers)
 def test_a_search_ends_when_all_that_its_strategy_may_try_is_tried(name: str, drawn: Driver) -> None:
