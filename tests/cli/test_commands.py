@@ -146,7 +146,7 @@ def truncate(path: Path) -> None:
 
 def newer(path: Path) -> None:
     journal = path / "journal.jsonl"
-    journal.write_bytes(journal.read_bytes().replace(b'"version":2', b'"version":7', 1))
+    journal.write_bytes(journal.read_bytes().replace(b'"version":3', b'"version":7', 1))
 
 
 def empty(path: Path) -> None:
