@@ -80,6 +80,16 @@ def test_greedy_goes_on_while_the_best_awaits_a_reply(tell: Any) -> None:
     assert story.next_try().edit.title == "aa"
 
 
+def test_greedy_goes_on_while_evaluations_are_in_flight(tell: Any) -> None:
+    story = tell(strategy="greedy")
+    story.evaluate(0, 0.0)
+    story.propose("a", "b", "c")
+    _, a = story.submit()
+    assert story.submit()[0].edit.title == "b"
+    story.evaluate(a, 1.0)
+    assert story.search.ask() == Propose((0, a))
+
+
 def test_greedy_mends_a_failure_only_when_nothing_that_works_is_left(tell: Any) -> None:
     story = tell(strategy="greedy")
     story.evaluate(0, 0.0)
