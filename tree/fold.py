@@ -23,6 +23,7 @@ from mctskernel.tree.events import (
 from mctskernel.tree.evidence import Filed
 from mctskernel.tree.legality import check
 from mctskernel.tree.node import UNTRIED, Edge, Fate, Node, Tree
+from mctskernel.tree.vector import Vector
 
 
 def fold(events: Iterable[Event | Filed]) -> Tree:
@@ -101,6 +102,8 @@ def _propose(tree: Tree, event: Proposed) -> None:
     if node.id in tree.awaiting:
         end_traversal(tree, tree.awaiting.pop(node.id))
     before, known = len(node.edits), _changes(tree, node)
+    if not before:
+        node.edits, node.fates, node.untried = [], [], []
     for edit in event.edits:
         if edit.change not in known:
             known.add(edit.change)
@@ -183,6 +186,8 @@ def _add_edge(tree: Tree, edge: Edge) -> None:
     else:
         child.edge = number
     child.sources = (*child.sources, edge.parent)
+    if not len(parent.edges):
+        parent.edges = Vector("int64")
     parent.edges.append(number)
     parent.open_ways = None
     statistics = tree.edge_statistics

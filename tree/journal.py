@@ -32,7 +32,7 @@ if sys.platform != "win32":
 
 SCHEMA = "mctskernel.journal"
 SCHEMA_VERSION = 3
-"""Version 1 had no predictions, 2 no factors. Both are read as they are, and become version 3 when appended to."""
+"""Version 1 had no predictions, 2 no factors, and both have paths whole. An append makes either a version 3."""
 
 OLDEST_VERSION = 1
 

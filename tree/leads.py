@@ -21,7 +21,7 @@ MARGIN = 1e-9
 
 
 class Leads:
-    """The leads of one walk; the tree stays as it is as long as they are asked for. Nothing is in flight below a lead."""
+    """The leads of one walk, during which the tree stays as it is. Nothing is in flight below a lead."""
 
     def __init__(self, tree: Tree, policy: Policy) -> None:
         self._tree, self._policy = tree, policy

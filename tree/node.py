@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
+from typing import Any
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
 from mctskernel.tree.events import EditRecord, KernelRecord, PredictionRecord
@@ -13,6 +14,9 @@ from mctskernel.tree.evidence import FiledEvaluation
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.vector import Array, Vector
 
+# Most nodes are leaves, which share what is empty. The fold replaces it before it adds anything.
+_NOTHING: Any = ()
+_NO_EDGES = Vector("int64")
 _NO_PREDICTIONS: Mapping[int, PredictionRecord] = MappingProxyType({})
 
 
@@ -41,10 +45,10 @@ class Node:
     evidence: Evaluation | FiledEvaluation | None = None
     score: Score | None = None
     log: str = ""
-    edits: list[EditRecord] = field(default_factory=list)
-    fates: list[Fate] = field(default_factory=list)
-    untried: list[int] = field(default_factory=list)
-    edges: Vector = field(default_factory=lambda: Vector("int64"))
+    edits: list[EditRecord] = field(default=_NOTHING)
+    fates: list[Fate] = field(default=_NOTHING)
+    untried: list[int] = field(default=_NOTHING)
+    edges: Vector = field(default_factory=lambda: _NO_EDGES)
     prediction: PredictionRecord | None = None
     predictions: Mapping[int, PredictionRecord] = field(default_factory=lambda: _NO_PREDICTIONS)
     children: int = 0
@@ -84,7 +88,7 @@ class OpenWays:
 class Lead:
     """The child of the greatest score, with its edge and its prior, when the node and the edge had these visits.
 
-    `rest` is the greatest score of the other children, `share` the greatest share of their bonuses in `growth`, all with
+    `rest` is the greatest score of the other children, `share` the greatest of their shares in `growth`, all with
     rewards between `low` and `high` (`mctskernel.tree.leads`).
     """
 

@@ -1,0 +1,198 @@
+"""What the engine costs must not grow with the tree: operations and bytes are counted, not seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.evaluation import Evaluation, Outcome, Score, Source
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import Proposals
+from mctskernel.experiments.grown_trees import Growth
+from mctskernel.experiments.tree_scale import bytes_per_node
+from mctskernel.tree import selection
+from mctskernel.tree.blobs import MemoryBlobs
+from mctskernel.tree.evidence import EvidenceError
+from mctskernel.tree.fold import apply, fold
+from mctskernel.tree.journal import Journal, MemoryJournal, read_events, read_tree
+from mctskernel.tree.leads import Leads
+from mctskernel.tree.legality import TreeError
+from mctskernel.tree.node import Tree
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.search import TreeSearch, Try
+from mctskernel.tree.strategies.strategy import Propose
+
+WALKS = [
+    Policy(selection=selection, value=value, exploration=0.3)
+    for selection in ("puct", "uct")
+    for value in ("max", "mean")
+]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with Journal(tmp_path / "journal.jsonl", durable=False) as journal:
+        yield journal
+
+
+def grow(growth: Growth, nodes: int) -> Tree:
+    while growth.tree.evaluations < nodes:
+        assert growth.step()
+    return growth.tree
+
+
+def result(reward: float) -> tuple[Evaluation, Score]:
+    return Evaluation(Outcome.OK, Source.MODELLED), Score(reward, reward)
+
+
+def chain(search: TreeSearch, length: int) -> None:
+    """Each node made by an edit of the one before."""
+    search.evaluated(search.start(Kernel("0"), Policy(), seed=0), *result(0.0))
+    for node in range(length):
+        path = tuple(search.tree.lineage(node))
+        edit = Edit(Category.TUNING, "next", WholeSource(f"{node + 1}"))
+        search.asked(Propose(path))
+        search.proposed(Propose(path), Proposals((edit,)))
+        made = search.submit(Try(path, 0, edit), Kernel(f"{node + 1}"))
+        assert made == node + 1
+        search.evaluated(made, *result(0.0))
+
+
+def test_a_node_weighs_as_much_in_a_large_tree_as_in_a_small_one(journal: Journal) -> None:
+    growth = Growth(journal, Policy(selection="uct", value="mean"))
+    grow(growth, 400)
+    small = bytes_per_node(journal.path)
+    grow(growth, 1200)
+    assert bytes_per_node(journal.path) < min(1.3 * small, 3000)
+
+
+def test_the_journal_of_a_deep_tree_holds_no_paths(tmp_path: Path) -> None:
+    def bytes_of(length: int) -> int:
+        path = tmp_path / f"{length}.jsonl"
+        with Journal(path, durable=False) as journal:
+            chain(TreeSearch(Tree(), journal, MemoryBlobs(), clock=lambda: 0.0), length)
+        return path.stat().st_size
+
+    assert bytes_of(400) < 4.2 * bytes_of(100)
+
+
+@pytest.mark.parametrize("policy", WALKS, ids=lambda policy: f"{policy.selection} {policy.value}")
+def test_leads_change_no_walk(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = count()
+
+    def counted(leads: Leads, *arguments: Any) -> bool:
+        found = hold(leads, *arguments)
+        next(held) if found else None
+        return found
+
+    hold = Leads.hold
+    with monkeypatch.context() as patch:
+        patch.setattr(Leads, "hold", counted)
+        quick = walks(policy, seed=3)
+    assert next(held) > 20
+    monkeypatch.setattr(Leads, "hold", lambda *_: False)
+    assert walks(policy, seed=3) == quick
+
+
+def walks(policy: Policy, seed: int) -> list[Any]:
+    """What a search over few kernels asks: transpositions, failures, and up to three evaluations in flight."""
+    rng = np.random.default_rng(seed)
+    search = TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)
+    search.evaluated(search.start(Kernel("0"), policy, seed=0), *result(0.0))
+    asked, flying = [], []
+    for _ in range(800):
+        request = search.ask()
+        match request:
+            case Propose():
+                asked.append(request.path)
+                edits = [
+                    Edit(Category.TUNING, "t", WholeSource(f"{rng.integers(3000)}"), prior=rng.random())
+                    for _ in range(4)
+                ]
+                search.proposed(request, Proposals(tuple(edits)))
+            case Try(edit=Edit(change=WholeSource(source=source))):
+                asked.append((*request.path, request.number))
+                node = search.submit(request, Kernel(source))
+                flying += [] if node is None else [node]
+        while flying and (len(flying) == 3 or rng.random() < 0.8):
+            search.evaluated(flying.pop(0), *result(rng.normal()))
+    return asked
+
+
+def test_a_walk_down_a_deep_tree_scores_the_children_of_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    growth = Growth(MemoryJournal(), Policy(selection="puct", value="max"))
+    grow(growth, 1000)
+    compare, scored, levels = selection._compare, [], []
+
+    def counted(tree: Tree, node: Any, *arguments: Any) -> Any:
+        scored.append(node.id)
+        return compare(tree, node, *arguments)
+
+    monkeypatch.setattr(selection, "_compare", counted)
+    for _ in range(200):
+        levels.append(len(growth.search.ask().path))
+        growth.step()
+    assert np.mean(levels) > 8
+    assert len(scored) < 0.4 * np.sum(levels)
+
+
+def test_evaluations_are_read_from_the_journal_and_missed_with_a_sentence(
+    journal: Journal, tmp_path: Path
+) -> None:
+    growth = Growth(journal, Policy())
+    tree = grow(growth, 20)
+    again = read_tree(journal.path)
+    assert again == tree
+    whole = fold(MemoryJournal().append(event) for event in read_events(journal.path))
+    assert whole == tree
+    assert [node.evaluation for node in again.nodes] == [node.evaluation for node in whole.nodes]
+    journal.path.write_bytes(b"{}\n" * 10_000)
+    with pytest.raises(EvidenceError, match=r"journal\.jsonl"):
+        _ = tree.nodes[3].evaluation
+    journal.path.unlink()
+    with pytest.raises(EvidenceError, match=r"journal\.jsonl"):
+        _ = tree.nodes[3].evaluation
+
+
+def test_paths_of_older_journals_are_read(tmp_path: Path, journal: Journal) -> None:
+    chain(TreeSearch(Tree(), journal, MemoryBlobs(), clock=lambda: 0.0), 30)
+    lines = journal.path.read_text().splitlines()
+    events = [msgspec.json.decode(line) for line in lines]
+    events[0]["version"] = 2
+    for event in events:
+        if event.get("event") == "submitted" and "parent" in event:
+            event["path"] = list(range(event.pop("parent") + 1))
+        elif event.get("event") == "asked":
+            event["path"] = list(range(event.pop("node") + 1))
+    old = tmp_path / "old.jsonl"
+    old.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    assert old.stat().st_size > journal.path.stat().st_size
+    assert read_tree(old) == read_tree(journal.path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"path": (0, 1)}, "leads to node 1, not to its parent 2"),
+        ({"path": (0, 7, 2)}, "nodes that there are"),
+        ({"path": (0, -1, 2)}, "nodes that there are"),
+        ({"path": (0, 2)}, "no edge leads from node 0 to node 2"),
+        ({"parent": 9}, "no node 9"),
+        ({"parent": None}, "only the root"),
+    ],
+)
+def test_a_submission_from_nowhere_is_refused(changed: dict[str, Any], sentence: str) -> None:
+    journal = MemoryJournal()
+    chain(TreeSearch(Tree(), journal, MemoryBlobs(), clock=lambda: 0.0), 3)
+    tree = fold(journal.events[:-2])
+    before = fold(journal.events[:-2])
+    with pytest.raises(TreeError, match=sentence):
+        apply(tree, msgspec.structs.replace(journal.events[-2], **changed))
+    assert tree == before
