@@ -180,14 +180,14 @@ _HEADER_LINE = msgspec.json.encode(_Header(SCHEMA, SCHEMA_VERSION)) + b"\n"
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """The whole lines after the header, which is checked: number, offset in bytes, and text without its end."""
+    """The whole lines after the header, which is checked: number, offset in bytes, and text with its end."""
     end = _end_of_lines(path)
     with _readable(path) as file:
         offset = len(file.readline())
         for number, line in enumerate(file, start=2):
             if offset >= end:
                 break
-            yield number, offset, line[:-1]
+            yield number, offset, line
             offset += len(line)
 
 
@@ -223,7 +223,8 @@ def _after_last_newline(file: BinaryIO, length: int) -> int:
 @contextlib.contextmanager
 def _readable(path: Path) -> Iterator[BinaryIO]:
     try:
-        with path.open("rb") as file:
+        # Lines are thousands of bytes; the default buffer holds one or two.
+        with path.open("rb", buffering=1 << 20) as file:
             yield file
     except OSError as error:
         raise JournalError(f"{path} can't be read: {error.strerror}.") from error
