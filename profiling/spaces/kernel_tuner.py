@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,18 +114,11 @@ def entry_line(names: Sequence[str], entry: Entry) -> str:
         if entry.outcome is not FAILURES[word]:
             content[OUTCOME] = entry.outcome
     else:
-        content["time"] = _milliseconds(entry.seconds)
+        content["time"] = entry.seconds / MILLISECOND
     for theirs, ours in STAGES.items():
         if ours in entry.stage_seconds:
-            content[theirs] = _milliseconds(entry.stage_seconds[ours])
+            content[theirs] = entry.stage_seconds[ours] / MILLISECOND
     return "\n" + json.dumps({key: content})[1:-1]
-
-
-def _milliseconds(seconds: float) -> float:
-    """Milliseconds that read as these seconds, to the last digit where there are such."""
-    near = seconds / MILLISECOND
-    candidates = (near, math.nextafter(near, math.inf), math.nextafter(near, 0.0))
-    return next((each for each in candidates if each * MILLISECOND == seconds), near)
 
 
 def _parameters(document: Mapping[str, Any], path: Path) -> list[Parameter]:

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -77,7 +78,11 @@ def check(path: Path) -> None:
     assert space.entries
     for entry in space.entries:
         assert (entry.seconds is not None) == (entry.outcome == "ok")
-        assert values_of(space, configuration_kernel(space, entry.values)) == entry.values
+        kernel = configuration_kernel(space, entry.values)
+        assert values_of(space, kernel) == entry.values
+        assert len(kernel.identity) == 64
+        # A journal holds what a root decides.
+        msgspec.json.decode(msgspec.json.encode(list(kernel.settings.values())), type=list[float | str])
     written = path.with_name(f"{space.name}.json")
     write_space(space, written)
     assert read_space(written).entries == space.entries

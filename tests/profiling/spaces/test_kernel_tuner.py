@@ -125,6 +125,8 @@ def test_equal_values_are_one_value(tmp_path: Path) -> None:
         (spaces.cache_document({"1,a": FAST | {"compile_time": "long"}}), "no time"),
         (spaces.cache_document({"1,a": FAST | {"x": [1, 2]}}), "numbers, booleans or strings"),
         (spaces.cache_document({"1,a": FAST | {"x": float("nan")}}), "numbers, booleans or strings"),
+        (spaces.cache_document({"1,a": FAST | {"x": 2**63}}), "numbers, booleans or strings"),
+        (spaces.cache_document({"1,a": FAST | {"y": "\ud800"}}), "which is no text"),
         (spaces.cache_document({"1,a": 3}), "must hold what was measured"),
         (spaces.cache_document([]), "'cache' must map"),  # type: ignore[arg-type]
         (spaces.cache_document({}, tune_params={}), "'tune_params' must map"),
