@@ -14,7 +14,6 @@ from unittest.mock import patch
 
 import numpy as np
 
-from mctskernel.edits.parameters import JUMPS
 from mctskernel.tree.vector import Array
 
 MODEL = "mctskernel.tree.edit_model"
@@ -83,8 +82,12 @@ VARIATIONS: Mapping[str, Constant] = {
 }
 """One thing different each. Form: which parts of the covariance there are."""
 
-JUMPS_OF = {"jumps=0": 0, "jumps=4": 4, "jumps=64": 64}
-"""Configurations of a reply that are drawn from the whole space."""
+JUMPS_OF: Mapping[str, Mapping[str, int]] = {
+    "jumps=0": {"jumps": 0},
+    "jumps=4": {"jumps": 4},
+    "jumps=64": {"jumps": 64},
+}
+"""What the proposer is told otherwise: how many configurations of a reply are drawn from the whole space."""
 
 
 def settings_of(contender: str) -> str:
@@ -97,12 +100,12 @@ def settings_of(contender: str) -> str:
 
 
 @contextmanager
-def varied(contender: str) -> Iterator[int]:
-    """With a contender's variation in place; gives the number of jumps to propose."""
+def varied(contender: str) -> Iterator[Mapping[str, int]]:
+    """With a contender's variation in place; gives what of the proposer is otherwise."""
     name = contender.partition("@")[2]
     with ExitStack() as stack:
         if name in VARIATIONS:
             constant = VARIATIONS[name]
             module = importlib.import_module(constant.module)
             stack.enter_context(patch.object(module, constant.name, constant.value))
-        yield JUMPS_OF.get(name, JUMPS)
+        yield JUMPS_OF.get(name, {})

@@ -1,6 +1,7 @@
 """How much of the optimum strategies find in recorded spaces, by evaluations: searched, tabulated, plotted.
 
     python -m mctskernel.experiments.search_strategies run --spaces FOLDER --strategies all --seeds 100 --out FILE
+    python -m mctskernel.experiments.search_strategies check FILE --spaces FOLDER
     python -m mctskernel.experiments.search_strategies table FILE...
     python -m mctskernel.experiments.search_strategies asynchrony FILE --in-flight 8
     python -m mctskernel.experiments.search_strategies leave-one-out FILE
@@ -19,13 +20,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
+import numpy as np
 
 from mctskernel.core.space import SpaceError
 from mctskernel.experiments.contenders import GROUPS, contenders
 from mctskernel.experiments.model_variations import VariationError
 from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceError, TraceLog, read_traces
-from mctskernel.experiments.strategy_jobs import jobs_of, run_jobs
+from mctskernel.experiments.strategy_jobs import Job, jobs_of, run_jobs, search_one, space_files
 from mctskernel.experiments.strategy_tables import asynchrony_table, leave_one_out_table, shares_table
+from mctskernel.profiling.spaces import space_name
 from mctskernel.tree.policy import PolicyError
 
 files_argument = click.argument(
@@ -89,6 +92,26 @@ def run_command(
         run_jobs(jobs_of(spaces, contenders(names), wanted, in_flight, budget), jobs, TraceLog(out))
     except (PolicyError, SpaceError, TraceError, VariationError) as error:
         raise click.ClickException(str(error)) from error
+
+
+@main.command("check")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--spaces", required=True, multiple=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--count", type=click.IntRange(min=1), default=20, show_default=True, help="Searches, drawn.")
+def check_command(*, file: Path, spaces: tuple[Path, ...], count: int) -> None:
+    """Make some searches of FILE again, and say whether this version of the code still finds the same."""
+    paths = {space_name(path): path for path in space_files(spaces)}
+    known = [trace for trace in _read([file]) if trace.space in paths]
+    drawn = np.random.default_rng(0).permutation(len(known))[:count]
+    other = 0
+    for trace in (known[place] for place in drawn):
+        job = Job(paths[trace.space], trace.contender, trace.seed, trace.in_flight, trace.evaluations)
+        if search_one(job).improvements != trace.improvements:
+            other += 1
+            click.echo(f"{', '.join(map(str, trace.key))}: finds something else")
+    click.echo(f"{len(drawn) - other} of {len(drawn)} find the same.")
+    if other:
+        raise SystemExit(1)
 
 
 @main.command("table")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.space import Entry, SearchSpace, SpaceError, configuration_kernel, values_of
 from mctskernel.core.task import Task, Tolerance
-from mctskernel.edits.parameters import ParameterProposer
+from mctskernel.edits import parameters
 from mctskernel.executors.recorded import RecordedExecutor, evaluation_of
 from mctskernel.experiments.model_variations import settings_of, varied
 from mctskernel.experiments.search_traces import Trace, improvements
@@ -74,7 +75,8 @@ def search(space: SearchSpace, contender: str, seed: int, in_flight: int, budget
 def code_digest() -> str:
     """Of the sources that decide what a search finds: traces of two versions don't compare."""
     found = hashlib.sha256()
-    for path in sorted(Path(mctskernel.tree.__file__).parent.rglob("*.py")):
+    tree = Path(mctskernel.tree.__file__).parent
+    for path in (*sorted(tree.rglob("*.py")), Path(parameters.__file__)):
         found.update(path.read_bytes())
     return found.hexdigest()[:12]
 
@@ -104,7 +106,7 @@ def _evaluated(
         loop = Search(
             tree_search=tree_search,
             task=_task(space, kernel),
-            proposer=ParameterProposer(space, seed, jumps),
+            proposer=replace(parameters.ParameterProposer(space, seed), **jumps),
             executor=executor,
             budget=Budget(evaluations=budget),
             follow=lambda _: None,

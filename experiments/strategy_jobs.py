@@ -82,7 +82,7 @@ def _run(jobs: Sequence[Job], processes: int, deadline: float) -> Iterator[Trace
         while True:
             if time.monotonic() < deadline:
                 running |= {
-                    pool.submit(_search, job) for job in islice(waiting, 2 * processes - len(running))
+                    pool.submit(search_one, job) for job in islice(waiting, 2 * processes - len(running))
                 }
             if not running:
                 return
@@ -90,7 +90,8 @@ def _run(jobs: Sequence[Job], processes: int, deadline: float) -> Iterator[Trace
             yield from (future.result() for future in done)
 
 
-def _search(job: Job) -> Trace:
+def search_one(job: Job) -> Trace:
+    """One search, here and now."""
     return search(_space(job.path), job.contender, job.seed, job.in_flight, job.budget)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -195,6 +196,20 @@ def test_a_run_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
     assert out.read_bytes().startswith(first)
     assert sorted(trace.seed for trace in read_traces(out)) == [0, 1, 2]
     assert "`random`" in invoke("table", str(out), "--at", "3,6")
+
+
+def test_a_trace_that_the_code_no_longer_makes_is_found(tmp_path: Path) -> None:
+    write_space(a_space(), tmp_path / "small.json")
+    out = tmp_path / "traces.jsonl"
+    TraceLog(out).append(search(a_space(), "random", 0, 1, 9))
+    command = ["check", str(out), "--spaces", str(tmp_path)]
+    assert "1 of 1 find the same" in invoke(*command)
+    TraceLog(out).append(
+        msgspec.structs.replace(search(a_space(), "random", 1, 1, 9), improvements=((1, 0.5),))
+    )
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 1
+    assert "small, random, 1, 1: finds something else" in result.output
 
 
 def test_after_its_time_a_run_begins_nothing_more(tmp_path: Path) -> None:
