@@ -20,10 +20,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
-import matplotlib as mpl
 import msgspec
 import numpy as np
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
@@ -134,6 +132,9 @@ def main(
     if out:
         out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
     if plot:
+        # Imported here: matplotlib is an extra.
+        from mctskernel.experiments.tree_scale_plot import draw  # noqa: PLC0415
+
         draw(report, plot)
 
 
@@ -162,21 +163,6 @@ def table(scales: list[Scale]) -> Table:
                 f"{scale.replay_seconds:.2f} s" if last else "",
             )
     return found
-
-
-def draw(report: Report, out: Path) -> None:
-    """Cost of an iteration against size, a line for each tree."""
-    mpl.rcParams.update({"svg.hashsalt": "mctskernel", "svg.fonttype": "none", "font.size": 8})
-    figure = Figure(figsize=(5, 3.2), layout="constrained")
-    axes = figure.subplots()
-    for scale in report.scales:
-        sizes = [cost.nodes for cost in scale.costs]
-        axes.plot(sizes, [cost.asking_and_telling for cost in scale.costs], marker=".", label=scale.tree)
-    axes.axhline(0.2, color="black", linewidth=0.8, linestyle=":")
-    axes.set(xscale="log", yscale="log", xlabel="evaluated nodes", ylabel="ms an iteration, without storing")
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
 
 
 def _costs(growth: Growth, sizes: list[int]) -> Iterator[Cost]:
