@@ -10,10 +10,12 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
 
+from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.tree.vector import Array
 
 MODEL = "mctskernel.tree.edit_model"
@@ -82,12 +84,10 @@ VARIATIONS: Mapping[str, Constant] = {
 }
 """One thing different each. Form: which parts of the covariance there are."""
 
-JUMPS_OF: Mapping[str, Mapping[str, int]] = {
-    "jumps=0": {"jumps": 0},
-    "jumps=4": {"jumps": 4},
-    "jumps=64": {"jumps": 64},
+JUMPS_OF: Mapping[str, Callable[..., ParameterProposer]] = {
+    f"jumps={count}": partial(ParameterProposer, jumps=count) for count in (0, 4, 64)
 }
-"""What the proposer is told otherwise: how many configurations of a reply are drawn from the whole space."""
+"""Other proposers: how many configurations of a reply are drawn from the whole space."""
 
 
 def settings_of(contender: str) -> str:
@@ -100,12 +100,12 @@ def settings_of(contender: str) -> str:
 
 
 @contextmanager
-def varied(contender: str) -> Iterator[Mapping[str, int]]:
-    """With a contender's variation in place; gives what of the proposer is otherwise."""
+def varied(contender: str) -> Iterator[Callable[..., ParameterProposer]]:
+    """With a contender's variation in place; gives what makes the proposer of a space and a seed."""
     name = contender.partition("@")[2]
     with ExitStack() as stack:
         if name in VARIATIONS:
             constant = VARIATIONS[name]
             module = importlib.import_module(constant.module)
             stack.enter_context(patch.object(module, constant.name, constant.value))
-        yield JUMPS_OF.get(name, {})
+        yield JUMPS_OF.get(name, ParameterProposer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -101,12 +100,12 @@ def _evaluated(
         return [space.entries[drawn] for drawn in rng.permutation(len(space.entries))[:budget]], ()
     kernel = configuration_kernel(space, start.entry.values)
     tree_search = TreeSearch(Tree(), UnkeptLog(), MemoryBlobs(), clock=lambda: 0.0)
-    with varied(contender) as jumps:
+    with varied(contender) as proposer_of:
         root = tree_search.start(kernel, policy_of(contender), seed)
         loop = Search(
             tree_search=tree_search,
             task=_task(space, kernel),
-            proposer=replace(parameters.ParameterProposer(space, seed), **jumps),
+            proposer=proposer_of(space, seed),
             executor=executor,
             budget=Budget(evaluations=budget),
             follow=lambda _: None,
