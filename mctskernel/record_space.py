@@ -16,7 +16,7 @@ from mctskernel.core.space import Configuration, Entry, Parameter, SearchSpace, 
 from mctskernel.core.task import Task
 from mctskernel.edits.limits import Limits
 from mctskernel.profiling.reward import is_eligible
-from mctskernel.profiling.spaces import read_space, space_name
+from mctskernel.profiling.spaces import kernel_tuner, read_space, space_name
 from mctskernel.profiling.spaces.document import read_document
 from mctskernel.profiling.spaces.kernel_tuner import CLOSING, entry_line, header_lines
 from mctskernel.run import RunError, write_text
@@ -161,10 +161,11 @@ def _label(space: SearchSpace, values: Configuration) -> str:
 
 def _entry(values: Configuration, evaluation: Evaluation) -> Entry:
     """An evaluation as what a cache file holds. A time that is not believed is a failure."""
-    stages: dict[str, float] = {}
+    # Kernel Tuner wants all of them to replay a file.
+    stages = dict.fromkeys(kernel_tuner.STAGES.values(), 0.0)
     for stage, seconds in evaluation.stage_seconds.items():
         name = STAGES.get(stage, FRAMEWORK)
-        stages[name] = stages.get(name, 0.0) + seconds
+        stages[name] += seconds
     if is_eligible(evaluation):
         return Entry(values, Outcome.OK, run_seconds(evaluation), stage_seconds=stages)
     outcome = Outcome.REJECTED if evaluation.quarantine else evaluation.outcome

@@ -93,6 +93,7 @@ def test_what_an_entry_holds(task: Task, tmp_path: Path) -> None:
         "compile": 0.5,
         "verification": 0.25,
         "benchmark": 0.125,
+        "strategy": 0.0,
         "framework": 0.125,
     }
     assert (found[128, 2].outcome, found[128, 2].cost_seconds) == (Outcome.RACE, 0.5)
