@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from mctskernel.core.edit import Block, Category, Edit, Factor, Patch
+from mctskernel.core.edit import Category, Edit, Factor, Settings
 from mctskernel.core.proposer import ProposalRequest, Proposals
-from mctskernel.core.space import Configuration, SearchSpace, Value, line, values_of
+from mctskernel.core.space import Configuration, SearchSpace, Value, values_of
 
-JUMPS = 16
-"""Configurations of a reply that are drawn from the whole space."""
+JUMPS, FIRST_JUMPS = 16, 8192
+"""Configurations of a reply that are drawn from the whole space; of the first, so many that most spaces are whole."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class ParameterProposer:
     space: SearchSpace
     seed: int = 0
     jumps: int = JUMPS
+    first_jumps: int = FIRST_JUMPS
     name: str = "parameters"
 
     def propose(self, request: ProposalRequest) -> Proposals:
@@ -37,7 +38,8 @@ class ParameterProposer:
         here = values_of(self.space, request.kernel)
         start = int(request.kernel.identity[:12], 16)
         near = self._neighbours(here)
-        far = self._drawn(here, near, start, max(0, request.offered - len(near)))
+        jumps = self.jumps if request.lineage or request.offered else self.first_jumps
+        far = self._drawn(here, near, start, jumps, max(0, request.offered - len(near)))
         rng = np.random.default_rng((self.seed, start))
         first = [] if request.offered else [near[place] for place in rng.permutation(len(near)).tolist()]
         reply = tuple(self._edit(here, there) for there in (*first, *far))
@@ -54,7 +56,7 @@ class ParameterProposer:
         ]
 
     def _drawn(
-        self, here: Configuration, near: Sequence[Configuration], start: int, offered: int
+        self, here: Configuration, near: Sequence[Configuration], start: int, jumps: int, offered: int
     ) -> Iterator[Configuration]:
         """The next of the whole space without the neighbours, after so many that were offered.
 
@@ -63,7 +65,7 @@ class ParameterProposer:
         order, rank = self._order
         total = len(order)
         passed_over = sorted((rank[there] - start) % total for there in (here, *near))
-        for number in range(offered, min(offered + self.jumps, total - len(passed_over))):
+        for number in range(offered, min(offered + jumps, total - len(passed_over))):
             place = number
             for taken in passed_over:
                 if taken > place:
@@ -79,40 +81,24 @@ class ParameterProposer:
         return order, {values: place for place, values in enumerate(order)}
 
     def _edit(self, here: Configuration, there: Configuration) -> Edit:
-        changed = [
-            (place, before, after)
-            for place, (before, after) in enumerate(zip(here, there, strict=True))
-            if before != after
-        ]
-        steps = [self._step(*each) for each in changed]
-        if len(steps) == 1:
-            return steps[0][0]
-        edits, blocks = zip(*steps, strict=True)
+        changed = [place for place, value in enumerate(there) if value != here[place]]
+        names = self.space.names
         return Edit(
             Category.TUNING,
-            ", ".join(edit.title for edit in edits),
-            Patch(blocks),
+            ", ".join(f"{names[place]} {here[place]} -> {there[place]}" for place in changed),
+            Settings(),
             proposer=self.name,
-            factors=tuple(factor for edit in edits for factor in edit.factors),
+            factors=tuple(self._factor(place, there[place]) for place in changed),
         )
 
-    def _step(self, place: int, before: Value, after: Value) -> tuple[Edit, Block]:
-        """The edit that changes one parameter, and its only block; made once."""
-        found = self._steps.get((place, before, after))
+    def _factor(self, place: int, value: Value) -> Factor:
+        """Made once, since many edits decide the same."""
+        found = self._factors.get((place, value))
         if found is None:
-            name = self.space.names[place]
-            # A configuration's lines all follow another: with both line ends, none is found within another.
-            block = Block(f"\n{line(name, before)}\n", f"\n{line(name, after)}\n")
-            edit = Edit(
-                Category.TUNING,
-                f"{name} {before} -> {after}",
-                Patch((block,)),
-                proposer=self.name,
-                factors=(Factor(name, int(after) if isinstance(after, bool) else after),),
-            )
-            found = self._steps[place, before, after] = (edit, block)
+            level = int(value) if isinstance(value, bool) else value
+            found = self._factors[place, value] = Factor(self.space.names[place], level)
         return found
 
     @cached_property
-    def _steps(self) -> dict[tuple[int, Value, Value], tuple[Edit, Block]]:
+    def _factors(self) -> dict[tuple[int, Value], Factor]:
         return {}

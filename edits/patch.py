@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 from dataclasses import replace
 
-from mctskernel.core.edit import Block, Edit, Patch, WholeSource
+from mctskernel.core.edit import Block, Edit, Patch, Settings, WholeSource
 from mctskernel.core.kernel import Kernel
+from mctskernel.core.space import SpaceError, with_settings
 
 
 class PatchError(ValueError):
@@ -25,6 +26,8 @@ def apply(kernel: Kernel, edit: Edit) -> Kernel:
             after = source.replace("\r\n", "\n")
         case Patch(blocks):
             after = _apply_blocks(before, blocks)
+        case Settings():
+            after = _with_settings(kernel, edit)
     if not after.strip():
         raise PatchError("The edit leaves an empty source.")
     if "\r\n" in kernel.source:
@@ -33,6 +36,13 @@ def apply(kernel: Kernel, edit: Edit) -> Kernel:
     if result.identity == kernel.identity:
         raise PatchError("The edit changes nothing but comments or spacing.")
     return result
+
+
+def _with_settings(kernel: Kernel, edit: Edit) -> str:
+    try:
+        return with_settings(kernel, {factor.name: factor.level for factor in edit.factors}).source
+    except SpaceError as error:
+        raise PatchError(f"The edit can't be applied: {error}") from error
 
 
 def unified_diff(before: str, after: str, *, context: int = 3) -> str:

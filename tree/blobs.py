@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from mctskernel.core.edit import Block, Edit, Patch, WholeSource
+from mctskernel.core.edit import Block, Edit, Patch, Settings, WholeSource
 from mctskernel.core.kernel import Kernel
 from mctskernel.tree.events import EditRecord, KernelRecord
 from mctskernel.tree.storable import storable, storable_text
@@ -67,7 +67,7 @@ def put_edit(blobs: BlobStore, edit: Edit) -> EditRecord:
     return EditRecord(
         category=edit.category,
         title=edit.title,
-        change=blobs.put(_encode_change(edit.change)),
+        change="" if isinstance(edit.change, Settings) else blobs.put(_encode_change(edit.change)),
         rationale=edit.rationale,
         expected_effect=edit.expected_effect,
         prior=edit.prior if LEAST_PRIOR < edit.prior < float("inf") else LEAST_PRIOR,
@@ -81,7 +81,7 @@ def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
     return Edit(
         category=record.category,
         title=record.title,
-        change=_decode_change(blobs.get(record.change)),
+        change=_decode_change(blobs.get(record.change)) if record.change else Settings(),
         rationale=record.rationale,
         expected_effect=record.expected_effect,
         prior=record.prior,

@@ -25,7 +25,7 @@ class KernelRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An edit whose change is the blob `change`."""
+    """An edit whose change is the blob `change`, or to set what its factors name where there is none."""
 
     category: Category
     title: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from mctskernel.tree.backup import back_up, begin_traversal, end_traversal
 from mctskernel.tree.events import (
     Asked,
     Duplicated,
+    EditRecord,
     Evaluated,
     Event,
     Predicted,
@@ -105,8 +106,8 @@ def _propose(tree: Tree, event: Proposed) -> None:
     if not before:
         node.edits, node.fates, node.untried = [], [], []
     for edit in event.edits:
-        if edit.change not in known:
-            known.add(edit.change)
+        if (change := _change(edit)) not in known:
+            known.add(change)
             node.untried.append(len(node.edits))
             node.edits.append(edit)
             node.fates.append(UNTRIED)
@@ -144,12 +145,16 @@ def _resume(tree: Tree) -> None:
         _refresh(tree, tree.nodes[node])
 
 
-def _changes(tree: Tree, node: Node) -> set[str]:
+def _change(edit: EditRecord) -> Hashable:
+    return edit.change or edit.factors
+
+
+def _changes(tree: Tree, node: Node) -> set[Hashable]:
     """The changes of a node's edits, to be added to; remembered from the second reply on."""
     if not node.edits:
         return set()
     if node.id not in tree.offered:
-        tree.offered[node.id] = {edit.change for edit in node.edits}
+        tree.offered[node.id] = {_change(edit) for edit in node.edits}
     return tree.offered[node.id]
 
 

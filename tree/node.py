@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
@@ -173,7 +173,7 @@ class Tree:
     edge_statistics: EdgeStatistics = field(default_factory=EdgeStatistics)
     by_identity: dict[str, int] = field(default_factory=dict)
     transpositions: dict[tuple[int, int], int] = field(default_factory=dict)
-    offered: dict[int, set[str]] = field(default_factory=dict)
+    offered: dict[int, set[Hashable]] = field(default_factory=dict)
     evaluated: list[int] = field(default_factory=list)
     replied: list[int] = field(default_factory=list)
     pending: dict[int, None] = field(default_factory=dict)

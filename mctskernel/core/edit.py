@@ -51,6 +51,11 @@ class WholeSource:
     source: str
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Sets the parameters of a configuration that the edit's factors name; its text is nothing but them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Factor:
     """Something that an edit decides, and how it decides it: `block_size_x` at 128.
@@ -60,7 +65,7 @@ class Factor:
     """
 
     name: str
-    level: float | str
+    level: int | float | str
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class Edit:
 
     category: Category
     title: str
-    change: Patch | WholeSource
+    change: Patch | WholeSource | Settings
     rationale: str = ""
     expected_effect: str = ""
     prior: float = 1.0

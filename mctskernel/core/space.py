@@ -85,8 +85,11 @@ class SearchSpace:
 
 
 def configuration_kernel(space: SearchSpace, values: Sequence[Value]) -> Kernel:
-    """A configuration as a kernel: a comment with the space's name, then a line of TOML for each parameter."""
-    lines = (line(name, value) for name, value in zip(space.names, values, strict=True))
+    """A configuration as a kernel: a comment with the space's name, then a line of TOML for each parameter.
+
+    Booleans are 0 and 1.
+    """
+    lines = (_line(name, value) for name, value in zip(space.names, values, strict=True))
     title = " ".join(space.name.split())
     return Kernel("".join(f"{each}\n" for each in (f"# {title}", *lines)), Language.CONFIGURATION)
 
@@ -106,8 +109,21 @@ def values_of(space: SearchSpace, kernel: Kernel) -> Configuration:
     return values
 
 
-def line(name: str, value: Value) -> str:
-    """A parameter's line of a configuration, without its end. No other line of a configuration is the same."""
+def with_settings(kernel: Kernel, levels: dict[str, float | str]) -> Kernel:
+    """A configuration with other values of some of its parameters.
+
+    Raises SpaceError for a kernel that is no configuration, and for a parameter that it doesn't have.
+    """
+    found = _settings(kernel)
+    unknown = next((name for name in levels if name not in found), None)
+    if unknown is not None:
+        raise SpaceError(f"The configuration has no '{unknown}'.")
+    title = kernel.source.partition("\n")[0]
+    lines = (title, *(_line(name, value) for name, value in (found | levels).items()))
+    return Kernel("".join(f"{each}\n" for each in lines), Language.CONFIGURATION)
+
+
+def _line(name: str, value: Value) -> str:
     return f"{name if _BARE.fullmatch(name) else _quoted(name)} = {_written(value)}"
 
 
@@ -128,9 +144,7 @@ def _settings(kernel: Kernel) -> dict[str, Value]:
 
 
 def _written(value: Value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return _quoted(value) if isinstance(value, str) else repr(value)
+    return _quoted(value) if isinstance(value, str) else repr(+value)
 
 
 def _quoted(text: str) -> str:

@@ -86,16 +86,21 @@ class Frontier:
 
     def shrink(self, tree: Tree, most: int) -> None:
         """Forgets columns that are closed, and of a larger frontier what the slower nodes offer."""
+        kept = np.flatnonzero(self.is_open.view).tolist()
+        if len(kept) > most:
+            worth = [
+                max(tree.node_statistics.reward[each.node] for each in self._candidates[column])
+                for column in kept
+            ]
+            kept = sorted(np.array(kept)[np.argsort(-np.array(worth), kind="stable")[:most]].tolist())
+        columns, candidates, priors = self.columns, self._candidates, self.prior.view.tolist()
         self._clear()
-        rewards, room = tree.node_statistics.reward.view[tree.evaluated], most
-        fastest: list[int] = []
-        for place in np.argsort(-rewards, kind="stable").tolist():
-            if room <= 0:
-                break
-            fastest.append(tree.evaluated[place])
-            room -= len(tree.nodes[fastest[-1]].untried) + 1
-        for number in sorted(fastest):
-            self._open(tree, tree.nodes[number])
+        for column in kept:
+            self._places[columns[column]] = len(self.columns)
+            self.columns.append(columns[column])
+            self._candidates.append(candidates[column])
+            self.is_open.append(True)
+            self.prior.append(priors[column])
 
     def _clear(self) -> None:
         self.columns: list[Row] = []
