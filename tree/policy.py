@@ -43,7 +43,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by at most `net_radius` count as one, and the share `net_exploration` of edits is of a random node.
     """
 
-    strategy: str = "mcts"
+    strategy: str = "edit-model"
     selection: str = "puct"
     exploration: float = 1.4
     value: str = "max"
