@@ -32,12 +32,12 @@ from mctskernel.tree.strategies import STRATEGIES
 
 TREES: Mapping[str, Policy] = {
     **{
-        f"{selection}, {value}": Policy(selection=selection, value=value)
+        f"{selection}, {value}": Policy(strategy="mcts", selection=selection, value=value)
         for selection in ("puct", "uct")
         for value in ("max", "mean")
     },
-    "one wide node": Policy(widening="unlimited", patience=1_000_000),
-    "a chain": Policy(selection="greedy", widening="fixed", widening_factor=1),
+    "one wide node": Policy(strategy="mcts", widening="unlimited", patience=1_000_000),
+    "a chain": Policy(strategy="mcts", selection="greedy", widening="fixed", widening_factor=1),
 }
 """What grows by the tree's policy; the last two are the extremes of its shape."""
 

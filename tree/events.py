@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
+from collections.abc import Sequence
 
 import msgspec
 
@@ -104,6 +105,11 @@ class Submitted(_Event, frozen=True, tag="submitted"):
         """The node whose edit made the kernel; None for the root."""
         return self.path[-1] if self.path else self.parent
 
+    @property
+    def identity(self) -> str:
+        """The identity of the kernel."""
+        return self.kernel.identity
+
 
 class Evaluated(_Event, frozen=True, tag="evaluated"):
     """The evaluation of `node` finished. Its log is the blob `log` (empty: no log)."""
@@ -141,6 +147,10 @@ class Proposed(_Event, frozen=True, tag="proposed"):
     remarks: tuple[str, ...] = ()
     more: bool = False
 
+    def kept(self, before: Sequence[EditRecord], numbers: Sequence[int]) -> Sequence[EditRecord]:
+        """What a node had before, and after it the edits of these numbers."""
+        return [*before, *map(self.edits.__getitem__, numbers)]
+
 
 class Predicted(_Event, frozen=True, tag="predicted"):
     """A surrogate's word on the kernel that edit number `edit` of `node` makes; on the node's own without one."""
@@ -170,9 +180,7 @@ class Resumed(_Event, frozen=True, tag="resumed"):
     """Another process took over: replies that were awaited won't come, evaluations in flight start again."""
 
 
-EventButEvaluated = Started | Submitted | Asked | Proposed | Predicted | Duplicated | Refused | Resumed
-
-Event = EventButEvaluated | Evaluated
+Event = Started | Submitted | Evaluated | Asked | Proposed | Predicted | Duplicated | Refused | Resumed
 
 
 def is_costly(event: Event) -> bool:

@@ -1,26 +1,107 @@
-"""Evidence left in the journal: a search needs little of an evaluation, and the rest weighs more than all else."""
+"""Evidence left in the journal: a search needs little of what it records, and the rest weighs more than all else.
+
+What is filed looks like what it stands for, and reads its line of the journal when it is asked for more than a search
+needs.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar, overload
 
 import msgspec
 
+from mctskernel.core.edit import Factor
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
-from mctskernel.tree.events import Evaluated, Event, EventButEvaluated, decode
+from mctskernel.tree.events import (
+    Asked,
+    Duplicated,
+    EditRecord,
+    Evaluated,
+    Event,
+    KernelRecord,
+    Predicted,
+    Proposed,
+    Refused,
+    Resumed,
+    Started,
+    Submitted,
+    decode,
+)
+
+REMEMBERED = 64
+"""Replies of proposers that are kept after they were read: their edits are asked for one by one."""
+
+Kind = TypeVar("Kind", bound=Event)
 
 
 class EvidenceError(Exception):
-    """An evaluation that can't be read from its journal any more; the message is a sentence with the file."""
+    """What can't be read from its journal any more; the message is a sentence with the file."""
+
+
+class Lines:
+    """A journal from which events are read again, by the byte at which their line begins."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._replies: OrderedDict[int, tuple[EditRecord, ...]] = OrderedDict()
+
+    def read(self, offset: int, kind: type[Kind]) -> Kind:
+        """The event of a line, which must be of this kind. Raises EvidenceError if the journal isn't as it was."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(offset)
+                event = decode(file.readline())
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise EvidenceError(f"{self._path}, byte {offset}: no event can be read: {error}.") from error
+        if not isinstance(event, kind):
+            raise EvidenceError(f"{self._path}, byte {offset}: this is another event than it was.")
+        return event
+
+    def edits(self, offset: int) -> tuple[EditRecord, ...]:
+        """The edits of a reply."""
+        found = self._replies.get(offset)
+        if found is None:
+            return self.remember(offset, self.read(offset, Proposed))
+        self._replies.move_to_end(offset)
+        return found
+
+    def remember(self, offset: int, reply: Proposed) -> tuple[EditRecord, ...]:
+        """Keeps the edits of a reply for a while, and returns them."""
+        self._replies[offset] = reply.edits
+        if len(self._replies) > REMEMBERED:
+            self._replies.popitem(last=False)
+        return reply.edits
+
+
+class FiledKernel:
+    """The record of a kernel."""
+
+    __slots__ = ("_lines", "_offset")
+
+    def __init__(self, lines: Lines, offset: int) -> None:
+        self._lines, self._offset = lines, offset
+
+    def read(self) -> KernelRecord:
+        """The whole record. Raises EvidenceError."""
+        return self._lines.read(self._offset, Submitted).kernel
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the records are equal, wherever they are."""
+        return self.read() == (other.read() if isinstance(other, FiledKernel) else other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class FiledEvaluation:
-    """What a search needs of an evaluation, and the line of the journal in which the whole of it is."""
+    """An evaluation: how it ended, why its time isn't believed if it isn't, and what it cost."""
 
-    __slots__ = ("_length", "_offset", "_path", "cost_seconds", "outcome", "quarantine")
+    __slots__ = ("_lines", "_offset", "cost_seconds", "outcome", "quarantine")
 
-    def __init__(self, path: Path, offset: int, length: int, brief: _Brief) -> None:
-        self._path, self._offset, self._length = path, offset, length
+    def __init__(self, lines: Lines, offset: int, brief: _Evaluation) -> None:
+        self._lines, self._offset = lines, offset
         self.outcome = brief.outcome
         self.quarantine = brief.quarantine
         self.cost_seconds = sum(brief.stage_seconds.values())
@@ -31,18 +112,8 @@ class FiledEvaluation:
         return self.outcome is Outcome.OK
 
     def read(self) -> Evaluation:
-        """The whole evaluation. Raises EvidenceError if the journal isn't as it was."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                event = decode(file.read(self._length))
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise EvidenceError(
-                f"{self._path}, byte {self._offset}: no evaluation can be read: {error}."
-            ) from error
-        if not isinstance(event, Evaluated):
-            raise EvidenceError(f"{self._path}, byte {self._offset}: this is no evaluation any more.")
-        return event.evaluation
+        """The whole evaluation. Raises EvidenceError."""
+        return self._lines.read(self._offset, Evaluated).evaluation
 
     def __eq__(self, other: object) -> bool:
         """Whether the evaluations are equal, wherever they are."""
@@ -51,44 +122,173 @@ class FiledEvaluation:
     __hash__ = None  # type: ignore[assignment]
 
 
-class Filed(msgspec.Struct, frozen=True, tag="evaluated"):
-    """An `Evaluated` event whose evaluation stays in the journal."""
+class FiledScore:
+    """A score, but for its terms."""
+
+    __slots__ = ("_lines", "_offset", "reward", "speedup")
+
+    def __init__(self, lines: Lines, offset: int, brief: _Score) -> None:
+        self._lines, self._offset = lines, offset
+        self.reward, self.speedup = brief.reward, brief.speedup
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """The terms of the reward. Raises EvidenceError."""
+        return self.read().terms
+
+    def read(self) -> Score:
+        """The whole score. Raises EvidenceError."""
+        return self._lines.read(self._offset, Evaluated).score
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the scores are equal, wherever they are."""
+        return self.read() == (other.read() if isinstance(other, FiledScore) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class FiledEdits(Sequence[EditRecord]):
+    """Edits of one node: those of a reply that were new to it, after what it had `before`."""
+
+    __slots__ = ("_before", "_kept", "_lines", "_offset")
+
+    def __init__(self, before: Sequence[EditRecord], lines: Lines, offset: int, kept: Sequence[int]) -> None:
+        self._before, self._lines, self._offset, self._kept = before, lines, offset, kept
+
+    def __len__(self) -> int:
+        return len(self._before) + len(self._kept)
+
+    @overload
+    def __getitem__(self, index: int) -> EditRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[EditRecord]: ...
+    def __getitem__(self, index: int | slice) -> EditRecord | Sequence[EditRecord]:
+        """An edit, or some of them. Raises EvidenceError."""
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        within = range(len(self))[index] - len(self._before)
+        return self._lines.edits(self._offset)[self._kept[within]] if within >= 0 else self._before[index]
+
+    def __iter__(self) -> Iterator[EditRecord]:
+        yield from self._before
+        edits = self._lines.edits(self._offset)
+        yield from (edits[number] for number in self._kept)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the edits are equal, wherever they are."""
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class FiledSubmission(msgspec.Struct, frozen=True, tag="submitted", gc=False):
+    """A `Submitted` event whose kernel stays in the journal."""
+
+    node: int
+    kernel: FiledKernel
+    identity: str
+    path: tuple[int, ...]
+    edit: int | None
+    parent: int | None
+
+    @property
+    def edited(self) -> int | None:
+        """The node whose edit made the kernel; None for the root."""
+        return self.path[-1] if self.path else self.parent
+
+
+class FiledResult(msgspec.Struct, frozen=True, tag="evaluated", gc=False):
+    """An `Evaluated` event whose evaluation stays in the journal, and the terms of its score with it."""
 
     node: int
     evaluation: FiledEvaluation
-    score: Score
-    log: str = ""
-    at: float = 0.0
+    score: FiledScore
+    log: str
 
 
-def decode_filed(line: bytes, path: Path, offset: int) -> Event | Filed:
-    """The event of one line, which is at this byte of the file; an evaluation stays there.
+class FiledReply(msgspec.Struct, frozen=True, tag="proposed", gc=False):
+    """A `Proposed` event whose edits stay in the journal, but for their changes and priors."""
 
-    Raises what `decode` does, but for what is wrong in the parts of an evaluation that no search needs.
+    lines: Lines
+    offset: int
+    node: int
+    edits: tuple[EditInBrief, ...]
+    dollars: float
+    more: bool
+
+    def kept(self, before: Sequence[EditRecord], numbers: Sequence[int]) -> FiledEdits:
+        """What a node had before, and after it the edits of these numbers."""
+        every = range(len(self.edits))
+        return FiledEdits(
+            before, self.lines, self.offset, every if len(numbers) == len(every) else tuple(numbers)
+        )
+
+
+Filed = FiledSubmission | FiledResult | FiledReply
+
+
+def decode_filed(line: bytes, lines: Lines, offset: int) -> Event | Filed:
+    """The event of one line, which begins at this byte of the journal; what no search needs stays there.
+
+    Raises what `decode` does, but for what is wrong in the parts that stay.
     """
     event = _DECODER.decode(line)
-    if not isinstance(event, _EvaluatedInBrief):
-        return event
-    evaluation = FiledEvaluation(path, offset, len(line), event.evaluation)
-    return Filed(event.node, evaluation, event.score, event.log, event.at)
+    match event:
+        case _Submitted(node, kernel, path, edit, parent):
+            return FiledSubmission(node, FiledKernel(lines, offset), kernel.identity, path, edit, parent)
+        case _Evaluated(node, evaluation, score, log):
+            filed = FiledEvaluation(lines, offset, evaluation), FiledScore(lines, offset, score)
+            return FiledResult(node, *filed, log)
+        case _Proposed(node, edits, dollars, more):
+            return FiledReply(lines, offset, node, edits, dollars, more)
+    return event
 
 
-class _Brief(msgspec.Struct, frozen=True):
-    """The fields of an evaluation that a search needs."""
+class EditInBrief(msgspec.Struct, frozen=True, gc=False):
+    """The fields of an edit that every search needs."""
 
+    change: str
+    prior: float = 1.0
+    factors: tuple[Factor, ...] = ()
+
+
+class _Kernel(msgspec.Struct, frozen=True, gc=False):
+    identity: str
+
+
+class _Evaluation(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
     quarantine: str = ""
     stage_seconds: dict[str, float] = msgspec.field(default_factory=dict)
 
 
-class _EvaluatedInBrief(msgspec.Struct, frozen=True, tag_field="event", tag="evaluated"):
+class _Score(msgspec.Struct, frozen=True, gc=False):
+    reward: float
+    speedup: float
+
+
+class _Submitted(msgspec.Struct, frozen=True, tag_field="event", tag="submitted", gc=False):
     node: int
-    evaluation: _Brief
-    score: Score
+    kernel: _Kernel
+    path: tuple[int, ...] = ()
+    edit: int | None = None
+    parent: int | None = None
+
+
+class _Evaluated(msgspec.Struct, frozen=True, tag_field="event", tag="evaluated", gc=False):
+    node: int
+    evaluation: _Evaluation
+    score: _Score
     log: str = ""
-    at: float = 0.0
 
 
-_DECODER: msgspec.json.Decoder[EventButEvaluated | _EvaluatedInBrief] = msgspec.json.Decoder(
-    EventButEvaluated | _EvaluatedInBrief
-)
+class _Proposed(msgspec.Struct, frozen=True, tag_field="event", tag="proposed", gc=False):
+    node: int
+    edits: tuple[EditInBrief, ...]
+    dollars: float = 0.0
+    more: bool = False
+
+
+_Line = Started | _Submitted | _Evaluated | Asked | _Proposed | Predicted | Duplicated | Refused | Resumed
+
+_DECODER: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)

@@ -24,7 +24,7 @@ class Untried:
     @classmethod
     def of(cls, node: Node) -> Untried:
         """All of a node's, at least one, with the priors that their proposer gave."""
-        return cls(node.untried, np.array([node.edits[edit].prior for edit in node.untried]))
+        return cls(node.untried, np.array([node.priors[edit] for edit in node.untried]))
 
     @classmethod
     def ranked(cls, edits: Sequence[int], priors: Array) -> Untried:

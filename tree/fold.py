@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from array import array
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import repeat
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from mctskernel.tree.events import (
     Started,
     Submitted,
 )
-from mctskernel.tree.evidence import Filed
+from mctskernel.tree.evidence import EditInBrief, Filed, FiledReply, FiledResult, FiledSubmission
 from mctskernel.tree.legality import check
 from mctskernel.tree.node import UNTRIED, Edge, Fate, Node, Tree
 from mctskernel.tree.vector import Vector
@@ -41,13 +43,13 @@ def apply(tree: Tree, event: Event | Filed) -> None:
     match event:
         case Started():
             tree.policy, tree.seed = event.policy, event.seed
-        case Submitted():
+        case Submitted() | FiledSubmission():
             _submit(tree, event)
-        case Evaluated() | Filed():
+        case Evaluated() | FiledResult():
             _evaluate(tree, event)
         case Asked():
             _ask(tree, event)
-        case Proposed():
+        case Proposed() | FiledReply():
             _propose(tree, event)
         case Predicted():
             _predict(tree, event)
@@ -60,7 +62,7 @@ def apply(tree: Tree, event: Event | Filed) -> None:
     tree.events += 1
 
 
-def _submit(tree: Tree, event: Submitted) -> None:
+def _submit(tree: Tree, event: Submitted | FiledSubmission) -> None:
     parent = tree.nodes[event.edited] if event.edited is not None else None
     child = _add_node(tree, event, parent)
     if parent is not None and event.edit is not None:
@@ -73,7 +75,7 @@ def _submit(tree: Tree, event: Submitted) -> None:
     tree.pending[child.id] = None
 
 
-def _evaluate(tree: Tree, event: Evaluated | Filed) -> None:
+def _evaluate(tree: Tree, event: Evaluated | FiledResult) -> None:
     node, reward = tree.nodes[event.node], event.score.reward
     del tree.pending[node.id]
     node.evidence, node.score, node.log = event.evaluation, event.score, event.log
@@ -98,22 +100,25 @@ def _ask(tree: Tree, event: Asked) -> None:
     _refresh(tree, node)
 
 
-def _propose(tree: Tree, event: Proposed) -> None:
+def _propose(tree: Tree, event: Proposed | FiledReply) -> None:
     node = tree.nodes[event.node]
     if node.id in tree.awaiting:
         end_traversal(tree, tree.awaiting.pop(node.id))
     before, known = len(node.edits), _changes(tree, node)
-    if not before:
-        node.edits, node.fates, node.untried = [], [], []
-    for edit in event.edits:
+    edits: Sequence[EditRecord | EditInBrief] = event.edits
+    new = []
+    for number, edit in enumerate(edits):
         if (change := _change(edit)) not in known:
             known.add(change)
-            node.untried.append(len(node.edits))
-            node.edits.append(edit)
-            node.fates.append(UNTRIED)
-    node.untried.sort(key=lambda number: (-node.edits[number].prior, number))
+            new.append(number)
+    if new:
+        node.edits = event.kept(node.edits, new)
+        priors = node.priors = node.priors + array("d", [edits[number].prior for number in new])
+        node.fates = [*node.fates, *repeat(UNTRIED, len(new))]
+        node.untried = [*node.untried, *range(before, len(priors))]
+        node.untried.sort(key=lambda edit: (-priors[edit], edit))
     # Who is sure to have more is asked again even if all of this reply turns out to be known.
-    if not (event.more and len(node.edits) > before):
+    if not (event.more and new):
         node.fruitless_replies += 1
     tree.replied.append(node.id)
     tree.dollars += event.dollars
@@ -145,7 +150,7 @@ def _resume(tree: Tree) -> None:
         _refresh(tree, tree.nodes[node])
 
 
-def _change(edit: EditRecord) -> Hashable:
+def _change(edit: EditRecord | EditInBrief) -> Hashable:
     return edit.change or edit.factors
 
 
@@ -158,13 +163,13 @@ def _changes(tree: Tree, node: Node) -> set[Hashable]:
     return tree.offered[node.id]
 
 
-def _add_node(tree: Tree, event: Submitted, parent: Node | None) -> Node:
+def _add_node(tree: Tree, event: Submitted | FiledSubmission, parent: Node | None) -> Node:
     depth = parent.depth + 1 if parent is not None else 0
     node = Node(event.node, event.kernel, event.edited, event.edit, depth)
     if not tree.is_lineage(event.path):
         node.detour = event.path
     tree.nodes.append(node)
-    tree.by_identity[event.kernel.identity] = node.id
+    tree.by_identity[event.identity] = node.id
     statistics = tree.node_statistics
     for vector in (
         statistics.visits,
@@ -197,7 +202,7 @@ def _add_edge(tree: Tree, edge: Edge) -> None:
     parent.open_ways = None
     statistics = tree.edge_statistics
     statistics.child.append(edge.child)
-    statistics.prior.append(parent.edits[edge.edit].prior)
+    statistics.prior.append(parent.priors[edge.edit])
     statistics.visits.append(0)
     statistics.in_flight.append(0)
 

@@ -133,11 +133,11 @@ class Guidance:
         expected = self._expected(tree, node)[node.untried]
         worths = self._first_play(expected, node.score.reward)
         best = int(worths.argmax())
-        return Rival(float(worths[best]), float(expected[best]), node.edits[node.untried[best]].prior)
+        return Rival(float(worths[best]), float(expected[best]), node.priors[node.untried[best]])
 
     def weights(self, tree: Tree, node: Node, edits: Sequence[int]) -> Array:
         """The weights of some edits of a node against each other, of any scale."""
-        weights = np.array([node.edits[edit].prior for edit in edits])
+        weights = np.array([node.priors[edit] for edit in edits])
         if not self._reweights:
             return weights
         expected = self._expected(tree, node)[list(edits)]

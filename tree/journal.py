@@ -21,8 +21,8 @@ from typing import BinaryIO, Protocol, Self
 
 import msgspec
 
-from mctskernel.tree.events import Evaluated, Event, decode, encode_and_decode, is_costly
-from mctskernel.tree.evidence import Filed, decode_filed
+from mctskernel.tree.events import Event, Proposed, decode, encode_and_decode, is_costly
+from mctskernel.tree.evidence import Filed, Lines, decode_filed
 from mctskernel.tree.fold import apply
 from mctskernel.tree.legality import TreeError
 from mctskernel.tree.node import Tree
@@ -49,7 +49,7 @@ class EventLog(Protocol):
     """Where events are kept before they change the tree."""
 
     def append(self, event: Event) -> Event | Filed:
-        """Keeps an event and returns it as it will be read again; an evaluation may be left where it is kept."""
+        """Keeps an event and returns it as it will be read again; what no search needs may be left where it is kept."""
         ...
 
 
@@ -74,6 +74,7 @@ class Journal:
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self.path = path.absolute()
+        self._lines = Lines(self.path)
         self._durable = durable
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -92,13 +93,15 @@ class Journal:
             raise
 
     def append(self, event: Event) -> Event | Filed:
-        """Writes an event and returns it as it will be read again, an evaluation left in the file.
+        """Writes an event and returns it as it will be read again, what no search needs left in the file.
 
         Raises JournalError when it can't be written; the journal then ends with the event before it.
         """
         (line, kept), offset = encode_and_decode(event), self._end
         self._write(line + b"\n", flush=self._durable and is_costly(event))
-        return decode_filed(line, self.path, offset) if isinstance(kept, Evaluated) else kept
+        if isinstance(kept, Proposed):
+            self._lines.remember(offset, kept)
+        return decode_filed(line, self._lines, offset)
 
     def close(self) -> None:
         """Lets another process append."""
@@ -145,12 +148,12 @@ class Journal:
 
 
 def read_tree(path: Path) -> Tree:
-    """The tree that a journal's events make; the evaluations stay in the file until they are asked for."""
-    tree, file = Tree(), path.absolute()
+    """The tree that a journal's events make; what no search needs stays in the file until it is asked for."""
+    tree, lines = Tree(), Lines(path.absolute())
     with _garbage_uncollected():
         for number, offset, line in _lines(path):
             try:
-                apply(tree, decode_filed(line, file, offset))
+                apply(tree, decode_filed(line, lines, offset))
             except TreeError as error:
                 raise JournalError(f"{path}, line {number}: {error}") from error
             except (msgspec.DecodeError, UnicodeDecodeError) as error:

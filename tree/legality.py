@@ -16,7 +16,7 @@ from mctskernel.tree.events import (
     Started,
     Submitted,
 )
-from mctskernel.tree.evidence import Filed
+from mctskernel.tree.evidence import Filed, FiledReply, FiledResult, FiledSubmission
 from mctskernel.tree.node import Tree
 
 
@@ -35,13 +35,13 @@ def _complaint(tree: Tree, event: Event | Filed) -> str | None:
     match event:
         case Started():
             return "a search starts once" if tree.events else None
-        case Submitted():
+        case Submitted() | FiledSubmission():
             return _about_submission(tree, event)
-        case Evaluated() | Filed():
+        case Evaluated() | FiledResult():
             return None if event.node in tree.pending else f"node {event.node} isn't in flight"
         case Asked():
             return _about_asking(tree, event)
-        case Proposed():
+        case Proposed() | FiledReply():
             return _about_evaluated_node(tree, event.node)
         case Predicted():
             return _about_prediction(tree, event)
@@ -53,13 +53,13 @@ def _complaint(tree: Tree, event: Event | Filed) -> str | None:
             return None if tree.nodes else "there is nothing to resume"
 
 
-def _about_submission(tree: Tree, event: Submitted) -> str | None:
+def _about_submission(tree: Tree, event: Submitted | FiledSubmission) -> str | None:
     if not tree.events:
         return "the search hasn't started"
     if event.node != len(tree.nodes):
         return f"the next node is {len(tree.nodes)}, not {event.node}"
-    if event.kernel.identity in tree.by_identity:
-        return f"its kernel is node {tree.by_identity[event.kernel.identity]} already"
+    if event.identity in tree.by_identity:
+        return f"its kernel is node {tree.by_identity[event.identity]} already"
     parent = event.edited
     if event.edit is None or parent is None:
         is_root = event.node == 0 and event.edit is None and parent is None

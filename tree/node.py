@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -10,12 +11,13 @@ from typing import Any
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
 from mctskernel.tree.events import EditRecord, KernelRecord, PredictionRecord
-from mctskernel.tree.evidence import FiledEvaluation
+from mctskernel.tree.evidence import FiledEvaluation, FiledKernel, FiledScore
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.vector import Array, Vector
 
 # Most nodes are leaves, which share what is empty. The fold replaces it before it adds anything.
 _NOTHING: Any = ()
+_NO_PRIORS = array("d")
 _NO_EDGES = Vector("int64")
 _NO_PREDICTIONS: Mapping[int, PredictionRecord] = MappingProxyType({})
 
@@ -26,16 +28,17 @@ class Node:
 
     `parent` is the node whose edit made the kernel, `edit` an index into its `edits`, `edge` the number of the edge
     that leads from there in the tree's list; the root has none of them. `detour` holds the nodes through which
-    selection came, from the root to the parent, where that is another way (`Tree.path_to`). `evidence` is the
-    evaluation, or what is left of it while the journal keeps it; it and `score` are None while it is in flight. `fates`
-    says what became of each of `edits`, `untried` are those that wait, by descending prior; `edges` are numbers of
+    selection came, from the root to the parent, where that is another way (`Tree.path_to`). `made` is the record of the
+    kernel and `evidence` the evaluation, or what is left of them while the journal keeps them; `evidence` and `score`
+    are None while it is in flight. `priors` are those of `edits`, which may stay in the journal too; `fates` says what
+    became of each of them, `untried` are those that wait, by descending prior; `edges` are numbers of
     outgoing edges in the tree's list, `sources` the nodes with an edge to this one. `ready` says whether an edit can be
     tried, or more asked for, at once. `prediction` is a surrogate's of the kernel itself, `predictions` those of what
     edits make, by their number. `open_ways` is what selection remembers, None when it has to look again.
     """
 
     id: int
-    kernel: KernelRecord
+    made: KernelRecord | FiledKernel
     parent: int | None
     edit: int | None
     depth: int
@@ -43,9 +46,10 @@ class Node:
     detour: tuple[int, ...] | None = None
     failures_in_a_row: int = 0
     evidence: Evaluation | FiledEvaluation | None = None
-    score: Score | None = None
+    score: Score | FiledScore | None = None
     log: str = ""
-    edits: list[EditRecord] = field(default=_NOTHING)
+    edits: Sequence[EditRecord] = _NOTHING
+    priors: array[float] = field(default_factory=lambda: _NO_PRIORS)
     fates: list[Fate] = field(default=_NOTHING)
     untried: list[int] = field(default=_NOTHING)
     edges: Vector = field(default_factory=lambda: _NO_EDGES)
@@ -56,6 +60,11 @@ class Node:
     ready: bool = False
     sources: tuple[int, ...] = ()
     open_ways: OpenWays | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def kernel(self) -> KernelRecord:
+        """The record of its kernel, read from the journal if it is there."""
+        return self.made.read() if isinstance(self.made, FiledKernel) else self.made
 
     @property
     def evaluation(self) -> Evaluation | None:

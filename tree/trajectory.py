@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mctskernel.core.evaluation import Diagnosis, Evaluation, Outcome, Score
 from mctskernel.core.proposer import Attempt
 from mctskernel.tree.events import EditRecord, PredictionRecord
+from mctskernel.tree.evidence import FiledScore
 from mctskernel.tree.node import Node, Tree
 
 STARTING_KERNEL = "starting kernel"
@@ -102,7 +103,7 @@ def _step(tree: Tree, node: Node) -> Step | None:
     )
 
 
-def _gain(parent: Score | None, node: Score) -> float:
+def _gain(parent: Score | FiledScore | None, node: Score | FiledScore) -> float:
     return node.speedup / parent.speedup if parent and parent.speedup > 0 else 0.0
 
 

@@ -30,7 +30,7 @@ from mctskernel.tree.search import TreeSearch, Try
 from mctskernel.tree.strategies.strategy import Propose
 
 WALKS = [
-    Policy(selection=selection, value=value, exploration=0.3)
+    Policy(strategy="mcts", selection=selection, value=value, exploration=0.3)
     for selection in ("puct", "uct")
     for value in ("max", "mean")
 ]
@@ -66,7 +66,7 @@ def chain(search: TreeSearch, length: int) -> None:
 
 
 def test_a_node_weighs_as_much_in_a_large_tree_as_in_a_small_one(journal: Journal) -> None:
-    growth = Growth(journal, Policy(selection="uct", value="mean"))
+    growth = Growth(journal, Policy(strategy="mcts", selection="uct", value="mean"))
     grow(growth, 400)
     small = bytes_per_node(journal.path)
     grow(growth, 1200)
@@ -127,7 +127,7 @@ def walks(policy: Policy, seed: int) -> list[Any]:
 
 
 def test_a_walk_down_a_deep_tree_scores_the_children_of_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    growth = Growth(MemoryJournal(), Policy(selection="puct", value="max"))
+    growth = Growth(MemoryJournal(), Policy(strategy="mcts", selection="puct", value="max"))
     grow(growth, 1000)
     compare, scored, levels = selection._compare, [], []
 
@@ -146,7 +146,7 @@ def test_a_walk_down_a_deep_tree_scores_the_children_of_few_nodes(monkeypatch: p
 def test_evaluations_are_read_from_the_journal_and_missed_with_a_sentence(
     journal: Journal, tmp_path: Path
 ) -> None:
-    growth = Growth(journal, Policy())
+    growth = Growth(journal, Policy(strategy="mcts"))
     tree = grow(growth, 20)
     again = read_tree(journal.path)
     assert again == tree
