@@ -57,12 +57,13 @@ class Frontier:
             if (column := self._places.get(row)) is not None:
                 self.is_open[column] = False
         for candidate in self._taken:
-            touched.append(candidate.node)
             if candidate.edit is not None and not candidate.is_open(tree):
                 self._drop(tree, candidate)
-        self._taken.clear()
-        for number in dict.fromkeys(touched):
+        exhausted = [each.node for each in self._taken if not tree.nodes[each.node].untried]
+        for number in dict.fromkeys((*touched, *exhausted)):
             self._open(tree, tree.nodes[number])
+        touched += [candidate.node for candidate in self._taken]
+        self._taken.clear()
         return touched
 
     def take(self, tree: Tree, column: int) -> Candidate | None:
