@@ -35,7 +35,7 @@ def walks() -> tuple[str, ...]:
         if name != defaults[field]
     ]
     changed = [f"{WALK}:{field}={value:g}" for field, values in NUMBERS.items() for value in values]
-    return WALK, *switched, *changed
+    return WALK, LEARNING_WALK, *switched, *changed
 
 
 def grid() -> tuple[str, ...]:
@@ -47,6 +47,9 @@ DEFAULT = Policy().strategy
 """The default policy, as a contender."""
 
 WALK = "mcts"
+
+LEARNING_WALK = "mcts:prior=learnt,estimate=effect,shrinkage=0.5,exploration=0.5"
+"""The walk with the policies that learn what edits do all over the tree."""
 
 GUIDED = "edit-model"
 

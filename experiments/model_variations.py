@@ -85,7 +85,8 @@ VARIATIONS: Mapping[str, Constant] = {
 """One thing different each. Form: which parts of the covariance there are."""
 
 JUMPS_OF: Mapping[str, Callable[..., ParameterProposer]] = {
-    f"jumps={count}": partial(ParameterProposer, jumps=count) for count in (0, 4, 64)
+    **{f"jumps={count}": partial(ParameterProposer, jumps=count) for count in (0, 64)},
+    **{f"first_jumps={count}": partial(ParameterProposer, first_jumps=count) for count in (16, 1024)},
 }
 """Other proposers: how many configurations of a reply are drawn from the whole space."""
 
