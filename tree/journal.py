@@ -21,9 +21,10 @@ from typing import BinaryIO, Protocol, Self
 
 import msgspec
 
+from mctskernel.tree.bookkeeping import count
 from mctskernel.tree.events import Event, Proposed, decode, encode_and_decode, is_costly
 from mctskernel.tree.evidence import Filed, Lines, decode_filed
-from mctskernel.tree.fold import apply
+from mctskernel.tree.fold import record
 from mctskernel.tree.legality import TreeError
 from mctskernel.tree.node import Tree
 
@@ -153,11 +154,12 @@ def read_tree(path: Path) -> Tree:
     with _garbage_uncollected():
         for number, offset, line in _lines(path):
             try:
-                apply(tree, decode_filed(line, lines, offset))
+                record(tree, decode_filed(line, lines, offset))
             except TreeError as error:
                 raise JournalError(f"{path}, line {number}: {error}") from error
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise _no_event(path, number, error) from error
+        count(tree)
     return tree
 
 

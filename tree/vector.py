@@ -20,6 +20,13 @@ class Vector:
         self._storage = _empty(dtype)
         self._length = 0
 
+    @classmethod
+    def of(cls, numbers: Array) -> Vector:
+        """A vector of these numbers, which it takes over."""
+        made = cls(numbers.dtype.str)
+        made._storage, made._length = numbers, len(numbers)
+        return made
+
     def append(self, value: float) -> None:
         """Adds a number at the end."""
         if self._length == len(self._storage):
