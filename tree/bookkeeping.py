@@ -89,8 +89,12 @@ def _add_node(tree: Tree) -> None:
 
 def _add_edges(tree: Tree) -> None:
     statistics = tree.edge_statistics
-    for edge in tree.edges[len(statistics.child) :]:
+    for number in range(len(statistics.child), len(tree.edges)):
+        edge = tree.edges[number]
         parent, child = tree.nodes[edge.parent], tree.nodes[edge.child]
+        if not len(parent.edges):
+            parent.edges = Vector("int64")
+        parent.edges.append(number)
         statistics.child.append(edge.child)
         statistics.prior.append(parent.priors[edge.edit])
         statistics.visits.append(0)
@@ -116,6 +120,12 @@ def _refresh(tree: Tree, node: Node) -> None:
 
 def _count_edges(tree: Tree) -> None:
     statistics, nodes = tree.edge_statistics, tree.nodes
+    parents = np.array([edge.parent for edge in tree.edges], np.int64)
+    by_parent = np.argsort(parents, kind="stable")
+    outgoing = np.bincount(parents, minlength=len(nodes))
+    ends = np.cumsum(outgoing)
+    for parent in np.flatnonzero(outgoing).tolist():
+        nodes[parent].edges = Vector.of(by_parent[ends[parent] - outgoing[parent] : ends[parent]].copy())
     statistics.child = Vector.of(np.array([edge.child for edge in tree.edges], np.int64))
     priors = [nodes[edge.parent].priors[edge.edit] for edge in tree.edges]
     statistics.prior = Vector.of(np.array(priors, np.float64))

@@ -119,6 +119,11 @@ class Evaluated(_Event, frozen=True, tag="evaluated"):
     score: Score
     log: str = ""
 
+    @property
+    def cost_seconds(self) -> float:
+        """What the evaluation cost, all stages."""
+        return self.evaluation.cost_seconds
+
 
 class Asked(_Event, frozen=True, tag="asked"):
     """A proposer works on `node`.

@@ -76,17 +76,15 @@ class Lines:
         return reply.edits
 
 
-class FiledKernel:
+class FiledKernel(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The record of a kernel."""
 
-    __slots__ = ("_lines", "_offset")
-
-    def __init__(self, lines: Lines, offset: int) -> None:
-        self._lines, self._offset = lines, offset
+    lines: Lines
+    offset: int
 
     def read(self) -> KernelRecord:
         """The whole record. Raises EvidenceError."""
-        return self._lines.read(self._offset, Submitted).kernel
+        return self.lines.read(self.offset, Submitted).kernel
 
     def __eq__(self, other: object) -> bool:
         """Whether the records are equal, wherever they are."""
@@ -95,16 +93,13 @@ class FiledKernel:
     __hash__ = None  # type: ignore[assignment]
 
 
-class FiledEvaluation:
-    """An evaluation: how it ended, why its time isn't believed if it isn't, and what it cost."""
+class FiledEvaluation(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """An evaluation: how it ended, and why its time isn't believed if it isn't."""
 
-    __slots__ = ("_lines", "_offset", "cost_seconds", "outcome", "quarantine")
-
-    def __init__(self, lines: Lines, offset: int, brief: _Evaluation) -> None:
-        self._lines, self._offset = lines, offset
-        self.outcome = brief.outcome
-        self.quarantine = brief.quarantine
-        self.cost_seconds = sum(brief.stage_seconds.values())
+    lines: Lines
+    offset: int
+    outcome: Outcome
+    quarantine: str
 
     @property
     def ok(self) -> bool:
@@ -113,7 +108,7 @@ class FiledEvaluation:
 
     def read(self) -> Evaluation:
         """The whole evaluation. Raises EvidenceError."""
-        return self._lines.read(self._offset, Evaluated).evaluation
+        return self.lines.read(self.offset, Evaluated).evaluation
 
     def __eq__(self, other: object) -> bool:
         """Whether the evaluations are equal, wherever they are."""
@@ -122,14 +117,13 @@ class FiledEvaluation:
     __hash__ = None  # type: ignore[assignment]
 
 
-class FiledScore:
+class FiledScore(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A score, but for its terms."""
 
-    __slots__ = ("_lines", "_offset", "reward", "speedup")
-
-    def __init__(self, lines: Lines, offset: int, brief: _Score) -> None:
-        self._lines, self._offset = lines, offset
-        self.reward, self.speedup = brief.reward, brief.speedup
+    lines: Lines
+    offset: int
+    reward: float
+    speedup: float
 
     @property
     def terms(self) -> dict[str, float]:
@@ -138,7 +132,7 @@ class FiledScore:
 
     def read(self) -> Score:
         """The whole score. Raises EvidenceError."""
-        return self._lines.read(self._offset, Evaluated).score
+        return self.lines.read(self.offset, Evaluated).score
 
     def __eq__(self, other: object) -> bool:
         """Whether the scores are equal, wherever they are."""
@@ -204,6 +198,7 @@ class FiledResult(msgspec.Struct, frozen=True, tag="evaluated", gc=False):
     evaluation: FiledEvaluation
     score: FiledScore
     log: str
+    cost_seconds: float
 
 
 class FiledReply(msgspec.Struct, frozen=True, tag="proposed", gc=False):
@@ -233,14 +228,12 @@ def decode_filed(line: bytes, lines: Lines, offset: int) -> Event | Filed:
     Raises what `decode` does, but for what is wrong in the parts that stay.
     """
     event = _DECODER.decode(line)
-    match event:
-        case _Submitted(node, kernel, path, edit, parent):
-            return FiledSubmission(node, FiledKernel(lines, offset), kernel.identity, path, edit, parent)
-        case _Evaluated(node, evaluation, score, log):
-            filed = FiledEvaluation(lines, offset, evaluation), FiledScore(lines, offset, score)
-            return FiledResult(node, *filed, log)
-        case _Proposed(node, edits, dollars, more):
-            return FiledReply(lines, offset, node, edits, dollars, more)
+    if isinstance(event, _Evaluated):
+        return event.filed(lines, offset)
+    if isinstance(event, _Submitted):
+        return event.filed(lines, offset)
+    if isinstance(event, _Proposed):
+        return event.filed(lines, offset)
     return event
 
 
@@ -274,6 +267,10 @@ class _Submitted(msgspec.Struct, frozen=True, tag_field="event", tag="submitted"
     edit: int | None = None
     parent: int | None = None
 
+    def filed(self, lines: Lines, offset: int) -> FiledSubmission:
+        kernel = FiledKernel(lines, offset)
+        return FiledSubmission(self.node, kernel, self.kernel.identity, self.path, self.edit, self.parent)
+
 
 class _Evaluated(msgspec.Struct, frozen=True, tag_field="event", tag="evaluated", gc=False):
     node: int
@@ -281,12 +278,22 @@ class _Evaluated(msgspec.Struct, frozen=True, tag_field="event", tag="evaluated"
     score: _Score
     log: str = ""
 
+    def filed(self, lines: Lines, offset: int) -> FiledResult:
+        brief, score = self.evaluation, self.score
+        evaluation = FiledEvaluation(lines, offset, brief.outcome, brief.quarantine)
+        filed_score = FiledScore(lines, offset, score.reward, score.speedup)
+        cost = sum(brief.stage_seconds.values())
+        return FiledResult(self.node, evaluation, filed_score, self.log, cost)
+
 
 class _Proposed(msgspec.Struct, frozen=True, tag_field="event", tag="proposed", gc=False):
     node: int
     edits: tuple[EditInBrief, ...]
     dollars: float = 0.0
     more: bool = False
+
+    def filed(self, lines: Lines, offset: int) -> FiledReply:
+        return FiledReply(lines, offset, self.node, self.edits, self.dollars, self.more)
 
 
 _Line = Started | _Submitted | _Evaluated | Asked | _Proposed | Predicted | Duplicated | Refused | Resumed

@@ -23,7 +23,6 @@ from mctskernel.tree.events import (
 from mctskernel.tree.evidence import EditInBrief, Filed, FiledReply, FiledResult, FiledSubmission
 from mctskernel.tree.legality import check
 from mctskernel.tree.node import UNTRIED, Edge, Fate, Node, Tree
-from mctskernel.tree.vector import Vector
 
 
 def fold(events: Iterable[Event | Filed]) -> Tree:
@@ -91,14 +90,14 @@ def _evaluate(tree: Tree, event: Evaluated | FiledResult) -> None:
         node.failures_in_a_row = before + 1
     tree.evaluated.append(node.id)
     tree.evaluations += 1
-    tree.evaluation_seconds += event.evaluation.cost_seconds
+    tree.evaluation_seconds += event.cost_seconds
     tree.low = min(tree.low, reward)
     tree.high = max(tree.high, reward)
 
 
 def _propose(tree: Tree, event: Proposed | FiledReply) -> Sequence[Sequence[int]]:
     node = tree.nodes[event.node]
-    before, known = len(node.edits), _changes(tree, node)
+    before, known = len(node.fates), _changes(tree, node)
     edits: Sequence[EditRecord | EditInBrief] = event.edits
     new = []
     for number, edit in enumerate(edits):
@@ -107,7 +106,7 @@ def _propose(tree: Tree, event: Proposed | FiledReply) -> Sequence[Sequence[int]
             new.append(number)
     if new:
         node.edits = event.kept(node.edits, new)
-        priors = node.priors = node.priors + array("d", [edits[number].prior for number in new])
+        priors = node.priors = array("d", [*node.priors, *(edits[number].prior for number in new)])
         node.fates = [*node.fates, *repeat(UNTRIED, len(new))]
         node.untried = [*node.untried, *range(before, len(priors))]
         node.untried.sort(key=lambda edit: (-priors[edit], edit))
@@ -143,7 +142,7 @@ def _change(edit: EditRecord | EditInBrief) -> Hashable:
 
 def _changes(tree: Tree, node: Node) -> set[Hashable]:
     """The changes of a node's edits, to be added to; remembered from the second reply on."""
-    if not node.edits:
+    if not node.fates:
         return set()
     if node.id not in tree.offered:
         tree.offered[node.id] = {_change(edit) for edit in node.edits}
@@ -153,7 +152,7 @@ def _changes(tree: Tree, node: Node) -> set[Hashable]:
 def _add_node(tree: Tree, event: Submitted | FiledSubmission, parent: Node | None) -> Node:
     depth = parent.depth + 1 if parent is not None else 0
     node = Node(event.node, event.kernel, event.edited, event.edit, depth)
-    if not tree.is_lineage(event.path):
+    if event.path and not tree.is_lineage(event.path):
         node.detour = event.path
     tree.nodes.append(node)
     tree.by_identity[event.identity] = node.id
@@ -162,7 +161,6 @@ def _add_node(tree: Tree, event: Submitted | FiledSubmission, parent: Node | Non
 
 def _add_edge(tree: Tree, edge: Edge) -> None:
     number = len(tree.edges)
-    parent = tree.nodes[edge.parent]
     tree.edges.append(edge)
     child = tree.nodes[edge.child]
     if edge.transposition:
@@ -170,9 +168,6 @@ def _add_edge(tree: Tree, edge: Edge) -> None:
     else:
         child.edge = number
     child.sources = (*child.sources, edge.parent)
-    if not len(parent.edges):
-        parent.edges = Vector("int64")
-    parent.edges.append(number)
 
 
 def _settle(node: Node, edit: int, fate: Fate) -> None:

@@ -33,8 +33,6 @@ def check(tree: Tree, event: Event | Filed) -> None:
 
 def _complaint(tree: Tree, event: Event | Filed) -> str | None:
     match event:
-        case Started():
-            return "a search starts once" if tree.events else None
         case Submitted() | FiledSubmission():
             return _about_submission(tree, event)
         case Evaluated() | FiledResult():
@@ -49,6 +47,8 @@ def _complaint(tree: Tree, event: Event | Filed) -> str | None:
             return _about_untried(tree, event.node, event.edit) or _about_node(tree, event.of)
         case Refused():
             return _about_untried(tree, event.node, event.edit)
+        case Started():
+            return "a search starts once" if tree.events else None
         case Resumed():
             return None if tree.nodes else "there is nothing to resume"
 

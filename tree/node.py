@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
 from mctskernel.tree.events import EditRecord, KernelRecord, PredictionRecord
@@ -17,7 +18,6 @@ from mctskernel.tree.vector import Array, Vector
 
 # Most nodes are leaves, which share what is empty. The fold replaces it before it adds anything.
 _NOTHING: Any = ()
-_NO_PRIORS = array("d")
 _NO_EDGES = Vector("int64")
 _NO_PREDICTIONS: Mapping[int, PredictionRecord] = MappingProxyType({})
 
@@ -49,7 +49,7 @@ class Node:
     score: Score | FiledScore | None = None
     log: str = ""
     edits: Sequence[EditRecord] = _NOTHING
-    priors: array[float] = field(default_factory=lambda: _NO_PRIORS)
+    priors: Sequence[float] = _NOTHING
     fates: list[Fate] = field(default=_NOTHING)
     untried: list[int] = field(default=_NOTHING)
     edges: Vector = field(default_factory=lambda: _NO_EDGES)
@@ -113,8 +113,7 @@ class Lead:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(msgspec.Struct, frozen=True, gc=False):
     """What became of an edit: the node that it made or, as a duplicate, makes again; or why it made none."""
 
     node: int | None = None
@@ -125,8 +124,7 @@ class Fate:
 UNTRIED = Fate()
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True, gc=False):
     """An edit that leads from a node to another; to one that was known before it if `transposition`."""
 
     parent: int
