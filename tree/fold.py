@@ -97,19 +97,16 @@ def _evaluate(tree: Tree, event: Evaluated | FiledResult) -> None:
 
 def _propose(tree: Tree, event: Proposed | FiledReply) -> Sequence[Sequence[int]]:
     node = tree.nodes[event.node]
-    before, known = len(node.fates), _changes(tree, node)
     edits: Sequence[EditRecord | EditInBrief] = event.edits
-    new = []
-    for number, edit in enumerate(edits):
-        if (change := _change(edit)) not in known:
-            known.add(change)
-            new.append(number)
+    new = _new(tree, node, edits)
     if new:
+        before = len(node.fates)
         node.edits = event.kept(node.edits, new)
-        priors = node.priors = array("d", [*node.priors, *(edits[number].prior for number in new)])
+        node.priors = array("d", [*node.priors, *(edits[number].prior for number in new)])
         node.fates = [*node.fates, *repeat(UNTRIED, len(new))]
-        node.untried = [*node.untried, *range(before, len(priors))]
-        node.untried.sort(key=lambda edit: (-priors[edit], edit))
+        # Of equal priors the older edit stays before the newer.
+        node.untried = [*node.untried, *range(before, len(node.priors))]
+        node.untried.sort(key=node.priors.__getitem__, reverse=True)
     # Who is sure to have more is asked again even if all of this reply turns out to be known.
     if not (event.more and new):
         node.fruitless_replies += 1
@@ -136,17 +133,27 @@ def _duplicate(tree: Tree, event: Duplicated) -> None:
     _settle(node, event.edit, Fate(node=event.of, duplicate=True))
 
 
-def _change(edit: EditRecord | EditInBrief) -> Hashable:
-    return edit.change or edit.factors
-
-
-def _changes(tree: Tree, node: Node) -> set[Hashable]:
-    """The changes of a node's edits, to be added to; remembered from the second reply on."""
+def _new(tree: Tree, node: Node, edits: Sequence[EditRecord | EditInBrief]) -> Sequence[int]:
+    """The places of the edits that the node wasn't offered before."""
+    changes = _changes(edits)
     if not node.fates:
-        return set()
-    if node.id not in tree.offered:
-        tree.offered[node.id] = {_change(edit) for edit in node.edits}
-    return tree.offered[node.id]
+        known: set[Hashable] = set()
+        if len(set(changes)) == len(changes):
+            return range(len(changes))
+    else:
+        # Remembered from the second reply on.
+        known = tree.offered.setdefault(node.id, set())
+        known.update(() if known else _changes(node.edits))
+    new = []
+    for place, change in enumerate(changes):
+        if change not in known:
+            known.add(change)
+            new.append(place)
+    return new
+
+
+def _changes(edits: Iterable[EditRecord | EditInBrief]) -> list[Hashable]:
+    return [edit.change or edit.factors for edit in edits]
 
 
 def _add_node(tree: Tree, event: Submitted | FiledSubmission, parent: Node | None) -> Node:
