@@ -97,7 +97,8 @@ class OpenWays:
 class Lead:
     """The child of the greatest score, with its edge and its prior, when the node and the edge had these visits.
 
-    `rest` is the greatest score of the other children, `share` the greatest of their shares in `growth`, all with
+    Up to `until` visits of the node it stays in the lead if the child's value isn't below `value`. `rest` is the
+    greatest score of the other children, `share` the greatest of their shares in `growth`, all with
     rewards between `low` and `high` (`mctskernel.tree.leads`).
     """
 
@@ -111,6 +112,8 @@ class Lead:
     growth: float
     low: float
     high: float
+    value: float = float("inf")
+    until: int = 0
 
 
 class Fate(msgspec.Struct, frozen=True, gc=False):

@@ -52,6 +52,11 @@ def _walk(tree: Tree, policy: Policy, guidance: Guidance, closed: Closed) -> Sel
     path, entered = [0], {0}
     while path:
         node = tree.nodes[path[-1]]
+        sure = leads.sure(node) if is_silent else None
+        if sure is not None and sure not in entered:
+            path.append(sure)
+            entered.add(sure)
+            continue
         in_flight = statistics.in_flight[node.id]
         visits = statistics.visits[node.id] + in_flight
         admits = node.ready and node.children < limit(visits, policy)
@@ -63,7 +68,7 @@ def _walk(tree: Tree, policy: Policy, guidance: Guidance, closed: Closed) -> Sel
         lead = ways.lead if may_lead else None
         child = None
         if lead is not None and lead.child not in entered and leads.hold(node, lead):
-            child = lead.child
+            child, ways.lead = lead.child, leads.prolong(node, lead)
         elif len(ways.children):
             children = _compare(tree, node, guidance, rival)
             scores = SELECTIONS[policy.selection](children, policy)

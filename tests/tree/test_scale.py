@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -85,18 +85,24 @@ def test_the_journal_of_a_deep_tree_holds_no_paths(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", WALKS, ids=lambda policy: f"{policy.selection} {policy.value}")
 def test_leads_change_no_walk(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = count()
+    held: Counter[str] = Counter()
 
-    def counted(leads: Leads, *arguments: Any) -> bool:
-        found = hold(leads, *arguments)
-        next(held) if found else None
-        return found
+    def counted(name: str) -> Any:
+        original = getattr(Leads, name)
 
-    hold = Leads.hold
+        def call(leads: Leads, *arguments: Any) -> Any:
+            found = original(leads, *arguments)
+            held[name] += found is not None and found is not False
+            return found
+
+        return call
+
     with monkeypatch.context() as patch:
-        patch.setattr(Leads, "hold", counted)
+        for name in ("sure", "hold"):
+            patch.setattr(Leads, name, counted(name))
         quick = walks(policy, seed=3)
-    assert next(held) > 20
+    assert held["sure"] + held["hold"] > 20
+    monkeypatch.setattr(Leads, "sure", lambda *_: None)
     monkeypatch.setattr(Leads, "hold", lambda *_: False)
     assert walks(policy, seed=3) == quick
 
