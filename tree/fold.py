@@ -175,6 +175,9 @@ def _add_edge(tree: Tree, edge: Edge) -> None:
     else:
         child.edge = number
     child.sources = (*child.sources, edge.parent)
+    if len(child.sources) > 1:
+        for source in child.sources:
+            tree.nodes[source].shares_children = True
 
 
 def _settle(node: Node, edit: int, fate: Fate) -> None:

@@ -59,16 +59,16 @@ class Leads:
         """The lead of the child whose score is the greatest."""
         best = int(scores.argmax())
         edge = int(ways.edges[best])
-        others = np.arange(len(scores)) != best
-        shares = np.broadcast_to(self._rule.share(children.prior, children.visits), scores.shape)
+        rest, shares = scores.copy(), np.array(self._rule.share(children.prior, children.visits))
+        rest[best], shares[best] = -np.inf, 0.0
         lead = Lead(
             child=int(ways.children[best]),
             edge=edge,
             prior=float(children.prior[best]),
             visits=self._visits.item(node.id),
             edge_visits=self._edge_visits.item(edge),
-            rest=float(scores.max(initial=-np.inf, where=others)),
-            share=float(shares.max(initial=0.0, where=others)),
+            rest=float(rest.max()),
+            share=float(shares.max()),
             growth=self._policy.exploration * self._rule.growth(children.parent_visits),
             low=self._tree.low,
             high=self._tree.high,

@@ -32,7 +32,8 @@ class Node:
     kernel and `evidence` the evaluation, or what is left of them while the journal keeps them; `evidence` and `score`
     are None while it is in flight. `priors` are those of `edits`, which may stay in the journal too; `fates` says what
     became of each of them, `untried` are those that wait, by descending prior; `edges` are numbers of
-    outgoing edges in the tree's list, `sources` the nodes with an edge to this one. `ready` says whether an edit can be
+    outgoing edges in the tree's list, `sources` the nodes with an edge to this one; `shares_children` says whether
+    edges of other nodes lead to any of its children too. `ready` says whether an edit can be
     tried, or more asked for, at once. `prediction` is a surrogate's of the kernel itself, `predictions` those of what
     edits make, by their number. `open_ways` is what selection remembers, None when it has to look again.
     """
@@ -59,6 +60,7 @@ class Node:
     fruitless_replies: int = 0
     ready: bool = False
     sources: tuple[int, ...] = ()
+    shares_children: bool = False
     open_ways: OpenWays | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -81,14 +83,12 @@ class Node:
 class OpenWays:
     """A node's edges to where something is ready: their numbers, targets, and priors that sum to 1.
 
-    `shared` says whether edges of other nodes lead to any of the targets too. What walks remember: which of them was
-    taken last, and its lead where it was taken before.
+    What walks remember: which of them was taken last, and its lead where it was taken before.
     """
 
     edges: Array
     children: Array
     priors: Array
-    shared: bool
     last: int = -1
     lead: Lead | None = None
 

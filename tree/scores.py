@@ -60,7 +60,7 @@ puct = UpperConfidence(growth=math.sqrt, share=lambda prior, visits: prior / (1 
 Source: Silver et al., "Mastering the game of Go without human knowledge", 2017.
 """
 
-greedy = UpperConfidence(growth=lambda parent_visits: 0.0, share=lambda prior, visits: 0.0)  # noqa: ARG005
+greedy = UpperConfidence(growth=lambda parent_visits: 0.0, share=lambda prior, visits: 0.0 * prior)  # noqa: ARG005
 """The value alone."""
 
 SELECTIONS: Mapping[str, UpperConfidence] = {"uct": uct, "puct": puct, "greedy": greedy}

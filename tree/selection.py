@@ -64,7 +64,7 @@ def _walk(tree: Tree, policy: Policy, guidance: Guidance, closed: Closed) -> Sel
         if admits and rival is None:
             return Selection(tuple(path))
         ways = _open_ways(tree, node)
-        may_lead = is_silent and not in_flight and not ways.shared
+        may_lead = is_silent and not in_flight and not node.shares_children
         lead = ways.lead if may_lead else None
         child = None
         if lead is not None and lead.child not in entered and leads.hold(node, lead):
@@ -110,8 +110,7 @@ def _open_ways(tree: Tree, node: Node) -> OpenWays:
         edges = edges[tree.node_statistics.ready.view[tree.edge_statistics.child.view[edges]] > 0]
         priors = tree.edge_statistics.prior.view[edges]
         children = tree.edge_statistics.child.view[edges]
-        shared = any(len(tree.nodes[child].sources) > 1 for child in children.tolist())
-        node.open_ways = OpenWays(edges, children, priors / priors.sum(), shared)
+        node.open_ways = OpenWays(edges, children, priors / priors.sum())
     return node.open_ways
 
 
