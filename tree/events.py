@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -36,17 +34,6 @@ class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     prior: float = 1.0
     proposer: str = ""
     factors: tuple[Factor, ...] = ()
-
-    def __post_init__(self) -> None:
-        # The same texts and factors come again with edit after edit, and from a journal each time as others.
-        for name in ("title", "rationale", "expected_effect", "proposer"):
-            msgspec.structs.force_setattr(self, name, sys.intern(str(getattr(self, name))))
-        msgspec.structs.force_setattr(self, "factors", _shared(self.factors))
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _shared(factors: tuple[Factor, ...]) -> tuple[Factor, ...]:
-    return factors
 
 
 class PredictionRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
