@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.edit import Category, Edit, Factor, WholeSource
 from mctskernel.core.evaluation import Bottleneck, Diagnosis, Evaluation
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Launch, LaunchPlan, ResolvedPlan, resolve
@@ -89,9 +90,14 @@ def edit(
     rationale: str,
     expected_effect: str,
     prior: float = 1.0,
+    decides: Mapping[str, int] = MappingProxyType({}),
 ) -> Edit:
-    """An edit that gives the whole new text; `prior` here multiplies its rule's."""
-    return Edit(category, title, WholeSource(source), rationale, expected_effect, prior)
+    """An edit that gives the whole new text; `prior` here multiplies its rule's.
+
+    `decides` are the numbers that it sets, by name; without any, it decides what its title says.
+    """
+    factors = tuple(Factor(name, value) for name, value in decides.items())
+    return Edit(category, title, WholeSource(source), rationale, expected_effect, prior, factors=factors)
 
 
 def resolve_at(task: Task, kernel: Kernel, plan: LaunchPlan, shape: Shape) -> ResolvedPlan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category, Edit, decided
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
 from mctskernel.edits.limits import Limits
@@ -58,6 +58,9 @@ def _together(steps: Sequence[Edit]) -> Edit:
         rationale=" ".join(step.rationale for step in steps),
         expected_effect=" ".join(step.expected_effect for step in steps),
         prior=steps[0].prior * last.prior,
+        factors=tuple(
+            factor for step in steps for factor in decided(step.category, step.title, step.factors)
+        ),
     )
 
 

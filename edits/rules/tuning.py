@@ -167,6 +167,7 @@ def _set(
         rationale=rationale,
         expected_effect=expected_effect,
         prior=prior,
+        decides={macro.name: value for macro, value in values.items()},
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from itertools import combinations
+from types import MappingProxyType
 from typing import TypeGuard
 
 from mctskernel.core.edit import Category, Edit
@@ -63,6 +64,7 @@ def more_or_fewer_warps(context: TritonContext) -> Iterator[Edit]:
                     "each and hide more latency, fewer of them exchange less in reductions.",
                     expected_effect="Another balance of registers, latency and exchange.",
                     prior=1.0 if factor in {0.5, 2.0} else 0.5,
+                    decides=_option(launched, "num_warps", warps),
                 )
 
 
@@ -83,6 +85,7 @@ def blocks_with_warps(context: TritonContext) -> Iterator[Edit]:
                         {constant: constant.value * factor},
                         plan=context.with_options(launched.index, num_warps=warps),
                         more=f", {warps} warps in {launched.launch.kernel}",
+                        options=_option(launched, "num_warps", warps),
                         prior=0.6,
                     )
 
@@ -104,6 +107,7 @@ def pipeline_stages(context: TritonContext) -> Iterator[Edit]:
                     "multiplied.",
                     expected_effect="Latency hidden, for shared memory.",
                     prior=1.0 if stages > int(before) else 0.5,
+                    decides=_option(launched, "num_stages", stages),
                 )
 
 
@@ -176,6 +180,7 @@ def _set(
     prior: float,
     plan: LaunchPlan | None = None,
     more: str = "",
+    options: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[Edit]:
     """The edit, unless it makes blocks that are too small, or too large for their warps."""
     if any(not value.is_integer() or value < 1 for value in map(float, values.values())):
@@ -195,7 +200,13 @@ def _set(
         "and make more programs.",
         expected_effect="Another balance of reuse, parallelism and registers.",
         prior=prior,
+        decides={**constants, **options},
     )
+
+
+def _option(launched: LaunchedFunction, name: str, value: int) -> dict[str, int]:
+    """What a launch option is called among the things that edits decide."""
+    return {f"{launched.launch.kernel}.{name}": value}
 
 
 _SIZES = frozenset(

@@ -83,3 +83,12 @@ class Edit:
     prior: float = 1.0
     proposer: str = ""
     factors: tuple[Factor, ...] = ()
+
+
+def decided(category: Category, title: str, factors: tuple[Factor, ...]) -> tuple[Factor, ...]:
+    """What an edit decides: its factors or, where it names none, that its title is done."""
+    return factors or (Factor(f"{category}: {title}", DONE),)
+
+
+DONE = 1.0
+"""The level of a title."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from mctskernel.core.edit import Factor
+from mctskernel.core.edit import Factor, decided
 from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Tree
 from mctskernel.tree.vector import Array
@@ -20,13 +20,10 @@ UNSET = 0
 UNKNOWN = Factor("?", 1.0)
 """What edits decide that nobody has proposed yet. No kernel that was evaluated has it, so nothing is known of it."""
 
-DONE = 1.0
-"""The level of an edit that names no factors: its title is done."""
 
-
-def decided(edit: EditRecord) -> tuple[Factor, ...]:
-    """The factors that an edit decides."""
-    return edit.factors or (Factor(f"{edit.category}: {edit.title}", DONE),)
+def factors_of(edit: EditRecord) -> tuple[Factor, ...]:
+    """What an edit of a tree decides."""
+    return decided(edit.category, edit.title, edit.factors)
 
 
 class Vocabulary:
@@ -91,7 +88,7 @@ def describe(tree: Tree, node: int, vocabulary: Vocabulary, rows: Sequence[Row])
     found = tree.nodes[node]
     if found.parent is None or found.edit is None:
         return vocabulary.row((), found.kernel.factors)
-    return vocabulary.row(rows[found.parent], decided(tree.nodes[found.parent].edits[found.edit]))
+    return vocabulary.row(rows[found.parent], factors_of(tree.nodes[found.parent].edits[found.edit]))
 
 
 def positions(levels: Sequence[float | str]) -> Array | None:

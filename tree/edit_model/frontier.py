@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mctskernel.tree.edit_model.descriptions import UNKNOWN, Row, Vocabulary, decided, describe
+from mctskernel.tree.edit_model.descriptions import UNKNOWN, Row, Vocabulary, describe, factors_of
 from mctskernel.tree.node import UNTRIED, Node, Tree
 from mctskernel.tree.vector import Vector
 
@@ -47,7 +47,7 @@ class Frontier:
         """Takes in what has happened since; says to which nodes."""
         replied = tree.replied[self._replies :]
         for number in dict.fromkeys(replied):
-            self.vocabulary.learn(factor for edit in tree.nodes[number].edits for factor in decided(edit))
+            self.vocabulary.learn(factor for edit in tree.nodes[number].edits for factor in factors_of(edit))
         touched = [*replied, *tree.evaluated[self._evaluations :]]
         self._replies, self._evaluations = len(tree.replied), len(tree.evaluated)
         for number in range(len(self.rows), len(tree.nodes)):
@@ -142,7 +142,7 @@ class Frontier:
         if candidate.edit is None:
             return self.vocabulary.row(self.rows[candidate.node], (UNKNOWN,))
         edit = tree.nodes[candidate.node].edits[candidate.edit]
-        return self.vocabulary.row(self.rows[candidate.node], decided(edit))
+        return self.vocabulary.row(self.rows[candidate.node], factors_of(edit))
 
 
 def _candidates(node: Node) -> Iterator[Candidate]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mctskernel.tree.edit_model.descriptions import decided
+from mctskernel.tree.edit_model.descriptions import factors_of
 from mctskernel.tree.node import Tree
 from mctskernel.tree.strategies.frontier import expand_at_random, open_nodes
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step
@@ -73,7 +73,7 @@ def _decisions(tree: Tree, node: int) -> dict[str, float | str]:
     for each in tree.lineage(node)[1:]:
         child = tree.nodes[each]
         if child.parent is not None and child.edit is not None:
-            factors += decided(tree.nodes[child.parent].edits[child.edit])
+            factors += factors_of(tree.nodes[child.parent].edits[child.edit])
     return {factor.name: factor.level for factor in factors}
 
 
@@ -83,5 +83,5 @@ def _decided_alike(tree: Tree, parent: int, mate: Mapping[str, float | str]) -> 
     return [
         number
         for number in node.untried
-        if all(mate.get(factor.name) == factor.level for factor in decided(node.edits[number]))
+        if all(mate.get(factor.name) == factor.level for factor in factors_of(node.edits[number]))
     ]

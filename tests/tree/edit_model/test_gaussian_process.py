@@ -1,0 +1,149 @@
+"""The Gaussian process behind the model of edits, against formulas written out and values worked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mctskernel.core.edit import Factor
+from mctskernel.tree.edit_model.acquisition import expected_improvement
+from mctskernel.tree.edit_model.covariance import Distances, Hyperparameters, covariance, distances
+from mctskernel.tree.edit_model.descriptions import Vocabulary, table
+from mctskernel.tree.edit_model.fitting import JITTER, fit, prior_hyperparameters
+from mctskernel.tree.edit_model.posterior import Posterior
+from mctskernel.tree.vector import Array
+
+PLACES = 8
+
+
+def vocabulary_of(*levels: tuple[str, tuple[float | str, ...]]) -> Vocabulary:
+    found = Vocabulary()
+    found.learn(Factor(name, level) for name, of in levels for level in of)
+    return found
+
+
+def rows_of(vocabulary: Vocabulary, *decided: dict[str, float | str]) -> Array:
+    rows = [vocabulary.row((), (Factor(*item) for item in each.items())) for each in decided]
+    return table(rows, PLACES)
+
+
+def test_covariance_by_hand() -> None:
+    vocabulary = vocabulary_of(("tile", (1, 2, 8)), ("layout", ("row", "column")))
+    rows = rows_of(vocabulary, {"tile": 1, "layout": "row"}, {"tile": 8, "layout": "row"}, {"tile": 2})
+    between = distances(vocabulary, places=4)
+    lengths = np.full(PLACES, 0.5)
+    found = covariance(
+        between, Hyperparameters(lengths, main=4.0, pairs=12.0, whole=1.0, noise=0.0), rows, rows
+    )
+    ends, middle, other = math.exp(-1 / 0.5), math.exp(-0.5 / 0.5), math.exp(-1 / 0.5)
+    # Of four places, three agree; pairs are six, of which three hold the place that doesn't.
+    assert found[0, 1] == pytest.approx((3 + ends) + 2 * (3 + 3 * ends) + ends)
+    # Two differ: one pair holds neither, four hold one of them, and one both.
+    alike = [middle, other]
+    pairs = 1 + 2 * sum(alike) + math.prod(alike)
+    assert found[0, 2] == pytest.approx((2 + sum(alike)) + 2 * pairs + math.prod(alike))
+    assert np.diag(found) == pytest.approx(4 + 12 + 1)
+
+
+def test_levels_are_as_far_apart_as_their_ranks_and_words_as_can_be() -> None:
+    vocabulary = vocabulary_of(("tile", (32, 1, 2)), ("layout", ("row", "column", "tiled")))
+    between = distances(vocabulary, PLACES)
+    tile, layout = (between.tables[place] for place in (1, 2))
+    assert tile[1:, 1:].tolist() == [[0, 1, 0.5], [1, 0, 0.5], [0.5, 0.5, 0]]
+    assert layout[1:, 1:].tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
+    assert tile[0].tolist() == [0, 1, 1, 1]
+
+
+tables = st.integers(1, 7).flatmap(
+    lambda count: st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 2)), min_size=count, max_size=count
+    )
+)
+
+
+def textbook(
+    between: Distances, hyper: Hyperparameters, observed: Array, values: Array, candidates: Array
+) -> tuple[Array, Array]:
+    """Rewritten from Rasmussen and Williams, equations 2.25 and 2.26."""
+    noisy = covariance(between, hyper, observed, observed) + (hyper.noise + JITTER) * np.eye(len(observed))
+    across = covariance(between, hyper, candidates, observed)
+    means = across @ np.linalg.solve(noisy, values)
+    return means, hyper.variance - np.einsum("ij,ij->i", across, np.linalg.solve(noisy, across.T).T)
+
+
+@given(seen=tables, asked=tables, data=st.data())
+@settings(deadline=None)
+def test_a_posterior_grown_bit_by_bit_is_the_textbooks(
+    seen: list[tuple[int, ...]], asked: list[tuple[int, ...]], data: st.DataObject
+) -> None:
+    apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) / 3
+    between = Distances({0: apart, 1: apart, 2: 1 - np.eye(4)}, PLACES)
+    hyper = Hyperparameters(np.array([0.3, 0.7, 2.0, *[0.7] * 5]), 1.0, 1.5, 0.5, 0.01)
+    observed, candidates = table(seen, PLACES), table(asked, PLACES)
+    values = np.array(data.draw(st.lists(st.floats(-3, 3), min_size=len(seen), max_size=len(seen))))
+    first, shown = data.draw(st.integers(1, len(seen))), data.draw(st.integers(1, len(asked)))
+    found = Posterior(between, hyper, observed[:first], candidates[:shown])
+    for row in observed[first:]:
+        found.observe(row)
+    if shown < len(candidates):
+        found.add(candidates[shown:])
+    means, variances = textbook(between, hyper, observed, values, candidates)
+    assert found.means(values) == pytest.approx(means, abs=1e-6)
+    assert found.deviations**2 == pytest.approx(np.maximum(variances, 1e-9), abs=1e-6)
+
+
+def test_what_is_in_flight_moves_no_mean_and_is_less_uncertain() -> None:
+    apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) / 3
+    between = Distances({0: apart}, PLACES)
+    hyper = prior_hyperparameters(between, table([(1,), (3,)], PLACES))
+    candidates = table([(0,), (1,), (2,), (3,)], PLACES)
+    found = Posterior(between, hyper, table([(0,), (3,)], PLACES), candidates)
+    values = np.array([1.0, -1.0])
+    means, deviations = found.means(values), found.deviations
+    found.observe(candidates[1])
+    assert found.means(np.array([1.0, -1.0, math.nan])) == pytest.approx(means)
+    assert found.deviations[1] < 0.2 * deviations[1]
+
+
+def test_a_factor_that_does_nothing_gets_a_greater_length_than_one_that_does() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 6, (60, 2))
+    apart = np.abs(np.subtract.outer(np.arange(6), np.arange(6))) / 5
+    values = np.sin(rows[:, 0] * 2.0)
+    hyper = fit(
+        Distances({0: apart, 1: apart}, PLACES),
+        table(rows.tolist(), PLACES),
+        (values - values.mean()) / values.std(),
+    )
+    assert hyper.lengths[1] > 4 * hyper.lengths[0]
+
+
+def test_fitting_doesnt_depend_on_when_factors_were_numbered() -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.integers(0, 4, (30, 2))
+    apart, values = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) / 3, rng.standard_normal(30)
+    one = fit(Distances({0: apart, 1: apart}, PLACES), table(rows.tolist(), PLACES), values)
+    swapped = fit(Distances({1: apart, 0: apart}, PLACES), table(rows[:, ::-1].tolist(), PLACES), values)
+    assert one.lengths[0] == swapped.lengths[1]
+    assert (one.main, one.pairs, one.whole, one.noise) == (
+        swapped.main,
+        swapped.pairs,
+        swapped.whole,
+        swapped.noise,
+    )
+
+
+def test_expected_improvement_by_hand() -> None:
+    found = expected_improvement(np.array([1.0, 3.0, 1.0]), np.array([1.0, 1e-9, 2.0]), best=1.0)
+    density = 1 / math.sqrt(2 * math.pi)
+    assert found == pytest.approx([density, 2.0, 2 * density])
+
+
+def test_expected_improvement_orders_what_is_hopeless_too() -> None:
+    found = expected_improvement(np.linspace(-30, 0, 61), np.ones(61), best=0.0)
+    assert (np.diff(found) > 0).all()
+    assert found[0] > 0
