@@ -31,7 +31,7 @@ JITTER = 1e-6
 
 def prior_hyperparameters(between: Distances, rows: Array) -> Hyperparameters:
     """What is assumed before anything is known of the times of kernels described by `rows`."""
-    evidence = _evidence(between, rows, np.zeros(len(rows)))
+    evidence = evidence_of(between, rows, np.zeros(len(rows)))
     return _hyperparameters(evidence, evidence.mean)
 
 
@@ -41,11 +41,11 @@ def fit(between: Distances, rows: Array, values: Array) -> Hyperparameters:
     Resilient gradient steps (Riedmiller and Braun, "A direct adaptive method for faster backpropagation learning: the
     RPROP algorithm", 1993) from the prior's mean, so that the same data always gives the same.
     """
-    evidence = _evidence(between, rows, values)
+    evidence = evidence_of(between, rows, values)
     theta = best = evidence.mean
     least, steps, before = math.inf, np.full(len(theta), STEP), np.zeros(len(theta))
     for _ in range(ITERATIONS):
-        loss, slope = _loss(evidence, theta)
+        loss, slope = loss_and_slope(evidence, theta)
         if loss < least:
             least, best = loss, theta
         slope = np.where(np.abs(slope) < FLAT, 0.0, slope)
@@ -58,7 +58,7 @@ def fit(between: Distances, rows: Array, values: Array) -> Hyperparameters:
 
 
 @dataclass(frozen=True)
-class _Evidence:
+class Evidence:
     """What is fitted to, and the prior of what is fitted: lengths of the factors that vary, then weights; logarithms.
 
     `apart` are distances of every two kernels in each of these `factors`.
@@ -72,7 +72,8 @@ class _Evidence:
     spread: Array
 
 
-def _evidence(between: Distances, rows: Array, values: Array) -> _Evidence:
+def evidence_of(between: Distances, rows: Array, values: Array) -> Evidence:
+    """What the times of kernels described by `rows` say, and what is assumed of them."""
     factors = [j for j in between.tables if (rows[:, j] != rows[0, j]).any()]
     apart = [between.tables[j][rows[:, None, j], rows[None, :, j]] for j in factors]
     # The weights are larger the fewer factors two kernels differ in, so that their times differ with variance 1.
@@ -80,7 +81,7 @@ def _evidence(between: Distances, rows: Array, values: Array) -> _Evidence:
     share = max(differing, 1.0) / between.places
     main, pairs, whole, noise = WEIGHTS
     weights = np.log([main / share, pairs / (1 - (1 - share) ** 2), whole, noise])
-    return _Evidence(
+    return Evidence(
         factors,
         np.array(apart).reshape(len(factors), len(rows), len(rows)),
         values,
@@ -90,7 +91,7 @@ def _evidence(between: Distances, rows: Array, values: Array) -> _Evidence:
     )
 
 
-def _hyperparameters(evidence: _Evidence, theta: Array) -> Hyperparameters:
+def _hyperparameters(evidence: Evidence, theta: Array) -> Hyperparameters:
     """Factors that don't vary yet have the length that is assumed of all."""
     *_, main, pairs, whole, noise = np.exp(theta).tolist()
     lengths = np.full(evidence.places, LENGTH)
@@ -98,7 +99,7 @@ def _hyperparameters(evidence: _Evidence, theta: Array) -> Hyperparameters:
     return Hyperparameters(lengths, main, pairs, whole, noise)
 
 
-def _loss(evidence: _Evidence, theta: Array) -> tuple[float, Array]:
+def loss_and_slope(evidence: Evidence, theta: Array) -> tuple[float, Array]:
     """The negative logarithm of the posterior probability but for a constant, and its slope."""
     places, values = evidence.places, evidence.values
     main, pairs, whole, noise = np.exp(theta[-len(WEIGHTS) :]).tolist()

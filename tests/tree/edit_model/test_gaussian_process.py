@@ -13,7 +13,13 @@ from mctskernel.core.edit import Factor
 from mctskernel.tree.edit_model.acquisition import expected_improvement
 from mctskernel.tree.edit_model.covariance import Distances, Hyperparameters, covariance, distances
 from mctskernel.tree.edit_model.descriptions import Vocabulary, table
-from mctskernel.tree.edit_model.fitting import JITTER, fit, prior_hyperparameters
+from mctskernel.tree.edit_model.fitting import (
+    JITTER,
+    evidence_of,
+    fit,
+    loss_and_slope,
+    prior_hyperparameters,
+)
 from mctskernel.tree.edit_model.posterior import Posterior
 from mctskernel.tree.vector import Array
 
@@ -120,6 +126,19 @@ def test_a_factor_that_does_nothing_gets_a_greater_length_than_one_that_does() -
         (values - values.mean()) / values.std(),
     )
     assert hyper.lengths[1] > 4 * hyper.lengths[0]
+
+
+def test_the_slope_is_that_of_the_loss() -> None:
+    rng = np.random.default_rng(2)
+    rows = rng.integers(0, 4, (12, 3))
+    apart = np.abs(np.subtract.outer(np.arange(4), np.arange(4))) / 3
+    between = Distances(dict.fromkeys(range(3), apart), PLACES)
+    evidence = evidence_of(between, table(rows.tolist(), PLACES), rng.standard_normal(12))
+    at = evidence.mean + 0.3 * rng.standard_normal(len(evidence.mean))
+    _, slope = loss_and_slope(evidence, at)
+    for number, step in enumerate(1e-5 * np.eye(len(at))):
+        ahead, behind = (loss_and_slope(evidence, at + sign * step)[0] for sign in (1, -1))
+        assert slope[number] == pytest.approx((ahead - behind) / 2e-5, rel=1e-4, abs=1e-4)
 
 
 def test_fitting_doesnt_depend_on_when_factors_were_numbered() -> None:

@@ -65,16 +65,19 @@ def test_of_two_ways_to_the_same_decisions_the_one_from_the_faster_kernel_is_tak
 
 def test_what_would_decide_the_same_as_a_node_is_left_for_the_end() -> None:
     tree = grown()
-    tree.offer(0, edit(a=1.0), edit(b=1.0))
-    first, second = tree.make(0, 0, 3.0), tree.make(0, 1, 1.2)
+    tree.offer(0, edit(a=1.0), edit(b=1.0), edit(z=1.0))
+    first, second, slow = (tree.make(0, number, gain) for number, gain in enumerate((3.0, 1.2, 0.001)))
     tree.offer(first, edit(b=1.0))
     both = tree.make(first, 0, 3.1)
     tree.offer(second, edit(a=1.0))
+    tree.offer(slow, edit(a=1.0))
     for node in (0, first, both):
         tree.offer(node)
-    request = tree.search.ask()
-    assert isinstance(request, Try)
-    assert request.path == (0, second)
+    assert tree.path() == (0, slow)
+    tree.make(slow, 0, 0.001)
+    tree.offer(len(tree.tree.nodes) - 1)
+    tree.offer(slow)
+    assert tree.path() == (0, second)
 
 
 def test_a_reply_that_is_awaited_holds_up_nobody() -> None:
