@@ -142,8 +142,8 @@ def modelled(known: Mapping[str, Prediction | None]) -> LookedUp:
 def policy_for(use: SurrogateUse) -> Policy:
     """What `mctskernel search --surrogate` takes."""
     if use is SurrogateUse.OFF:
-        return Policy()
-    return Policy(order="predicted", lookahead=4 if use is SurrogateUse.FILTER else 1)
+        return Policy(strategy="mcts")
+    return Policy(strategy="mcts", order="predicted", lookahead=4 if use is SurrogateUse.FILTER else 1)
 
 
 def replay(

@@ -48,7 +48,7 @@ class Oracle:
 
 def main(run: Path, evaluations: int, *, guided: bool) -> None:
     """Begin or go on."""
-    policy = Policy(order="predicted", lookahead=4) if guided else Policy()
+    policy = Policy(strategy="mcts", order="predicted", lookahead=4) if guided else Policy()
     with Journal(run / "journal.jsonl") as journal:
         search = TreeSearch(read_tree(journal.path), journal, BlobStore(run / "blobs"))
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from mctskernel.core.edit import Category, Edit, WholeSource
@@ -24,7 +25,11 @@ from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 from tests import landscape
 
-GUIDED = {"order": Policy(order="predicted"), "filter": Policy(order="predicted", lookahead=4)}
+WALK = Policy(strategy="mcts")
+GUIDED = {
+    "order": msgspec.structs.replace(WALK, order="predicted"),
+    "filter": msgspec.structs.replace(WALK, order="predicted", lookahead=4),
+}
 
 
 def knows(kernel: Kernel) -> Prediction | None:
@@ -99,7 +104,7 @@ def search_for(
 def begun(policy: Policy | None = None, blobs: MemoryBlobs | None = None) -> tuple[TreeSearch, MemoryJournal]:
     journal = MemoryJournal()
     search = TreeSearch(Tree(), journal, blobs or MemoryBlobs(), clock=lambda: 0.0)
-    search.start(landscape.kernel(1, 1), policy or Policy(), 0)
+    search.start(landscape.kernel(1, 1), policy or WALK, 0)
     return search, journal
 
 

@@ -71,9 +71,8 @@ DEFAULTS = Policy()
 @click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
-    default=DEFAULTS.strategy,
-    show_default=True,
-    help="What decides which edit comes next; --selection, --backup and --exploration are for mcts.",
+    help="What decides which edit comes next; --selection, --backup and --exploration are for mcts."
+    f" [default: {DEFAULTS.strategy}; mcts with --surrogate]",
 )
 @click.option(
     "--selection",
@@ -117,7 +116,7 @@ def search(
     device: str,
     architecture: str,
     workers: int | None,
-    strategy: str,
+    strategy: str | None,
     selection: str,
     backup: str,
     exploration: float,
@@ -166,7 +165,7 @@ def search(
         budget=limits,
         policy=with_settings(
             Policy(
-                strategy=strategy,
+                strategy=_strategy(strategy, use),
                 selection=selection,
                 value=backup,
                 exploration=exploration,
@@ -218,3 +217,11 @@ def _begin_space(file: Path, wanted: str, seed: int, budget: Budget, folder: Pat
             err=True,
         )
     return start.spent
+
+
+def _strategy(chosen: str | None, use: SurrogateUse) -> str:
+    """Predictions order the edits of a node, and it is the walk that comes to a node and then asks which."""
+    walk = "mcts"
+    if use is SurrogateUse.ORDER and chosen not in (None, walk):
+        raise click.UsageError(f"--surrogate order is for --strategy {walk}, not {chosen}.")
+    return chosen or (DEFAULTS.strategy if use is SurrogateUse.OFF else walk)

@@ -33,7 +33,7 @@ class Grown:
     def __init__(self, source: str = "root", reward: float = 0.0, **policy: Any) -> None:
         self.journal, self.blobs = MemoryJournal(), MemoryBlobs()
         self.search = TreeSearch(Tree(), self.journal, self.blobs, clock=lambda: 0.0)
-        self.search.start(Kernel(source), Policy(**policy), seed=1)
+        self.search.start(Kernel(source), Policy(**{"strategy": "mcts", **policy}), seed=1)
         self.tell(0, reward)
 
     @property

@@ -33,7 +33,7 @@ class Story:
     def __init__(self, **policy: Any) -> None:
         self.journal = MemoryJournal()
         self.search = TreeSearch(Tree(), self.journal, MemoryBlobs(), clock=lambda: 0.0)
-        self.search.start(Kernel("root"), Policy(**policy), seed=1)
+        self.search.start(Kernel("root"), Policy(**{"strategy": "mcts", **policy}), seed=1)
 
     @property
     def tree(self) -> Tree:

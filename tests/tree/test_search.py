@@ -169,7 +169,7 @@ def test_tree_stays_sound(rng: random.Random, policy: Policy, workers: int, kern
 
 @pytest.mark.parametrize("seed", range(4))
 def test_small_space_is_searched_until_it_is_exhausted(seed: int) -> None:
-    chaos = Chaos(seeded(seed), Policy(repair_depth=3, patience=30), workers=3, kernels=10)
+    chaos = Chaos(seeded(seed), Policy(strategy="mcts", repair_depth=3, patience=30), workers=3, kernels=10)
     for _ in range(20_000):
         if not chaos.step():
             break
@@ -181,7 +181,7 @@ def test_same_seed_gives_the_same_tree_and_another_process_continues_it() -> Non
     def events(resume_after: int | None) -> list[Any]:
         journal, blobs = MemoryJournal(), MemoryBlobs()
         search = TreeSearch(Tree(), journal, blobs, clock=lambda: 0.0)
-        search.start(Kernel("0"), Policy(order="sampled"), seed=7)
+        search.start(Kernel("0"), Policy(strategy="mcts", order="sampled"), seed=7)
         search.evaluated(0, *verdict("0"))
         for number in range(150):
             if number == resume_after:
