@@ -160,8 +160,9 @@ class FiledEdits(Sequence[EditRecord]):
         """An edit, or some of them. Raises EvidenceError."""
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
-        within = range(len(self))[index] - len(self._before)
-        return self._lines.edits(self._offset)[self._kept[within]] if within >= 0 else self._before[index]
+        number = range(len(self))[index]
+        within = number - len(self._before)
+        return self._lines.edits(self._offset)[self._kept[within]] if within >= 0 else self._before[number]
 
     def __iter__(self) -> Iterator[EditRecord]:
         yield from self._before

@@ -17,7 +17,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Proposals
 from mctskernel.experiments.grown_trees import Growth
 from mctskernel.experiments.tree_scale import bytes_per_node
-from mctskernel.tree import selection
+from mctskernel.tree import bookkeeping, selection
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.evidence import EvidenceError
 from mctskernel.tree.fold import apply, fold
@@ -67,10 +67,10 @@ def chain(search: TreeSearch, length: int) -> None:
 
 def test_a_node_weighs_as_much_in_a_large_tree_as_in_a_small_one(journal: Journal) -> None:
     growth = Growth(journal, Policy(strategy="mcts", selection="uct", value="mean"))
-    grow(growth, 400)
+    grow(growth, 300)
     small = bytes_per_node(journal.path)
-    grow(growth, 1200)
-    assert bytes_per_node(journal.path) < min(1.3 * small, 3000)
+    grow(growth, 900)
+    assert bytes_per_node(journal.path) < min(1.3 * small, 1700)
 
 
 def test_the_journal_of_a_deep_tree_holds_no_paths(tmp_path: Path) -> None:
@@ -100,17 +100,20 @@ def test_leads_change_no_walk(policy: Policy, monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as patch:
         for name in ("sure", "hold"):
             patch.setattr(Leads, name, counted(name))
-        quick = walks(policy, seed=3)
+        quick = walks(in_memory(), policy, seed=3)
     assert held["sure"] + held["hold"] > 20
     monkeypatch.setattr(Leads, "sure", lambda *_: None)
     monkeypatch.setattr(Leads, "hold", lambda *_: False)
-    assert walks(policy, seed=3) == quick
+    assert walks(in_memory(), policy, seed=3) == quick
 
 
-def walks(policy: Policy, seed: int) -> list[Any]:
+def in_memory(journal: MemoryJournal | None = None) -> TreeSearch:
+    return TreeSearch(Tree(), journal or MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)
+
+
+def walks(search: TreeSearch, policy: Policy, seed: int) -> list[Any]:
     """What a search over few kernels asks: transpositions, failures, and up to three evaluations in flight."""
     rng = np.random.default_rng(seed)
-    search = TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)
     search.evaluated(search.start(Kernel("0"), policy, seed=0), *result(0.0))
     asked, flying = [], []
     for _ in range(800):
@@ -132,6 +135,61 @@ def walks(policy: Policy, seed: int) -> list[Any]:
     return asked
 
 
+@pytest.mark.parametrize("policy", WALKS, ids=lambda policy: f"{policy.selection} {policy.value}")
+def test_a_replay_counts_what_a_search_kept_up_with(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bookkeeping, "PIECE", 40)
+    journal = MemoryJournal()
+    walks(in_memory(journal), policy, seed=3)
+    tree, compared = Tree(), 0
+    for number, event in enumerate(journal.events, start=1):
+        apply(tree, event)
+        if len(tree.pending) > 1 and number > 300 * compared:
+            assert fold(journal.events[:number]) == tree
+            compared += 1
+    assert compared > 2
+    assert tree.transpositions
+
+
+def test_traversals_that_came_another_way_are_counted_along_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bookkeeping, "PIECE", 3)
+    journal = MemoryJournal()
+    search = in_memory(journal)
+    chain(search, 3)
+    again = Edit(Category.TUNING, "skip", WholeSource("3"))
+    search.proposed(Propose((0,)), Proposals((again,)))
+    assert search.submit(Try((0,), 1, again), Kernel("3")) is None
+    new = Edit(Category.TUNING, "new", WholeSource("new"))
+    search.proposed(Propose((0, 3)), Proposals((new,)))
+    made = search.submit(Try((0, 3), 0, new), Kernel("new"))
+    assert made == 4
+    search.evaluated(made, *result(0.5))
+    tree = fold(journal.events)
+    assert tree.node_statistics.visits.view.tolist() == [5, 3, 2, 2, 1]
+    assert tree.edge_statistics.visits.view.tolist() == [3, 2, 1, 1, 1]
+    assert tree == search.tree
+
+
+def test_edits_in_a_journal_are_those_that_were_new(journal: Journal) -> None:
+    def reply(*names: str) -> Proposals:
+        return Proposals(tuple(Edit(Category.TUNING, name, WholeSource(name)) for name in names))
+
+    replies = reply("a", "b", "a"), reply("b", "c"), reply("c"), reply("d", "a", "e")
+    searches = TreeSearch(Tree(), journal, MemoryBlobs()), in_memory()
+    for search in searches:
+        search.evaluated(search.start(Kernel("0"), Policy(), seed=0), *result(0.0))
+        for each in replies:
+            search.proposed(Propose((0,)), each)
+    for tree in (searches[0].tree, read_tree(journal.path)):
+        edits = tree.nodes[0].edits
+        assert (
+            [edit.title for edit in edits] == [edit.title for edit in edits[:]] == ["a", "b", "c", "d", "e"]
+        )
+        assert [edits[number].title for number in (0, 2, -1, -5)] == ["a", "c", "e", "a"]
+        assert edits == searches[1].tree.nodes[0].edits
+        with pytest.raises(IndexError):
+            _ = edits[5]
+
+
 def test_a_walk_down_a_deep_tree_scores_the_children_of_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     growth = Growth(MemoryJournal(), Policy(strategy="mcts", selection="puct", value="max"))
     grow(growth, 1000)
@@ -143,7 +201,9 @@ def test_a_walk_down_a_deep_tree_scores_the_children_of_few_nodes(monkeypatch: p
 
     monkeypatch.setattr(selection, "_compare", counted)
     for _ in range(200):
-        levels.append(len(growth.search.ask().path))
+        request = growth.search.ask()
+        assert isinstance(request, Propose | Try)
+        levels.append(len(request.path))
         growth.step()
     assert np.mean(levels) > 8
     assert len(scored) < 0.4 * np.sum(levels)
