@@ -1,7 +1,7 @@
 """What the tree's engine costs as the tree grows: time of an iteration, memory of a node, time of a replay.
 
     python -m mctskernel.experiments.tree_scale --out tree_scale.json --plot tree_scale.svg
-    python -m mctskernel.experiments.tree_scale --tree "uct, max" --strategy greedy --nodes 20000
+    python -m mctskernel.experiments.tree_scale --tree "uct, max" --strategy greedy --seconds 60
 
 An iteration is what a search does for one evaluated node: ask; take edits where they run out; submit; back up the
 evaluation. Its cost is the processor's time of all that, without storing (encoding and writing the journal, hashing and
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import math
 import platform
 import tempfile
 import time
@@ -77,13 +78,13 @@ class Report(msgspec.Struct, frozen=True):
     scales: tuple[Scale, ...]
 
 
-def measure(name: str, policy: Policy, sizes: list[int]) -> Scale:
-    """Grows a tree to the last of the sizes, which ascend, or for as long as it can."""
+def measure(name: str, policy: Policy, sizes: list[int], seconds: float) -> Scale:
+    """Grows a tree to the last of the sizes, which ascend, that it can have and reaches in so much processor time."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal.jsonl"
         with Journal(path, durable=False) as journal:
             growth = Growth(journal, policy)
-            costs = tuple(_costs(growth, sizes))
+            costs = tuple(_costs(growth, sizes, time.process_time() + seconds))
             edits = sum(len(node.edits) for node in growth.tree.nodes)
         del growth
         return Scale(
@@ -114,19 +115,26 @@ def bytes_per_node(journal: Path) -> float:
     "--strategy", "strategies", multiple=True, type=click.Choice([*STRATEGIES]), help="Grow by this one."
 )
 @click.option("--nodes", default=100_000, show_default=True, help="Evaluated nodes of the largest tree.")
+@click.option("--seconds", default=math.inf, help="Processor time after which a tree grows no further.")
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there as JSON."
 )
 @click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw cost against size there.")
 def main(
-    trees: tuple[str, ...], strategies: tuple[str, ...], nodes: int, out: Path | None, plot: Path | None
+    *,
+    trees: tuple[str, ...],
+    strategies: tuple[str, ...],
+    nodes: int,
+    seconds: float,
+    out: Path | None,
+    plot: Path | None,
 ) -> None:
     """Grow trees from made-up kernels and print what the engine costs."""
     chosen = {name: TREES[name] for name in trees or (() if strategies else TREES)}
     chosen |= {name: Policy(strategy=name) for name in strategies}
     scales = []
     for name, policy in chosen.items():
-        scales.append(measure(name, policy, sizes_to(nodes)))
+        scales.append(measure(name, policy, sizes_to(nodes), seconds))
         Console(width=120).print(table(scales[-1:]))
     report = Report(_machine(), tuple(scales))
     if out:
@@ -165,9 +173,9 @@ def table(scales: list[Scale]) -> Table:
     return found
 
 
-def _costs(growth: Growth, sizes: list[int]) -> Iterator[Cost]:
+def _costs(growth: Growth, sizes: list[int], end: float) -> Iterator[Cost]:
     for size in sizes:
-        if not _grow(growth, size - BATCH * BATCHES):
+        if not _grow(growth, size - BATCH * BATCHES, end):
             return
         samples = [sample for _ in range(BATCHES) if (sample := _sample(growth))]
         nodes = growth.tree.nodes
@@ -180,9 +188,9 @@ def _costs(growth: Growth, sizes: list[int]) -> Iterator[Cost]:
         )
 
 
-def _grow(growth: Growth, nodes: int) -> bool:
+def _grow(growth: Growth, nodes: int, end: float = math.inf) -> bool:
     while growth.tree.evaluations < nodes:
-        if not growth.step():
+        if time.process_time() > end or not growth.step():
             return False
     return True
 
