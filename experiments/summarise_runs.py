@@ -12,10 +12,14 @@ import click
 import msgspec
 
 from mctskernel.report.view import View, load_view
+from mctskernel.tree.node import Tree
+
+CHECKPOINTS = (10, 20, 40)
+"""Evaluations after which the best speed-up so far is told."""
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """A run in one line; times in seconds."""
+    """A run in one line; times in seconds. `speedups_after` are the best so far, by the number of evaluations."""
 
     task: str
     device: str
@@ -30,6 +34,9 @@ class Summary(msgspec.Struct, frozen=True):
     seconds_per_candidate: float
     path: list[str]
     fingerprint: dict[str, str]
+    language: str = ""
+    strategy: str = ""
+    speedups_after: tuple[tuple[int, float], ...] = ()
 
 
 @click.command()
@@ -40,19 +47,26 @@ def main(runs: tuple[Path, ...], file: Path | None) -> None:
     summaries = [summarise(load_view(run)) for run in runs]
     headings = (
         "task",
+        "strategy",
         "start, us",
         "best, us",
+        f"speed-up after {' / '.join(map(str, CHECKPOINTS))}",
         "speed-up",
         "evaluations",
         "s a candidate, median",
         "best path",
     )
     print(f"| {' | '.join(headings)} |")
-    print("|---|---|---|---|---|---|---|")
+    print("|---" * len(headings) + "|")
     for each in summaries:
-        times = f"{each.start_seconds * 1e6:.1f} | {each.best_seconds * 1e6:.1f} | {each.speedup:.2f}x"
+        after = " / ".join(f"{speedup:.2f}x" for _, speedup in each.speedups_after)
+        times = (
+            f"{each.start_seconds * 1e6:.1f} | {each.best_seconds * 1e6:.1f} | {after} | {each.speedup:.2f}x"
+        )
         cost = f"{each.evaluations} | {each.seconds_per_candidate:.2f}"
-        print(f"| {each.task} | {times} | {cost} | {'; '.join(each.path)} |")
+        print(
+            f"| {each.task} ({each.language}) | {each.strategy} | {times} | {cost} | {'; '.join(each.path)} |"
+        )
     first = summaries[0]
     print(f"\n{first.numbers}, {first.device}; {', '.join(f'{k} {v}' for k, v in first.fingerprint.items())}")
     if file is not None:
@@ -77,7 +91,17 @@ def summarise(view: View) -> Summary:
         seconds_per_candidate=statistics.median(each.cost_seconds for each in evaluations),
         path=[step.edit.title for step in steps if step.edit],
         fingerprint=view.manifest.fingerprint,
+        language=str(view.manifest.configuration.language),
+        strategy=view.manifest.configuration.policy.strategy,
+        speedups_after=_speedups_after(view.tree),
     )
+
+
+def _speedups_after(tree: Tree) -> tuple[tuple[int, float], ...]:
+    found = [
+        node.score.speedup for number in tree.evaluated if (node := tree.nodes[number]).score is not None
+    ]
+    return tuple((count, max(found[:count])) for count in CHECKPOINTS if count <= len(found))
 
 
 if __name__ == "__main__":
