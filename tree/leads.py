@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mctskernel.tree.backup import VALUES
+from mctskernel.tree.backup import VALUES, maximum
 from mctskernel.tree.node import Lead, Node, OpenWays, Tree
 from mctskernel.tree.normalisation import NORMALISATIONS
 from mctskernel.tree.policy import Policy
@@ -35,6 +35,8 @@ class Leads:
         self._tree, self._policy = tree, policy
         self._rule = SELECTIONS[policy.selection]
         self._value = VALUES[policy.value]
+        self._may_fall = self._value is not maximum
+        self._low, self._high = tree.low, tree.high
         self._normalise = NORMALISATIONS[policy.normalisation]
         self._visits = tree.node_statistics.visits.view
         self._in_flight = tree.node_statistics.in_flight.view
@@ -46,14 +48,13 @@ class Leads:
         if lead is None or self._in_flight.item(node.id):
             return None
         visits = self._visits.item(node.id)
-        if (
-            visits > lead.until
-            or visits - lead.visits != self._edge_visits.item(lead.edge) - lead.edge_visits
-        ):
+        if visits > lead.until or self._low != lead.low or self._high != lead.high:
             return None
-        if lead.low != self._tree.low or lead.high != self._tree.high:
+        if visits - lead.visits != self._edge_visits.item(lead.edge) - lead.edge_visits:
             return None
-        return lead.child if self._value(self._tree.node_statistics, lead.child) >= lead.value else None
+        if self._may_fall and self._value(self._tree.node_statistics, lead.child) < lead.value:
+            return None
+        return lead.child
 
     def take(self, node: Node, ways: OpenWays, children: Children, scores: Array) -> Lead:
         """The lead of the child whose score is the greatest."""
