@@ -14,7 +14,7 @@ import mctskernel.tree
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.space import Entry, SearchSpace, SpaceError, configuration_kernel, values_of
-from mctskernel.core.task import Task, Tolerance
+from mctskernel.core.task import recorded_task
 from mctskernel.edits import parameters
 from mctskernel.executors.recorded import RecordedExecutor, evaluation_of
 from mctskernel.experiments.model_variations import settings_of, varied
@@ -104,7 +104,7 @@ def _evaluated(
         root = tree_search.start(kernel, policy_of(contender), seed)
         loop = Search(
             tree_search=tree_search,
-            task=_task(space, kernel),
+            task=recorded_task(space.name, kernel),
             proposer=proposer_of(space, seed),
             executor=executor,
             budget=Budget(evaluations=budget),
@@ -115,20 +115,3 @@ def _evaluated(
     tree = tree_search.tree
     came_back = [tree.nodes[node].kernel.identity for node in tree.evaluated]
     return start.failed, came_back[: budget - len(start.failed)]
-
-
-def _task(space: SearchSpace, start: Kernel) -> Task:
-    """As much of a task as a search of recorded times asks for."""
-    return Task(
-        name=space.name,
-        summary="",
-        folder=Path(),
-        inputs=(),
-        outputs=(),
-        scalars={},
-        search_shapes=(),
-        verify_shapes=(),
-        held_out_shapes=(),
-        tolerance=Tolerance(),
-        starting_kernel=start,
-    )

@@ -26,28 +26,12 @@ from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 from mctskernel.variants import EXACT, Variant, read_variants
 from tests import landscape
-from tests.conftest import WriteTask
+from tests.conftest import KERNEL, WriteTask
 from tests.landscape import InProcess
 
 BLOCKS = {"BLOCK": (32, 64, 128, 256, 512)}
 
-TWINS = """\
-/*
-[[launch]]
-kernel = "twice"
-grid = ["ceil_div(n, BLOCK)"]
-block = ["BLOCK"]
-args = ["x", "out", "n"]
-*/
-#define BLOCK 64
-#define IDLE 0
-extern "C" __global__ void twice(const float* x, float* out, int n) {
-    int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < n) {
-        out[i] = 2.0f * x[i];
-    }
-}
-"""
+TWINS = KERNEL.replace("#define BLOCK 64\n", "#define BLOCK 64\n#define IDLE 0\n")
 """A kernel with a macro that does nothing."""
 
 

@@ -16,26 +16,10 @@ from mctskernel.profiling.spaces import read_space
 from mctskernel.record_space import Wanted, record_space
 from mctskernel.run import RunError
 from mctskernel.tunables import TunableError
-from tests.conftest import WriteTask
+from tests.conftest import KERNEL, WriteTask
 from tests.landscape import InProcess
 
-TWINS = """\
-/*
-[[launch]]
-kernel = "twice"
-grid = ["ceil_div(n, BLOCK)"]
-block = ["BLOCK"]
-args = ["x", "out", "n"]
-*/
-#define BLOCK 64
-#define UNROLL 1
-extern "C" __global__ void twice(const float* x, float* out, int n) {
-    int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < n) {
-        out[i] = 2.0f * x[i];
-    }
-}
-"""
+TWINS = KERNEL.replace("#define BLOCK 64\n", "#define BLOCK 64\n#define UNROLL 1\n")
 
 SPACE = {"BLOCK": (32, 64, 2048, 128), "UNROLL": (1, 2)}
 """A block of 2048 can't be launched."""

@@ -33,7 +33,16 @@ import numpy as np
 from mctskernel.core.dtypes import DTYPE_BYTES, is_floating, numpy_dtype
 from mctskernel.core.expression import ExpressionError, Number, evaluate
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
-from mctskernel.core.task import DISTRIBUTIONS, Shape, Task, TaskError, Tensor, Tolerance, shape_label
+from mctskernel.core.task import (
+    DISTRIBUTIONS,
+    Shape,
+    Task,
+    TaskError,
+    Tensor,
+    Tolerance,
+    recorded_task,
+    shape_label,
+)
 
 
 def load_task(folder: Path, language: Language | None = None) -> Task:
@@ -101,18 +110,11 @@ def _space_task(folder: Path, document: Mapping[str, Any], where: Path) -> Task:
     if Path(space).name != space or not (folder / space).is_file():
         raise TaskError(f"{where}: 'space' must be the name of a file in {folder}, not {space!r}.")
     language = Language.CONFIGURATION
-    return Task(
-        name=_name(document, folder, where),
-        summary=_text(document, "summary", where, ""),
+    return recorded_task(
+        _name(document, folder, where),
+        Kernel(_read(folder / f"kernel{language.suffix}"), language),
         folder=folder,
-        inputs=(),
-        outputs=(),
-        scalars={},
-        search_shapes=(),
-        verify_shapes=(),
-        held_out_shapes=(),
-        tolerance=Tolerance(),
-        starting_kernel=Kernel(_read(folder / f"kernel{language.suffix}"), language),
+        summary=_text(document, "summary", where, ""),
         space=space,
     )
 
