@@ -106,7 +106,7 @@ def values_of(space: SearchSpace, kernel: Kernel) -> Configuration:
     if values not in space.by_values or len(found) > len(values):
         text = ", ".join(f"{name}={value}" for name, value in found.items())
         raise SpaceError(f"{space.name} has no configuration {text}.")
-    return values
+    return space.by_values[values].values
 
 
 def with_settings(kernel: Kernel, levels: dict[str, float | str]) -> Kernel:
