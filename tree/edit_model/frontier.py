@@ -113,11 +113,11 @@ class Frontier:
     def _open(self, tree: Tree, node: Node) -> None:
         if not node.ready:
             return
-        greatest = max((edit.prior for edit in node.edits), default=1.0)
+        greatest = max(node.priors, default=1.0)
         for candidate in _candidates(node):
             row = self._row(tree, candidate)
             if row not in self._known:
-                prior = 1.0 if candidate.edit is None else node.edits[candidate.edit].prior / greatest
+                prior = 1.0 if candidate.edit is None else node.priors[candidate.edit] / greatest
                 self._add(row, candidate, prior)
 
     def _add(self, row: Row, candidate: Candidate, prior: float) -> None:
