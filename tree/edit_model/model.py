@@ -56,7 +56,8 @@ class EditModel:
         observed = table([rows[node] for node in self._observed], places)
         self._posterior = Posterior(between, hyper, observed, table(candidates, places))
         self._nodes, self._candidates = len(tree.nodes), len(candidates)
-        self._improvements: Array | None = None
+        self._values: Array | None = None
+        self._improvements: Array = np.zeros(0)
 
     def is_current(self, tree: Tree) -> bool:
         """Whether nothing has happened for which the model should be made again: much more known, or new factors."""
@@ -72,22 +73,27 @@ class EditModel:
         for node in observed:
             self._posterior.observe(table([rows[node]], self._places)[0])
             self._observed.append(node)
-            self._improvements = None
+            self._values = None
         if added:
             self._posterior.add(table(added, self._places))
-            self._improvements = None
 
     def expected_improvements(self, tree: Tree) -> Array:
         """Of each candidate over the fastest kernel, in standard deviations of the log times."""
-        if self._improvements is None:
-            values = _standardised(tree, self._observed)
-            means = self._posterior.means(values)
-            best = float(np.nanmax(values))
-            improvements = expected_improvement(means, self._posterior.deviations, best)
-            if np.isnan(values).any():
-                return improvements
+        if self._values is None:
+            self._values, self._improvements = _standardised(tree, self._observed), np.zeros(0)
+        values, known = self._values, len(self._improvements)
+        # While nothing else is learnt, only candidates that came since are worked out.
+        further = expected_improvement(
+            self._posterior.means(values, known),
+            self._posterior.deviations[known:],
+            float(np.nanmax(values)),
+        )
+        improvements: Array = np.concatenate([self._improvements, further])
+        if np.isnan(values).any():
+            self._values = None
+        else:
             self._improvements = improvements
-        return self._improvements
+        return improvements
 
 
 def epoch(evaluations: int) -> int:

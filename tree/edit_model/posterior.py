@@ -63,19 +63,21 @@ class Posterior:
             triangle.append_rows(np.append(below, corner)[None, :])
         self._observed.append_rows(row)
 
-    def means(self, values: Array) -> Array:
-        """What is expected of each candidate. NaN among `values`, one for each observation, is not known yet.
+    def means(self, values: Array, first: int = 0) -> Array:
+        """What is expected of each candidate from number `first` on.
+
+        NaN among `values`, of which there is one for each observation, is not known yet.
 
         What isn't known is taken to be what the observations before it make of it (Ginsbourger, Le Riche and Carraro,
         "Kriging is well-suited to parallelize optimization", 2010: the Kriging believer).
         """
         known = ~np.isnan(values)
         if known.all():
-            expected: Array = (self._inverse.view @ values) @ self._projections.view
+            expected: Array = (self._inverse.view @ values) @ self._projections.view[:, first:]
         else:
             weights = np.zeros(len(values))
             weights[known] = np.linalg.solve(self._lower.view[np.ix_(known, known)], values[known])
-            expected = weights @ self._projections.view
+            expected = weights @ self._projections.view[:, first:]
         return expected
 
     @property
