@@ -154,6 +154,7 @@ def test_what_is_wrong_with_a_file_is_a_sentence_that_names_it(
         (gzip.compress(b'{"cache": 1}' * 999)[:-20], "cut off"),
         (gzip.compress(b"{}")[:12] + b"\0" * 30, "damaged|cut off"),
     ],
+    ids=["empty", "begun", "no text", "deep", "cut off", "damaged"],
 )
 def test_a_file_that_is_no_document_is_a_sentence(tmp_path: Path, data: bytes, says: str) -> None:
     path = tmp_path / "bad.json"
