@@ -34,7 +34,7 @@ CONFIGURATION = Configuration(
     seed=0,
     workers=1,
     budget=Budget(evaluations=40),
-    policy=Policy(),
+    policy=Policy(strategy="mcts"),
 )
 
 

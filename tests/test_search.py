@@ -38,7 +38,7 @@ def searching(
 
 
 def run(search: Search) -> Ending:
-    root = search.tree_search.start(search.task.starting_kernel, Policy(), 0)
+    root = search.tree_search.start(search.task.starting_kernel, Policy(strategy="mcts"), 0)
     return search.run((root,))
 
 
