@@ -72,7 +72,7 @@ DEFAULTS = Policy()
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
     help="What decides which edit comes next; --selection, --backup and --exploration are for mcts."
-    f" [default: {DEFAULTS.strategy}; mcts with --surrogate]",
+    f" [default: {DEFAULTS.strategy}; mcts on model and with --surrogate]",
 )
 @click.option(
     "--selection",
@@ -165,7 +165,7 @@ def search(
         budget=limits,
         policy=with_settings(
             Policy(
-                strategy=_strategy(strategy, use),
+                strategy=_strategy(strategy, use, kind),
                 selection=selection,
                 value=backup,
                 exploration=exploration,
@@ -219,9 +219,13 @@ def _begin_space(file: Path, wanted: str, seed: int, budget: Budget, folder: Pat
     return start.spent
 
 
-def _strategy(chosen: str | None, use: SurrogateUse) -> str:
-    """Predictions order the edits of a node, and it is the walk that comes to a node and then asks which."""
+def _strategy(chosen: str | None, use: SurrogateUse, device: str) -> str:
+    """Predictions order the edits of a node, and it is the walk that comes to a node and then asks which.
+
+    On `model` the walk is the default as well: what an evaluation costs there depends on the kernel, which the model of
+    edits doesn't know, and the kernels that it prefers are the dearest.
+    """
     walk = "mcts"
     if use is SurrogateUse.ORDER and chosen not in (None, walk):
         raise click.UsageError(f"--surrogate order is for --strategy {walk}, not {chosen}.")
-    return chosen or (DEFAULTS.strategy if use is SurrogateUse.OFF else walk)
+    return chosen or (DEFAULTS.strategy if use is SurrogateUse.OFF and device != "model" else walk)
