@@ -141,7 +141,7 @@ def main(
         out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
     if plot:
         # Imported here: matplotlib is an extra.
-        from mctskernel.experiments.tree_scale_plot import draw  # noqa: PLC0415
+        from mctskernel.experiments.tree_scale_plot import draw  # noqa: PLC0415 - as said above
 
         draw(report, plot)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mctskernel.tree.node import Tree
-from mctskernel.tree.strategies.frontier import expand_at_random, open_nodes
+from mctskernel.tree.strategies.open_nodes import expand_at_random, open_nodes
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step
 from mctskernel.tree.vector import Array
 

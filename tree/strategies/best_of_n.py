@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mctskernel.tree.node import Tree
-from mctskernel.tree.strategies.frontier import expand
+from mctskernel.tree.strategies.open_nodes import expand
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step
 
 ROOT = 0

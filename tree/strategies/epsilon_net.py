@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
 from mctskernel.tree.node import Tree
-from mctskernel.tree.strategies.frontier import best, expand, open_nodes
+from mctskernel.tree.strategies.open_nodes import best, expand, open_nodes
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step
 from mctskernel.tree.vector import Vector
 

@@ -1,4 +1,4 @@
-"""The frontier: the nodes of the whole tree that can be expanded now, and the step that expands one."""
+"""Open nodes: those of the whole tree that can be expanded now, and the step that expands one."""
 
 from __future__ import annotations
 
