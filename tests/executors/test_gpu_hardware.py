@@ -159,7 +159,7 @@ def test_scratch_keeps_nothing_from_run_to_run(executor: GpuExecutor) -> None:
 def test_repeated_timings_agree_within_two_percent(executor: GpuExecutor) -> None:
     medians = [evaluate(executor, RIGHT).timings[0].seconds for _ in range(10)]
     # A kernel of a few microseconds: a tick of the clock is a tenth of one.
-    assert max(medians) - min(medians) < 0.02 * min(medians) + 0.5e-6
+    assert max(medians) - min(medians) < 0.02 * min(medians) + 0.3e-6
 
 
 @pytest.mark.parametrize("name", list(builtin_tasks()))
