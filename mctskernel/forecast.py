@@ -56,7 +56,6 @@ class Forecaster:
     tree_search: TreeSearch
     surrogate: Surrogate
     wait: bool
-    stop_requested: Callable[[], bool] = lambda: False
     breadth: int = BREADTH
     _asked: dict[int, _Target] = field(default_factory=dict)
     _kernels: dict[int, Kernel] = field(default_factory=dict)
@@ -64,14 +63,17 @@ class Forecaster:
     _known: dict[str, Prediction | None] = field(default_factory=dict)
     _tickets: int = 0
 
-    def look_ahead(self, slots: int) -> None:
-        """Ask about the edits of the nodes that come next, `slots` evaluations ahead, and journal what is answered."""
+    def look_ahead(self, slots: int, is_over: Callable[[], bool]) -> None:
+        """Ask about the edits of the nodes that come next, `slots` evaluations ahead, and journal what is answered.
+
+        Waits for nothing once the search `is_over`.
+        """
         self._collect(0.0)
         for target in self._missing(max(slots, self.tree_search.tree.policy.lookahead)):
             if not self.wait and len(self._asked) >= QUEUED_PER_PROCESS * self.surrogate.capacity:
                 break
             self._ask(target)
-        while self.wait and self._asked and not self.stop_requested():
+        while self.wait and self._asked and not is_over():
             self._collect(POLL_SECONDS)
         self._record_answers()
 

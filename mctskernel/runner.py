@@ -143,7 +143,7 @@ def _conduct(
                     folder.device_spec(configuration), executor.fingerprint(), forecasts.workers
                 )
                 surrogate = stack.enter_context(opening)
-                search.forecaster = Forecaster(tree_search, surrogate, forecasts.wait, stop_requested)
+                search.forecaster = Forecaster(tree_search, surrogate, forecasts.wait)
             ending = search.run(unfinished)
         return conclude(folder, search, ending)
 

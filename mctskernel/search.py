@@ -155,11 +155,16 @@ class Search:
             return Ending.BUDGET
         return Ending.EXHAUSTED if self._tree.exhausted else None
 
+    def _is_over(self) -> bool:
+        return self._ending() is not None
+
     def _fill(self) -> None:
         ask = self.ask or self.tree_search.ask
-        while len(self._in_flight) < self.executor.capacity and self._ending() is None:
+        while len(self._in_flight) < self.executor.capacity and not self._is_over():
             if self.forecaster is not None:
-                self.forecaster.look_ahead(self.executor.capacity)
+                self.forecaster.look_ahead(self.executor.capacity, self._is_over)
+                if self._is_over():
+                    return
             match ask():
                 case Propose() as request:
                     reply = self.proposer.propose(self.tree_search.proposal_request(request, self.task))

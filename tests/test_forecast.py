@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -88,16 +89,19 @@ def search_for(
     evaluations: int = 40,
     capacity: int = 1,
     stop_requested: Callable[[], bool] = lambda: False,
+    seconds: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Search:
     return Search(
         tree_search=tree_search,
         task=landscape.task(),
         proposer=Jumps(),
         executor=landscape.InProcess(capacity),
-        budget=Budget(evaluations=evaluations),
+        budget=Budget(evaluations=evaluations, seconds=seconds),
         follow=lambda _: None,
         stop_requested=stop_requested,
-        forecaster=Forecaster(tree_search, oracle, wait, stop_requested) if oracle else None,
+        clock=clock,
+        forecaster=Forecaster(tree_search, oracle, wait) if oracle else None,
     )
 
 
@@ -206,3 +210,34 @@ def test_a_search_that_is_told_to_stop_does_not_wait_for_predictions() -> None:
     tree_search, _ = begun(GUIDED["order"])
     search = search_for(tree_search, oracle, stop_requested=lambda: bool(oracle.asked))
     assert search.run((0,)) is Ending.INTERRUPTED
+
+
+@dataclass
+class Clock:
+    """Seconds that pass for whoever waits."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Silent(Oracle):
+    """Never answers, and takes its time over that."""
+
+    clock: Clock = field(default_factory=Clock)
+
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Prediction | None]]:
+        assert self.clock.now < 61.0, "nobody should be waiting any more"
+        self.clock.now += timeout or 0.0
+        return []
+
+
+def test_the_wait_for_predictions_ends_with_the_budget_of_seconds() -> None:
+    oracle = Silent()
+    tree_search, _ = begun(GUIDED["order"])
+    search = search_for(tree_search, oracle, seconds=60.0, clock=oracle.clock)
+    assert search.run((0,)) is Ending.BUDGET
+    assert oracle.asked
+    assert len(tree_search.tree.nodes) == 1, "nothing is begun after the end"
