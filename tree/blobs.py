@@ -9,7 +9,8 @@ import msgspec
 
 from mctskernel.core.edit import Block, Edit, Patch, Settings, WholeSource
 from mctskernel.core.kernel import Kernel
-from mctskernel.tree.events import EditRecord, KernelRecord
+from mctskernel.core.proposer import Exchange
+from mctskernel.tree.events import EditRecord, ExchangeRecord, KernelRecord
 from mctskernel.tree.storable import storable, storable_text
 
 
@@ -73,6 +74,8 @@ def put_edit(blobs: BlobStore, edit: Edit) -> EditRecord:
         prior=edit.prior if LEAST_PRIOR < edit.prior < float("inf") else LEAST_PRIOR,
         proposer=edit.proposer,
         factors=edit.factors,
+        exchange=edit.exchange,
+        promise=edit.promise,
     )
 
 
@@ -87,6 +90,42 @@ def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
         prior=record.prior,
         proposer=record.proposer,
         factors=record.factors,
+        exchange=record.exchange,
+        promise=record.promise,
+    )
+
+
+def put_exchange(blobs: BlobStore, exchange: Exchange) -> ExchangeRecord:
+    """Keeps what a model was asked and what it said."""
+    return ExchangeRecord(
+        purpose=exchange.purpose,
+        model=exchange.model,
+        prompt=put_text(blobs, exchange.prompt),
+        reply=put_text(blobs, exchange.reply) if exchange.reply else "",
+        expert=exchange.expert,
+        problem=exchange.problem,
+        input_tokens=exchange.input_tokens,
+        output_tokens=exchange.output_tokens,
+        dollars=exchange.dollars,
+        seconds=exchange.seconds,
+        recorded=exchange.recorded,
+    )
+
+
+def get_exchange(blobs: BlobStore, record: ExchangeRecord) -> Exchange:
+    """The exchange of a record."""
+    return Exchange(
+        purpose=record.purpose,
+        model=record.model,
+        prompt=blobs.get(record.prompt),
+        reply=blobs.get(record.reply) if record.reply else "",
+        expert=record.expert,
+        problem=record.problem,
+        input_tokens=record.input_tokens,
+        output_tokens=record.output_tokens,
+        dollars=record.dollars,
+        seconds=record.seconds,
+        recorded=record.recorded,
     )
 
 

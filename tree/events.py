@@ -10,6 +10,7 @@ import msgspec
 from mctskernel.core.edit import Category, Factor
 from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Language
+from mctskernel.core.proposer import Loss, Purpose
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.storable import storable
 
@@ -24,7 +25,10 @@ class KernelRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An edit whose change is the blob `change`, or to set what its factors name where there is none."""
+    """An edit whose change is the blob `change`, or to set what its factors name where there is none.
+
+    `exchange` is the number, in its reply, of the exchange with a model that it came from.
+    """
 
     category: Category
     title: str
@@ -34,6 +38,31 @@ class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     prior: float = 1.0
     proposer: str = ""
     factors: tuple[Factor, ...] = ()
+    exchange: int | None = None
+    promise: float | None = None
+
+
+class ExchangeRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An exchange with a model whose prompt and reply are the blobs `prompt` and `reply`."""
+
+    purpose: Purpose
+    model: str
+    prompt: str
+    reply: str = ""
+    expert: str = ""
+    problem: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    dollars: float = 0.0
+    seconds: float = 0.0
+    recorded: bool = False
+
+
+class DroppedRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A reply, or an edit of one, that came to nothing, and why."""
+
+    loss: Loss
+    reason: str
 
 
 class PredictionRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -138,6 +167,8 @@ class Proposed(_Event, frozen=True, tag="proposed"):
     dollars: float = 0.0
     remarks: tuple[str, ...] = ()
     more: bool = False
+    exchanges: tuple[ExchangeRecord, ...] = ()
+    dropped: tuple[DroppedRecord, ...] = ()
 
     def kept(self, before: Sequence[EditRecord], numbers: Sequence[int]) -> Sequence[EditRecord]:
         """What a node had before, and after it the edits of these numbers."""

@@ -16,10 +16,19 @@ from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task
-from mctskernel.tree.blobs import BlobStore, get_edit, get_kernel, put_edit, put_kernel, put_text
+from mctskernel.tree.blobs import (
+    BlobStore,
+    get_edit,
+    get_kernel,
+    put_edit,
+    put_exchange,
+    put_kernel,
+    put_text,
+)
 from mctskernel.tree.choices import check_names
 from mctskernel.tree.events import (
     Asked,
+    DroppedRecord,
     Duplicated,
     Evaluated,
     Event,
@@ -40,7 +49,11 @@ from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.strategies import STRATEGIES
 from mctskernel.tree.strategies.strategy import Propose, Step, Strategy
+from mctskernel.tree.track_record import TrackRecord
 from mctskernel.tree.trajectory import edit_attempts, lineage_attempts
+
+GAINS_ELSEWHERE = 8
+"""How many edits that made other kernels faster a proposer is told of."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +102,7 @@ class TreeSearch:
         self._journal = journal
         self._blobs = blobs
         self._clock = clock
+        self._track_record = TrackRecord()
 
     def start(self, kernel: Kernel, policy: Policy, seed: int) -> int:
         """Begins a search at a kernel. Returns its node, 0, which is to be evaluated."""
@@ -134,9 +148,11 @@ class TreeSearch:
             Proposed(
                 node=request.node,
                 edits=edits,
-                dollars=proposals.dollars,
+                dollars=proposals.cost,
                 remarks=proposals.remarks,
                 more=proposals.more,
+                exchanges=tuple(put_exchange(self._blobs, exchange) for exchange in proposals.exchanges),
+                dropped=tuple(DroppedRecord(each.loss, each.reason) for each in proposals.dropped),
                 at=self._clock(),
             )
         )
@@ -185,17 +201,24 @@ class TreeSearch:
 
     def proposal_request(self, request: Propose, task: Task) -> ProposalRequest:
         """What a proposer is to be asked about a node."""
-        evaluation = self.evaluation(request.node)
-        if evaluation is None:
-            raise ValueError(f"Node {request.node} isn't evaluated yet.")
+        number, tree = request.node, self.tree
+        node, evaluation = tree.nodes[number], self.evaluation(number)
+        if evaluation is None or node.score is None:
+            raise ValueError(f"Node {number} isn't evaluated yet.")
+        self._track_record.follow(tree)
         return ProposalRequest(
             task=task,
-            kernel=self.kernel(request.node),
+            kernel=self.kernel(number),
             evaluation=evaluation,
-            lineage=lineage_attempts(self.tree, request.node),
-            siblings=edit_attempts(self.tree, request.node),
-            seed=self.proposal_seed(request.node),
-            offered=len(self.tree.nodes[request.node].edits),
+            lineage=lineage_attempts(tree, number),
+            siblings=edit_attempts(tree, number),
+            seed=self.proposal_seed(number),
+            offered=len(node.edits),
+            node=number,
+            elsewhere=self._track_record.elsewhere(tree, number, GAINS_ELSEWHERE),
+            standings=self._track_record.standings(),
+            speedup=node.score.speedup,
+            best_speedup=self._track_record.best_speedup,
         )
 
     def proposal_seed(self, node: int) -> int:

@@ -40,8 +40,9 @@ class Step:
     @property
     def attempt(self) -> Attempt:
         """The step as a proposer is told of it."""
-        title, category = (self.edit.title, str(self.edit.category)) if self.edit else (STARTING_KERNEL, "")
-        return Attempt(title, category, self.outcome, self.gain, self.message)
+        if self.edit is None:
+            return Attempt(STARTING_KERNEL, "", self.outcome, self.gain, self.message)
+        return _attempt(self.edit, self.outcome, self.gain, self.message)
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,13 @@ def edit_attempts(tree: Tree, node: int) -> tuple[Attempt, ...]:
     """The edits of a node that were tried, in the order of their proposal; without those in flight."""
     found = (_edit_attempt(tree, tree.nodes[node], number) for number in range(len(tree.nodes[node].edits)))
     return tuple(attempt for attempt in found if attempt)
+
+
+def attempt_of(tree: Tree, node: Node) -> Attempt | None:
+    """The edit that made a node, and how it ended; None of the root and of a node that is in flight."""
+    if node.parent is None or node.edit is None:
+        return None
+    return _edit_attempt(tree, tree.nodes[node.parent], node.edit)
 
 
 def edit_title(tree: Tree, node: Node) -> str:
@@ -110,7 +118,7 @@ def _gain(parent: Score | FiledScore | None, node: Score | FiledScore) -> float:
 def _edit_attempt(tree: Tree, node: Node, number: int) -> Attempt | None:
     edit, fate = node.edits[number], node.fates[number]
     if fate.reason:
-        return Attempt(edit.title, str(edit.category), Outcome.REJECTED, 0.0, fate.reason)
+        return _attempt(edit, Outcome.REJECTED, 0.0, fate.reason)
     if fate.node is None:
         return None
     made = tree.nodes[fate.node]
@@ -119,5 +127,9 @@ def _edit_attempt(tree: Tree, node: Node, number: int) -> Attempt | None:
     gain = _gain(node.score, made.score)
     if fate.duplicate:
         message = f"the same kernel as node {made.id}, which was: {made.evaluation.outcome}"
-        return Attempt(edit.title, str(edit.category), Outcome.DUPLICATE, gain, message)
-    return Attempt(edit.title, str(edit.category), made.evaluation.outcome, gain, made.evaluation.message)
+        return _attempt(edit, Outcome.DUPLICATE, gain, message)
+    return _attempt(edit, made.evaluation.outcome, gain, made.evaluation.message)
+
+
+def _attempt(edit: EditRecord, outcome: Outcome, gain: float, message: str) -> Attempt:
+    return Attempt(edit.title, str(edit.category), outcome, gain, message, edit.proposer)

@@ -72,7 +72,9 @@ class Factor:
 class Edit:
     """A proposed change. `prior`, positive and of any scale, is its promise among the edits of one reply.
 
-    `factors` are what it decides; an edit without any decides one thing, that its title is done.
+    `factors` are what it decides; an edit without any decides one thing, that its title is done. `exchange` is the
+    number, in its reply, of the exchange with a model that it came from; `promise` is what a judge said before anything
+    ran: from 0, hopeless, to 1.
     """
 
     category: Category
@@ -83,6 +85,8 @@ class Edit:
     prior: float = 1.0
     proposer: str = ""
     factors: tuple[Factor, ...] = ()
+    exchange: int | None = None
+    promise: float | None = None
 
 
 def decided(category: Category, title: str, factors: tuple[Factor, ...]) -> tuple[Factor, ...]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.experience import Experience
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 
@@ -20,13 +24,17 @@ class Attempt:
     outcome: Outcome
     gain: float
     message: str = ""
+    proposer: str = ""
 
 
 @dataclass(frozen=True)
 class ProposalRequest:
     """One node with its evidence: the lineage runs from the root, siblings are earlier edits of this node.
 
-    `offered` is how many edits the node was given before, tried or not.
+    `offered` is how many edits the node was given before, tried or not. `elsewhere` are edits that made other kernels
+    of the search faster, the greatest gain first. `standings` are, by proposer, the logarithms of the gains of its
+    edits in the order in which they were evaluated, 0 for those that failed or made nothing faster. `experiences` are
+    of earlier runs. `speedup` is the node's over the starting kernel, `best_speedup` that of the fastest kernel so far.
     """
 
     task: Task
@@ -36,20 +44,87 @@ class ProposalRequest:
     siblings: tuple[Attempt, ...] = ()
     seed: int = 0
     offered: int = 0
+    node: int = 0
+    elsewhere: tuple[Attempt, ...] = ()
+    standings: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    experiences: tuple[Experience, ...] = ()
+    speedup: float = 1.0
+    best_speedup: float = 1.0
+
+
+class Purpose(enum.StrEnum):
+    """What a model was asked for."""
+
+    PROPOSE = "propose"
+    MEND = "mend"
+    REPAIR = "repair"
+    JUDGE = "judge"
+    GENERATE = "generate"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One call of a model: what it was asked, what it said, and what that cost.
+
+    `prompt` is a JSON array of messages; `reply` is empty where none came, and `problem` then says why, in a sentence
+    that holds no secret. `dollars` is what was paid: nothing for a reply that was `recorded` before.
+    """
+
+    purpose: Purpose
+    model: str
+    prompt: str
+    reply: str
+    expert: str = ""
+    problem: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    dollars: float = 0.0
+    seconds: float = 0.0
+    recorded: bool = False
+
+
+class Loss(enum.StrEnum):
+    """Why what a proposer wrote came to nothing before it was evaluated."""
+
+    NO_REPLY = "no reply"
+    REFUSAL = "refusal"
+    EMPTY = "empty reply"
+    CUT_OFF = "reply cut off"
+    UNREADABLE = "unreadable reply"
+    WRONG_SCHEMA = "wrong schema"
+    NO_MATCH = "patch fits nowhere"
+    AMBIGUOUS = "patch fits in several places"
+    NO_CHANGE = "changes nothing"
+    REPEATED = "tried before"
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A reply, or an edit of one, that came to nothing, and why, in a sentence."""
+
+    loss: Loss
+    reason: str
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """A reply: edits in any order, what it cost in US dollars, and remarks on edits that were dropped.
+    """A reply: edits in any order, the exchanges with models that they came from, and what was dropped.
 
-    `more` promises other edits to whoever asks again about the same node. Without it a node whose edits all turned out
-    to be known is given up; with it, it is not.
+    `dollars` is what was paid beside the exchanges. `more` promises other edits to whoever asks again about the same
+    node. Without it a node whose edits all turned out to be known is given up; with it, it is not.
     """
 
     edits: tuple[Edit, ...]
     dollars: float = 0.0
     remarks: tuple[str, ...] = ()
     more: bool = False
+    exchanges: tuple[Exchange, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+
+    @property
+    def cost(self) -> float:
+        """US dollars, the exchanges included."""
+        return math.fsum((self.dollars, *(exchange.dollars for exchange in self.exchanges)))
 
 
 class Proposer(Protocol):
@@ -57,9 +132,13 @@ class Proposer(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that its edits carry."""
+        """The name that its edits carry, or that theirs begin with."""
         ...
 
     def propose(self, request: ProposalRequest) -> Proposals:
-        """Edits of the request's kernel; none when nothing applies."""
+        """Edits of the request's kernel; none when nothing applies.
+
+        Whatever a model or its server does comes back as exchanges and losses. Several threads may call this at once
+        where it takes long (`mctskernel.correspondence`).
+        """
         ...
