@@ -16,6 +16,7 @@ from mctskernel.tree.policy import Policy, PolicyError
 from mctskernel.tree.priors import PRIORS
 from mctskernel.tree.pruning import PRUNINGS
 from mctskernel.tree.restarts import RESTARTS
+from mctskernel.tree.rollouts import ROLLOUTS
 from mctskernel.tree.scores import SELECTIONS
 from mctskernel.tree.strategies import STRATEGIES
 from mctskernel.tree.widening import WIDENINGS
@@ -33,6 +34,7 @@ CHOICES: Mapping[str, Mapping[str, Callable[..., object]]] = {
     "mixing": MIXINGS,
     "pruning": PRUNINGS,
     "restart": RESTARTS,
+    "rollout": ROLLOUTS,
 }
 
 

@@ -90,6 +90,13 @@ class PredictionRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False
         return self.gain > 0 and math.log(self.gain) < -self.sigma
 
 
+class RolloutStep(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The title of an edit on a rollout, and what a surrogate says of the kernel after it, against the node's own."""
+
+    edit: str
+    prediction: PredictionRecord = PredictionRecord()
+
+
 class _Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True, kw_only=True):
     """`at` is when it was recorded, in seconds since 1970."""
 
@@ -183,6 +190,19 @@ class Predicted(_Event, frozen=True, tag="predicted"):
     edit: int | None = None
 
 
+class RolledOut(_Event, frozen=True, tag="rolled-out"):
+    """A line of edits that begins at the kernel of `node`, none of them evaluated."""
+
+    node: int
+    steps: tuple[RolloutStep, ...] = ()
+
+    @property
+    def gain(self) -> float:
+        """The node's time over the least that is predicted along the line, 1 without a gain beyond the uncertainty."""
+        found = (step.prediction for step in self.steps)
+        return max((each.gain for each in found if each.gain > 1 and not each.is_tie), default=1.0)
+
+
 class Duplicated(_Event, frozen=True, tag="duplicated"):
     """Edit number `edit` of `node` makes the kernel that the node `of` already is."""
 
@@ -203,7 +223,18 @@ class Resumed(_Event, frozen=True, tag="resumed"):
     """Another process took over: replies that were awaited won't come, evaluations in flight start again."""
 
 
-Event = Started | Submitted | Evaluated | Asked | Proposed | Predicted | Duplicated | Refused | Resumed
+Event = (
+    Started
+    | Submitted
+    | Evaluated
+    | Asked
+    | Proposed
+    | Predicted
+    | RolledOut
+    | Duplicated
+    | Refused
+    | Resumed
+)
 
 
 def is_costly(event: Event) -> bool:

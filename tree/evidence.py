@@ -26,6 +26,7 @@ from mctskernel.tree.events import (
     Proposed,
     Refused,
     Resumed,
+    RolledOut,
     Started,
     Submitted,
     decode,
@@ -297,6 +298,17 @@ class _Proposed(msgspec.Struct, frozen=True, tag_field="event", tag="proposed", 
         return FiledReply(lines, offset, self.node, self.edits, self.dollars, self.more)
 
 
-_Line = Started | _Submitted | _Evaluated | Asked | _Proposed | Predicted | Duplicated | Refused | Resumed
+_Line = (
+    Started
+    | _Submitted
+    | _Evaluated
+    | Asked
+    | _Proposed
+    | Predicted
+    | RolledOut
+    | Duplicated
+    | Refused
+    | Resumed
+)
 
 _DECODER: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)

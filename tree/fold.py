@@ -17,6 +17,7 @@ from mctskernel.tree.events import (
     Proposed,
     Refused,
     Resumed,
+    RolledOut,
     Started,
     Submitted,
 )
@@ -55,7 +56,7 @@ def record(tree: Tree, event: Event | Filed) -> Sequence[Sequence[int]]:
             return _propose(tree, event)
         case Asked():
             tree.awaiting[event.awaited] = event.path or tuple(tree.lineage(event.awaited))
-        case Predicted():
+        case Predicted() | RolledOut():
             _predict(tree, event)
         case Duplicated():
             _duplicate(tree, event)
@@ -115,8 +116,11 @@ def _propose(tree: Tree, event: Proposed | FiledReply) -> Sequence[Sequence[int]
     return (tree.awaiting.pop(node.id),) if node.id in tree.awaiting else ()
 
 
-def _predict(tree: Tree, event: Predicted) -> None:
+def _predict(tree: Tree, event: Predicted | RolledOut) -> None:
     node = tree.nodes[event.node]
+    if isinstance(event, RolledOut):
+        tree.rollouts[node.id] = event.gain
+        return
     if event.edit is None:
         node.prediction = event.prediction
         return

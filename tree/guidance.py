@@ -16,6 +16,7 @@ from mctskernel.tree.policy import Policy
 from mctskernel.tree.priors import PRIORS, given
 from mctskernel.tree.pruning import PRUNINGS, Unpruned
 from mctskernel.tree.restarts import NO_DETOUR, RESTARTS, Stagnation, nowhere
+from mctskernel.tree.rollouts import Prospects, rolls_out
 from mctskernel.tree.vector import Array
 
 
@@ -54,6 +55,7 @@ class Guidance:
         self._first_play = FIRST_PLAYS[policy.first_play]
         self._restart = RESTARTS[policy.restart]
         self._pruning = PRUNINGS[policy.pruning]()
+        self._prospects = Prospects(policy) if rolls_out(policy) else None
         self._statistics = EditStatistics(policy.shrinkage)
         self._expectations: dict[int, Array] = {}
         self._priors: dict[int, tuple[OpenWays, Array]] = {}
@@ -69,6 +71,8 @@ class Guidance:
                 self._expectations.clear()
                 self._priors.clear()
         self._pruning.follow(tree)
+        if self._prospects is not None:
+            self._prospects.follow(tree)
         if self._restart is not nowhere:
             self._stagnation.follow(tree)
             restarting = self._stagnation.is_restarting(tree)
@@ -78,7 +82,7 @@ class Guidance:
     def is_silent(self) -> bool:
         """Whether walks go by the statistics of the nodes that they pass and by nothing else, at present."""
         plain = self._mixing is unmixed and self._first_play is at_once and not self._reweights
-        return plain and not self.closes and not self.ignores_values
+        return plain and self._prospects is None and not self.closes and not self.ignores_values
 
     @property
     def ignores_values(self) -> bool:
@@ -98,7 +102,9 @@ class Guidance:
         return closed if self._detour.closed is None else closed | (children == self._detour.closed)
 
     def mixed(self, tree: Tree, node: Node, edges: Array, worths: Array, visits: Array) -> Array:
-        """The worths of children, each mixed with what is expected of the edit that made it."""
+        """The worths of children, each mixed with what its rollouts and what its edit's like came to."""
+        if self._prospects is not None:
+            worths = self._prospects.mixed(tree, tree.edge_statistics.child.view[edges], worths)
         if self._mixing is unmixed:
             return worths
         share = self._mixing(visits, self.policy)

@@ -32,8 +32,8 @@ if sys.platform != "win32":
     import fcntl
 
 SCHEMA = "mctskernel.journal"
-SCHEMA_VERSION = 3
-"""Version 1 had no predictions, 2 no factors, and both have paths whole. An append makes either a version 3."""
+SCHEMA_VERSION = 4
+"""Version 1 had no predictions, 2 no factors, both have paths whole, and 3 had no rollouts. An append makes a version 4."""
 
 OLDEST_VERSION = 1
 

@@ -13,6 +13,7 @@ from mctskernel.tree.events import (
     Proposed,
     Refused,
     Resumed,
+    RolledOut,
     Started,
     Submitted,
 )
@@ -43,10 +44,10 @@ def _complaint(tree: Tree, event: Event | Filed) -> str | None:
             return _about_evaluated_node(tree, event.node)
         case Predicted():
             return _about_prediction(tree, event)
-        case Duplicated():
-            return _about_untried(tree, event.node, event.edit) or _about_node(tree, event.of)
-        case Refused():
-            return _about_untried(tree, event.node, event.edit)
+        case RolledOut():
+            return _about_rollout(tree, event)
+        case Duplicated() | Refused():
+            return _about_settling(tree, event)
         case Started():
             return "a search starts once" if tree.events else None
         case Resumed():
@@ -90,6 +91,16 @@ def _about_prediction(tree: Tree, event: Predicted) -> str | None:
         return f"node {event.node} has no edit {min(unknown)}"
     known = node.prediction is not None if event.edit is None else event.edit in node.predictions
     return "its kernel is predicted already" if known else None
+
+
+def _about_rollout(tree: Tree, event: RolledOut) -> str | None:
+    known = f"node {event.node} is rolled out already" if event.node in tree.rollouts else None
+    return _about_evaluated_node(tree, event.node) or known
+
+
+def _about_settling(tree: Tree, event: Duplicated | Refused) -> str | None:
+    of = _about_node(tree, event.of) if isinstance(event, Duplicated) else None
+    return _about_untried(tree, event.node, event.edit) or of
 
 
 def _about_path(tree: Tree, path: tuple[int, ...]) -> str | None:

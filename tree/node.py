@@ -171,7 +171,8 @@ class Tree:
     `evaluated` are nodes in the order in which their evaluations came, `replied` those that replies of a proposer were
     about, `pending` the nodes in flight, `awaiting` the paths to nodes whose proposer works, by node.
     `transpositions` are the numbers of such edges by the nodes that they join, `offered` the changes of the edits of
-    nodes that were asked for more than once. `low` and `high` are the least and the greatest reward.
+    nodes that were asked for more than once, `rollouts` the gains that those of nodes came to, in the order in which
+    they came. `low` and `high` are the least and the greatest reward.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -188,6 +189,7 @@ class Tree:
     replied: list[int] = field(default_factory=list)
     pending: dict[int, None] = field(default_factory=dict)
     awaiting: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    rollouts: dict[int, float] = field(default_factory=dict)
     evaluations: int = 0
     evaluation_seconds: float = 0.0
     dollars: float = 0.0

@@ -36,6 +36,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nothing in `dead_end_visits`. After `stagnation` evaluations without a better kernel, `restart` leads the walks
     somewhere else for `restart_length` evaluations.
 
+    What might follow: with predictions, `rollout` chooses the edits of a line of up to `rollout_depth` that begins at
+    each new node and isn't evaluated. What the predictions say of it counts for the share `rollout_weight` of a
+    child's worth.
+
     To compare "mcts" with there are other strategies. "beam": each of the best `beam_width` nodes of a depth makes
     `beam_edits` new kernels. "annealing": `annealing_walkers` take turns; the temperature, in units of the reward, is
     multiplied by `annealing_cooling` for each evaluation and begins again after `annealing_period` of them. "genetic":
@@ -70,6 +74,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     restart: str = "none"
     stagnation: int = 30
     restart_length: int = 10
+    rollout: str = "none"
+    rollout_depth: int = 3
+    rollout_weight: float = 0.5
     beam_width: int = 4
     beam_edits: int = 4
     annealing_walkers: int = 1
@@ -102,7 +109,7 @@ _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
     ),
     (("widening_factor", "shrinkage", "prior_temperature"), lambda value: 0 < value < math.inf, "above 0"),
     (
-        ("annealing_cooling", "genetic_crossover", "net_exploration", "dissent"),
+        ("annealing_cooling", "genetic_crossover", "net_exploration", "dissent", "rollout_weight"),
         lambda value: 0 <= value <= 1,
         "from 0 to 1",
     ),
@@ -115,6 +122,7 @@ _RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
             "dead_end_failures",
             "stagnation",
             "restart_length",
+            "rollout_depth",
             "beam_width",
             "beam_edits",
             "annealing_walkers",

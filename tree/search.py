@@ -37,6 +37,8 @@ from mctskernel.tree.events import (
     Proposed,
     Refused,
     Resumed,
+    RolledOut,
+    RolloutStep,
     Started,
     Submitted,
 )
@@ -160,6 +162,10 @@ class TreeSearch:
     def predicted(self, node: int, edit: int | None, prediction: PredictionRecord) -> None:
         """Tells a surrogate's prediction of what an edit of a node makes, or of the node's own kernel (None)."""
         self._record(Predicted(node=node, edit=edit, prediction=prediction, at=self._clock()))
+
+    def rolled_out(self, node: int, steps: tuple[RolloutStep, ...]) -> None:
+        """Tells the rollout of an evaluated node, edit by edit."""
+        self._record(RolledOut(node=node, steps=steps, at=self._clock()))
 
     def submit(self, attempt: Try, kernel: Kernel) -> int | None:
         """Tells the kernel that an edit made. Returns its node, to be evaluated; None if it is known."""
