@@ -1,0 +1,1 @@
+"""Edits from language models."""
