@@ -225,6 +225,7 @@ class TreeSearch:
             standings=self._track_record.standings(),
             speedup=node.score.speedup,
             best_speedup=self._track_record.best_speedup,
+            fruitless=node.fruitless_replies,
         )
 
     def proposal_seed(self, node: int) -> int:
