@@ -36,6 +36,7 @@ from mctskernel.experiments.recorded_spaces import (
     read_spaces,
 )
 from mctskernel.forecast import Forecaster
+from mctskernel.predictions import Predictions
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma
 from mctskernel.profiling.surrogate import PricingDevice, prediction_of
@@ -164,7 +165,7 @@ def replay(
         executor=executor_of(space, pace.in_flight),
         budget=Budget(evaluations=min(evaluations, len(space.evaluations))),
         follow=lambda _: None,
-        forecaster=Forecaster(tree_search, surrogate, wait=rate is None) if surrogate else None,
+        forecaster=Forecaster(tree_search, Predictions(surrogate), wait=rate is None) if surrogate else None,
     )
     search.run((root,))
     seconds = [space.seconds.get(node.kernel.identity, math.inf) for node in tree_search.tree.nodes]

@@ -20,9 +20,11 @@ from mctskernel.edits.proposer import RuleProposer
 from mctskernel.executors import open_executor, open_surrogate
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.forecast import Forecaster
+from mctskernel.predictions import Predictions
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.markdown import trajectory_markdown
 from mctskernel.report.view import View
+from mctskernel.rollouts import Rollouts
 from mctskernel.run import (
     Budget,
     Configuration,
@@ -38,6 +40,7 @@ from mctskernel.run import (
 from mctskernel.search import Ending, Follower, Search, root_failure, spent_seconds
 from mctskernel.tree.journal import Journal, read_events, read_tree
 from mctskernel.tree.node import Tree
+from mctskernel.tree.rollouts import rolls_out
 from mctskernel.tree.search import TreeSearch
 
 PARAMETERS = "parameters"
@@ -143,7 +146,10 @@ def _conduct(
                     folder.device_spec(configuration), executor.fingerprint(), forecasts.workers
                 )
                 surrogate = stack.enter_context(opening)
-                search.forecaster = Forecaster(tree_search, surrogate, forecasts.wait)
+                predictions = Predictions(surrogate)
+                search.forecaster = Forecaster(tree_search, predictions, forecasts.wait)
+                if rolls_out(tree_search.tree.policy):
+                    search.rollouts = Rollouts(tree_search, task, predictions, forecasts.wait)
             ending = search.run(unfinished)
         return conclude(folder, search, ending)
 

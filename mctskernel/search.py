@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from mctskernel.answer import believed_speedup, is_improvement
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.executor import Executor
-from mctskernel.core.proposer import Proposer
+from mctskernel.core.proposer import Dropped, Loss, Proposals, Proposer
 from mctskernel.core.task import Task
+from mctskernel.correspondence import Correspondence
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.forecast import Forecaster
 from mctskernel.profiling.guardrails import flags
 from mctskernel.profiling.reward import is_eligible, score
+from mctskernel.rollouts import Rollouts
 from mctskernel.run import Budget
 from mctskernel.tree.events import Event, Resumed
 from mctskernel.tree.node import Node, Tree
@@ -28,7 +30,10 @@ POLL_SECONDS = 0.1
 """How long to wait for a finished evaluation before looking at the clock and at Ctrl-C again."""
 
 GRACE_SECONDS = 3.0
-"""How long evaluations in flight may still finish once the search has been told to stop."""
+"""How long evaluations in flight may still finish once the search has been told to stop, and replies when it ends."""
+
+SILENCES = 3
+"""Nodes in a row that a proposer is asked about without an answer, before the search ends: it can be resumed."""
 
 
 class Ending(enum.StrEnum):
@@ -36,6 +41,7 @@ class Ending(enum.StrEnum):
 
     BUDGET = "the budget is spent"
     EXHAUSTED = "nothing is left to try"
+    SILENCE = "no model answers"
     INTERRUPTED = "interrupted"
     NO_BASELINE = "the starting kernel has no valid time"
 
@@ -74,13 +80,19 @@ class Snapshot:
 
 Follower = Callable[[Snapshot], None]
 
+ABANDONED = Proposals(
+    (), more=True, dropped=(Dropped(Loss.NO_REPLY, "The search stopped before the reply came."),)
+)
+"""What is written down of a request whose reply nobody waits for. Asked again, it may have one."""
+
 
 @dataclass
 class Search:
     """What a search works with. `spent_evaluations` and `spent_seconds` were spent on the run before.
 
     `clock` counts seconds, from whatever moment. `ask` says what to do next in place of the tree's policy; `forecaster`
-    predicts what the policy may try next.
+    predicts what the policy may try next, `rollouts` what may follow each node. With a `correspondence` it is asked for
+    edits, in place of the proposer, and the search goes on meanwhile.
     """
 
     tree_search: TreeSearch
@@ -95,8 +107,12 @@ class Search:
     clock: Callable[[], float] = time.monotonic
     ask: Callable[[], Request] | None = None
     forecaster: Forecaster | None = None
+    rollouts: Rollouts | None = None
+    correspondence: Correspondence | None = None
     _began: float = field(init=False)
     _in_flight: set[int] = field(default_factory=set)
+    _asked: dict[int, Propose] = field(default_factory=dict)
+    _silences: int = 0
     _outcomes: Counter[str] = field(default_factory=Counter)
     _best: int = 0
 
@@ -112,10 +128,12 @@ class Search:
             ending = self._ending()
             if ending is None:
                 self._fill()
-            if not self._in_flight:
+            if not self._in_flight and (ending or not self._asked):
+                self._take_leave(ending)
                 return ending or self._ending() or Ending.EXHAUSTED
             if ending is Ending.INTERRUPTED:
                 self._drain()
+                self._take_leave(ending)
                 return ending
             self._collect(POLL_SECONDS)
 
@@ -153,6 +171,8 @@ class Search:
         )
         if any(limit is not None and spent >= limit for spent, limit in limits):
             return Ending.BUDGET
+        if self._silences >= SILENCES:
+            return Ending.SILENCE
         return Ending.EXHAUSTED if self._tree.exhausted else None
 
     def _is_over(self) -> bool:
@@ -161,18 +181,42 @@ class Search:
     def _fill(self) -> None:
         ask = self.ask or self.tree_search.ask
         while len(self._in_flight) < self.executor.capacity and not self._is_over():
-            if self.forecaster is not None:
-                self.forecaster.look_ahead(self.executor.capacity, self._is_over)
-                if self._is_over():
-                    return
+            self._predict()
+            if self._is_over():
+                return
             match ask():
                 case Propose() as request:
-                    reply = self.proposer.propose(self.tree_search.proposal_request(request, self.task))
-                    self.tree_search.proposed(request, reply)
+                    if not self._request_edits(request):
+                        return
                 case Try() as attempt:
                     self._try(attempt)
                 case Wait() | Exhausted():
                     return
+
+    def _request_edits(self, request: Propose) -> bool:
+        """Ask for edits of a node; False if as many requests wait for replies as can."""
+        correspondence = self.correspondence
+        if correspondence is not None and len(self._asked) >= correspondence.capacity:
+            return False
+        question = self.tree_search.proposal_request(request, self.task)
+        if correspondence is None:
+            self._hear(request, self.proposer.propose(question))
+        else:
+            self.tree_search.asked(request)
+            self._asked[request.node] = request
+            correspondence.send(question)
+        return True
+
+    def _hear(self, request: Propose, reply: Proposals) -> None:
+        self.tree_search.proposed(request, reply)
+        is_silent = not reply.edits and any(each.loss is Loss.NO_REPLY for each in reply.dropped)
+        self._silences = self._silences + 1 if is_silent else 0
+
+    def _predict(self) -> None:
+        if self.rollouts is not None:
+            self.rollouts.catch_up(self._is_over)
+        if self.forecaster is not None:
+            self.forecaster.look_ahead(self.executor.capacity, self._is_over)
 
     def _try(self, attempt: Try) -> None:
         try:
@@ -189,8 +233,23 @@ class Search:
         self.executor.submit(node, self.tree_search.kernel(node))
 
     def _collect(self, timeout: float) -> None:
-        for node, evaluation in self.executor.wait(timeout):
+        for node, evaluation in self.executor.wait(timeout) if self._in_flight else ():
             self._tell(node, evaluation)
+        self._collect_replies(0.0 if self._in_flight else timeout)
+
+    def _collect_replies(self, timeout: float) -> None:
+        if self.correspondence is not None:
+            for node, reply in self.correspondence.collect(timeout):
+                self._hear(self._asked.pop(node), reply)
+
+    def _take_leave(self, ending: Ending | None) -> None:
+        """Wait a little for replies in flight, which are paid for, and write down which never came."""
+        deadline = time.monotonic() + (0.0 if ending is Ending.INTERRUPTED else GRACE_SECONDS)
+        while self._asked and (left := deadline - time.monotonic()) > 0 and not self.stop_requested():
+            self._collect_replies(min(left, POLL_SECONDS))
+        for request in self._asked.values():
+            self.tree_search.proposed(request, ABANDONED)
+        self._asked.clear()
 
     def _drain(self) -> None:
         deadline = time.monotonic() + GRACE_SECONDS

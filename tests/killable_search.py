@@ -16,6 +16,7 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.surrogate import Prediction
 from mctskernel.forecast import Forecaster
+from mctskernel.predictions import Predictions
 from mctskernel.run import Budget
 from mctskernel.search import Search, Snapshot
 from mctskernel.tree.journal import Journal, read_tree
@@ -72,7 +73,7 @@ def main(run: Path, evaluations: int, *, guided: bool) -> None:
             executor=landscape.InProcess(judged_by=judge),
             budget=Budget(evaluations=evaluations),
             follow=report,
-            forecaster=Forecaster(search, Oracle(), wait=True) if guided else None,
+            forecaster=Forecaster(search, Predictions(Oracle()), wait=True) if guided else None,
         ).run(unfinished)
 
 

@@ -15,6 +15,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.surrogate import Prediction
 from mctskernel.forecast import Forecaster
+from mctskernel.predictions import Predictions
 from mctskernel.run import Budget
 from mctskernel.search import Ending, Search
 from mctskernel.tree.blobs import MemoryBlobs
@@ -101,7 +102,7 @@ def search_for(
         follow=lambda _: None,
         stop_requested=stop_requested,
         clock=clock,
-        forecaster=Forecaster(tree_search, oracle, wait) if oracle else None,
+        forecaster=Forecaster(tree_search, Predictions(oracle), wait) if oracle else None,
     )
 
 

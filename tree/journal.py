@@ -33,7 +33,7 @@ if sys.platform != "win32":
 
 SCHEMA = "mctskernel.journal"
 SCHEMA_VERSION = 4
-"""Version 1 had no predictions, 2 no factors, both have paths whole, and 3 had no rollouts. An append makes a version 4."""
+"""1 had no predictions, 2 no factors, both have paths whole; 3 had no rollouts. An append makes a version 4 of each."""
 
 OLDEST_VERSION = 1
 

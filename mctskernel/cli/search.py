@@ -155,6 +155,19 @@ def search(
     if loaded.space and surrogate != SurrogateUse.OFF:
         raise click.UsageError("--surrogate is for kernels: nothing predicts a configuration of a --space.")
     use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen)
+    policy = with_settings(
+        Policy(
+            strategy=_strategy(strategy, use, kind),
+            selection=selection,
+            value=backup,
+            exploration=exploration,
+            order=DEFAULTS.order if use is SurrogateUse.OFF else "predicted",
+            lookahead=surrogate_candidates if use is SurrogateUse.FILTER else DEFAULTS.lookahead,
+            dissent=surrogate_share,
+        ),
+        settings,
+    )
+    _check_rollouts(policy, use)
     configuration = Configuration(
         task=name,
         device=kind,
@@ -163,18 +176,7 @@ def search(
         seed=seed,
         workers=evaluators,
         budget=limits,
-        policy=with_settings(
-            Policy(
-                strategy=_strategy(strategy, use, kind),
-                selection=selection,
-                value=backup,
-                exploration=exploration,
-                order=DEFAULTS.order if use is SurrogateUse.OFF else "predicted",
-                lookahead=surrogate_candidates if use is SurrogateUse.FILTER else DEFAULTS.lookahead,
-                dissent=surrogate_share,
-            ),
-            settings,
-        ),
+        policy=policy,
         language=chosen,
         forecasts=None
         if use is SurrogateUse.OFF
@@ -229,3 +231,15 @@ def _strategy(chosen: str | None, use: SurrogateUse, device: str) -> str:
     if use is SurrogateUse.ORDER and chosen not in (None, walk):
         raise click.UsageError(f"--surrogate order is for --strategy {walk}, not {chosen}.")
     return chosen or (DEFAULTS.strategy if use is SurrogateUse.OFF and device != "model" else walk)
+
+
+def _check_rollouts(policy: Policy, use: SurrogateUse) -> None:
+    """Rollouts are priced by predictions and lead walks."""
+    if policy.rollout == DEFAULTS.rollout:
+        return
+    if use is SurrogateUse.OFF:
+        raise click.UsageError(
+            f"rollout={policy.rollout} needs predictions of the kernels that it comes to: add --surrogate order."
+        )
+    if policy.strategy != "mcts":
+        raise click.UsageError(f"rollout={policy.rollout} is for --strategy mcts, not {policy.strategy}.")
