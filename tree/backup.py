@@ -5,12 +5,12 @@ Both the sum and the maximum of rewards are kept, so a finished journal can be r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from mctskernel.tree.lineage import Path
 from mctskernel.tree.node import NodeStatistics, Tree
 from mctskernel.tree.vector import Array
 
@@ -31,38 +31,27 @@ Value = Callable[[NodeStatistics, Any], Any]
 VALUES: Mapping[str, Value] = {"mean": mean, "max": maximum}
 
 
-def begin_traversal(tree: Tree, path: Sequence[int]) -> None:
+def begin_traversal(tree: Tree, path: Path) -> None:
     """Counts a traversal in flight on every node and edge of a path."""
-    _add_in_flight(tree, np.asarray(path), _edges(tree, path), 1)
+    _add_in_flight(tree, path, 1)
 
 
-def end_traversal(tree: Tree, path: Sequence[int]) -> None:
+def end_traversal(tree: Tree, path: Path) -> None:
     """Takes a traversal in flight back."""
-    _add_in_flight(tree, np.asarray(path), _edges(tree, path), -1)
+    _add_in_flight(tree, path, -1)
 
 
-def back_up(tree: Tree, path: Sequence[int], reward: float) -> None:
+def back_up(tree: Tree, path: Path, reward: float) -> None:
     """Makes of a traversal in flight one with its reward, on every node and edge of a path."""
-    nodes, edges = np.asarray(path), _edges(tree, path)
-    _add_in_flight(tree, nodes, edges, -1)
-    statistics = tree.node_statistics
+    end_traversal(tree, path)
+    statistics, nodes = tree.node_statistics, path.nodes
     statistics.visits.view[nodes] += 1
     statistics.reward_sum.view[nodes] += reward
     best = statistics.reward_max.view
     best[nodes] = np.maximum(best[nodes], reward)
-    tree.edge_statistics.visits.view[edges] += 1
+    tree.edge_statistics.visits.view[path.edges] += 1
 
 
-def _add_in_flight(tree: Tree, nodes: Array, edges: Array, change: int) -> None:
-    tree.node_statistics.in_flight.view[nodes] += change
-    tree.edge_statistics.in_flight.view[edges] += change
-
-
-def _edges(tree: Tree, path: Sequence[int]) -> Array:
-    nodes, transpositions = tree.nodes, tree.transpositions
-    # Inline, and not by `Tree.edge_between`: in a deep tree this is most of what a traversal costs.
-    numbers = [
-        made.edge if (made := nodes[child]).parent == parent else transpositions[parent, child]
-        for parent, child in pairwise(path)
-    ]
-    return np.array(numbers, np.int64)
+def _add_in_flight(tree: Tree, path: Path, change: int) -> None:
+    tree.node_statistics.in_flight.view[path.nodes] += change
+    tree.edge_statistics.in_flight.view[path.edges] += change

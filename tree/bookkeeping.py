@@ -6,7 +6,6 @@ Both come to the same bits: rewards are added in the order in which they came.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -24,21 +23,21 @@ PIECE = 1 << 20
 def keep_up(tree: Tree, event: Event | Filed, ended: Sequence[Sequence[int]]) -> None:
     """Follows one event that the tree knows already, and with which these traversals in flight ended."""
     for path in ended:
-        end_traversal(tree, path)
+        end_traversal(tree, tree.path(path))
         _refresh(tree, tree.nodes[path[-1]])
     match event:
         case Submitted() | FiledSubmission():
             _add_node(tree)
             _add_edges(tree)
-            begin_traversal(tree, tree.path_to(event.node))
+            begin_traversal(tree, tree.traversal(event.node))
             if event.edited is not None:
                 _refresh(tree, tree.nodes[event.edited])
         case Evaluated() | FiledResult():
             tree.node_statistics.reward[event.node] = event.score.reward
-            back_up(tree, tree.path_to(event.node), event.score.reward)
+            back_up(tree, tree.traversal(event.node), event.score.reward)
             _refresh(tree, tree.nodes[event.node])
         case Asked():
-            begin_traversal(tree, tree.awaiting[event.awaited])
+            begin_traversal(tree, tree.path(tree.awaiting[event.awaited]))
             _refresh(tree, tree.nodes[event.awaited])
         case Duplicated():
             _add_edges(tree)
@@ -54,7 +53,7 @@ def count(tree: Tree) -> None:
     _count_edges(tree)
     _count_traversals(tree)
     _count_ready(tree)
-    for path in (*map(tree.path_to, tree.pending), *tree.awaiting.values()):
+    for path in (*map(tree.traversal, tree.pending), *map(tree.path, tree.awaiting.values())):
         begin_traversal(tree, path)
 
 
@@ -109,7 +108,7 @@ def _refresh(tree: Tree, node: Node) -> None:
     if ready == node.ready:
         return
     node.ready = tree.node_statistics.open[node.id] = ready
-    lineage = np.array(tree.lineage(node.id))
+    lineage = tree.lineages.of(tree.nodes, node.id).nodes
     counts = tree.node_statistics.ready.view
     counts[lineage] += 1 if ready else -1
     opened_or_closed = lineage[counts[lineage] == (1 if ready else 0)]
@@ -157,8 +156,10 @@ def _traversals(tree: Tree) -> Iterator[tuple[Array, Array, Array]]:
     # Of what is before the root, where -1 points too: itself.
     above = np.array([*(-1 if node.parent is None else node.parent for node in tree.nodes), -1])
     entry = np.array([*(-1 if node.edge is None else node.edge for node in tree.nodes), -1])
-    detours = {node.id: tree.path_to(node.id) for node in tree.nodes if node.detour is not None}
-    longest = max(*(node.depth + 1 for node in tree.nodes), *map(len, detours.values()), 1)
+    detours = {node.id: tree.traversal(node.id) for node in tree.nodes if node.detour is not None}
+    longest = max(
+        *(node.depth + 1 for node in tree.nodes), *(len(path.nodes) for path in detours.values()), 1
+    )
     rows = max(PIECE // longest, 1)
     for start in range(0, len(tree.evaluated), rows):
         walkers = np.array(tree.evaluated[start : start + rows])
@@ -169,9 +170,8 @@ def _traversals(tree: Tree) -> Iterator[tuple[Array, Array, Array]]:
         edges = entry[nodes]
         for row in np.flatnonzero(np.isin(walkers, list(detours))) if detours else ():
             path = detours[int(walkers[row])]
-            steps = [tree.edge_between(*step) for step in pairwise(path)]
             nodes[row], edges[row] = -1, -1
-            nodes[row, : len(path)], edges[row, 1 : len(path)] = path, steps
+            nodes[row, : len(path.nodes)], edges[row, 1 : len(path.nodes)] = path.nodes, path.edges
         on_path = nodes >= 0
         yield np.repeat(walkers, on_path.sum(axis=1)), nodes[on_path], edges[on_path]
 

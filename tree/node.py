@@ -9,10 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
 from mctskernel.tree.events import EditRecord, KernelRecord, PredictionRecord
 from mctskernel.tree.evidence import FiledEvaluation, FiledKernel, FiledScore
+from mctskernel.tree.lineage import Lineages, Path
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.vector import Array, Vector
 
@@ -195,6 +197,7 @@ class Tree:
     dollars: float = 0.0
     low: float = float("inf")
     high: float = float("-inf")
+    lineages: Lineages = field(default_factory=Lineages, compare=False, repr=False)
 
     @property
     def exhausted(self) -> bool:
@@ -208,22 +211,31 @@ class Tree:
 
     def lineage(self, node: int) -> list[int]:
         """The nodes from the root to a node, each made by an edit of the one before."""
-        nodes, ids, above = self.nodes, [node], self.nodes[node].parent
-        while above is not None:
-            ids.append(above)
-            above = nodes[above].parent
-        ids.reverse()
-        return ids
+        lineage: list[int] = self.lineages.of(self.nodes, node).nodes.tolist()
+        return lineage
 
     def is_lineage(self, path: Sequence[int]) -> bool:
         """Whether a path from the root is the lineage of its last node."""
-        nodes = self.nodes
-        return all(nodes[child].parent == parent for parent, child in pairwise(path))
+        return list(path) == self.lineage(path[-1])
 
     def path_to(self, node: int) -> list[int]:
         """The nodes from the root to a node as selection came when it made the node, which is the last."""
+        path: list[int] = self.traversal(node).nodes.tolist()
+        return path
+
+    def traversal(self, node: int) -> Path:
+        """What `path_to` says, with the edges."""
         detour = self.nodes[node].detour
-        return self.lineage(node) if detour is None else [*detour, node]
+        return self.lineages.of(self.nodes, node) if detour is None else self._path((*detour, node))
+
+    def path(self, nodes: Sequence[int]) -> Path:
+        """From the root along some nodes, between which there are edges."""
+        lineage = self.lineages.of(self.nodes, nodes[-1])
+        return lineage if lineage.nodes.tolist() == list(nodes) else self._path(nodes)
+
+    def _path(self, nodes: Sequence[int]) -> Path:
+        edges = [self.edge_between(parent, child) for parent, child in pairwise(nodes)]
+        return Path(np.array(nodes), np.array(edges, np.int64))
 
     def edge_between(self, parent: int, child: int) -> int | None:
         """The number of the edge that leads from a node to another; None without one."""

@@ -53,7 +53,7 @@ class DeadEnds:
             self._alive.append(False)
         for node in map(tree.nodes.__getitem__, tree.evaluated[self._read :]):
             if node.outcome is Outcome.OK:
-                self._alive.view[tree.path_to(node.id)] = True
+                self._alive.view[tree.traversal(node.id).nodes] = True
         self._read = len(tree.evaluated)
 
     def closed(self, tree: Tree, node: Node, children: Array) -> Array:

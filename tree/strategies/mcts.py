@@ -48,10 +48,10 @@ def _selections(tree: Tree, count: int, guidance: Guidance) -> list[Selection]:
             if len(made) == count:
                 break
             flying.append(found)
-            begin_traversal(tree, found.path)
+            begin_traversal(tree, tree.path(found.path))
             tree.nodes[found.node].children += 1
     finally:
         for each in flying:
-            end_traversal(tree, each.path)
+            end_traversal(tree, tree.path(each.path))
             tree.nodes[each.node].children -= 1
     return made
