@@ -80,9 +80,7 @@ class Snapshot:
 
 Follower = Callable[[Snapshot], None]
 
-ABANDONED = Proposals(
-    (), more=True, dropped=(Dropped(Loss.NO_REPLY, "The search stopped before the reply came."),)
-)
+ABANDONED = Proposals((), dropped=(Dropped(Loss.NO_REPLY, "The search stopped before the reply came."),))
 """What is written down of a request whose reply nobody waits for. Asked again, it may have one."""
 
 
@@ -209,8 +207,7 @@ class Search:
 
     def _hear(self, request: Propose, reply: Proposals) -> None:
         self.tree_search.proposed(request, reply)
-        is_silent = not reply.edits and any(each.loss is Loss.NO_REPLY for each in reply.dropped)
-        self._silences = self._silences + 1 if is_silent else 0
+        self._silences = self._silences + 1 if reply.is_silent else 0
 
     def _predict(self) -> None:
         if self.rollouts is not None:

@@ -56,9 +56,6 @@ class ExchangeRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     dollars: float = 0.0
     seconds: float = 0.0
     recorded: bool = False
-    loss: Loss | None = None
-    requests: int = 1
-    estimated: bool = False
 
 
 class DroppedRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -170,13 +167,17 @@ class Asked(_Event, frozen=True, tag="asked"):
 
 
 class Proposed(_Event, frozen=True, tag="proposed"):
-    """A proposer replied with edits of `node`, at a cost in US dollars; with `more`, it is sure to have others."""
+    """A proposer replied with edits of `node`, at a cost in US dollars; with `more`, it is sure to have others.
+
+    If it was `silent`, it said nothing about the node: its server didn't answer, or nobody waited.
+    """
 
     node: int
     edits: tuple[EditRecord, ...]
     dollars: float = 0.0
     remarks: tuple[str, ...] = ()
     more: bool = False
+    silent: bool = False
     exchanges: tuple[ExchangeRecord, ...] = ()
     dropped: tuple[DroppedRecord, ...] = ()
 

@@ -212,6 +212,7 @@ class FiledReply(msgspec.Struct, frozen=True, tag="proposed", gc=False):
     edits: tuple[EditInBrief, ...]
     dollars: float
     more: bool
+    silent: bool
 
     def kept(self, before: Sequence[EditRecord], numbers: Sequence[int]) -> FiledEdits:
         """What a node had before, and after it the edits of these numbers."""
@@ -293,9 +294,10 @@ class _Proposed(msgspec.Struct, frozen=True, tag_field="event", tag="proposed", 
     edits: tuple[EditInBrief, ...]
     dollars: float = 0.0
     more: bool = False
+    silent: bool = False
 
     def filed(self, lines: Lines, offset: int) -> FiledReply:
-        return FiledReply(lines, offset, self.node, self.edits, self.dollars, self.more)
+        return FiledReply(lines, offset, self.node, self.edits, self.dollars, self.more, self.silent)
 
 
 _Line = (

@@ -109,7 +109,7 @@ def _propose(tree: Tree, event: Proposed | FiledReply) -> Sequence[Sequence[int]
         node.untried = [*node.untried, *range(before, len(node.priors))]
         node.untried.sort(key=node.priors.__getitem__, reverse=True)
     # Who is sure to have more is asked again even if all of this reply turns out to be known.
-    if not (event.more and new):
+    if not event.silent and not (event.more and new):
         node.fruitless_replies += 1
     tree.replied.append(node.id)
     tree.dollars += event.dollars

@@ -153,6 +153,7 @@ class TreeSearch:
                 dollars=proposals.cost,
                 remarks=proposals.remarks,
                 more=proposals.more,
+                silent=proposals.is_silent,
                 exchanges=tuple(put_exchange(self._blobs, exchange) for exchange in proposals.exchanges),
                 dropped=tuple(DroppedRecord(each.loss, each.reason) for each in proposals.dropped),
                 at=self._clock(),
