@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import pairwise
 from typing import Any
@@ -16,12 +17,21 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Proposals
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.choices import CHOICES
-from mctskernel.tree.events import Duplicated, Evaluated, Proposed, Refused, Started
+from mctskernel.tree.events import (
+    Duplicated,
+    Evaluated,
+    PredictionRecord,
+    Proposed,
+    Refused,
+    RolloutStep,
+    Started,
+)
 from mctskernel.tree.fold import apply, fold
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.legality import TreeError
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
+from mctskernel.tree.rollouts import rolls_out
 from mctskernel.tree.search import Exhausted, TreeSearch, Try, Wait
 from mctskernel.tree.strategies.strategy import Propose
 
@@ -48,6 +58,8 @@ class Chaos:
             return True
         if self.rng.random() < 0.03:
             self.die_and_resume()
+        if rolls_out(self.search.tree.policy) and self.rng.random() < 0.3:
+            self.roll_out()
         before = len(self.journal.events)
         request = self.search.ask()
         assert request == self.search.ask()
@@ -88,6 +100,14 @@ class Chaos:
             Edit(Category.TUNING, source, WholeSource(source), prior=self.rng.random()) for source in sources
         )
         self.search.proposed(request, Proposals(tuple(edits), dollars=0.25))
+
+    def roll_out(self) -> None:
+        tree = self.search.tree
+        left = [node for node in tree.evaluated if node not in tree.rollouts]
+        if left:
+            gains = [math.exp(self.rng.uniform(-1, 1)) for _ in range(self.rng.randrange(3))]
+            steps = (RolloutStep("edit", PredictionRecord(1.0, gain=gain, sigma=0.1)) for gain in gains)
+            self.search.rolled_out(self.rng.choice(left), tuple(steps))
 
     def die_and_resume(self) -> None:
         self.search = TreeSearch(fold(self.journal.events), self.journal, self.blobs)
