@@ -17,6 +17,11 @@ class Correspondence(Protocol):
         """How many requests can wait at the same time."""
         ...
 
+    @property
+    def expects_replies(self) -> bool:
+        """Whether a reply comes if one waits for it."""
+        ...
+
     def send(self, request: ProposalRequest) -> None:
         """Ask about the request's node, which isn't waiting already."""
         ...
@@ -43,6 +48,11 @@ class Correspondents:
     def capacity(self) -> int:
         """How many requests can wait at the same time."""
         return self._capacity
+
+    @property
+    def expects_replies(self) -> bool:
+        """Whether a request waits."""
+        return bool(self._waiting)
 
     def send(self, request: ProposalRequest) -> None:
         """Ask about the request's node, which isn't waiting already."""
@@ -72,3 +82,36 @@ class Correspondents:
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that searches
             reply = error
         self._replies.put((request.node, reply))
+
+
+class Mailbox:
+    """Requests for a proposer that isn't part of this program: they lie here until someone comes with answers."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._requests: dict[int, ProposalRequest] = {}
+        self._replies: list[tuple[int, Proposals]] = []
+
+    @property
+    def requests(self) -> tuple[ProposalRequest, ...]:
+        """Those without an answer, the oldest first."""
+        return tuple(self._requests.values())
+
+    @property
+    def expects_replies(self) -> bool:
+        """Whether an answer hasn't been collected."""
+        return bool(self._replies)
+
+    def send(self, request: ProposalRequest) -> None:
+        """Put a request in."""
+        self._requests[request.node] = request
+
+    def answer(self, node: int, reply: Proposals) -> None:
+        """Answer the request about a node. Raises KeyError without one."""
+        del self._requests[node]
+        self._replies.append((node, reply))
+
+    def collect(self, timeout: float) -> list[tuple[int, Proposals]]:  # noqa: ARG002 - a Correspondence
+        """The answers since the last call; nothing is waited for."""
+        found, self._replies = self._replies, []
+        return found

@@ -173,6 +173,11 @@ class ScheduledCorrespondence:
         """That of the correspondence."""
         return self._correspondence.capacity
 
+    @property
+    def expects_replies(self) -> bool:
+        """Whether one is held back or still to come."""
+        return bool(self._arrived) or self._correspondence.expects_replies
+
     def send(self, request: ProposalRequest) -> None:
         """Ask about the request's node."""
         self._correspondence.send(request)

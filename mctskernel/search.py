@@ -42,6 +42,7 @@ class Ending(enum.StrEnum):
     BUDGET = "the budget is spent"
     EXHAUSTED = "nothing is left to try"
     SILENCE = "no model answers"
+    WAITING = "answers are awaited"
     INTERRUPTED = "interrupted"
     NO_BASELINE = "the starting kernel has no valid time"
 
@@ -116,17 +117,22 @@ class Search:
 
     def __post_init__(self) -> None:
         self._began = self.clock()
-
-    def run(self, unfinished: Iterable[int]) -> Ending:
-        """Evaluate the unfinished nodes, then search until the budget is spent. Resumable at any moment."""
         self._recall()
+
+    def run(self, unfinished: Iterable[int] = ()) -> Ending:
+        """Evaluate the unfinished nodes, then search until the budget is spent. Resumable at any moment.
+
+        A search that waits for answers from outside goes on where it was when this is called again.
+        """
         for node in unfinished:
             self._submit(node)
         while True:
             ending = self._ending()
             if ending is None:
                 self._fill()
-            if not self._in_flight and (ending or not self._asked):
+            if not self._in_flight and (ending or not self._expects_replies()):
+                if ending is None and self._asked:
+                    return Ending.WAITING
                 self._take_leave(ending)
                 return ending or self._ending() or Ending.EXHAUSTED
             if ending is Ending.INTERRUPTED:
@@ -234,6 +240,9 @@ class Search:
             self._tell(node, evaluation)
         self._collect_replies(0.0 if self._in_flight else timeout)
 
+    def _expects_replies(self) -> bool:
+        return self.correspondence is not None and self.correspondence.expects_replies
+
     def _collect_replies(self, timeout: float) -> None:
         if self.correspondence is not None:
             for node, reply in self.correspondence.collect(timeout):
@@ -242,7 +251,11 @@ class Search:
     def _take_leave(self, ending: Ending | None) -> None:
         """Wait a little for replies in flight, which are paid for, and write down which never came."""
         deadline = time.monotonic() + (0.0 if ending is Ending.INTERRUPTED else GRACE_SECONDS)
-        while self._asked and (left := deadline - time.monotonic()) > 0 and not self.stop_requested():
+        while (
+            self._expects_replies()
+            and (left := deadline - time.monotonic()) > 0
+            and not self.stop_requested()
+        ):
             self._collect_replies(min(left, POLL_SECONDS))
         for request in self._asked.values():
             self.tree_search.proposed(request, ABANDONED)

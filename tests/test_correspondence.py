@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from mctskernel.core.proposer import Dropped, Loss, ProposalRequest, Proposals
-from mctskernel.correspondence import Correspondents
+from mctskernel.correspondence import Correspondents, Mailbox
 from mctskernel.run import Budget
 from mctskernel.search import SILENCES, Ending, Search
 from mctskernel.tree.blobs import MemoryBlobs
@@ -146,6 +146,25 @@ def test_a_model_that_never_answers_ends_the_search_which_can_be_resumed() -> No
     again, _ = searching(proposer, Budget(evaluations=20))
     again.tree_search = TreeSearch(fold(journal.events), MemoryJournal(), search.tree_search._blobs)
     assert again.run(again.tree_search.resume()) is Ending.BUDGET
+
+
+def test_a_search_stands_still_until_answers_from_outside_come() -> None:
+    mailbox, outsider = Mailbox(3), landscape.Neighbours()
+    search, _ = searching(outsider, Budget(evaluations=40))
+    search.correspondence = mailbox
+    assert run(search) is Ending.WAITING
+    assert [request.node for request in mailbox.requests] == [0]
+    assert search.run() is Ending.WAITING, "nothing changes by itself"
+    most = 0
+    while True:
+        most = max(most, len(mailbox.requests))
+        for request in mailbox.requests:
+            mailbox.answer(request.node, outsider.propose(request))
+        if (ending := search.run()) is not Ending.WAITING:
+            break
+    assert ending is Ending.BUDGET
+    assert search.tree_search.tree.evaluations == 40
+    assert most == 3, "several nodes are asked about at once"
 
 
 def test_a_mistake_of_the_callers_is_raised_where_the_search_runs() -> None:
