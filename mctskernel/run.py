@@ -6,6 +6,7 @@ blobs/          sources, compiler logs and other texts by SHA-256
 task/           the task folder as it was when the run began
 best/           the fastest kernel that passed every guard, and its trajectory
 profiles/       full Nsight Compute reports of nodes that were asked for
+memory.json     what earlier runs had taught when this one began, if it was to be told
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a user chose, and enough to go on with it. Without `forecasts` nothing is predicted.
 
-    `spent` counts against the budget.
+    `spent` counts against the budget. `memory` is the file that earlier runs taught and this one is to be added to,
+    None for no such file.
     """
 
     task: str
@@ -70,6 +72,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     language: Language = Language.CUDA
     forecasts: ForecastOptions | None = None
     spent: Spent = Spent()
+    memory: str | None = None
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -120,6 +123,11 @@ class RunFolder:
     def best(self) -> Path:
         """The folder of the answer."""
         return self.path / "best"
+
+    @property
+    def memory(self) -> Path:
+        """memory.json."""
+        return self.path / "memory.json"
 
     @property
     def profiles(self) -> Path:

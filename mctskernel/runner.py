@@ -5,21 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from mctskernel.answer import Answer, choose, write_answer
 from mctskernel.core.executor import Executor
+from mctskernel.core.experience import Experience
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.edits.experienced import ExperiencedProposer
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.executors import open_executor, open_surrogate
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.forecast import Forecaster
+from mctskernel.memory import keep_snapshot, kept_snapshot, remember_run, take_snapshot
 from mctskernel.predictions import Predictions
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.markdown import trajectory_markdown
@@ -71,13 +74,19 @@ def begin(
     follow: Follower,
     stop_requested: Callable[[], bool],
 ) -> Conclusion:
-    """Make a new run and search. Raises TaskError, SpaceError, RunError, JournalError and DeviceError."""
+    """Make a new run and search.
+
+    Raises TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for,
+    MemoryUnusableError.
+    """
     task = load_task(task_folder, configuration.language)
     _try_reference(task)
     folder = prepare_run(path, task)
     try:
         with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
-            write_manifest(folder, configuration, executor.fingerprint())
+            fingerprint = executor.fingerprint()
+            _recall(folder, configuration, fingerprint)
+            write_manifest(folder, configuration, fingerprint)
             return _conduct(folder, configuration, executor, follow, stop_requested)
     finally:
         discard_run(folder)
@@ -132,7 +141,7 @@ def _conduct(
             search = Search(
                 tree_search=tree_search,
                 task=task,
-                proposer=_proposer(task, configuration),
+                proposer=_experienced(_proposer(task, configuration), kept_snapshot(folder)),
                 executor=executor,
                 budget=configuration.budget,
                 follow=follow,
@@ -151,7 +160,28 @@ def _conduct(
                 if rolls_out(tree_search.tree.policy):
                     search.rollouts = Rollouts(tree_search, task, predictions, forecasts.wait)
             ending = search.run(unfinished)
-        return conclude(folder, search, ending)
+        return _remembered(conclude(folder, search, ending), configuration)
+
+
+def _recall(folder: RunFolder, configuration: Configuration, fingerprint: dict[str, str]) -> None:
+    """Write down what earlier runs taught, which is what this one goes by however often it is resumed."""
+    if configuration.memory is not None:
+        source = folder.device_spec(configuration).source
+        architecture = fingerprint.get("architecture", "")
+        found = take_snapshot(Path(configuration.memory), configuration.language, architecture, source)
+        keep_snapshot(folder, found, source)
+
+
+def _remembered(conclusion: Conclusion, configuration: Configuration) -> Conclusion:
+    """Add what the run taught to its memory; what prevents it is a remark."""
+    if configuration.memory is None:
+        return conclusion
+    problem = remember_run(Path(configuration.memory), conclusion.folder)
+    return replace(conclusion, remarks=(*conclusion.remarks, problem)) if problem else conclusion
+
+
+def _experienced(proposer: Proposer, experiences: tuple[Experience, ...]) -> Proposer:
+    return ExperiencedProposer(proposer, experiences) if experiences else proposer
 
 
 def _proposer(task: Task, configuration: Configuration) -> Proposer:

@@ -22,6 +22,7 @@ class _Commands(CommandGroup):
         "profile": "mctskernel.cli.profile",
         "best": "mctskernel.cli.best",
         "export": "mctskernel.cli.export",
+        "memory": "mctskernel.cli.memory",
         "tasks": "mctskernel.cli.tasks",
         "new-task": "mctskernel.cli.new_task",
         "check": "mctskernel.cli.check",

@@ -14,6 +14,7 @@ from mctskernel.blobs import BlobError
 from mctskernel.core.device import DeviceError
 from mctskernel.core.space import SpaceError
 from mctskernel.core.task import TaskError
+from mctskernel.memory import MemoryUnusableError
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
 from mctskernel.tree.policy import PolicyError
@@ -31,7 +32,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (SUCCESS, "success"),
     (USAGE, "wrong usage"),
     (BAD_TASK, "the task can't be used"),
-    (BAD_RUN, "the run folder can't be read or written"),
+    (BAD_RUN, "the run folder, or the memory, can't be read or written"),
     (BAD_MACHINE, "this machine lacks something that is needed"),
     (INTERRUPTED, "interrupted by Ctrl-C, after writing everything down"),
 )
@@ -42,6 +43,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (TaskError, BAD_TASK),
     (SpaceError, BAD_TASK),
     (RunError, BAD_RUN),
+    (MemoryUnusableError, BAD_RUN),
     (VariantError, BAD_RUN),
     (JournalError, BAD_RUN),
     (BlobError, BAD_RUN),

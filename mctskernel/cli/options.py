@@ -9,6 +9,7 @@ from typing import Any
 import rich_click as click
 
 from mctskernel.core.surrogate import SurrogateUse
+from mctskernel.memory import default_path
 from mctskernel.profiling.architecture import (
     FILE_SUFFIX,
     ArchitectureError,
@@ -99,6 +100,28 @@ def surrogate(command: Command) -> Command:
         command = option(command)
     return command
 
+
+def memory_file(ctx: click.Context, param: click.Parameter, value: str) -> str | None:  # noqa: ARG001 - a callback
+    """An option's value: the whole path of a memory, None for none."""
+    match value:
+        case "off":
+            return None
+        case "on":
+            return str(default_path())
+    return str(Path(value).resolve())
+
+
+memory = click.option(
+    "--memory",
+    metavar="[off|on|FILE]",
+    envvar="MCTSKERNEL_MEMORY",
+    show_envvar=True,
+    default="off",
+    show_default=True,
+    callback=memory_file,
+    help="Weigh edits by what earlier runs taught, and add this run to them: in a file of your own (on) or in FILE. "
+    "What `mctskernel memory export` wrote (.json) is read only. What was known at the beginning stays with the run.",
+)
 
 policy = click.option(
     "--policy",

@@ -97,6 +97,7 @@ DEFAULTS = Policy()
 )
 @options.policy
 @options.surrogate
+@options.memory
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/TASK-DATE-TIME]"
 )
@@ -126,6 +127,7 @@ def search(
     surrogate_share: float,
     surrogate_workers: int,
     surrogate_wait: bool | None,
+    memory: str | None,
     out: Path | None,
 ) -> None:
     """Search for a faster version of TASK's kernel.
@@ -184,6 +186,7 @@ def search(
             surrogate_workers, evaluators == 1 if surrogate_wait is None else surrogate_wait
         ),
         spent=spent,
+        memory=memory,
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     click.echo(

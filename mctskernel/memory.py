@@ -1,0 +1,340 @@
+"""Memory across runs: a small SQLite database of what kinds of edits did, and snapshots of it.
+
+Each run keeps its own rows, so that remembering it again replaces them and forgetting it takes them away.
+`docs/memory.md` describes what is kept and what a search does with it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Source
+from mctskernel.core.experience import Experience
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import TaskError
+from mctskernel.lessons import lessons
+from mctskernel.provenance import run_identity
+from mctskernel.run import RunError, RunFolder, read_manifest, write_text
+from mctskernel.tree.journal import JournalError
+
+SCHEMA = "mctskernel.memory"
+SCHEMA_VERSION = 1
+
+RECALLED = 2000
+"""Kinds of edits that are recalled at the most, the most tried: models call the same edit by many titles."""
+
+BUSY_SECONDS = 10.0
+"""How long to wait for another process that writes."""
+
+SNAPSHOT_SUFFIX = ".json"
+
+_APPLICATION_ID = 0x6D637473
+
+
+class MemoryUnusableError(RuntimeError):
+    """A memory that can't be read or written; the message is a sentence with the file."""
+
+
+class Remembered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An experience, and whether its gains were measured or modelled, which are never added up."""
+
+    source: Source
+    experience: Experience
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What was remembered at one moment: the content of an exported memory and of a run's memory.json."""
+
+    experiences: tuple[Remembered, ...]
+    schema: str = SCHEMA
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
+class RememberedRun:
+    """A run in the memory. `remembered` is when, in ISO 8601; `tried` counts its edits."""
+
+    id: str
+    task: str
+    language: str
+    architecture: str
+    source: str
+    remembered: str
+    tried: int
+
+
+def default_path() -> Path:
+    """`mctskernel/memory.sqlite` in the user's data folder, as the XDG Base Directory Specification has it."""
+    data = os.environ.get("XDG_DATA_HOME", "")
+    base = Path(data) if Path(data).is_absolute() else Path.home() / ".local" / "share"
+    return base / "mctskernel" / "memory.sqlite"
+
+
+class Memory:
+    """An open memory; `open_memory` makes it. Every call is a transaction of its own; all raise MemoryUnusableError."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self.path = path
+        self._connection = connection
+
+    def remember(self, folder: RunFolder) -> int:
+        """Keep what a run taught in place of what was kept of it before. Returns how many of its edits were counted.
+
+        Zero where a run teaches nothing (`mctskernel.lessons`). Raises RunError, JournalError and TaskError.
+        """
+        manifest = read_manifest(folder)
+        learnt = lessons(folder, manifest)
+        if not learnt:
+            return 0
+        configuration, identity = manifest.configuration, run_identity(folder, manifest)
+        source = DeviceSpec(configuration.device, folder.task).source
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with self._transaction() as cursor:
+            cursor.execute("DELETE FROM run WHERE id = ?", (identity,))
+            cursor.execute(
+                "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    identity,
+                    configuration.task,
+                    configuration.language.value,
+                    learnt[0].architecture,
+                    source.value,
+                    now,
+                ),
+            )
+            rows = (
+                (
+                    identity,
+                    each.category,
+                    each.title,
+                    each.bottleneck,
+                    each.tried,
+                    each.failed,
+                    each.improved,
+                    each.log_gain,
+                )
+                for each in learnt
+            )
+            cursor.executemany("INSERT INTO experience VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        return sum(each.tried for each in learnt)
+
+    def recall(
+        self, language: str, architecture: str, source: Source, bottlenecks: Collection[str] = ()
+    ) -> tuple[Experience, ...]:
+        """What kinds of edits did to kernels of a language on an architecture, the most tried first.
+
+        With `bottlenecks`, only where one of them weighed most.
+        """
+        found = self.everything(language, architecture, source)
+        wanted = (each.experience for each in found)
+        return tuple(each for each in wanted if not bottlenecks or each.bottleneck in bottlenecks)[:RECALLED]
+
+    def everything(
+        self, language: str | None = None, architecture: str | None = None, source: Source | None = None
+    ) -> tuple[Remembered, ...]:
+        """All experiences, added up over runs, the most tried first; None stands for any."""
+        chosen = {"language": language, "architecture": architecture, "source": source}
+        with _sentences(self.path):
+            rows = self._connection.execute(_SUMS, chosen).fetchall()
+        return tuple(_remembered(row) for row in rows)
+
+    def runs(self) -> tuple[RememberedRun, ...]:
+        """The runs that are remembered, the latest first."""
+        with _sentences(self.path):
+            return tuple(RememberedRun(*row) for row in self._connection.execute(_RUNS).fetchall())
+
+    def forget(self, runs: Iterable[str]) -> int:
+        """Forget runs by their ids. Returns how many of them were there."""
+        with self._transaction() as cursor:
+            return sum(cursor.execute("DELETE FROM run WHERE id = ?", (each,)).rowcount for each in runs)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+        with _sentences(self.path), self._connection:
+            # At once, so that it waits for another writer here and not where waiting is a deadlock.
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield self._connection.cursor()
+
+
+@contextmanager
+def open_memory(path: Path) -> Iterator[Memory]:
+    """Open a memory, made if there is none; several processes may do so at once. Raises MemoryUnusableError."""
+    with _sentences(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        try:
+            _prepare(path, connection)
+            yield Memory(path, connection)
+        finally:
+            connection.close()
+
+
+def take_snapshot(
+    path: Path, language: Language, architecture: str, source: Source
+) -> tuple[Experience, ...]:
+    """What is known of a language on an architecture, from a database or, if `path` ends in .json, from a snapshot.
+
+    Nothing if there is no database yet. Raises MemoryUnusableError.
+    """
+    if path.suffix == SNAPSHOT_SUFFIX:
+        wanted = (language.value, architecture, source)
+        found = read_snapshot(path).experiences
+        return tuple(each.experience for each in found if _key(each) == wanted)[:RECALLED]
+    if not path.exists():
+        return ()
+    with open_memory(path) as memory:
+        return memory.recall(language.value, architecture, source)
+
+
+def encode_snapshot(experiences: Iterable[Remembered]) -> str:
+    """The text of a snapshot, JSON that `read_snapshot` reads."""
+    return msgspec.json.format(msgspec.json.encode(Snapshot(tuple(experiences)))).decode() + "\n"
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """A snapshot. Raises MemoryUnusableError."""
+    with _sentences(path):
+        try:
+            snapshot = msgspec.json.decode(path.read_bytes(), type=Snapshot)
+        except msgspec.DecodeError as error:
+            raise MemoryUnusableError(f"{path} is no exported memory: {error}.") from error
+    if snapshot.schema != SCHEMA or snapshot.schema_version > SCHEMA_VERSION:
+        raise MemoryUnusableError(
+            f"{path} is {snapshot.schema} version {snapshot.schema_version}; "
+            f"this program reads {SCHEMA} up to version {SCHEMA_VERSION}."
+        )
+    return snapshot
+
+
+def keep_snapshot(folder: RunFolder, experiences: Iterable[Experience], source: Source) -> None:
+    """Write what a run was told at its beginning into the run: it goes on with that. Raises RunError."""
+    write_text(folder.memory, encode_snapshot(Remembered(source, each) for each in experiences))
+
+
+def kept_snapshot(folder: RunFolder) -> tuple[Experience, ...]:
+    """What a run was told at its beginning; nothing for one without a memory. Raises RunError."""
+    if not folder.memory.exists():
+        return ()
+    try:
+        return tuple(each.experience for each in read_snapshot(folder.memory).experiences)
+    except MemoryUnusableError as error:
+        raise RunError(str(error)) from error
+
+
+def remember_run(path: Path, folder: RunFolder) -> str:
+    """Remember a run that has stopped, unless `path` is a snapshot. Returns what went wrong in a sentence, or nothing.
+
+    The search was paid for and its answer is written: nothing that happens here may end it otherwise.
+    """
+    if path.suffix == SNAPSHOT_SUFFIX:
+        return ""
+    try:
+        with open_memory(path) as memory:
+            memory.remember(folder)
+    except (MemoryUnusableError, RunError, JournalError, TaskError) as error:
+        return f"This run is not remembered: {error}"
+    return ""
+
+
+def _prepare(path: Path, connection: sqlite3.Connection) -> None:
+    """Make the tables of a new database; refuse one that is another program's or of a newer version."""
+    connection.execute("PRAGMA foreign_keys = ON")
+    if _pragma(connection, "application_id") != _APPLICATION_ID:
+        _create(path, connection)
+    version = _pragma(connection, "user_version")
+    if version > SCHEMA_VERSION:
+        raise MemoryUnusableError(
+            f"{path} has schema version {version}; this program reads up to {SCHEMA_VERSION}. Update mctskernel."
+        )
+
+
+def _create(path: Path, connection: sqlite3.Connection) -> None:
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        if _pragma(connection, "application_id") == _APPLICATION_ID:
+            return  # another process was faster
+        if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            raise MemoryUnusableError(f"{path} is another program's database, not a memory of mctskernel.")
+        for statement in _TABLES:
+            connection.execute(statement)
+    with suppress(sqlite3.OperationalError):
+        # Readers then don't wait for a writer; without it, or where another process reads already, they do.
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def _remembered(row: tuple[Any, ...]) -> Remembered:
+    source, category, title, bottleneck, language, architecture, tried, failed, improved, log_gains = row
+    mean = log_gains / (tried - failed) if tried > failed else 0.0
+    counts = (tried, failed, improved)
+    experience = Experience(category, title, bottleneck, language, architecture, *counts, mean)
+    return Remembered(Source(source), experience)
+
+
+def _key(each: Remembered) -> tuple[str, str, Source]:
+    return each.experience.language, each.experience.architecture, each.source
+
+
+@contextmanager
+def _sentences(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise MemoryUnusableError(f"The memory {path} can't be used: {error}.") from error
+    except OSError as error:
+        raise MemoryUnusableError(f"The memory {path} can't be used: {error.strerror or error}.") from error
+
+
+_TABLES = (
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+    """CREATE TABLE run (
+        id TEXT PRIMARY KEY,
+        task TEXT NOT NULL,
+        language TEXT NOT NULL,
+        architecture TEXT NOT NULL,
+        source TEXT NOT NULL,
+        remembered TEXT NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE experience (
+        run TEXT NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+        category TEXT NOT NULL,
+        title TEXT NOT NULL,
+        bottleneck TEXT NOT NULL,
+        tried INTEGER NOT NULL,
+        failed INTEGER NOT NULL,
+        improved INTEGER NOT NULL,
+        log_gain REAL NOT NULL,
+        PRIMARY KEY (run, category, title, bottleneck)
+    ) WITHOUT ROWID""",
+)
+
+_SUMS = """
+    SELECT source, category, title, bottleneck, language, architecture,
+           sum(tried), sum(failed), sum(improved), total(log_gain * (tried - failed))
+    FROM experience JOIN run ON run.id = experience.run
+    WHERE (:language IS NULL OR language = :language)
+      AND (:architecture IS NULL OR architecture = :architecture)
+      AND (:source IS NULL OR source = :source)
+    GROUP BY source, language, architecture, category, title, bottleneck
+    ORDER BY sum(tried) DESC, source, language, architecture, category, title, bottleneck
+"""
+
+_RUNS = """
+    SELECT id, task, language, architecture, source, remembered,
+           (SELECT coalesce(sum(tried), 0) FROM experience WHERE run = run.id)
+    FROM run ORDER BY remembered DESC, id
+"""
