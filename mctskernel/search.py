@@ -112,6 +112,7 @@ class Search:
     _in_flight: set[int] = field(default_factory=set)
     _asked: dict[int, Propose] = field(default_factory=dict)
     _silences: int = 0
+    _unanswered: int = 0
     _outcomes: Counter[str] = field(default_factory=Counter)
     _best: int = 0
 
@@ -203,6 +204,7 @@ class Search:
         if correspondence is not None and len(self._asked) >= correspondence.capacity:
             return False
         question = self.tree_search.proposal_request(request, self.task)
+        question = replace(question, unanswered=self._unanswered)
         if correspondence is None:
             self._hear(request, self.proposer.propose(question))
         else:
@@ -214,6 +216,9 @@ class Search:
     def _hear(self, request: Propose, reply: Proposals) -> None:
         self.tree_search.proposed(request, reply)
         self._silences = self._silences + 1 if reply.is_silent else 0
+        if reply.exchanges:
+            was_answered = any(exchange.reply for exchange in reply.exchanges)
+            self._unanswered = 0 if was_answered else self._unanswered + 1
 
     def _predict(self) -> None:
         if self.rollouts is not None:

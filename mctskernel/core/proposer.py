@@ -35,8 +35,8 @@ class ProposalRequest:
     of the search faster, the greatest gain first. `standings` are, by proposer, the logarithms of the gains of its
     edits in the order in which they were evaluated, 0 for those that failed or made nothing faster. `experiences` are
     of earlier runs. `speedup` is the node's over the starting kernel, `best_speedup` that of the fastest kernel so far.
-    `fruitless` is how many replies in a row gave the node no new kernel, `unanswered` how many exchanges in a row, of
-    the whole search, brought no reply of a model.
+    `fruitless` is how many replies in a row gave the node no new kernel, `unanswered` how often in a row, in the whole
+    search, a model was asked and didn't answer.
     """
 
     task: Task
