@@ -5,6 +5,7 @@ from __future__ import annotations
 from mctskernel.edits.rule import Context, Rule
 from mctskernel.edits.rules import (
     accumulators,
+    attention,
     cache_hints,
     coalescing,
     coarsening,
@@ -53,4 +54,5 @@ ALL: tuple[Rule[Context], ...] = (
     *vectorize.RULES,
     *vector_elements.RULES,
     *matmul.RULES,
+    *attention.RULES,
 )

@@ -1,0 +1,7 @@
+"""Attention whose blocks keep the weights of one query: many queries a block, on tensor cores, in one pass."""
+
+from __future__ import annotations
+
+from mctskernel.edits.rules.attention import tiled
+
+RULES = (*tiled.RULES,)

@@ -1,0 +1,226 @@
+"""Attention as it is first written: a block for each query, whose scores and weights are an array in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from mctskernel.core.expression import ExpressionError, evaluate_int
+from mctskernel.core.launch_plan import Launch
+from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.indexing import code, inlined
+from mctskernel.edits.rule import Context
+from mctskernel.edits.syntax import Declaration, Function, calls, identifiers, text_of
+from mctskernel.edits.templates import expression, match
+
+WARP = 32
+INTEGERS = frozenset({"int", "unsigned", "unsigned int"})
+CONVERSIONS = {
+    "__nv_bfloat16": ("__bfloat162float", frozenset({"__float2bfloat16", "__float2bfloat16_rn"})),
+    "__half": ("__half2float", frozenset({"__float2half", "__float2half_rn"})),
+}
+"""To float and back, by the type of the elements."""
+EXPONENTIALS = frozenset({"expf", "__expf", "exp"})
+SCALES = frozenset({"rsqrtf", "sqrtf", "powf", "__frsqrt_rn", "__fsqrt_rn"})
+
+CAUSAL = """
+for (int $key = $warp; $key <= $last; $key += $warps) {
+    float $score = 0.0f;
+    for (int $i = $lane; $i < $dim; $i += 32) {
+        $score += $convert($left[$left_index]) * $convert($right[$right_index]);
+    }
+    for (int $offset = 16; $offset > 0; $offset /= 2) {
+        $score += __shfl_xor_sync(0xffffffff, $score, $offset);
+    }
+    if ($lane == 0) {
+        $weights[$key] = $score * $scale;
+    }
+}
+__syncthreads();
+float $largest = $weights[0];
+for (int $key2 = $thread; $key2 <= $last; $key2 += $threads) {
+    $largest = fmaxf($largest, $weights[$key2]);
+}
+$partial[$thread] = $largest;
+__syncthreads();
+for (int $stride = $threads / 2; $stride > 0; $stride /= 2) {
+    if ($thread < $stride) {
+        $partial[$thread] = fmaxf($partial[$thread], $partial[$thread + $stride]);
+    }
+    __syncthreads();
+}
+$largest = $partial[0];
+__syncthreads();
+float $sum = 0.0f;
+for (int $key3 = $thread; $key3 <= $last; $key3 += $threads) {
+    $weights[$key3] = $exp($weights[$key3] - $largest);
+    $sum += $weights[$key3];
+}
+$partial[$thread] = $sum;
+__syncthreads();
+for (int $stride2 = $threads / 2; $stride2 > 0; $stride2 /= 2) {
+    if ($thread < $stride2) {
+        $partial[$thread] += $partial[$thread + $stride2];
+    }
+    __syncthreads();
+}
+for (int $i2 = $thread; $i2 < $dim; $i2 += $threads) {
+    float $total = 0.0f;
+    for (int $key4 = 0; $key4 <= $last; ++$key4) {
+        $total += $weights[$key4] * $convert($values[$value_index]);
+    }
+    $out[$out_index] = $round($total / $partial[0]);
+}
+"""
+FULL = CAUSAL.replace("<= $last", "< $last")
+"""The same over all keys."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """out = softmax(scale * queries keys^T) values for each head, all contiguous (head, sequence, dim).
+
+    Names are those of parameters; `head` is a head's number in the kernel's words, `scale` an expression over
+    parameters. The grid has `heads` heads along y and the sequence's `length`, in the plan's words, along x.
+    """
+
+    queries: str
+    keys: str
+    values: str
+    out: str
+    element: str
+    length: str
+    dim: str
+    scale: str
+    causal: bool
+    planned_length: str
+    planned_dim: str
+
+
+def attention_of(context: Context, launch: Launch, function: Function) -> Attention | None:
+    """The attention that a kernel computes, if it is one for certain."""
+    statements = code(function.body)
+    count = next((i for i, node in enumerate(statements) if node.type != "declaration"), len(statements))
+    for causal, template in ((True, CAUSAL), (False, FULL)):
+        bound = match(template, statements[count:])
+        if bound is not None:
+            return _understood(context, launch, function, bound, causal=causal)
+    return None
+
+
+def _understood(
+    context: Context, launch: Launch, function: Function, bound: Mapping[str, Node], *, causal: bool
+) -> Attention | None:
+    if len(set(map(str, launch.args))) != len(launch.args) or len(launch.grid) != 2:
+        return None
+    name = {key: text_of(node) for key, node in bound.items()}
+    planned = {p.name: str(argument) for p, argument in zip(function.parameters, launch.args, strict=False)}
+    lengths = [parameter for parameter, argument in planned.items() if argument == str(launch.grid[0])]
+    element = _element(function, name)
+    if len(lengths) != 1 or element is None or not _whole_numbers(function, lengths[0], name["dim"]):
+        return None
+    length = lengths[0]
+    known = definitions(function)
+    if not _declared_well(function, name) or not _threads_fit(context, launch, bound, known):
+        return None
+    convert, rounds = CONVERSIONS[element]
+    if name["convert"] != convert or name["round"] not in rounds or name["exp"] not in EXPONENTIALS:
+        return None
+    line, last = ("blockIdx.x", "blockIdx.x") if causal else ("blockIdx.x", length)
+    key, key4, i, i2, dim = (name[part] for part in ("key", "key4", "i", "i2", "dim"))
+    expected = {
+        "last": last,
+        "thread": "threadIdx.x",
+        "left_index": f"(blockIdx.y * {length} + {line}) * {dim} + {i}",
+        "right_index": f"(blockIdx.y * {length} + {key}) * {dim} + {i}",
+        "value_index": f"(blockIdx.y * {length} + {key4}) * {dim} + {i2}",
+        "out_index": f"(blockIdx.y * {length} + {line}) * {dim} + {i2}",
+    }
+    left, right = "left_index", "right_index"
+    if str(polynomial(bound["left_index"], known)) == str(polynomial(expression(expected["right_index"]))):
+        left, right = right, left
+    actual = {**bound, "left_index": bound[left], "right_index": bound[right]}
+    if any(
+        str(polynomial(actual[part], known)) != str(polynomial(expression(text)))
+        for part, text in expected.items()
+    ):
+        return None
+    scale = _scale(function, bound["scale"], known)
+    if scale is None:
+        return None
+    queries, keys = (name[part.removesuffix("_index")] for part in (left, right))
+    return Attention(
+        queries, keys, name["values"], name["out"], element, length, dim, scale, causal,
+        str(launch.grid[0]), planned[dim],
+    )  # fmt: skip
+
+
+def _element(function: Function, name: Mapping[str, str]) -> str | None:
+    """The type of the elements, if all four buffers are different pointers to it."""
+    buffers = [function.parameter(name[part]) for part in ("left", "right", "values", "out")]
+    types = {buffer.type if buffer is not None and buffer.pointer else "" for buffer in buffers}
+    if len({name[part] for part in ("left", "right", "values", "out")}) < len(buffers) or len(types) != 1:
+        return None
+    element = {"nv_bfloat16": "__nv_bfloat16", "half": "__half"}.get(found := types.pop(), found)
+    return element if element in CONVERSIONS else None
+
+
+def _whole_numbers(function: Function, *names: str) -> bool:
+    found = [function.parameter(name) for name in names]
+    return all(p is not None and not p.pointer and p.type in INTEGERS for p in found)
+
+
+def _declared_well(function: Function, name: Mapping[str, str]) -> bool:
+    """Whether the weights and the partial results are shared floats, and nothing else is declared that could matter."""
+    shared = {d.name: d for d in function.declarations if d.shared}
+    weights, partial = shared.pop(name["weights"], None), shared.pop(name["partial"], None)
+    if weights is None or partial is None or shared:
+        return False
+    if {weights.type, partial.type} != {"float"} or len(weights.extents) != 1 or len(partial.extents) != 1:
+        return False
+    inside = {name[part] for part in ("score", "largest", "sum", "total")}
+    return all(_is_harmless(d, inside) for d in function.declarations if not d.shared)
+
+
+def _is_harmless(declaration: Declaration, floats: set[str]) -> bool:
+    """Whether a declaration is one of the template's, a whole number, or a number that a few functions give."""
+    if declaration.pointer or declaration.extents or declaration.type not in INTEGERS | {"float"}:
+        return False
+    value = declaration.value
+    if value is None or declaration.name in floats:
+        return True
+    only = len(calls(value)) == len(calls(value, *SCALES))
+    return only and (declaration.type == "float" or not calls(value))
+
+
+def _threads_fit(
+    context: Context, launch: Launch, bound: Mapping[str, Node], known: Mapping[str, Node]
+) -> bool:
+    """Whether keys are dealt out to the warps, all else to the threads, of blocks that are a power of two."""
+    macros = context.kernel.macros
+    threads = text_of(bound["threads"])
+    try:
+        sizes = {evaluate_int(threads, macros), *(evaluate_int(extent, macros) for extent in launch.block)}
+        warps = evaluate_int(text_of(bound["warps"]).replace("/", "//"), macros)
+    except ExpressionError:
+        return False
+    size = sizes.pop()
+    if sizes or len(launch.block) != 1 or size & (size - 1) or warps * WARP != size:
+        return False
+    words = {part: inlined(bound[part], known, frozenset()) or "" for part in ("warp", "lane")}
+    plain = {part: "".join(text.split()).replace("(", "").replace(")", "") for part, text in words.items()}
+    return plain == {"warp": f"threadIdx.x/{WARP}", "lane": f"threadIdx.x%{WARP}"}
+
+
+def _scale(function: Function, node: Node, known: Mapping[str, Node]) -> str | None:
+    """What scores are multiplied by, as a float over parameters."""
+    types = {d.name: d.type for d in function.declarations}
+    if any(types.get(name, "float") != "float" for name in identifiers(node)):
+        return None
+    numbers = frozenset(p.name for p in function.parameters if not p.pointer)
+    text = inlined(node, known, numbers | SCALES)
+    if text is None or len(calls(expression(text))) != len(calls(expression(text), *SCALES)):
+        return None
+    return text if not {"threadIdx.x", "blockIdx.x", "blockIdx.y"} & identifiers(expression(text)) else None
