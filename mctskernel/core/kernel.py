@@ -66,8 +66,11 @@ class Kernel:
         }
 
 
-# A string or character literal, a comment, or the leading plan comment is one token.
-_CUDA_TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL)
+# A string or character literal, a comment, or the leading plan comment is one token. A comment that isn't closed reaches
+# to the end, and no literal begins at an escaped quote: otherwise hostile texts would take quadratic time.
+_CUDA_TOKENS = re.compile(
+    r'(?<!\\)"(?:\\.|[^"\\\n])*"|(?<!\\)\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL
+)
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)$", re.MULTILINE)
 
@@ -128,7 +131,7 @@ def _toml(source: str) -> Mapping[str, object]:
     """A configuration's values, or nothing where it can't be read."""
     try:
         return tomllib.loads(source)
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # besides bad TOML: a number too long, nesting too deep
         return {}
 
 

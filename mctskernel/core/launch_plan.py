@@ -42,6 +42,7 @@ MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_LAUNCHES = 64
+MAX_PLAN_CHARACTERS = 16384
 MAX_STAGES = 16
 WARP_THREADS = 32
 
@@ -157,9 +158,13 @@ class ResolvedPlan:
 def plan_of(kernel: Kernel) -> LaunchPlan:
     """Parse the plan in a kernel's leading comment (CUDA) or docstring (Triton)."""
     start, end = plan_span(kernel)
+    if end - start > MAX_PLAN_CHARACTERS:
+        raise LaunchPlanError(
+            f"The launch plan has {end - start} characters; the limit is {MAX_PLAN_CHARACTERS}."
+        )
     try:
         document = tomllib.loads(kernel.source[start:end])
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # besides bad TOML: a number too long, nesting too deep
         raise LaunchPlanError(f"The launch plan is not valid TOML: {error}.") from error
     _only(document, {"launch", "scratch"}, "The launch plan")
     read = _launch if kernel.language is Language.CUDA else _triton_launch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,3 +157,10 @@ def test_the_leading_comment_leads() -> None:
     assert (PLAN + BODY)[slice(*span)].startswith("\n[[launch]]")
     assert leading_comment(BODY + PLAN) is None
     assert leading_comment("/* never closed") is None
+
+
+@pytest.mark.parametrize("text", ['"' + '\\"' * 60_000, "'" + "\\'" * 60_000, "int a;\n" + "/* " * 40_000])
+def test_hostile_sources_have_an_identity_soon(text: str) -> None:
+    start = time.perf_counter()
+    assert Kernel(text).identity
+    assert time.perf_counter() - start < 5.0
