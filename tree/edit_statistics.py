@@ -10,6 +10,7 @@ it borrows while it is little tried:
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mctskernel.core.evaluation import Outcome
-from mctskernel.tree.additive_model import AdditiveModel
+from mctskernel.tree.additive_model import AdditiveModel, Belief
 from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.vector import Array, Vector
@@ -60,6 +61,7 @@ class _Estimates:
     gain: Vector = field(default_factory=lambda: Vector("float64"))
     reward: Vector = field(default_factory=lambda: Vector("float64"))
     effect: Vector = field(default_factory=lambda: Vector("float64"))
+    belief: Belief = field(default_factory=AdditiveModel(1.0).belief)
     spread: float = 0.0
 
 
@@ -79,6 +81,7 @@ class EditStatistics:
         self._gains, self._rewards = Tally(), Tally()
         self._squared_gains = 0.0
         self._effects = AdditiveModel(variance=1 / shrinkage)
+        self._ok_rewards: list[float] = []
         self._estimates = _Estimates()
         self._decisions: dict[int, _Decisions] = {}
         self._edits = Vector("int32")
@@ -126,10 +129,36 @@ class EditStatistics:
     def effect(self, tree: Tree, node: Node) -> Array:
         """By the number of each edit of a node, how much what it decides is worth over what it replaces.
 
-        Rewards are taken for a sum of one effect for each decision that is in effect (`AdditiveModel`).
+        Rewards are taken for a sum of one effect for each decision that is in effect (`AdditiveModel`). A kernel that
+        failed counts as one like the median: what it decides promises nothing, and how little a failure is worth says
+        nothing of the kernels before it, which are often the best.
         """
         decisions, effects = self._of(tree, node), self._estimates.effect.view
         return _sums(effects[decisions.kinds] - effects[decisions.replaced], decisions)
+
+    def drawn_effect(self, tree: Tree, node: Node, rng: np.random.Generator) -> Array:
+        """As `effect`, with effects drawn from what is believed of them instead of the expected ones.
+
+        Decisions that weren't observed yet are drawn in the order in which the node's edits decide them.
+        Source: Thompson, "On the likelihood that one unknown probability exceeds another in view of the evidence of two
+        samples", 1933.
+        """
+        decisions, belief = self._of(tree, node), self._estimates.belief
+        effects = np.full(len(self._within), np.nan)
+        effects[EVERY] = 0.0
+        effects[self._effects.effects[: len(belief.means)]] = belief.draw(rng)
+        unknown = np.concatenate([decisions.kinds, decisions.replaced])
+        unknown = unknown[np.isnan(effects[unknown])]
+        if len(unknown):
+            kinds, first = np.unique(unknown, return_index=True)
+            deviation = belief.noise / math.sqrt(self._shrinkage)
+            effects[kinds[np.argsort(first)]] = deviation * rng.standard_normal(len(kinds))
+        return _sums(effects[decisions.kinds] - effects[decisions.replaced], decisions)
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of rewards around the sums of effects; above 0."""
+        return self._estimates.belief.noise
 
     @property
     def spread(self) -> float:
@@ -144,6 +173,7 @@ class EditStatistics:
             self._rewards, self._rewards.total[EVERY] / rewards if rewards else 0.0
         )
         found.effect.view[self._effects.effects] = self._effects.means
+        found.belief = self._effects.belief()
         variance = (self._squared_gains - total * total / count) / count if count > 1 else 0.0
         found.spread = math.sqrt(max(variance, 0.0))
         self.version += 1
@@ -163,8 +193,11 @@ class EditStatistics:
         for kind in in_effect:
             self._add(self._rewards, kind, reward)
         root = tree.nodes[0].score
-        if root is not None:
-            self._effects.observe(in_effect, reward - root.reward)
+        if node.outcome is Outcome.OK:
+            bisect.insort(self._ok_rewards, reward)
+        if root is not None and self._ok_rewards:
+            counted = reward if node.outcome is Outcome.OK else _median(self._ok_rewards)
+            self._effects.observe(in_effect, counted - root.reward)
         if node.parent is None or node.edit is None:
             return
         parent = tree.nodes[node.parent]
@@ -240,6 +273,11 @@ class EditStatistics:
             # As `_shrunk` has it for a kind that was never tried, to the last bit.
             estimate.append(self._shrinkage * estimate[within] / self._shrinkage if len(estimate) else 0.0)
         self._estimates.effect.append(0.0)
+
+
+def _median(ascending: list[float]) -> float:
+    """The lower one of two."""
+    return ascending[(len(ascending) - 1) // 2]
 
 
 def _sums(values: Array, decisions: _Decisions) -> Array:

@@ -13,7 +13,7 @@ from mctskernel.tree.first_play import FIRST_PLAYS, at_once
 from mctskernel.tree.mixing import MIXINGS, unmixed
 from mctskernel.tree.node import Node, OpenWays, Tree
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.priors import PRIORS, given
+from mctskernel.tree.priors import PRIORS, learnt, thompson
 from mctskernel.tree.pruning import PRUNINGS, Unpruned
 from mctskernel.tree.restarts import NO_DETOUR, RESTARTS, Stagnation, nowhere
 from mctskernel.tree.rollouts import Prospects, rolls_out
@@ -64,7 +64,8 @@ class Guidance:
 
     def follow(self, tree: Tree) -> None:
         """Takes in what has happened to the tree since the last call."""
-        if self._reweights or self._mixing is not unmixed or self._first_play is not at_once:
+        learns = self._reweights or self._draws
+        if learns or self._mixing is not unmixed or self._first_play is not at_once:
             before = self._statistics.version
             self._statistics.follow(tree)
             if self._statistics.version != before:
@@ -142,8 +143,14 @@ class Guidance:
         return Rival(float(worths[best]), float(expected[best]), node.priors[node.untried[best]])
 
     def weights(self, tree: Tree, node: Node, edits: Sequence[int]) -> Array:
-        """The weights of some edits of a node against each other, of any scale."""
+        """The weights of some untried edits of a node against each other, of any scale."""
         weights = np.array([node.priors[edit] for edit in edits])
+        if self._draws:
+            # A new draw for each kernel, and no other for whoever asks again: a search that is resumed or one whose
+            # edits are predicted meanwhile.
+            rng = np.random.default_rng((tree.seed, len(tree.nodes), node.id))
+            drawn = self._statistics.drawn_effect(tree, node, rng)[list(edits)]
+            return self._prior(weights, drawn, self._statistics.noise, self.policy)
         if not self._reweights:
             return weights
         expected = self._expected(tree, node)[list(edits)]
@@ -155,7 +162,11 @@ class Guidance:
 
     @property
     def _reweights(self) -> bool:
-        return self._prior is not given
+        return self._prior is learnt
+
+    @property
+    def _draws(self) -> bool:
+        return self._prior is thompson
 
     def _expected(self, tree: Tree, node: Node) -> Array:
         """The rewards expected of a node's edits, by their number."""

@@ -30,7 +30,17 @@ def learnt(weights: Array, expected: Array, spread: float, policy: Policy) -> Ar
     return np.maximum(reweighted, np.finfo(float).tiny)
 
 
-Prior = Callable[[Array, Array, float, Policy], Array]
-"""Takes weights above 0, the rewards that the edits' kernels are expected to have, and the spread of gains."""
+def thompson(weights: Array, drawn: Array, noise: float, policy: Policy) -> Array:
+    """The same of untried edits, with rewards that are drawn by what is believed of them, in units of the noise.
 
-PRIORS: Mapping[str, Prior] = {"given": given, "learnt": learnt}
+    So what is little known is tried now and then, and several edits that are chosen before any of them is evaluated
+    differ. Edits that were tried keep their weights.
+    Source: Kandasamy et al., "Parallelised Bayesian optimisation via Thompson sampling", 2018.
+    """
+    return learnt(weights, drawn, noise, policy)
+
+
+Prior = Callable[[Array, Array, float, Policy], Array]
+"""Takes weights above 0, the rewards that the edits' kernels are expected to have, and their unit."""
+
+PRIORS: Mapping[str, Prior] = {"given": given, "learnt": learnt, "thompson": thompson}

@@ -19,6 +19,9 @@ from mctskernel.tree.strategies.strategy import Propose
 
 SOURCES = itertools.count()
 
+WALK: dict[str, Any] = {"strategy": "mcts", "prior": "given", "exploration": 1.4}
+"""A walk that can be followed by hand: nothing is drawn."""
+
 
 def edit(title: str = "", category: Category = Category.TUNING, prior: float = 1.0, **levels: float) -> Edit:
     """An edit to a kernel that no other edit makes; keywords are its factors."""
@@ -30,10 +33,10 @@ def edit(title: str = "", category: Category = Category.TUNING, prior: float = 1
 class Grown:
     """A tree whose root is evaluated."""
 
-    def __init__(self, source: str = "root", reward: float = 0.0, **policy: Any) -> None:
+    def __init__(self, source: str = "root", reward: float = 0.0, seed: int = 1, **policy: Any) -> None:
         self.journal, self.blobs = MemoryJournal(), MemoryBlobs()
         self.search = TreeSearch(Tree(), self.journal, self.blobs, clock=lambda: 0.0)
-        self.search.start(Kernel(source), Policy(**{"strategy": "mcts", **policy}), seed=1)
+        self.search.start(Kernel(source), Policy(**WALK | policy), seed=seed)
         self.tell(0, reward)
 
     @property

@@ -18,6 +18,7 @@ from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import Exhausted, TreeSearch, Try, Wait
 from mctskernel.tree.strategies.strategy import Propose
+from tests.tree.by_hand import WALK
 
 
 def result(reward: float, outcome: Outcome = Outcome.OK, **facts: Any) -> tuple[Evaluation, Score]:
@@ -33,7 +34,7 @@ class Story:
     def __init__(self, **policy: Any) -> None:
         self.journal = MemoryJournal()
         self.search = TreeSearch(Tree(), self.journal, MemoryBlobs(), clock=lambda: 0.0)
-        self.search.start(Kernel("root"), Policy(**{"strategy": "mcts", **policy}), seed=1)
+        self.search.start(Kernel("root"), Policy(**WALK | policy), seed=1)
 
     @property
     def tree(self) -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from itertools import permutations
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Outcome
-from mctskernel.tree.additive_model import CORRELATED, AdditiveModel
+from mctskernel.tree.additive_model import CORRELATED, GUESSED_NOISE, GUESSES, AdditiveModel
 from mctskernel.tree.edit_statistics import EditStatistics
 from mctskernel.tree.fold import fold
 from tests.tree.by_hand import Grown, edit
@@ -131,6 +132,59 @@ def test_effects_are_those_of_ridge_regression_in_whatever_order_they_are_observ
         assert dict(zip(model.effects, model.means, strict=True)) == pytest.approx(dict(enumerate(ridge)))
 
 
+def test_noise_is_learnt_from_what_sums_are_beside_what_was_expected() -> None:
+    model = AdditiveModel(variance=1.0)
+    assert model.belief().noise == pytest.approx(GUESSED_NOISE)
+    # 3 instead of 0, of a variance of 1 + 1.
+    model.observe([1], 3.0)
+    squares = GUESSES * GUESSED_NOISE**2 + 9 / 2
+    assert model.belief().noise == pytest.approx(math.sqrt(squares / (GUESSES + 1)))
+
+
+@pytest.mark.parametrize("others", [0, CORRELATED - 2])
+def test_effects_are_drawn_by_what_is_believed_of_them(others: int) -> None:
+    """Of ridge regression: the two effects that were only seen together are uncertain, and their sum isn't."""
+    model = AdditiveModel(variance=2.0)
+    for effect in range(others):
+        model.observe([-effect - 1], 0.0)
+    for _ in range(20):
+        model.observe([1, 2], 1.0)
+        model.observe([3], -1.0)
+    belief, rng = model.belief(), np.random.default_rng(0)
+    drawn = np.array([belief.draw(rng) for _ in range(4000)])
+    assert drawn.shape == (4000, others + 3)
+    found = drawn[:, others:]
+    assert found.mean(axis=0) == pytest.approx(model.means[others:], abs=0.05)
+    deviations = found.std(axis=0) / belief.noise
+    assert deviations[2] == pytest.approx(math.sqrt(2 / 41), rel=0.1)
+    if not others:
+        assert deviations[:2] == pytest.approx([math.sqrt(2 - 4 * 20 / 81)] * 2, rel=0.1)
+        assert (found[:, 0] + found[:, 1]).std() / belief.noise == pytest.approx(math.sqrt(4 / 81), rel=0.1)
+
+
+def test_drawn_effects_agree_on_what_edits_share_and_centre_on_the_expected() -> None:
+    grown = factored()
+    grown.offer(2, edit(X=3), edit(Y=6), edit("both", X=3, Y=6), edit(Y=5))
+    statistics, node = grown.statistics(), grown.node(2)
+    rng = np.random.default_rng(0)
+    drawn = np.array([statistics.drawn_effect(grown.tree, node, rng) for _ in range(4000)])
+    assert drawn.mean(axis=0) == pytest.approx(statistics.effect(grown.tree, node), abs=0.05)
+    assert drawn[:, 2] == pytest.approx(drawn[:, 0] + drawn[:, 1])
+    assert drawn[:, 3] == pytest.approx(0.0), "in place of itself"
+    assert drawn[:, 1].std() > statistics.noise, "nobody tried Y = 6"
+
+
+def test_a_kernel_that_failed_counts_as_one_like_the_median() -> None:
+    failing, median = factored(), factored()
+    for grown, reward, outcome in ((failing, -9.0, Outcome.CRASH), (median, 1.0, Outcome.OK)):
+        # 0, 1, 3 and 2 came before.
+        grown.offer(0, edit(Z=1))
+        grown.make(0, 1, reward, outcome)
+        grown.offer(0, edit(Z=1))
+    found = [each.statistics().effect(each.tree, each.node(0))[1] for each in (failing, median)]
+    assert found[0] == found[1]
+
+
 def test_an_observation_of_nothing_changes_nothing() -> None:
     model = AdditiveModel(variance=1.0)
     model.observe([1], 0.0)
@@ -184,3 +238,8 @@ def test_statistics_kept_as_a_tree_grows_are_those_of_the_replayed_tree(seed: in
             )
             of_live = live.effect(grown.tree, grown.node(node))
             assert of_live.tolist() == replayed.effect(tree, tree.nodes[node]).tolist()
+            drawn = [
+                statistics.drawn_effect(grown_tree, grown_tree.nodes[node], np.random.default_rng(node))
+                for statistics, grown_tree in ((live, grown.tree), (replayed, tree))
+            ]
+            assert drawn[0].tolist() == drawn[1].tolist()

@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Outcome
+from mctskernel.tree.events import PredictionRecord
 from mctskernel.tree.first_play import FIRST_PLAYS
 from mctskernel.tree.fold import fold
+from mctskernel.tree.guidance import Guidance
 from mctskernel.tree.mixing import rave, unmixed
 from mctskernel.tree.policy import Policy, PolicyError
 from mctskernel.tree.priors import given as given_prior
 from mctskernel.tree.priors import learnt
 from mctskernel.tree.pruning import DeadEnds
 from mctskernel.tree.restarts import Stagnation
-from mctskernel.tree.search import Try
+from mctskernel.tree.search import TreeSearch, Try
 from tests.tree.by_hand import Grown, edit
 from tests.tree.test_search import Chaos, policies
 
@@ -77,6 +79,70 @@ def test_learnt_weights_are_drawn_from() -> None:
         assert isinstance(attempt, Try)
         assert attempt.edit.title == "a"
         grown.offer(2)  # nothing but one more event, so another draw
+
+
+def drawing(**policy: Any) -> Grown:
+    """The root is offered twenty edits of which nothing is known; after each of two is a node."""
+    grown = Grown(prior="thompson", widening="unlimited", **policy)
+    grown.offer(0, *(edit(f"{number}") for number in range(20)))
+    return grown
+
+
+def next_edit(search: TreeSearch) -> str:
+    attempt = search.ask()
+    assert isinstance(attempt, Try)
+    return attempt.edit.title
+
+
+def test_untried_edits_are_drawn_anew_for_each_kernel_and_for_nothing_else() -> None:
+    grown, found = drawing(), []
+    for number in range(12):
+        found.append(next_edit(grown.search))
+        grown.search.predicted(0, number, PredictionRecord(1.0))
+        assert next_edit(grown.search) == found[-1], "whose edits are predicted meanwhile"
+        replayed = TreeSearch(fold(grown.journal.events), grown.journal, grown.blobs)
+        assert next_edit(replayed) == found[-1]
+        # In flight: no two of them the same.
+        grown.begin(0, int(found[-1]))
+    assert len(set(found)) == 12
+    assert found != sorted(found, key=int)
+
+
+def test_what_proposers_and_trials_favour_is_drawn_more_often() -> None:
+    first = []
+    for seed in range(60):
+        grown = Grown(prior="thompson", widening="unlimited", prior_temperature=1.0, seed=seed)
+        grown.offer(0, edit("tried"), edit("untried"), edit("favoured", prior=1e4))
+        first.append(next_edit(grown.search))
+    assert first.count("favoured") > 55
+    for good, often in ((True, True), (False, False)):
+        chosen = 0
+        for seed in range(60):
+            grown = Grown(prior="thompson", seed=seed)
+            grown.offer(0, *(edit("a") for _ in range(5)))
+            for number in range(5):
+                grown.make(0, number, 1.0 if good else -1.0)
+            grown.offer(5, edit("a"), edit("b"))
+            grown.offer(0, edit("a"), edit("b"))
+            weights = Guidance(grown.tree.policy)
+            weights.follow(grown.tree)
+            found = weights.weights(grown.tree, grown.node(0), [5, 6])
+            chosen += int(found[0] > found[1])
+        assert (chosen > 40) is often
+
+
+def test_drawing_leaves_the_way_to_a_node_as_it_is() -> None:
+    ways = []
+    for prior in ("given", "thompson"):
+        grown = Grown(selection="puct", exploration=2.0, widening="fixed", widening_factor=2, prior=prior)
+        grown.grow(0, 0.3, 0.2)
+        grown.grow(1, 0.1, 0.2)
+        grown.grow(2, 0.1)
+        ways.append(grown.path())
+        guidance = Guidance(grown.tree.policy)
+        guidance.follow(grown.tree)
+        assert guidance.is_silent
+    assert ways[0] == ways[1]
 
 
 def test_learnt_priors_follow_what_happens_elsewhere() -> None:
