@@ -109,6 +109,9 @@ def put_exchange(blobs: BlobStore, exchange: Exchange) -> ExchangeRecord:
         dollars=exchange.dollars,
         seconds=exchange.seconds,
         recorded=exchange.recorded,
+        loss=exchange.loss,
+        requests=exchange.requests,
+        estimated=exchange.estimated,
     )
 
 
@@ -126,6 +129,9 @@ def get_exchange(blobs: BlobStore, record: ExchangeRecord) -> Exchange:
         dollars=record.dollars,
         seconds=record.seconds,
         recorded=record.recorded,
+        loss=record.loss,
+        requests=record.requests,
+        estimated=record.estimated,
     )
 
 

@@ -56,6 +56,9 @@ class ExchangeRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     dollars: float = 0.0
     seconds: float = 0.0
     recorded: bool = False
+    loss: Loss | None = None
+    requests: int = 1
+    estimated: bool = False
 
 
 class DroppedRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

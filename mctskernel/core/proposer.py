@@ -71,7 +71,9 @@ class Exchange:
     """One call of a model: what it was asked, what it said, and what that cost.
 
     `prompt` is a JSON array of messages; `reply` is empty where none came, and `problem` then says why, in a sentence
-    that holds no secret. `dollars` is what was paid: nothing for a reply that was `recorded` before.
+    that holds no secret. `loss` is set where no whole reply came, whether or not a part of one did. `dollars` is what
+    was paid: nothing for a reply that was `recorded` before. `requests` is how often the server was asked, retries
+    included, and `estimated` says that it didn't count the tokens.
     """
 
     purpose: Purpose
@@ -85,12 +87,16 @@ class Exchange:
     dollars: float = 0.0
     seconds: float = 0.0
     recorded: bool = False
+    loss: Loss | None = None
+    requests: int = 1
+    estimated: bool = False
 
 
 class Loss(enum.StrEnum):
     """Why what a proposer wrote came to nothing before it was evaluated."""
 
     NO_REPLY = "no reply"
+    OVER_BUDGET = "over the budget"
     REFUSAL = "refusal"
     EMPTY = "empty reply"
     CUT_OFF = "reply cut off"
