@@ -71,6 +71,18 @@ def test_a_search_with_a_surrogate_keeps_its_predictions(tmp_path: Path, small_t
     assert mctskernel("resume", run, "--budget", "5").exit_code == 0
 
 
+def test_a_search_that_rolls_out_keeps_what_it_promised_itself(tmp_path: Path, small_task: Path) -> None:
+    run = tmp_path / "run"
+    words = ("--device", "model", "--budget", "3", "--workers", "1", "--surrogate", "order", "--out", run)
+    result = mctskernel("search", small_task, *words, "--policy", "rollout=sampled")
+    assert result.exit_code == 0, result.output
+    events = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()[1:]]
+    rollouts = [event for event in events if event["event"] == "rolled-out"]
+    assert rollouts
+    # The model prices whatever the rules propose.
+    assert all(step["prediction"]["gain"] > 0 for event in rollouts for step in event["steps"])
+
+
 def test_show_one_node(run: Path) -> None:
     result = mctskernel("show", run, "--node", "1")
     assert result.exit_code == 0
@@ -171,6 +183,9 @@ def test_a_damaged_journal_is_a_sentence(
     assert (copy / "journal.jsonl").read_bytes() == before
 
 
+GREEDY = ("softmax", "--surrogate", "filter", "--strategy", "greedy")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -182,6 +197,9 @@ def test_a_damaged_journal_is_a_sentence(
         (("search", "--policy", "patience"), 2, "NAME=VALUE"),
         (("search", "--policy", "sellection=uct"), 2, "one of strategy, selection,"),
         (("search", "--policy", "widening=none"), 2, "progressive"),
+        (("search", "softmax", "--policy", "rollout=long"), 2, "sampled"),
+        (("search", "softmax", "--policy", "rollout=sampled"), 2, "--surrogate order"),
+        (("search", *GREEDY, "--policy", "rollout=greedy"), 2, "--strategy mcts"),
         (("search", "nothing"), 3, "neither a folder"),
         (("search", "sofmax"), 3, "softmax"),
         (("check", "nothing"), 3, "neither a folder"),
