@@ -26,6 +26,7 @@ from mctskernel.edits.rules import (
     tuning,
     unrolling,
     vector_elements,
+    vector_lines,
     vectorize,
     warp_reduction,
 )
@@ -53,6 +54,7 @@ ALL: tuple[Rule[Context], ...] = (
     *jammed_staging.RULES,
     *vectorize.RULES,
     *vector_elements.RULES,
+    *vector_lines.RULES,
     *matmul.RULES,
     *attention.RULES,
 )

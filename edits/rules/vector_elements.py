@@ -58,7 +58,7 @@ def _propose(context: Context) -> Iterable[Edit]:
         timed = context.resolved[: len(context.task.search_shapes)]
         fewest = min(plan.launches[context.plan.launches.index(launch)].blocks for plan in timed)
         body = guarded(function)
-        if body is None or not _is_bound_only(found, body.prologue):
+        if body is None or not is_bound_only(found, body.prologue):
             continue
         groups = _neighbours(found, body.statements)
         if not any(group.writes for group in groups):
@@ -80,7 +80,7 @@ def _propose(context: Context) -> Iterable[Edit]:
         )
 
 
-def _is_bound_only(found: CoveredIndex, prologue: Sequence[Node]) -> bool:
+def is_bound_only(found: CoveredIndex, prologue: Sequence[Node]) -> bool:
     """Whether nothing before the guarded statements depends on the index but the guard."""
     name = found.index.name
     return not any(node != found.index.node and name in identifiers(node) for node in prologue)
@@ -118,7 +118,7 @@ def _neighbours(found: CoveredIndex, statements: Sequence[Node]) -> tuple[Neighb
             return ()
         reads = any(access.reads for access in group)
         nodes = tuple(access.node for access in group)
-        vectors.append(Neighbours(array, parameter.type, _bare(text), reads, bool(writes), nodes, modulus))
+        vectors.append(Neighbours(array, parameter.type, bare(text), reads, bool(writes), nodes, modulus))
     return tuple(vectors)
 
 
@@ -158,7 +158,7 @@ def _widened(
     aligned = fresh_name(source, "is_aligned")
     names = [f"{group.array}_lanes" for group in groups]
     lane, *names = fresh_names(names_in_scope(source, function), "lane", *names)
-    left = f"{_factor(text_of(found.bound))} - {index}"
+    left = f"{factor(text_of(found.bound))} - {index}"
     conditions, loads, stores = [f"{left} >= {lanes}"], list[str](), list[str]()
     moved: dict[int, Replacement] = {}
     for group, name in zip(groups, names, strict=True):
@@ -177,14 +177,14 @@ def _widened(
                 *loads,
                 "#pragma unroll",
                 f"for (int {lane} = 0; {lane} < {lanes}; ++{lane}) {{",
-                *indented(_for_lane(context, index, lane, statements, list(moved.values()))),
+                *indented(for_lane(context, index, lane, statements, list(moved.values()))),
                 "}",
                 *stores,
             ]
         ),
         "} else {",
         f"    for (int {lane} = 0; {lane} < {lanes} && {lane} < {left}; ++{lane}) {{",
-        *indented(_for_lane(context, index, lane, statements, []), 2),
+        *indented(for_lane(context, index, lane, statements, []), 2),
         "    }",
         "}",
     ]
@@ -204,7 +204,7 @@ def _widened(
     )
 
 
-def _for_lane(
+def for_lane(
     context: Context, index: str, lane: str, statements: Sequence[Node], moved: Sequence[Replacement]
 ) -> list[str]:
     """The statements for one lane: vector accesses through the lanes, other uses of the index moved by it."""
@@ -224,7 +224,7 @@ def _for_lane(
     return lines
 
 
-def _bare(text: str) -> str:
+def bare(text: str) -> str:
     """An expression without the parentheses around all of it."""
     inner = text[1:-1]
     depth = 0
@@ -235,7 +235,7 @@ def _bare(text: str) -> str:
     return inner if text.startswith("(") and text.endswith(")") else text
 
 
-def _factor(text: str) -> str:
+def factor(text: str) -> str:
     return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 

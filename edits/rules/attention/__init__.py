@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mctskernel.edits.rules.attention import tiled
+from mctskernel.edits.rules.attention.tiled import RULES
 
-RULES = (*tiled.RULES,)
+__all__ = ["RULES"]
