@@ -27,6 +27,8 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.edits.llm.mixture import MixtureOptions
+from mctskernel.edits.llm.options import LLMOptions
 from mctskernel.forecast import ForecastOptions
 from mctskernel.tree.policy import Policy
 
@@ -58,7 +60,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a user chose, and enough to go on with it. Without `forecasts` nothing is predicted.
 
     `spent` counts against the budget. `memory` is the file that earlier runs taught and this one is to be added to,
-    None for no such file.
+    None for no such file. `llm` is the model that proposes edits, with the experts of `mixture`; None for rules.
     """
 
     task: str
@@ -73,6 +75,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     forecasts: ForecastOptions | None = None
     spent: Spent = Spent()
     memory: str | None = None
+    llm: LLMOptions | None = None
+    mixture: MixtureOptions | None = None
 
 
 class Origin(msgspec.Struct, frozen=True):

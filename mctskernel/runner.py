@@ -16,15 +16,15 @@ from mctskernel.core.experience import Experience
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.correspondence import Correspondents
 from mctskernel.edits.experienced import ExperiencedProposer
-from mctskernel.edits.parameters import ParameterProposer
-from mctskernel.edits.proposer import RuleProposer
+from mctskernel.edits.llm.mixture import MixtureOptions
 from mctskernel.executors import open_executor, open_surrogate
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.forecast import Forecaster
 from mctskernel.memory import keep_snapshot, kept_snapshot, remember_run, take_snapshot
 from mctskernel.predictions import Predictions
-from mctskernel.profiling.spaces import read_space
+from mctskernel.proposers import open_proposer
 from mctskernel.report.markdown import trajectory_markdown
 from mctskernel.report.view import View
 from mctskernel.rollouts import Rollouts
@@ -45,11 +45,6 @@ from mctskernel.tree.journal import Journal, read_events, read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.rollouts import rolls_out
 from mctskernel.tree.search import TreeSearch
-
-PARAMETERS = "parameters"
-"""The proposer of every recorded space; no other task has one."""
-
-PROPOSERS: dict[str, Callable[[], Proposer]] = {"rules": RuleProposer}
 
 
 @dataclass(frozen=True)
@@ -77,7 +72,7 @@ def begin(
     """Make a new run and search.
 
     Raises TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for,
-    MemoryUnusableError.
+    MemoryUnusableError and ModelError.
     """
     task = load_task(task_folder, configuration.language)
     _try_reference(task)
@@ -86,6 +81,8 @@ def begin(
         with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
             fingerprint = executor.fingerprint()
             _recall(folder, configuration, fingerprint)
+            with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
+                pass  # What a model lacks is met before there is a run.
             write_manifest(folder, configuration, fingerprint)
             return _conduct(folder, configuration, executor, follow, stop_requested)
     finally:
@@ -138,10 +135,13 @@ def _conduct(
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
         with ExitStack() as stack:
+            dollars_left = _dollars_left(configuration.budget, tree_search.tree)
+            opened = open_proposer(task, configuration, executor.fingerprint(), dollars_left)
+            proposer = _experienced(stack.enter_context(opened), kept_snapshot(folder))
             search = Search(
                 tree_search=tree_search,
                 task=task,
-                proposer=_experienced(_proposer(task, configuration), kept_snapshot(folder)),
+                proposer=proposer,
                 executor=executor,
                 budget=configuration.budget,
                 follow=follow,
@@ -150,6 +150,9 @@ def _conduct(
                 spent_seconds=spent + configuration.spent.seconds,
                 clock=recorded or time.monotonic,
             )
+            if configuration.llm is not None:
+                in_flight = (configuration.mixture or MixtureOptions()).in_flight
+                search.correspondence = Correspondents(proposer, in_flight)
             if (forecasts := configuration.forecasts) is not None:
                 opening = open_surrogate(
                     folder.device_spec(configuration), executor.fingerprint(), forecasts.workers
@@ -180,15 +183,12 @@ def _remembered(conclusion: Conclusion, configuration: Configuration) -> Conclus
     return replace(conclusion, remarks=(*conclusion.remarks, problem)) if problem else conclusion
 
 
+def _dollars_left(budget: Budget, tree: Tree) -> float | None:
+    return None if budget.dollars is None else max(0.0, budget.dollars - tree.dollars)
+
+
 def _experienced(proposer: Proposer, experiences: tuple[Experience, ...]) -> Proposer:
     return ExperiencedProposer(proposer, experiences) if experiences else proposer
-
-
-def _proposer(task: Task, configuration: Configuration) -> Proposer:
-    """Of a recorded space, what knows its configurations; otherwise what was chosen."""
-    if task.space:
-        return ParameterProposer(read_space(task.folder / task.space), configuration.seed)
-    return PROPOSERS[configuration.proposer]()
 
 
 def conclude(folder: RunFolder, search: Search, ending: Ending) -> Conclusion:

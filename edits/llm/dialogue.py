@@ -49,10 +49,14 @@ def merged(proposals: Iterable[Proposals]) -> Proposals:
 
 
 def _read(exchange: Exchange, kernel: Kernel, limit: int) -> Reading:
+    """What an exchange says. That a reply isn't whole is a loss which stands for those of reading what is there."""
     if not exchange.reply.strip():
-        loss = Loss.NO_REPLY if exchange.problem else Loss.EMPTY
+        loss = exchange.loss or (Loss.NO_REPLY if exchange.problem else Loss.EMPTY)
         return Reading(dropped=(Dropped(loss, exchange.problem or "The reply was empty."),))
-    return read_reply(exchange.reply, kernel, limit)
+    reading = read_reply(exchange.reply, kernel, limit)
+    if exchange.loss is None:
+        return reading
+    return replace(reading, dropped=(Dropped(exchange.loss, exchange.problem or f"{exchange.loss}."),))
 
 
 def _problems(reading: Reading) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from mctskernel.core.evaluation import Bottleneck
 
@@ -27,6 +28,10 @@ class Expert:
     def proposer(self) -> str:
         """The name that its edits carry."""
         return f"{PREFIX}{self.name}"
+
+
+class ExpertError(ValueError):
+    """An expert that doesn't exist or is asked for in a way that can't be read; the message is a sentence."""
 
 
 EXPERTS = (
@@ -97,3 +102,33 @@ EXPERTS = (
     ),
 )
 """Those that a search asks if it isn't told otherwise."""
+
+
+def chosen_experts(wanted: Iterable[str]) -> tuple[Expert, ...]:
+    """Experts by NAME, NAME=MODEL, NAME@TEMPERATURE or NAME=MODEL@TEMPERATURE; all if none is named.
+
+    Raises ExpertError.
+    """
+    return tuple(map(_chosen, wanted)) or EXPERTS
+
+
+def _chosen(wanted: str) -> Expert:
+    text, at, number = wanted.rpartition("@")
+    temperature = _temperature(number) if at else None
+    if temperature is None:
+        text = wanted  # What stands behind an @ may belong to the name of a model.
+    name, _, model = text.partition("=")
+    known = {expert.name: expert for expert in EXPERTS}
+    if name not in known:
+        raise ExpertError(f"There is no expert '{name[:40]}' (known: {', '.join(known)}).")
+    return replace(known[name], model=model, temperature=temperature)
+
+
+def _temperature(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if not 0 <= value <= 2:
+        raise ExpertError(f"An expert's temperature is {text}; it must be from 0 to 2.")
+    return value

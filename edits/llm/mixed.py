@@ -12,8 +12,8 @@ from mctskernel.edits.llm.proposer import LLMProposer, arm_of, random_generator
 from mctskernel.edits.llm.router import Arm, choose
 from mctskernel.edits.proposer import RuleProposer
 
-SILENCE = 3
-"""After as many exchanges in a row without a reply the rules go on alone."""
+SILENCE = 2
+"""After as many requests in a row that no model answered the rules go on alone."""
 
 PROBE = 1 / 16
 """The share of requests that go to a silent model all the same: its server may have come back."""

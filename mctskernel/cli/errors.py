@@ -14,6 +14,8 @@ from mctskernel.blobs import BlobError
 from mctskernel.core.device import DeviceError
 from mctskernel.core.space import SpaceError
 from mctskernel.core.task import TaskError
+from mctskernel.edits.llm.experts import ExpertError
+from mctskernel.edits.llm.options import ModelError
 from mctskernel.memory import MemoryUnusableError
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
@@ -39,6 +41,8 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 
 _CODES: tuple[tuple[type[Exception], int], ...] = (
     (PolicyError, USAGE),
+    (ModelError, USAGE),
+    (ExpertError, USAGE),
     (TunableError, USAGE),
     (TaskError, BAD_TASK),
     (SpaceError, BAD_TASK),

@@ -9,6 +9,9 @@ from typing import Any
 import rich_click as click
 
 from mctskernel.core.surrogate import SurrogateUse
+from mctskernel.edits.llm.experts import EXPERTS
+from mctskernel.edits.llm.mixture import MixtureOptions
+from mctskernel.edits.llm.options import KEY_VARIABLE
 from mctskernel.memory import default_path
 from mctskernel.profiling.architecture import (
     FILE_SUFFIX,
@@ -97,6 +100,70 @@ _SURROGATE = (
 def surrogate(command: Command) -> Command:
     """The options of a search that the model's predictions guide."""
     for option in reversed(_SURROGATE):
+        command = option(command)
+    return command
+
+
+_MODEL = (
+    click.option(
+        "--model", metavar="NAME", help="The language model that proposes edits, as its server calls it."
+    ),
+    click.option(
+        "--base-url",
+        metavar="URL",
+        default="",
+        help="An OpenAI-compatible server, such as http://localhost:8000/v1. [default: OpenAI's own]",
+    ),
+    click.option(
+        "--api-key-env",
+        metavar="VARIABLE",
+        default=KEY_VARIABLE,
+        show_default=True,
+        help="The environment variable that holds the server's key.",
+    ),
+    click.option(
+        "--temperature",
+        type=click.FloatRange(0, 2),
+        help="Of the model's replies. [default: the server's own]",
+    ),
+    click.option(
+        "--prices",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Prices of models, before the built-in ones.",
+    ),
+    click.option(
+        "--cache",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="A folder that keeps replies: an identical call isn't made again.",
+    ),
+    click.option(
+        "--expert",
+        "experts",
+        metavar="NAME[=MODEL][@TEMPERATURE]",
+        multiple=True,
+        help="Who may be asked, again for more, perhaps of another model: "
+        f"{', '.join(expert.name for expert in EXPERTS)}. [default: all]",
+    ),
+    click.option(
+        "--edits-per-call",
+        type=click.IntRange(1, 64),
+        default=MixtureOptions().edits,
+        show_default=True,
+        help="Edits that an expert is asked for at a time.",
+    ),
+    click.option(
+        "--calls",
+        type=click.IntRange(1, 64),
+        default=MixtureOptions().in_flight,
+        show_default=True,
+        help="Nodes that may wait for the model at the same time.",
+    ),
+)
+
+
+def model(command: Command) -> Command:
+    """The options of a search that a language model proposes edits for."""
+    for option in reversed(_MODEL):
         command = option(command)
     return command
 

@@ -14,11 +14,14 @@ from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.edits.llm.mixture import MixtureOptions
+from mctskernel.edits.llm.options import LLMOptions
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.spaces import read_space
+from mctskernel.proposers import ASK_A_MODEL, PARAMETERS, PROPOSERS, RULES
 from mctskernel.run import Budget, Configuration, Spent
-from mctskernel.runner import PARAMETERS, PROPOSERS, begin
+from mctskernel.runner import begin
 from mctskernel.space_task import MIDDLE, RANDOM, choose_start, write_space_task
 from mctskernel.tasks import DEFAULT_TASK, find_task
 from mctskernel.tree.backup import VALUES
@@ -28,6 +31,9 @@ from mctskernel.tree.scores import SELECTIONS
 from mctskernel.tree.strategies import STRATEGIES
 
 DEFAULTS = Policy()
+
+MODEL_PATIENCE = 3
+"""Replies without a new kernel after which a node is given up: another one of a model may have what this one hadn't."""
 
 
 @click.command()
@@ -54,10 +60,11 @@ DEFAULTS = Policy()
 @click.option(
     "--proposer",
     type=click.Choice(list(PROPOSERS)),
-    default="rules",
+    default=RULES,
     show_default=True,
-    help="Who proposes edits.",
+    help="Who proposes edits: the rules, a language model, or for each node whoever did better so far.",
 )
+@options.model
 @click.option(
     "--language",
     type=click.Choice([language.value for language in SOURCE_LANGUAGES]),
@@ -113,6 +120,15 @@ def search(
     dollars: float | None,
     seed: int,
     proposer: str,
+    model: str | None,
+    base_url: str,
+    api_key_env: str,
+    temperature: float | None,
+    prices: Path | None,
+    cache: Path | None,
+    experts: tuple[str, ...],
+    edits_per_call: int,
+    calls: int,
     language: str,
     device: str,
     architecture: str,
@@ -142,8 +158,22 @@ def search(
         mctskernel search my_task/ --device gpu --seconds 600 --out runs/first
 
         mctskernel search --space recorded.json.gz --budget 200
+
+        mctskernel search softmax --proposer mixed --model qwen3-coder --base-url http://localhost:8000/v1
     """
     limits = Budget(evaluations=budget, seconds=seconds, dollars=dollars)
+    llm = None
+    if proposer in ASK_A_MODEL:
+        llm = LLMOptions(
+            model=model or "",
+            base_url=base_url,
+            key_variable=api_key_env,
+            temperature=temperature,
+            prices=str(prices.resolve()) if prices else "",
+            cache=str(cache.resolve()) if cache else "",
+        )
+    elif model is not None:
+        raise click.UsageError(f"--model is for --proposer {' or '.join(sorted(ASK_A_MODEL))}.")
     if space is None:
         folder, spent = find_task(task or DEFAULT_TASK), Spent()
     elif task is not None:
@@ -154,6 +184,8 @@ def search(
     loaded = load_task(folder, Language(language))
     name, chosen = loaded.name, loaded.starting_kernel.language
     kind = _kind(device, loaded)
+    if loaded.space and llm is not None:
+        raise click.UsageError("A recorded space has a proposer of its own, which knows its configurations.")
     if loaded.space and surrogate != SurrogateUse.OFF:
         raise click.UsageError("--surrogate is for kernels: nothing predicts a configuration of a --space.")
     use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen)
@@ -166,6 +198,7 @@ def search(
             order=DEFAULTS.order if use is SurrogateUse.OFF else "predicted",
             lookahead=surrogate_candidates if use is SurrogateUse.FILTER else DEFAULTS.lookahead,
             dissent=surrogate_share,
+            patience=DEFAULTS.patience if llm is None else MODEL_PATIENCE,
         ),
         settings,
     )
@@ -187,6 +220,10 @@ def search(
         ),
         spent=spent,
         memory=memory,
+        llm=llm,
+        mixture=None
+        if llm is None
+        else MixtureOptions(experts=experts, edits=edits_per_call, in_flight=calls),
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     click.echo(

@@ -1,0 +1,51 @@
+"""Which proposer a run has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from mctskernel.core.proposer import Proposer
+from mctskernel.core.task import Task
+from mctskernel.edits.llm.mixed import MixedProposer
+from mctskernel.edits.llm.mixture import MixtureOptions, mixture
+from mctskernel.edits.llm.opening import open_model
+from mctskernel.edits.parameters import ParameterProposer
+from mctskernel.edits.proposer import RuleProposer
+from mctskernel.profiling.briefing import briefing_of
+from mctskernel.profiling.spaces import read_space
+from mctskernel.run import Configuration
+
+PARAMETERS = "parameters"
+"""The proposer of every recorded space; no other task has one."""
+
+RULES = "rules"
+LLM = "llm"
+MIXED = "mixed"
+
+PROPOSERS = (RULES, LLM, MIXED)
+"""Those that a user may choose."""
+
+ASK_A_MODEL = frozenset({LLM, MIXED})
+
+
+@contextmanager
+def open_proposer(
+    task: Task,
+    configuration: Configuration,
+    fingerprint: Mapping[str, str],
+    dollars_left: float | None = None,
+) -> Iterator[Proposer]:
+    """Of a recorded space, what knows its configurations; otherwise what was chosen.
+
+    The fingerprint is the device's. Raises ModelError for a model that can't be asked as it was configured.
+    """
+    if task.space:
+        yield ParameterProposer(read_space(task.folder / task.space), configuration.seed)
+    elif configuration.llm is None:
+        yield RuleProposer()
+    else:
+        device = briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task)
+        with open_model(configuration.llm, dollars_left=dollars_left) as model:
+            experts = mixture(model, configuration.mixture or MixtureOptions(), device)
+            yield experts if configuration.proposer == LLM else MixedProposer(experts)
