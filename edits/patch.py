@@ -3,46 +3,70 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mctskernel.core.edit import Block, Edit, Patch, Settings, WholeSource
 from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import Loss
 from mctskernel.core.space import SpaceError, with_settings
+from mctskernel.edits.places import Match, Nowhere, Place, Several, find_place, occurrences
 
 
 class PatchError(ValueError):
-    """A change that can't be applied; the message is a sentence that says which block and why."""
+    """A change that can't be applied. The message says which block and why, in words for who wrote it."""
+
+    def __init__(self, message: str, loss: Loss) -> None:
+        super().__init__(message)
+        self.loss = loss
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A kernel after an edit, and how each block of its patch matched (none for other changes)."""
+
+    kernel: Kernel
+    matches: tuple[Match, ...] = ()
+
+    @property
+    def loosest(self) -> Match:
+        """The match of the block that matched least closely; exact where there are no blocks."""
+        return max(self.matches, key=list(Match).index, default=Match.EXACT)
 
 
 def apply(kernel: Kernel, edit: Edit) -> Kernel:
     """The kernel after an edit. Raises PatchError when it can't be applied or changes nothing.
 
-    Line ends become those of the kernel. Each SEARCH text must occur exactly once, to the letter or, failing
-    that, as whole lines with different indentation and trailing blanks.
+    Line ends become those of the kernel. Each SEARCH text must fit in exactly one place (`find_place`).
     """
+    return applied(kernel, edit).kernel
+
+
+def applied(kernel: Kernel, edit: Edit) -> Applied:
+    """The same, with how closely each block matched."""
     before = kernel.source.replace("\r\n", "\n")
+    matches: tuple[Match, ...] = ()
     match edit.change:
         case WholeSource(source):
             after = source.replace("\r\n", "\n")
         case Patch(blocks):
-            after = _apply_blocks(before, blocks)
+            after, matches = _apply_blocks(before, blocks)
         case Settings():
             after = _with_settings(kernel, edit)
     if not after.strip():
-        raise PatchError("The edit leaves an empty source.")
+        raise PatchError("The edit leaves an empty source.", Loss.EMPTY)
     if "\r\n" in kernel.source:
         after = after.replace("\n", "\r\n")
     result = replace(kernel, source=after)
     if result.identity == kernel.identity:
-        raise PatchError("The edit changes nothing but comments or spacing.")
-    return result
+        raise PatchError("The edit changes nothing but comments or spacing.", Loss.NO_CHANGE)
+    return Applied(result, matches)
 
 
 def _with_settings(kernel: Kernel, edit: Edit) -> str:
     try:
         return with_settings(kernel, {factor.name: factor.level for factor in edit.factors}).source
     except SpaceError as error:
-        raise PatchError(f"The edit can't be applied: {error}") from error
+        raise PatchError(f"The edit can't be applied: {error}", Loss.NO_MATCH) from error
 
 
 def unified_diff(before: str, after: str, *, context: int = 3) -> str:
@@ -77,7 +101,7 @@ def _block(lines: list[str], start: int, end: int, replacement: list[str]) -> tu
     text, low, high = "".join(lines), start, end
     while low > 0 or high < len(lines):
         search = "".join(lines[low:high])
-        if search.strip() and _occurrences(text, search) == 1:
+        if search.strip() and len(occurrences(text, search)) == 1:
             break
         low, high = max(0, low - 1), min(len(lines), high + 1)
     changed = [*lines[:start], *replacement, *lines[end:]]
@@ -85,45 +109,38 @@ def _block(lines: list[str], start: int, end: int, replacement: list[str]) -> tu
     return Block("".join(lines[low:high]), replaced), changed
 
 
-def _apply_blocks(text: str, blocks: tuple[Block, ...]) -> str:
+def _apply_blocks(text: str, blocks: tuple[Block, ...]) -> tuple[str, tuple[Match, ...]]:
     if not blocks:
-        raise PatchError("The patch has no blocks.")
+        raise PatchError("The patch has no blocks.", Loss.EMPTY)
+    matches = []
     for number, block in enumerate(blocks, 1):
         search, new = (part.replace("\r\n", "\n") for part in (block.search, block.replace))
         where = f"Block {number} of {len(blocks)}"
         if not search.strip():
-            raise PatchError(f"{where} has an empty SEARCH text.")
-        count = _occurrences(text, search)
-        if count > 1:
-            raise PatchError(f"{where}: its SEARCH text occurs {count} times; add lines that make it unique.")
-        text = text.replace(search, new) if count else _apply_by_lines(text, search, new, where)
-    return text
+            raise PatchError(f"{where} has an empty SEARCH text.", Loss.EMPTY)
+        match find_place(text, search):
+            case Several(message):
+                raise PatchError(f"{where}: its SEARCH text{message}.", Loss.AMBIGUOUS)
+            case Nowhere(message):
+                raise PatchError(f"{where}: its SEARCH text{message}.", Loss.NO_MATCH)
+            case Place() as place:
+                text = _replaced(text, place, search, new)
+                matches.append(place.match)
+    return text, tuple(matches)
 
 
-def _occurrences(text: str, search: str) -> int:
-    """Occurrences, overlapping ones included."""
-    count, position = 0, text.find(search)
-    while position >= 0:
-        count, position = count + 1, text.find(search, position + 1)
-    return count
-
-
-def _apply_by_lines(text: str, search: str, new: str, where: str) -> str:
-    lines, wanted = text.split("\n"), search.strip("\n").split("\n")
-    bare, bare_wanted = [line.strip() for line in lines], [line.strip() for line in wanted]
-    size = len(wanted)
-    found = [i for i in range(len(lines) - size + 1) if bare[i : i + size] == bare_wanted]
-    if not found:
-        first = next(line for line in bare_wanted if line)
-        raise PatchError(f"{where}: its SEARCH text, from '{first[:60]}' on, isn't in the source.")
-    if len(found) > 1:
-        raise PatchError(
-            f"{where}: its SEARCH text occurs {len(found)} times up to blanks; add lines that make it unique."
-        )
-    start = found[0]
-    replacement = new.strip("\n").split("\n") if new.strip("\n") else []
-    shifted = _reindent(replacement, _first_indent(wanted), _first_indent(lines[start : start + size]))
-    return "\n".join([*lines[:start], *shifted, *lines[start + size :]])
+def _replaced(text: str, place: Place, search: str, new: str) -> str:
+    start, end = place.start, place.end
+    if place.match is Match.EXACT:
+        return text[:start] + new + text[end:]
+    # Whole lines, which the replacement is indented like; with nothing in their place their line end goes too.
+    if not new.strip("\n"):
+        return text[:start] + text[end + 1 :] if end < len(text) else text[: max(0, start - 1)]
+    old_indent = _first_indent(search.strip("\n").split("\n"))
+    new_indent = _first_indent(text[start:end].split("\n"))
+    return (
+        text[:start] + "\n".join(_reindent(new.strip("\n").split("\n"), old_indent, new_indent)) + text[end:]
+    )
 
 
 def _first_indent(lines: list[str]) -> str:

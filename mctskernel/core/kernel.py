@@ -66,7 +66,7 @@ class Kernel:
         }
 
 
-# A string or character literal, a comment, or the leading plan comment is one token. A comment that isn't closed reaches
+# A string or character literal, a comment, or the leading plan comment is one token. An unclosed comment reaches
 # to the end, and no literal begins at an escaped quote: otherwise hostile texts would take quadratic time.
 _CUDA_TOKENS = re.compile(
     r'(?<!\\)"(?:\\.|[^"\\\n])*"|(?<!\\)\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL
