@@ -50,6 +50,15 @@ class _Spent:
 
 
 @dataclass(frozen=True)
+class _Bill:
+    """What one request took."""
+
+    tokens: Tokens
+    dollars: float
+    is_counted: bool
+
+
+@dataclass(frozen=True)
 class _Request:
     """A call with what is known of it before it is sent. `dollars` is what `most` tokens cost."""
 
@@ -188,27 +197,27 @@ class Client:
         if not self._allowance.hold(request.dollars):
             return Failure("", loss=Loss.OVER_BUDGET)
         spent.requests += 1
-        tokens, is_counted = request.most, False
+        bill = _Bill(Tokens(estimated_tokens(request.prompt)), request.dollars, is_counted=False)
         try:
             result = await self._server.send(sent)
-            tokens, is_counted = self._tokens(request, result)
+            bill = self._bill(request, result, bill)
             return result
         finally:
-            dollars = request.price.dollars(tokens)
-            self._allowance.settle(request.dollars, dollars)
-            spent.tokens += tokens
-            spent.dollars += dollars
-            spent.estimated |= not is_counted
+            self._allowance.settle(request.dollars, bill.dollars)
+            spent.tokens += bill.tokens
+            spent.dollars += bill.dollars
+            spent.estimated |= not bill.is_counted
 
-    def _tokens(self, request: _Request, result: Completion | Failure) -> tuple[Tokens, bool]:
-        """What a result took, and whether that was counted and not estimated."""
+    def _bill(self, request: _Request, result: Completion | Failure, lost: _Bill) -> _Bill:
+        """What a result took; `lost` is for one that may have been paid without a word of what it took."""
         if isinstance(result, Failure):
-            return (request.most, False) if result.maybe_paid else (Tokens(), True)
-        if result.tokens is not None:
-            return result.tokens, True
-        is_full = result.loss is Loss.CUT_OFF
-        output = self._options.max_output_tokens if is_full else estimated_tokens(result.text)
-        return Tokens(estimated_tokens(request.prompt), output), False
+            return lost if result.maybe_paid else _Bill(Tokens(), 0.0, is_counted=True)
+        tokens = result.tokens
+        if tokens is None:
+            is_full = result.loss is Loss.CUT_OFF
+            output = self._options.max_output_tokens if is_full else estimated_tokens(result.text)
+            tokens = lost.tokens + Tokens(output=output)
+        return _Bill(tokens, request.price.dollars(tokens), is_counted=result.tokens is not None)
 
     def _raise_what_users_mend(self, failure: Failure, request: _Request) -> None:
         if self._has_answered:

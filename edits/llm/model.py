@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from types import TracebackType
+from typing import Literal, Protocol, Self
 
 from mctskernel.core.proposer import Exchange, Purpose
 
@@ -42,3 +43,17 @@ class Model(Protocol):
     def complete(self, call: Call) -> Exchange:
         """One exchange. A server that fails is told in its `problem`; nothing is raised for it."""
         ...
+
+
+class OpenModel(Model, Protocol):
+    """A model that holds connections until it is closed."""
+
+    def close(self) -> None:
+        """End the calls in flight, from any thread; they and all later ones come back with a problem."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

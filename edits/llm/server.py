@@ -64,17 +64,20 @@ class Server:
 
 
 class _LimitedStream(httpx2.AsyncByteStream):
-    """The bytes of a stream, up to a limit."""
+    """The bytes of a reply up to a limit; beyond it, an error's are left unread, and others are no reply."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, limit: int) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, *, is_error: bool) -> None:
         self._stream = stream
         self._limit = limit
+        self._is_error = is_error
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async for chunk in self._stream:
             size += len(chunk)
             if size > self._limit:
+                if self._is_error:
+                    return
                 raise TooLongError(f"sent more than the {self._limit} bytes that are read of a reply")
             yield chunk
 
@@ -89,6 +92,6 @@ def _limit(most_bytes: int) -> Any:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise EncodedError("compressed its reply, though asked not to")
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - of an asynchronous client
-        response.stream = _LimitedStream(response.stream, most_bytes)
+        response.stream = _LimitedStream(response.stream, most_bytes, is_error=response.is_error)
 
     return limit
