@@ -27,7 +27,7 @@ from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 from tests import landscape
 
-WALK = Policy(strategy="mcts")
+WALK = Policy(strategy="mcts", exploration=1.4, prior="given")
 GUIDED = {
     "order": msgspec.structs.replace(WALK, order="predicted"),
     "filter": msgspec.structs.replace(WALK, order="predicted", lookahead=4),
