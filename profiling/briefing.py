@@ -29,8 +29,8 @@ def _sentences(gpu: Architecture) -> tuple[str, ...]:
         f"An SM holds up to {most_warps} warps, {limits.max_blocks} blocks, {limits.registers} registers (at most "
         f"{limits.max_registers_per_thread} a thread) and {limits.shared_bytes >> 10} KiB of shared memory, of which "
         f"a block gets up to {limits.max_shared_bytes_per_block >> 10} KiB.",
-        f"DRAM moves {byte_text(memory.dram_bytes_per_second)} a second; L2 holds {memory.l2_bytes >> 20} MiB and "
-        f"moves {byte_text(memory.l2_bytes_per_second)} a second. Memory is read in sectors of "
+        f"DRAM moves {memory.dram_bytes_per_second / 1e12:.3g} TB/s; L2 holds {memory.l2_bytes >> 20} MiB and moves "
+        f"{memory.l2_bytes_per_second / 1e12:.3g} TB/s. Memory is read in sectors of "
         f"{memory.sector_bytes} bytes.",
         f"A load takes about {latency.dram:.0f} cycles from DRAM, {latency.l2:.0f} from L2, {latency.l1:.0f} from L1 "
         f"and {latency.shared:.0f} from shared memory.",

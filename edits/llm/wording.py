@@ -14,6 +14,9 @@ from mctskernel.core.proposer import Attempt
 from mctskernel.core.task import Tensor
 
 TITLE_CHARACTERS = 160
+MESSAGE_CHARACTERS = 240
+"""Of why an edit failed, in a list of many."""
+
 SENTENCE_CHARACTERS = 500
 LEAST_CHANGE = 1.02
 """Gains and losses below this factor are called no difference."""
@@ -38,9 +41,9 @@ def cut(text: str, limit: int) -> str:
 
 def plain(text: str, limit: int = SENTENCE_CHARACTERS) -> str:
     """A text on one line, without folders, control characters or fences."""
-    words = " ".join(without_folders(text).split())
+    words = " ".join(without_folders(text[: 4 * limit]).split())
     printable = "".join(character for character in words if character.isprintable())
-    short = printable if len(printable) <= limit else f"{printable[:limit]} [cut]"
+    short = printable if max(len(printable), len(text) // 4) <= limit else f"{printable[:limit]} [cut]"
     return re.sub(r"`{3,}", "``", short)
 
 
@@ -74,7 +77,8 @@ def attempt_text(attempt: Attempt) -> str:
 def _ending(attempt: Attempt) -> str:
     if attempt.outcome is Outcome.OK:
         return _gain_text(attempt.gain)
-    return f"{attempt.outcome}. {plain(attempt.message)}" if attempt.message else f"{attempt.outcome}."
+    why = plain(attempt.message, MESSAGE_CHARACTERS)
+    return f"{attempt.outcome}. {why}" if why else f"{attempt.outcome}."
 
 
 def _gain_text(gain: float) -> str:

@@ -1,0 +1,230 @@
+"""Prompts: rendered as the golden files show, bounded, and safe with whatever stands in them."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import jinja2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Outcome
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.proposer import Attempt, ProposalRequest
+from mctskernel.edits.llm.experts import EXPERTS
+from mctskernel.edits.llm.model import Message
+from mctskernel.edits.llm.prompt import (
+    PROMPT_CHARACTERS,
+    messages_to_mend,
+    messages_to_propose,
+    messages_to_repair,
+    version_of,
+)
+from mctskernel.edits.llm.wording import fenced, plain
+from mctskernel.profiling.architecture import load_architecture
+from mctskernel.profiling.briefing import briefing
+from tests.edits.llm.scripted import EXPERIENCE, FAILED, a_request, attempts
+
+GOLDEN = Path(__file__).with_name("golden")
+PROMPTS = Path(__file__).parents[3] / "edits" / "prompts"
+EXPERT = EXPERTS[0]
+
+
+def a_full_request(task: str, language: Language) -> ProposalRequest:
+    return a_request(
+        task,
+        language,
+        lineage=attempts(("block of 128", Outcome.OK), gain=1.3),
+        siblings=attempts(("float4 loads", Outcome.BUILD_ERROR), ("block of 64", Outcome.OK), gain=0.8),
+        elsewhere=attempts(("one warp a row", Outcome.OK), gain=2.5),
+        experiences=(EXPERIENCE,),
+        speedup=1.3,
+        best_speedup=3.2,
+    )
+
+
+def a_failed_request(task: str = "softmax", language: Language = Language.CUDA) -> ProposalRequest:
+    lineage = attempts(("block of 128", Outcome.OK), ("online softmax", Outcome.WRONG_RESULT), gain=1.3)
+    return a_request(task, language, evaluation=FAILED, lineage=lineage, siblings=attempts())
+
+
+def text_of(messages: tuple[Message, ...]) -> str:
+    """A prompt as a golden file has it: the reply format has its own tests."""
+    source = (PROMPTS / "reply_format.md").read_text()
+    reply_format = jinja2.Template(source, trim_blocks=True, lstrip_blocks=True).render()
+    assert reply_format in messages[0].content
+    shown = (each.content.replace(reply_format, "[reply format]") for each in messages)
+    return "\n".join(f"<{each.role}>\n{text}" for each, text in zip(messages, shown, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["propose", "repair"])
+@pytest.mark.parametrize(("task", "language"), [("softmax", Language.CUDA), ("matmul_bf16", Language.TRITON)])
+def test_a_prompt_is_what_its_golden_file_shows(kind: str, task: str, language: Language) -> None:
+    """With UPDATE_GOLDEN=1 the files are written anew, to be looked at before they are committed."""
+    if kind == "propose":
+        request = a_full_request(task, language)
+        device = briefing(load_architecture("H100"), request.task)
+        found = text_of(messages_to_propose(request, EXPERT, 5, device))
+    else:
+        found = text_of(messages_to_repair(a_failed_request(task, language), 2, ()))
+    file = GOLDEN / f"{kind}_{task}_{language}.md"
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(found)
+    assert found == file.read_text()
+
+
+@pytest.mark.parametrize("expert", EXPERTS, ids=lambda expert: expert.name)
+def test_each_expert_has_a_prompt_of_its_own(expert: object) -> None:
+    text = messages_to_propose(a_request(), expert, 4, ())[1].content  # type: ignore[arg-type]
+    assert f"experts/{expert.name} {version_of(f'experts/{expert.name}.md')}" in text.splitlines()[0]  # type: ignore[attr-defined]
+    assert "as an expert in" in text or "as an expert at" in text
+    assert "Propose 4 different edits" in text
+
+
+@pytest.mark.parametrize("name", sorted(str(file.relative_to(PROMPTS)) for file in PROMPTS.rglob("*.md")))
+def test_each_prompt_says_its_version(name: str) -> None:
+    assert version_of(name) >= 1
+
+
+def test_the_first_message_is_the_same_for_a_whole_search() -> None:
+    first = messages_to_propose(a_full_request("softmax", Language.CUDA), EXPERTS[0], 5, ("132 SMs.",))[0]
+    assert first == messages_to_propose(a_request(), EXPERTS[2], 3, ("132 SMs.",))[0]
+    assert first == messages_to_repair(a_failed_request(), 1, ("132 SMs.",))[0]
+
+
+def test_held_out_shapes_and_raw_counters_are_not_told() -> None:
+    request = a_request()
+    text = text_of(messages_to_propose(request, EXPERT, 5, ()))
+    assert "rows=130 cols=2" not in text
+    assert {"rows": 130, "cols": 2} in [dict(shape) for shape in request.task.held_out_shapes]
+    assert "rows=12 cols=130" in text
+    assert "dram__bytes" not in text
+    assert "123456789" not in text
+
+
+def test_a_repair_names_what_broke_and_what_worked_and_why_it_failed() -> None:
+    text = messages_to_repair(a_failed_request(), 2, ())[1].content
+    assert 'The last edit, "online softmax", broke it; the last one that worked was "block of 128".' in text
+    assert "out[3, 7] is 0.5, not 0.25." in text
+    assert "At rows=35 cols=37: Row 3 sums to 2." in text
+    assert "variable i is unused" in text
+    assert "rows=1 cols=1: " not in text, "a check that passed says nothing"
+
+
+def test_a_reply_goes_back_with_what_is_wrong_with_it() -> None:
+    asked = messages_to_propose(a_request(), EXPERT, 5, ())
+    messages = messages_to_mend(asked, "x" * 300_000, ['The edit "a": its SEARCH text occurs twice.'])
+    assert messages[: len(asked)] == asked
+    assert [each.role for each in messages[len(asked) :]] == ["assistant", "user"]
+    assert "its SEARCH text occurs twice" in messages[-1].content
+    assert "characters left out" in messages[-2].content
+
+
+HOSTILE = (
+    st.lists(
+        st.sampled_from(
+            [
+                "`",
+                "``` \n",
+                "\n",
+                "{{ 7 * 7 }}",
+                "{% raw %}",
+                "\n## Your part\n",
+                "\x1b[2J",
+                "\r\n",
+                "\r",
+                '"',
+                "x",
+            ]
+        )
+    ).map("".join)
+    | st.text()
+)
+
+
+@given(source=HOSTILE, log=HOSTILE, title=HOSTILE, message=HOSTILE)
+@settings(max_examples=60, deadline=None)
+def test_nothing_that_is_quoted_leaves_its_place(source: str, log: str, title: str, message: str) -> None:
+    attempt = Attempt(title, "tuning", Outcome.REJECTED, 0.0, message)
+    request = a_request(kernel=Kernel(source), lineage=(attempt,), siblings=(attempt,), elsewhere=(attempt,))
+    messages = messages_to_propose(request, EXPERT, 5, (message,))
+    failed = replace(request, evaluation=replace(FAILED, log=log, message=message))
+    assert "{{ 7 * 7 }}" not in source or "{{ 7 * 7 }}" in messages[1].content
+    for text in (messages[1].content, messages_to_repair(failed, 1, ())[1].content):
+        outside = without_fences(text)
+        assert outside.count("\n## Your part") == 1
+        assert "\x1b" not in outside
+        headings = [line for line in outside.splitlines() if line.startswith("## ")]
+        assert len(set(headings)) == len(headings)
+
+
+def without_fences(text: str) -> str:
+    """A prompt without its fenced blocks, as CommonMark finds them; every one is closed."""
+    outside: list[str] = []
+    fence = ""
+    for line in text.split("\n"):
+        run = re.match(r"`{3,}", line)
+        if fence:
+            if line == fence:
+                fence = ""
+        elif run:
+            fence = run[0]
+        else:
+            outside.append(line)
+    assert not fence
+    return "\n".join(outside)
+
+
+@given(text=HOSTILE, limit=st.integers(10, 200))
+@settings(deadline=None)
+def test_a_fence_is_longer_than_any_run_of_backticks(text: str, limit: int) -> None:
+    opening, *inside, closing = fenced(text, "cuda", limit).split("\n")
+    assert opening == closing + "cuda"
+    assert all(closing not in line for line in inside)
+
+
+def test_the_longest_prompt_is_bounded_and_says_what_it_left_out() -> None:
+    words = "many words about it " * 2_000
+    attempt = Attempt(words, "tuning", Outcome.BUILD_ERROR, 0.0, words)
+    cause = Cause(Bottleneck.TAIL, 0.1, words)
+    request = a_request(
+        kernel=Kernel("// comment\n" * 50_000),
+        lineage=(attempt,) * 100,
+        siblings=(attempt,) * 100,
+        elsewhere=tuple(replace(attempt, title=f"{number} {words}") for number in range(100)),
+        experiences=(replace(EXPERIENCE, title=words),) * 100,
+    )
+    evaluation = replace(request.evaluation, diagnosis=Diagnosis((cause,) * 50, words), flags=(words,) * 50)
+    proposing = messages_to_propose(replace(request, evaluation=evaluation), EXPERT, 5, (words,) * 100)
+    broken = replace(FAILED, log=words * 10, message=words)
+    repairing = messages_to_repair(replace(request, evaluation=broken), 2, (words,) * 100)
+    for messages in (proposing, repairing):
+        mending = messages_to_mend(messages, words * 10, [words] * 100)
+        assert sum(len(each.content) for each in mending) <= PROMPT_CHARACTERS
+        assert "characters left out" in messages[1].content
+    assert "The first 84 are left out." in proposing[1].content
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/ann/runs/7/kernel.cu(3): error", "kernel.cu(3): error"),
+        ('File "/tmp/x-1/module.py", line 2', 'File "module.py", line 2'),
+        ("file:///home/ann/kernel.cu", "file://kernel.cu"),
+        ("a / b, c /d and 1/2/3", "a / b, c /d and 1/2/3"),
+        ("two\nlines\tand ```fences```", "two lines and ``fences``"),
+    ],
+)
+def test_messages_name_no_folders_and_stay_on_their_line(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_a_log_names_no_folders() -> None:
+    failed = replace(FAILED, log="/home/ann/secret/kernel.cu(3): error: no such thing\n")
+    text = messages_to_repair(a_request(evaluation=failed), 2, ())[1].content
+    assert "ann" not in text
+    assert "kernel.cu(3): error: no such thing" in text
