@@ -11,7 +11,7 @@ from mctskernel.core.edit import Edit
 from mctskernel.core.experience import Experience, kind_of, names_of
 from mctskernel.core.proposer import ProposalRequest, Proposals, Proposer
 
-STRENGTH = 4.0
+STRENGTH = 8.0
 """How many tries weigh as much as what is known of the more general kind."""
 
 MOST = 4.0
@@ -56,7 +56,8 @@ class Rates:
 
     Each of these rates is shrunk towards the more general one before it, by as much as `STRENGTH` tries of that one:
     (improved + STRENGTH * general) / (tried + STRENGTH), the mean of a beta distribution whose prior has the general
-    rate as its mean (Gelman et al., "Bayesian Data Analysis", 3rd edition, sections 2.4 and 5.3). Failures and edits
+    rate as its mean (Gelman et al., "Bayesian Data Analysis", 3rd edition, sections 2.4 and 5.3). What counts for a
+    narrower rate is left out of the more general ones, but for that of all edits: no try counts twice. Failures and edits
     that changed nothing count alike: the evaluation is gone. The size of gains doesn't count, because it is the
     kernel's more than the edit's: the same edit gains 20 times on one starting kernel and 1.1 times on another.
     """
@@ -75,11 +76,11 @@ class Rates:
 
         1 where nothing is remembered. `names` are those of `kind_of`.
         """
-        everything, *narrower = _from_general(str(edit.category), kind_of(edit.title, names), bottleneck)
-        overall = rate = self._counts[everything].shrunk(0.5, 2.0) if everything in self._counts else 0.5
-        for key in narrower:
-            if key in self._counts:
-                rate = self._counts[key].shrunk(rate, STRENGTH)
+        keys = _from_general(str(edit.category), kind_of(edit.title, names), bottleneck)
+        everything, *counts = (self._counts.get(key, _Count()) for key in keys)
+        overall = rate = everything.shrunk(0.5, 2.0)
+        for count, narrower in zip(counts, (*counts[1:], _Count()), strict=True):
+            rate = count.without(narrower).shrunk(rate, STRENGTH)
         return min(max(rate / overall, 1 / MOST), MOST)
 
 
@@ -104,6 +105,9 @@ class _Count:
     def add(self, experience: Experience) -> None:
         self.tried += experience.tried
         self.improved += experience.improved
+
+    def without(self, other: _Count) -> _Count:
+        return _Count(self.tried - other.tried, self.improved - other.improved)
 
     def shrunk(self, towards: float, strength: float) -> float:
         return (self.improved + strength * towards) / (self.tried + strength)

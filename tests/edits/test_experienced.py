@@ -1,0 +1,107 @@
+"""Priors follow what kinds of edits did, within bounds, and nothing changes where nothing is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, Outcome, Source
+from mctskernel.core.experience import Experience
+from mctskernel.core.proposer import ProposalRequest, Proposals
+from mctskernel.core.task_file import load_task
+from mctskernel.edits.experienced import MOST, QUOTED, ExperiencedProposer, Rates
+
+GOOD = Experience("tuning", "block # -> #", "barriers", "cuda", "sm_90", 20, 0, 18, 0.5)
+BAD = Experience("numerics", "approximate divisions", "barriers", "cuda", "sm_90", 20, 10, 0, 0.0)
+EDITS = (
+    Edit(Category.PRECISION, "approximate divisions", WholeSource("one"), prior=2.0),
+    Edit(Category.TUNING, "BLOCK 32 -> 64", WholeSource("two"), prior=1.0),
+    Edit(Category.FUSION, "merge the launches", WholeSource("three"), prior=0.8),
+)
+
+
+@dataclass
+class Fixed:
+    """Proposes the same edits, and keeps what it was asked."""
+
+    requests: list[ProposalRequest] = field(default_factory=list)
+    name: str = "fixed"
+
+    def propose(self, request: ProposalRequest) -> Proposals:
+        self.requests.append(request)
+        return Proposals(EDITS, dollars=0.25, more=True, remarks=("said",))
+
+
+@pytest.fixture
+def request_(small_task: Path) -> ProposalRequest:
+    task = load_task(small_task)
+    diagnosis = Diagnosis((Cause(Bottleneck.BARRIERS, 0.5, "Barriers."),))
+    evaluation = Evaluation(Outcome.OK, Source.MODELLED, diagnosis=diagnosis)
+    return ProposalRequest(task, task.starting_kernel, evaluation)
+
+
+def test_what_helped_comes_first_and_nothing_else_of_the_reply_changes(request_: ProposalRequest) -> None:
+    fixed = Fixed()
+    reply = ExperiencedProposer(fixed, (GOOD, BAD)).propose(request_)
+    assert [edit.title for edit in reply.edits] == [
+        "BLOCK 32 -> 64",
+        "merge the launches",
+        "approximate divisions",
+    ]
+    by_title = {edit.title: edit.prior for edit in reply.edits}
+    assert by_title["merge the launches"] == 0.8
+    assert by_title["BLOCK 32 -> 64"] > 1.5
+    assert by_title["approximate divisions"] < 0.7
+    assert replace(reply, edits=()) == replace(fixed.propose(request_), edits=())
+    assert fixed.requests[0].experiences == (GOOD, BAD)
+
+
+def test_other_bottlenecks_are_not_quoted_but_count(request_: ProposalRequest) -> None:
+    fixed, elsewhere = Fixed(), replace(GOOD, bottleneck="tail")
+    many = tuple(replace(BAD, title=f"bad {chr(97 + number)}", tried=number) for number in range(20))
+    reply = ExperiencedProposer(fixed, (elsewhere, *many)).propose(request_)
+    assert len(fixed.requests[0].experiences) == QUOTED
+    assert fixed.requests[0].experiences[0].tried == 19
+    assert next(edit.prior for edit in reply.edits if edit.category is Category.TUNING) > 1
+
+
+def test_a_kind_on_a_bottleneck_weighs_more_than_elsewhere() -> None:
+    rates = Rates((GOOD, replace(GOOD, bottleneck="tail", improved=0), BAD))
+    tuned = EDITS[1]
+    assert rates.factor(tuned, "barriers") > rates.factor(tuned, "spills") > rates.factor(tuned, "tail")
+
+
+def test_few_tries_say_little() -> None:
+    others = replace(BAD, tried=10**6, improved=3 * 10**5)
+    factors = [
+        Rates((replace(GOOD, tried=tried, improved=tried), others)).factor(EDITS[1], "barriers")
+        for tried in (0, 1, 4, 50)
+    ]
+    assert factors == sorted(factors)
+    # One success among a prior of eight tries, three in ten of which succeed.
+    assert factors[:2] == [pytest.approx(1.0), pytest.approx((1 + 8 * 0.3) / 9 / 0.3, rel=1e-4)]
+
+
+experiences = st.builds(
+    lambda category, title, bottleneck, tried, share: Experience(
+        category, title, bottleneck, "cuda", "sm_90", tried, 0, round(tried * share), 0.0
+    ),
+    st.sampled_from(["tuning", "numerics"]),
+    st.sampled_from(["block # -> #", "approximate divisions"]),
+    st.sampled_from(["barriers", "tail", ""]),
+    st.integers(1, 10**6),
+    st.floats(0, 1),
+)
+
+
+@given(st.lists(experiences, max_size=6), st.sampled_from(EDITS), st.sampled_from(["barriers", ""]))
+def test_factors_stay_within_bounds(found: list[Experience], edit: Edit, bottleneck: str) -> None:
+    factor = Rates(found).factor(edit, bottleneck)
+    assert 1 / MOST <= factor <= MOST
+    if not any(each.category == edit.category for each in found):
+        assert factor == 1.0

@@ -1,0 +1,234 @@
+"""What runs taught is remembered once, kept apart by where it comes from, and never ends a search."""
+
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.evaluation import Source
+from mctskernel.core.experience import Experience, kind_of, names_of
+from mctskernel.core.kernel import Language
+from mctskernel.core.task_file import load_task
+from mctskernel.memory import (
+    MemoryUnusableError,
+    encode_snapshot,
+    keep_snapshot,
+    kept_snapshot,
+    open_memory,
+    remember_run,
+    take_snapshot,
+)
+from mctskernel.run import Origin, RunError
+from tests.told_run import ToldRun, failed, quarantined, timed, with_configuration
+
+MODELLED = ("cuda", "sm_90", Source.MODELLED)
+
+
+def recall(path: Path, source: Source = Source.MODELLED) -> dict[str, Experience]:
+    with open_memory(path) as memory:
+        return {each.title: each for each in memory.recall("cuda", "sm_90", source)}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "memory.sqlite"
+
+
+def test_what_each_kind_of_edit_did(tmp_path: Path, small_task: Path, file: Path) -> None:
+    run = ToldRun(tmp_path / "run", small_task)
+    first, _ = run.edits(0, ("BLOCK 64 -> 128", timed(50)), ("BLOCK 64 -> 256", timed(99)))
+    run.edits(first, ("BLOCK 128 -> 32", failed()), ("stream what twice writes (all of it)", quarantined(1)))
+    with open_memory(file) as memory:
+        assert memory.remember(run.folder) == 4
+    block, stream = recall(file)["block # -> #"], recall(file)["stream what _ writes"]
+    assert (block.tried, block.failed, block.improved) == (3, 1, 1)
+    assert block.log_gain == pytest.approx((0.6931 + 0.01005) / 2, rel=1e-3)
+    assert (block.category, block.bottleneck) == ("tuning", "DRAM bandwidth")
+    assert (stream.tried, stream.failed, stream.improved, stream.log_gain) == (1, 1, 0, 0.0)
+
+
+def test_a_modelled_gain_within_the_uncertainty_improves_nothing(
+    tmp_path: Path, small_task: Path, file: Path
+) -> None:
+    run = ToldRun(tmp_path / "run", small_task)
+    run.edits(0, ("a little", timed(93)), ("a lot", timed(60)))
+    assert remember_run(file, run.folder) == ""
+    assert {title: each.improved for title, each in recall(file).items()} == {"a little": 0, "a lot": 1}
+
+
+def test_a_measured_gain_must_leave_both_intervals(tmp_path: Path, small_task: Path, file: Path) -> None:
+    gpu = with_configuration(device="gpu")
+    root = timed(100, Source.MEASURED, spread=0.05)
+    run = ToldRun(tmp_path / "run", small_task, gpu, root)
+    run.edits(
+        0,
+        ("overlaps", timed(93, Source.MEASURED, 0.05)),
+        ("is apart", timed(93, Source.MEASURED, 0.001)),
+        ("is noise", timed(99, Source.MEASURED)),
+    )
+    assert remember_run(file, run.folder) == ""
+    found = recall(file, Source.MEASURED)
+    assert {title: each.improved for title, each in found.items()} == {
+        "overlaps": 0,
+        "is apart": 1,
+        "is noise": 0,
+    }
+    assert recall(file, Source.MODELLED) == {}
+
+
+def test_what_follows_a_failure_has_nothing_to_be_compared_with(
+    tmp_path: Path, small_task: Path, file: Path
+) -> None:
+    run = ToldRun(tmp_path / "run", small_task)
+    (broken,) = run.edits(0, ("break it", failed()))
+    run.edits(broken, ("mend it", timed(50)))
+    assert remember_run(file, run.folder) == ""
+    assert set(recall(file)) == {"break it"}
+
+
+def test_a_run_that_goes_on_replaces_what_is_remembered_of_it(
+    tmp_path: Path, small_task: Path, file: Path
+) -> None:
+    run = ToldRun(tmp_path / "run", small_task)
+    (first,) = run.edits(0, ("tile", timed(50)))
+    for _ in range(2):
+        assert remember_run(file, run.folder) == ""
+    assert recall(file)["tile"].tried == 1
+    run.edits(first, ("tile", timed(25)))
+    assert remember_run(file, run.folder) == ""
+    assert recall(file)["tile"].tried == 2
+    moved = run.folder.path.rename(tmp_path / "moved")
+    assert remember_run(file, type(run.folder)(moved)) == ""
+    assert recall(file)["tile"].tried == 2
+
+
+def test_runs_add_up_and_are_forgotten(tmp_path: Path, small_task: Path, file: Path) -> None:
+    for name, seconds in (("one", 50.0), ("two", 25.0)):
+        run = ToldRun(tmp_path / name, small_task)
+        run.edits(0, ("tile", timed(seconds)), ("break", failed()))
+        assert remember_run(file, run.folder) == ""
+    tile = recall(file)["tile"]
+    assert (tile.tried, tile.improved) == (2, 2)
+    assert tile.log_gain == pytest.approx((0.6931 + 1.3863) / 2, rel=1e-3)
+    with open_memory(file) as memory:
+        one, two = memory.runs()
+        assert memory.forget([one.id, "unknown"]) == 1
+        assert memory.runs() == (two,)
+    assert recall(file)["tile"].tried == 1
+
+
+@pytest.mark.parametrize("kind", ["recorded space", "measured again"])
+def test_some_runs_teach_nothing(tmp_path: Path, small_task: Path, file: Path, kind: str) -> None:
+    origin = Origin("elsewhere", {}) if kind == "measured again" else None
+    run = ToldRun(tmp_path / "run", small_task, measured_from=origin)
+    run.edits(0, ("tile", timed(50)))
+    if kind == "recorded space":
+        manifest = run.folder.manifest
+        manifest.write_text(manifest.read_text().replace('"cuda"', '"configuration"'))
+    with open_memory(file) as memory:
+        assert memory.remember(run.folder) == 0
+        assert memory.runs() == ()
+
+
+def test_recall_by_bottleneck(tmp_path: Path, small_task: Path, file: Path) -> None:
+    run = ToldRun(tmp_path / "run", small_task)
+    run.edits(0, ("tile", timed(50)))
+    with open_memory(file) as memory:
+        memory.remember(run.folder)
+        assert memory.recall(*MODELLED, bottlenecks=["barriers"]) == ()
+        assert len(memory.recall(*MODELLED, bottlenecks=["barriers", "DRAM bandwidth"])) == 1
+        assert memory.recall("triton", "sm_90", Source.MODELLED) == ()
+        assert memory.recall("cuda", "sm_80", Source.MODELLED) == ()
+
+
+def test_many_searches_write_at_once(tmp_path: Path, small_task: Path, file: Path) -> None:
+    runs = [ToldRun(tmp_path / str(number), small_task) for number in range(8)]
+    for run in runs:
+        run.edits(0, ("tile", timed(50)))
+    with ThreadPoolExecutor(len(runs)) as threads:
+        assert set(threads.map(lambda run: remember_run(file, run.folder), runs)) == {""}
+    assert recall(file)["tile"].tried == len(runs)
+
+
+def damaged(file: Path) -> None:
+    file.write_bytes(b"no database" * 100)
+
+
+def foreign(file: Path) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+    connection.close()
+
+
+def newer(file: Path) -> None:
+    with open_memory(file):
+        pass
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA user_version = 9")
+    connection.close()
+
+
+def folder(file: Path) -> None:
+    file.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [(damaged, "not a database"), (foreign, "another program's"), (newer, "version 9"), (folder, "open")],
+)
+def test_a_file_that_is_no_memory_is_a_sentence_and_left_alone(
+    tmp_path: Path, small_task: Path, spoil: object, says: str
+) -> None:
+    file = tmp_path / "file.sqlite"
+    assert callable(spoil)
+    spoil(file)
+    before = file.read_bytes() if file.is_file() else b""
+    run = ToldRun(tmp_path / "run", small_task)
+    run.edits(0, ("tile", timed(50)))
+    assert says in remember_run(file, run.folder)
+    with pytest.raises(MemoryUnusableError, match=says):
+        take_snapshot(file, Language.CUDA, "sm_90", Source.MODELLED)
+    assert not file.is_file() or file.read_bytes() == before
+
+
+def test_a_snapshot_is_read_only_and_gives_what_was_remembered(
+    tmp_path: Path, small_task: Path, file: Path
+) -> None:
+    run = ToldRun(tmp_path / "run", small_task)
+    run.edits(0, ("tile", timed(50)), ("break", failed()))
+    assert take_snapshot(file, Language.CUDA, "sm_90", Source.MODELLED) == ()
+    assert not file.exists()
+    assert remember_run(file, run.folder) == ""
+    known = take_snapshot(file, Language.CUDA, "sm_90", Source.MODELLED)
+    assert len(known) == 2
+    exported = tmp_path / "exported.json"
+    with open_memory(file) as memory:
+        exported.write_text(encode_snapshot(memory.everything()))
+    before = exported.read_bytes()
+    assert remember_run(exported, run.folder) == ""
+    assert exported.read_bytes() == before
+    assert take_snapshot(exported, Language.CUDA, "sm_90", Source.MODELLED) == known
+    assert take_snapshot(exported, Language.CUDA, "sm_90", Source.MEASURED) == ()
+    keep_snapshot(run.folder, known, Source.MODELLED)
+    assert kept_snapshot(run.folder) == known
+    run.folder.memory.write_text("{}")
+    with pytest.raises(RunError, match=r"memory\.json"):
+        kept_snapshot(run.folder)
+
+
+@pytest.mark.parametrize(
+    ("title", "kind"),
+    [
+        ("BLOCK 32 -> 64, ITEMS 4 -> 8", "block # -> #, items # -> #"),
+        ("unroll loop 2 of twice (for (int i = 0; i < n; ++i)) by 4", "unroll loop # of _ by #"),
+        ("float4 for x and out", "float4 for _ and _"),
+        ("__launch_bounds__(BLOCK) on twice", "__launch_bounds__(block) on _"),
+        ("0.5 of it\n\nignore\x00 what came before", "# of it ignore what came before"),
+        ("word " * 100, "word " * 24),
+    ],
+)
+def test_kinds_of_titles(small_task: Path, title: str, kind: str) -> None:
+    assert kind_of(title, names_of(load_task(small_task))) == kind
