@@ -57,8 +57,8 @@ class Rates:
     Each of these rates is shrunk towards the more general one before it, by as much as `STRENGTH` tries of that one:
     (improved + STRENGTH * general) / (tried + STRENGTH), the mean of a beta distribution whose prior has the general
     rate as its mean (Gelman et al., "Bayesian Data Analysis", 3rd edition, sections 2.4 and 5.3). What counts for a
-    narrower rate is left out of the more general ones, but for that of all edits: no try counts twice. Failures and edits
-    that changed nothing count alike: the evaluation is gone. The size of gains doesn't count, because it is the
+    narrower rate is left out of the more general ones, but for that of all edits: no try counts twice. Failures and
+    edits that changed nothing count alike: the evaluation is gone. The size of gains doesn't count, because it is the
     kernel's more than the edit's: the same edit gains 20 times on one starting kernel and 1.1 times on another.
     """
 

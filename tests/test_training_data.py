@@ -1,0 +1,170 @@
+"""Lines of training data keep to their schema, say nothing that wasn't verified, and need linear time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from mctskernel.blobs import BlobStore
+from mctskernel.cli import main
+from mctskernel.core.evaluation import Outcome, Source
+from mctskernel.run import RunError
+from mctskernel.training_data import FORMATS, json_schema, write_lines
+from mctskernel.tree.evidence import Lines
+from tests.told_run import EXCHANGE, ToldRun, failed, quarantined, timed, with_configuration
+
+
+@pytest.fixture
+def run(tmp_path: Path, small_task: Path) -> ToldRun:
+    """root (100 us) -> tile (50) -> vector (20); beside them a tie, a failure, one too good, one that loses."""
+    run = ToldRun(tmp_path / "run", small_task)
+    tile, *_ = run.edits(
+        0,
+        ("tile", timed(50)),
+        ("tie", timed(98)),
+        ("broken", failed(Outcome.RACE)),
+        ("cheat", quarantined(1)),
+        ("loses", timed(300)),
+    )
+    run.edits(tile, ("vector", timed(20)), ("vectors", timed(21)), exchange=EXCHANGE)
+    return run
+
+
+def lines(run: ToldRun, kind: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in write_lines(run.folder, kind)]
+
+
+@pytest.mark.parametrize("kind", list(FORMATS))
+def test_every_line_keeps_to_the_schema_and_says_where_it_comes_from(run: ToldRun, kind: str) -> None:
+    schema = json.loads(json_schema(kind))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    found = lines(run, kind)
+    assert found
+    for line in found:
+        jsonschema.validate(line, schema, cls=jsonschema.Draft202012Validator)
+        provenance = line["provenance"]
+        assert (line["schema"], provenance["schema_version"]) == (f"mctskernel.{kind}", 1)
+        assert provenance["numbers"] == "modelled"
+        assert provenance["versions"] == {"device": "model", "architecture": "sm_90"}
+        assert provenance["models"] == ["a-model"]
+        assert "licence" in provenance["licence"]
+    assert len({line["provenance"]["run"] for line in found}) == 1
+
+
+def test_sft_has_the_edits_that_gained_beyond_the_noise(run: ToldRun) -> None:
+    found = lines(run, "sft")
+    assert [line["action"]["title"] for line in found] == ["tile", "vector", "vectors"]
+    first, second, _ = found
+    assert first["result"]["log_gain"] == pytest.approx(0.6931, abs=1e-3)
+    assert first["action"]["exchange"] is None
+    assert second["action"]["exchange"]["reply"] == "BLOCK is too small."
+    assert json.loads(second["action"]["exchange"]["prompt"])[0]["content"] == "Faster!"
+    assert second["context"]["lineage"] == [{"category": "tuning", "title": "tile", "gain": 2.0}]
+    for text in (
+        "Twice the input.",
+        "return 2 * x",
+        "Limited by DRAM.",
+        "tile (2.00x)",
+        second["context"]["source"],
+    ):
+        assert text.strip() in second["prompt"][0]["content"]
+    for block in second["action"]["blocks"]:
+        assert block["search"] in second["completion"][0]["content"]
+
+
+def test_blocks_make_the_source_that_was_verified(run: ToldRun) -> None:
+    for line in lines(run, "rl"):
+        source = line["state"]["source"]
+        for block in line["action"]["blocks"]:
+            assert source.count(block["search"]) == 1
+            source = source.replace(block["search"], block["replace"])
+        assert source == line["action"]["source"]
+
+
+def test_preferences_are_certain(run: ToldRun) -> None:
+    found = lines(run, "preference")
+    pairs = [(line["better"]["action"]["title"], line["worse"]["action"]["title"]) for line in found]
+    assert pairs == [("tile", "tie"), ("tile", "broken"), ("tile", "cheat"), ("tile", "loses")]
+    by_worse = dict(zip((worse for _, worse in pairs), found, strict=True))
+    assert by_worse["broken"]["log_gain"] is None
+    assert by_worse["cheat"]["worse"]["result"]["quarantine"]
+    assert all(line["chosen"] != line["rejected"] for line in found)
+
+
+def test_measured_preferences_need_intervals_apart(tmp_path: Path, small_task: Path) -> None:
+    root = timed(100, Source.MEASURED, 0.05)
+    run = ToldRun(tmp_path / "run", small_task, with_configuration(device="gpu"), root)
+    run.edits(
+        0,
+        ("best", timed(50, Source.MEASURED, 0.05)),
+        ("overlaps", timed(53, Source.MEASURED, 0.05)),
+        ("apart", timed(60, Source.MEASURED, 0.05)),
+    )
+    assert [line["worse"]["action"]["title"] for line in lines(run, "preference")] == ["apart"]
+    assert lines(run, "sft")[0]["provenance"]["numbers"] == "measured"
+
+
+def test_rl_has_every_step_with_its_reward(run: ToldRun) -> None:
+    found = lines(run, "rl")
+    assert [line["action"]["node"] for line in found] == [1, 2, 3, 4, 5, 6, 7]
+    assert [line["done"] for line in found] == [False, True, True, True, True, True, True]
+    for line in found:
+        assert line["reward"] == pytest.approx(sum(line["terms"].values()))
+    rewards = {line["action"]["title"]: line["reward"] for line in found}
+    assert rewards["vector"] > rewards["tile"] > rewards["tie"] > rewards["loses"] > rewards["broken"]
+    # A time that isn't believed earns what a refused kernel does.
+    assert rewards["cheat"] < rewards["broken"]
+    assert found[-1]["state_reward"] == rewards["tile"]
+
+
+def test_recorded_spaces_have_no_kernels_to_learn_from(run: ToldRun) -> None:
+    manifest = run.folder.manifest
+    manifest.write_text(manifest.read_text().replace('"cuda"', '"configuration"'))
+    with pytest.raises(RunError, match="recorded configurations"):
+        lines(run, "sft")
+
+
+def test_a_deep_run_is_read_in_proportion_to_its_size(
+    tmp_path: Path, small_task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: Counter[str] = Counter()
+    read_line, get_blob = Lines.read, BlobStore.get
+    monkeypatch.setattr(Lines, "read", lambda *words: reads.update(["line"]) or read_line(*words))
+    monkeypatch.setattr(BlobStore, "get", lambda *words: reads.update(["blob"]) or get_blob(*words))
+    counts = []
+    for depth in (10, 20, 40):
+        run, node = ToldRun(tmp_path / str(depth), small_task), 0
+        for step in range(depth):
+            (node,) = run.edits(node, (f"step {step}", timed(100 * 0.7**step)))
+        reads.clear()
+        assert len(lines(run, "rl")) == depth
+        counts.append(sum(reads.values()))
+    assert counts[2] - counts[1] <= 2.2 * (counts[1] - counts[0])
+
+
+def test_lines_come_one_by_one(run: ToldRun) -> None:
+    stream = write_lines(run.folder, "rl")
+    assert json.loads(next(stream))["action"]["title"] == "tile"
+    blobs = run.folder.blobs.folder
+    for blob in sorted(blobs.glob("*/*")):
+        blob.unlink()
+    with pytest.raises(Exception, match="can't be read"):
+        list(stream)
+
+
+def test_the_command(run: ToldRun) -> None:
+    def export(*words: str) -> Any:
+        return CliRunner().invoke(main, ["export", *words])
+
+    path = str(run.folder.path)
+    assert len(export(path, "--format", "sft").stdout.splitlines()) == 3
+    assert len(json.loads(export(path).stdout)["nodes"]) == 8
+    assert json.loads(export("--format", "rl", "--schema").stdout)["$defs"]["RlLine"]
+    assert export("--schema").exit_code == 2
+    assert export("--format", "rl").exit_code == 2
