@@ -84,6 +84,8 @@ def _tokens(usage: Any) -> Tokens | None:
         found = msgspec.convert(usage, _Usage)
     except (msgspec.ValidationError, RecursionError):
         return None
+    if not found.prompt_tokens:
+        return None  # no prompt is empty: these zeros stand for not knowing
     cached = found.prompt_tokens_details.cached_tokens if found.prompt_tokens_details else None
     return Tokens(found.prompt_tokens, found.completion_tokens, min(cached or 0, found.prompt_tokens))
 
