@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
+from mctskernel.correspondence import Absent
 from mctskernel.edits.llm.mixed import MixedProposer
 from mctskernel.edits.llm.mixture import MixtureOptions, mixture
 from mctskernel.edits.llm.opening import open_model
@@ -22,8 +23,10 @@ PARAMETERS = "parameters"
 RULES = "rules"
 LLM = "llm"
 MIXED = "mixed"
+OUTSIDE = "outside"
+"""Not part of this program: it is asked, and tells (`mctskernel.session`)."""
 
-PROPOSERS = (RULES, LLM, MIXED)
+PROPOSERS = (RULES, LLM, MIXED, OUTSIDE)
 """Those that a user may choose."""
 
 ASK_A_MODEL = frozenset({LLM, MIXED})
@@ -42,6 +45,8 @@ def open_proposer(
     """
     if task.space:
         yield ParameterProposer(read_space(task.folder / task.space), configuration.seed)
+    elif configuration.proposer == OUTSIDE:
+        yield Absent()
     elif configuration.llm is None:
         yield RuleProposer()
     else:

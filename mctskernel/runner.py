@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,26 +10,17 @@ import msgspec
 
 from mctskernel.answer import Answer, choose, write_answer
 from mctskernel.core.executor import Executor
-from mctskernel.core.experience import Experience
-from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
-from mctskernel.correspondence import Correspondents
-from mctskernel.edits.experienced import ExperiencedProposer
-from mctskernel.edits.llm.mixture import MixtureOptions
-from mctskernel.executors import open_executor, open_surrogate
-from mctskernel.executors.recorded import RecordedExecutor
-from mctskernel.forecast import Forecaster
-from mctskernel.memory import keep_snapshot, kept_snapshot, remember_run, take_snapshot
-from mctskernel.predictions import Predictions
+from mctskernel.executors import open_executor
+from mctskernel.memory import keep_snapshot, remember_run, take_snapshot
+from mctskernel.opening import open_search, refuse_other_device
 from mctskernel.proposers import open_proposer
 from mctskernel.report.markdown import trajectory_markdown
 from mctskernel.report.view import View
-from mctskernel.rollouts import Rollouts
 from mctskernel.run import (
     Budget,
     Configuration,
-    RunError,
     RunFolder,
     discard_run,
     open_run,
@@ -40,11 +29,8 @@ from mctskernel.run import (
     write_manifest,
     write_text,
 )
-from mctskernel.search import Ending, Follower, Search, root_failure, spent_seconds
-from mctskernel.tree.journal import Journal, read_events, read_tree
+from mctskernel.search import Ending, Follower, Search, root_failure
 from mctskernel.tree.node import Tree
-from mctskernel.tree.rollouts import rolls_out
-from mctskernel.tree.search import TreeSearch
 
 
 @dataclass(frozen=True)
@@ -106,7 +92,7 @@ def resume(
         workers=workers or manifest.configuration.workers,
     )
     with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
-        _refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
+        refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
         return _conduct(folder, configuration, executor, follow, stop_requested)
 
 
@@ -123,47 +109,10 @@ def _conduct(
     follow: Follower,
     stop_requested: Callable[[], bool],
 ) -> Conclusion:
-    task = folder.load_task()
-    recorded = executor.clock if isinstance(executor, RecordedExecutor) else None
-    with Journal(folder.journal) as journal:
-        tree_search = TreeSearch(
-            read_tree(folder.journal), journal, folder.blobs, clock=recorded or time.time
-        )
-        spent = spent_seconds(read_events(folder.journal))
-        if tree_search.tree.nodes:
-            unfinished = tree_search.resume()
-        else:
-            unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
-        with ExitStack() as stack:
-            dollars_left = _dollars_left(configuration.budget, tree_search.tree)
-            opened = open_proposer(task, configuration, executor.fingerprint(), dollars_left)
-            proposer = _experienced(stack.enter_context(opened), kept_snapshot(folder))
-            search = Search(
-                tree_search=tree_search,
-                task=task,
-                proposer=proposer,
-                executor=executor,
-                budget=configuration.budget,
-                follow=follow,
-                stop_requested=stop_requested,
-                spent_evaluations=configuration.spent.evaluations,
-                spent_seconds=spent + configuration.spent.seconds,
-                clock=recorded or time.monotonic,
-            )
-            if configuration.llm is not None:
-                in_flight = (configuration.mixture or MixtureOptions()).in_flight
-                search.correspondence = Correspondents(proposer, in_flight)
-            if (forecasts := configuration.forecasts) is not None:
-                opening = open_surrogate(
-                    folder.device_spec(configuration), executor.fingerprint(), forecasts.workers
-                )
-                surrogate = stack.enter_context(opening)
-                predictions = Predictions(surrogate)
-                search.forecaster = Forecaster(tree_search, predictions, forecasts.wait)
-                if rolls_out(tree_search.tree.policy):
-                    search.rollouts = Rollouts(tree_search, task, predictions, forecasts.wait)
-            ending = search.run(unfinished)
-        return _remembered(conclude(folder, search, ending), configuration)
+    with open_search(folder, configuration, executor, follow, stop_requested) as (search, unfinished):
+        ending = search.run(unfinished)
+        conclusion = conclude(folder, search, ending)
+    return remembered(conclusion, configuration)
 
 
 def _recall(folder: RunFolder, configuration: Configuration, fingerprint: dict[str, str]) -> None:
@@ -175,20 +124,12 @@ def _recall(folder: RunFolder, configuration: Configuration, fingerprint: dict[s
         keep_snapshot(folder, found, source)
 
 
-def _remembered(conclusion: Conclusion, configuration: Configuration) -> Conclusion:
+def remembered(conclusion: Conclusion, configuration: Configuration) -> Conclusion:
     """Add what the run taught to its memory; what prevents it is a remark."""
     if configuration.memory is None:
         return conclusion
     problem = remember_run(Path(configuration.memory), conclusion.folder)
     return replace(conclusion, remarks=(*conclusion.remarks, problem)) if problem else conclusion
-
-
-def _dollars_left(budget: Budget, tree: Tree) -> float | None:
-    return None if budget.dollars is None else max(0.0, budget.dollars - tree.dollars)
-
-
-def _experienced(proposer: Proposer, experiences: tuple[Experience, ...]) -> Proposer:
-    return ExperiencedProposer(proposer, experiences) if experiences else proposer
 
 
 def conclude(folder: RunFolder, search: Search, ending: Ending) -> Conclusion:
@@ -201,13 +142,3 @@ def conclude(folder: RunFolder, search: Search, ending: Ending) -> Conclusion:
     write_answer(folder, tree_search, answer)
     write_text(folder.best / "trajectory.md", trajectory_markdown(View(folder, tree_search.tree, answer)))
     return Conclusion(folder, tree_search.tree, ending, answer, remarks=search.executor.remarks)
-
-
-def _refuse_other_device(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:
-    changed = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
-    if changed:
-        name = changed[0]
-        raise RunError(
-            f"{folder.path} was searched with {name} = {then.get(name, 'nothing')}; here it is "
-            f"{now.get(name, 'nothing')}. Times of the two can't be compared: begin a new run."
-        )

@@ -97,6 +97,12 @@ class Task:
         return (*self.search_shapes, *self.verify_shapes, *self.held_out_shapes)
 
     @property
+    def reference_source(self) -> str:
+        """The text of its reference.py; empty if it has none."""
+        path = self.folder / "reference.py"
+        return path.read_text("utf-8", "replace") if path.is_file() else ""
+
+    @property
     def buffer_names(self) -> tuple[str, ...]:
         """Inputs, then outputs."""
         return tuple(tensor.name for tensor in (*self.inputs, *self.outputs))

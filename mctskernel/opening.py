@@ -1,0 +1,111 @@
+"""Opening: everything that a search of a run works with, for as long as it searches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from mctskernel.core.executor import Executor
+from mctskernel.core.experience import Experience
+from mctskernel.core.proposer import Proposer
+from mctskernel.correspondence import Absent, Correspondence, Correspondents, Mailbox
+from mctskernel.edits.experienced import ExperiencedProposer
+from mctskernel.edits.llm.mixture import MixtureOptions
+from mctskernel.executors import open_surrogate
+from mctskernel.executors.recorded import RecordedExecutor
+from mctskernel.forecast import Forecaster
+from mctskernel.memory import kept_snapshot
+from mctskernel.predictions import Predictions
+from mctskernel.proposers import OUTSIDE, open_proposer
+from mctskernel.rollouts import Rollouts
+from mctskernel.run import Budget, Configuration, RunError, RunFolder
+from mctskernel.search import Follower, Search, spent_seconds
+from mctskernel.tree.journal import Journal, read_events, read_tree
+from mctskernel.tree.node import Tree
+from mctskernel.tree.rollouts import rolls_out
+from mctskernel.tree.search import TreeSearch
+
+
+@contextmanager
+def open_search(
+    folder: RunFolder,
+    configuration: Configuration,
+    executor: Executor,
+    follow: Follower,
+    stop_requested: Callable[[], bool],
+    *,
+    correspondence: Correspondence | None = None,
+) -> Iterator[tuple[Search, tuple[int, ...]]]:
+    """A search of a run, begun or resumed, and the nodes that are to be evaluated first.
+
+    With a `correspondence` that is asked for edits, and not the run's proposer. Raises RunError, JournalError, SpaceError
+    and ModelError.
+    """
+    task = folder.load_task()
+    recorded = executor.clock if isinstance(executor, RecordedExecutor) else None
+    with ExitStack() as stack:
+        journal = stack.enter_context(Journal(folder.journal))
+        tree_search = TreeSearch(
+            read_tree(folder.journal), journal, folder.blobs, clock=recorded or time.time
+        )
+        spent = spent_seconds(read_events(folder.journal))
+        if tree_search.tree.nodes:
+            unfinished = tree_search.resume()
+        else:
+            unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
+        proposer: Proposer = Absent()
+        if correspondence is None:
+            left = _dollars_left(configuration.budget, tree_search.tree)
+            opened = stack.enter_context(open_proposer(task, configuration, executor.fingerprint(), left))
+            proposer = _experienced(opened, kept_snapshot(folder))
+        search = Search(
+            tree_search=tree_search,
+            task=task,
+            proposer=proposer,
+            executor=executor,
+            budget=configuration.budget,
+            follow=follow,
+            stop_requested=stop_requested,
+            spent_evaluations=configuration.spent.evaluations,
+            spent_seconds=spent + configuration.spent.seconds,
+            clock=recorded or time.monotonic,
+            correspondence=correspondence or _correspondence(proposer, configuration),
+        )
+        if (forecasts := configuration.forecasts) is not None:
+            opening = open_surrogate(
+                folder.device_spec(configuration), executor.fingerprint(), forecasts.workers
+            )
+            predictions = Predictions(stack.enter_context(opening))
+            search.forecaster = Forecaster(tree_search, predictions, forecasts.wait)
+            if rolls_out(tree_search.tree.policy):
+                search.rollouts = Rollouts(tree_search, task, predictions, forecasts.wait)
+        yield search, unfinished
+
+
+def refuse_other_device(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:
+    """Raises RunError where times can't be compared with the run's, since a fingerprint is another."""
+    changed = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
+    if changed:
+        name = changed[0]
+        raise RunError(
+            f"{folder.path} was searched with {name} = {then.get(name, 'nothing')}; here it is "
+            f"{now.get(name, 'nothing')}. Times of the two can't be compared: begin a new run."
+        )
+
+
+def _correspondence(proposer: Proposer, configuration: Configuration) -> Correspondence | None:
+    """Who takes long is asked beside the evaluations; who isn't part of this program can't be asked at all."""
+    if configuration.proposer == OUTSIDE:
+        return Mailbox(0)
+    if configuration.llm is None:
+        return None
+    return Correspondents(proposer, (configuration.mixture or MixtureOptions()).in_flight)
+
+
+def _dollars_left(budget: Budget, tree: Tree) -> float | None:
+    return None if budget.dollars is None else max(0.0, budget.dollars - tree.dollars)
+
+
+def _experienced(proposer: Proposer, experiences: tuple[Experience, ...]) -> Proposer:
+    return ExperiencedProposer(proposer, experiences) if experiences else proposer
