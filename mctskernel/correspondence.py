@@ -84,6 +84,16 @@ class Correspondents:
         self._replies.put((request.node, reply))
 
 
+class Absent:
+    """The proposer of a search whose edits come from outside: whatever it is asked, it says nothing."""
+
+    name = "outside"
+
+    def propose(self, request: ProposalRequest) -> Proposals:  # noqa: ARG002 - a Proposer
+        """No edits."""
+        return Proposals(())
+
+
 class Mailbox:
     """Requests for a proposer that isn't part of this program: they lie here until someone comes with answers."""
 
@@ -110,6 +120,10 @@ class Mailbox:
         """Answer the request about a node. Raises KeyError without one."""
         del self._requests[node]
         self._replies.append((node, reply))
+
+    def clear(self) -> None:
+        """Throw all requests away."""
+        self._requests.clear()
 
     def collect(self, timeout: float) -> list[tuple[int, Proposals]]:  # noqa: ARG002 - a Correspondence
         """The answers since the last call; nothing is waited for."""

@@ -39,8 +39,8 @@ def open_search(
 ) -> Iterator[tuple[Search, tuple[int, ...]]]:
     """A search of a run, begun or resumed, and the nodes that are to be evaluated first.
 
-    With a `correspondence` that is asked for edits, and not the run's proposer. Raises RunError, JournalError, SpaceError
-    and ModelError.
+    With a `correspondence` that is asked for edits, and not the run's proposer. Raises RunError, JournalError,
+    SpaceError and ModelError.
     """
     task = folder.load_task()
     recorded = executor.clock if isinstance(executor, RecordedExecutor) else None

@@ -132,7 +132,7 @@ class Search:
             if ending is None:
                 self._fill()
             if not self._in_flight and (ending or not self._expects_replies()):
-                if ending is None and self._asked:
+                if ending is None and (self._asked or self._is_full()):
                     return Ending.WAITING
                 self._take_leave(ending)
                 return ending or self._ending() or Ending.EXHAUSTED
@@ -200,9 +200,9 @@ class Search:
 
     def _request_edits(self, request: Propose) -> bool:
         """Ask for edits of a node; False if as many requests wait for replies as can."""
-        correspondence = self.correspondence
-        if correspondence is not None and len(self._asked) >= correspondence.capacity:
+        if self._is_full():
             return False
+        correspondence = self.correspondence
         question = self.tree_search.proposal_request(request, self.task)
         question = replace(question, unanswered=self._unanswered)
         if correspondence is None:
@@ -212,6 +212,10 @@ class Search:
             self._asked[request.node] = request
             correspondence.send(question)
         return True
+
+    def _is_full(self) -> bool:
+        """Whether nobody can be asked before a reply comes."""
+        return self.correspondence is not None and len(self._asked) >= self.correspondence.capacity
 
     def _hear(self, request: Propose, reply: Proposals) -> None:
         self.tree_search.proposed(request, reply)

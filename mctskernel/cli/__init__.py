@@ -17,6 +17,8 @@ class _Commands(CommandGroup):
         "resume": "mctskernel.cli.resume",
         "measure": "mctskernel.cli.measure",
         "record": "mctskernel.cli.record",
+        "ask": "mctskernel.cli.ask",
+        "tell": "mctskernel.cli.tell",
         "show": "mctskernel.cli.show",
         "explain": "mctskernel.cli.explain",
         "profile": "mctskernel.cli.profile",

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import rich_click as click
 
+from mctskernel.asks import ReplyError
 from mctskernel.blobs import BlobError
 from mctskernel.core.device import DeviceError
 from mctskernel.core.space import SpaceError
@@ -40,6 +41,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
 )
 
 _CODES: tuple[tuple[type[Exception], int], ...] = (
+    (ReplyError, USAGE),
     (PolicyError, USAGE),
     (ModelError, USAGE),
     (ExpertError, USAGE),

@@ -37,7 +37,7 @@ def workers_on(device: str, language: Language) -> int:
 
 
 @contextmanager
-def follow_search() -> Iterator[tuple[Follower, Callable[[], bool]]]:
+def follow_search(console: Console | None = None) -> Iterator[tuple[Follower, Callable[[], bool]]]:
     """A follower that shows progress, and whether Ctrl-C was pressed; pressed twice, it ends the process."""
     pressed: list[int] = []
 
@@ -47,7 +47,7 @@ def follow_search() -> Iterator[tuple[Follower, Callable[[], bool]]]:
 
     before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with following(Console()) as follow:
+        with following(console or Console()) as follow:
             yield follow, lambda: bool(pressed)
     finally:
         for number, handler in before.items():
@@ -79,4 +79,7 @@ def print_story(conclusion: Conclusion) -> None:
     if conclusion.ending is Ending.INTERRUPTED:
         click.echo(f"To go on:                   mctskernel resume {path}")
         sys.exit(INTERRUPTED)
+    if conclusion.ending is Ending.WAITING:
+        click.echo(f"To be asked for edits:      mctskernel ask {path}")
+        return
     click.echo(f"To search further:          mctskernel resume {path} --budget N")

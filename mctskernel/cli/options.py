@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,18 @@ workers = click.option(
     help="Evaluations in flight; on a GPU, processes that compile for it. "
     "[default: one for each CPU core; on a GPU 4, for Triton 8]",
 )
+
+
+def print_schema(make: Callable[[], Mapping[str, Any]], text: str) -> Callable[[Command], Command]:
+    """An option --schema that prints a JSON schema and does nothing else."""
+
+    def show(ctx: click.Context, _param: click.Parameter, wanted: object) -> None:
+        if wanted and not ctx.resilient_parsing:
+            click.echo(json.dumps(make(), indent=2))
+            ctx.exit()
+
+    return click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)
+
 
 _SURROGATE = (
     click.option(

@@ -1,0 +1,171 @@
+"""Sessions: a run whose edits come from another program, which asks for nodes and tells edits.
+
+    with open_session(Path("runs/x")) as session:
+        for ask in session.ask(8):
+            results = session.tell([Reply(node=ask.node, edits=think_about(ask))])
+
+The engine chooses the nodes, and builds, verifies and times what it is told: nothing told changes a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from mctskernel.asks import Ask, Reply, ReplyError, make_ask, proposals_of
+from mctskernel.core.evaluation import Outcome
+from mctskernel.correspondence import Mailbox
+from mctskernel.executors import open_executor
+from mctskernel.opening import open_search, refuse_other_device
+from mctskernel.run import Budget, Configuration, RunFolder, open_run, read_manifest
+from mctskernel.runner import Conclusion, conclude, remembered
+from mctskernel.search import Ending, Follower, Search
+from mctskernel.tree.node import Tree
+from mctskernel.tree.strategies.strategy import Propose
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What became of an edit that was told.
+
+    `made` is the node of its kernel, None where it made none; `outcome` is None while the edit waits for its turn,
+    which the search gives it when nothing promises more. `gain` is the parent's time over the node's and `speedup`
+    that of the starting kernel, 0 if unknown.
+    """
+
+    node: int
+    title: str
+    made: int | None
+    outcome: Outcome | None
+    gain: float = 0.0
+    speedup: float = 0.0
+    message: str = ""
+
+
+class Session:
+    """A run that is open: `open_session` makes one."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        configuration: Configuration,
+        search: Search,
+        mailbox: Mailbox,
+        unfinished: Iterable[int],
+    ) -> None:
+        self.folder = folder
+        self.search = search
+        self.ending = Ending.WAITING
+        self._configuration = configuration
+        self._mailbox = mailbox
+        self._unfinished = tuple(unfinished)
+
+    @property
+    def tree(self) -> Tree:
+        """Everything that is known."""
+        return self.search.tree_search.tree
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the search has ended, for want of budget or of anything to try."""
+        return self.ending is not Ending.WAITING
+
+    def ask(self, count: int) -> tuple[Ask, ...]:
+        """The nodes that need edits next, at the most so many; none when the search is over.
+
+        Edits that were told before are evaluated first, where they promise more. Asked again without being told
+        anything, it says the same.
+        """
+        if len(self._mailbox.requests) < count:
+            self._run(count)
+        return tuple(make_ask(request) for request in self._mailbox.requests[:count])
+
+    def tell(self, replies: Iterable[Reply]) -> tuple[Told, ...]:
+        """Edits of nodes, asked for or not, and what became of them. Evaluates until other edits are wanted.
+
+        Raises ReplyError, and nothing is told, if one is of a node that doesn't exist or isn't evaluated yet.
+        """
+        told = tuple(replies)
+        for reply in told:
+            self._check(reply)
+        before = {reply.node: len(self.tree.nodes[reply.node].edits) for reply in told}
+        for reply in told:
+            self._take(reply)
+        self._run(len(self._mailbox.requests))
+        return tuple(
+            told_of(self.tree, node, number)
+            for node, first in before.items()
+            for number in range(first, len(self.tree.nodes[node].edits))
+        )
+
+    def conclude(self) -> Conclusion:
+        """Pass the fastest kernel through the last gate and write it down, as the end of any search does."""
+        return remembered(conclude(self.folder, self.search, self.ending), self._configuration)
+
+    def _run(self, capacity: int) -> None:
+        self._mailbox.capacity = capacity
+        unfinished, self._unfinished = self._unfinished, ()
+        self.ending = self.search.run(unfinished)
+        if self.is_over:
+            self._mailbox.clear()
+
+    def _check(self, reply: Reply) -> None:
+        nodes = self.tree.nodes
+        if not 0 <= reply.node < len(nodes):
+            raise ReplyError(f"There is no node {reply.node}: the run has {len(nodes)}, counted from 0.")
+        if nodes[reply.node].evidence is None:
+            raise ReplyError(f"Node {reply.node} isn't evaluated yet: tell edits of it when it is asked for.")
+
+    def _take(self, reply: Reply) -> None:
+        proposals = proposals_of(reply)
+        if reply.node in {request.node for request in self._mailbox.requests}:
+            self._mailbox.answer(reply.node, proposals)
+        else:
+            self.search.tree_search.proposed(Propose(tuple(self.tree.lineage(reply.node))), proposals)
+
+
+@contextmanager
+def open_session(
+    path: Path,
+    budget: Budget | None = None,
+    workers: int | None = None,
+    follow: Follower = lambda _: None,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> Iterator[Session]:
+    """Open a run for asking and telling, with another budget if one is given.
+
+    Raises RunError, JournalError and DeviceError as resuming it does.
+    """
+    folder = open_run(path)
+    manifest = read_manifest(folder)
+    configuration = msgspec.structs.replace(
+        manifest.configuration,
+        budget=budget or manifest.configuration.budget,
+        workers=workers or manifest.configuration.workers,
+    )
+    mailbox = Mailbox(0)
+    with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
+        refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
+        opening = open_search(folder, configuration, executor, follow, stop_requested, correspondence=mailbox)
+        with opening as (search, unfinished):
+            yield Session(folder, configuration, search, mailbox, unfinished)
+
+
+def told_of(tree: Tree, number: int, edit: int) -> Told:
+    """What became of an edit of a node."""
+    node = tree.nodes[number]
+    title, fate = node.edits[edit].title, node.fates[edit]
+    if fate.reason:
+        return Told(number, title, None, Outcome.REJECTED, message=fate.reason)
+    made = tree.nodes[fate.node] if fate.node is not None else None
+    if made is None or made.evaluation is None or made.score is None or node.score is None:
+        return Told(number, title, fate.node, None)
+    if fate.duplicate:
+        message = f"The same kernel as node {made.id}, which was: {made.evaluation.outcome}."
+        return Told(number, title, made.id, Outcome.DUPLICATE, message=message)
+    gain = made.score.speedup / node.score.speedup if node.score.speedup > 0 else 0.0
+    return Told(
+        number, title, made.id, made.evaluation.outcome, gain, made.score.speedup, made.evaluation.message
+    )

@@ -1,0 +1,250 @@
+"""Asking and telling: another program proposes, and this one decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel import session as session_module
+from mctskernel.asks import (
+    Ask,
+    RepliedBlock,
+    RepliedEdit,
+    Reply,
+    ReplyError,
+    ask_schema,
+    encode_asks,
+    read_replies,
+    reply_schema,
+)
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.executor import Executor
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task_file import load_task
+from mctskernel.run import Budget, Configuration, prepare_run, read_manifest, write_manifest
+from mctskernel.search import Ending
+from mctskernel.session import open_session
+from mctskernel.tasks import find_task
+from mctskernel.tree.events import Asked
+from mctskernel.tree.export import to_json
+from mctskernel.tree.journal import read_events, read_tree
+from mctskernel.tree.policy import Policy
+from tests import landscape
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run over the landscape whose edits come from outside; a real task stands for it on disk."""
+
+    @contextmanager
+    def opening(_spec: DeviceSpec, _workers: int) -> Iterator[Executor]:
+        yield landscape.InProcess(2)
+
+    monkeypatch.setattr(session_module, "open_executor", opening)
+    monkeypatch.setattr("mctskernel.run.RunFolder.load_task", lambda folder: landscape.task(folder.task))
+    folder = prepare_run(tmp_path / "run", load_task(find_task("softmax")))
+    configuration = Configuration(
+        task="bowl",
+        device="model",
+        architecture="H100",
+        proposer="outside",
+        seed=0,
+        workers=2,
+        budget=Budget(evaluations=60),
+        policy=Policy(strategy="mcts"),
+    )
+    write_manifest(folder, configuration, landscape.InProcess().fingerprint())
+    return folder.path
+
+
+def steps(ask: Ask) -> Reply:
+    """What a program would say that knows nothing but an ask: a step in each direction."""
+    macros = Kernel(ask.source, ask.language).macros
+    edits = []
+    for name, step in (("X", 1), ("X", -1), ("Y", 1), ("Y", -1)):
+        line = f"#define {name} {macros[name]}"
+        block = RepliedBlock(line, f"#define {name} {macros[name] + step}")
+        edits.append(RepliedEdit(title=f"{name} {step:+}", patch=(block,)))
+    return Reply(node=ask.node, edits=tuple(edits), proposer="stepper", dollars=0.001)
+
+
+def test_another_program_finds_the_bottom_of_the_bowl(run: Path) -> None:
+    with open_session(run) as session:
+        while asks := session.ask(3):
+            assert len(asks) <= 3
+            session.tell(map(steps, asks))
+        assert session.ending is Ending.BUDGET
+        conclusion = session.conclude()
+    assert conclusion.answer.speedup == pytest.approx(38)
+    tree = read_tree(run / "journal.jsonl")
+    assert tree.evaluations == 60
+    assert {edit.proposer for node in tree.nodes for edit in node.edits} == {"stepper"}
+    assert tree.dollars == pytest.approx(0.001 * len(tree.replied), abs=0.003)
+
+
+def test_asking_twice_says_the_same_in_one_process_and_in_the_next(run: Path) -> None:
+    with open_session(run) as session:
+        first = session.ask(2)
+        assert session.ask(2) == first
+    with open_session(run) as session:
+        assert session.ask(2) == first
+        session.tell(map(steps, first))
+        several = session.ask(4)
+        assert len({ask.node for ask in several}) == len(several) > 1
+
+
+def test_what_is_told_in_another_process_is_evaluated(run: Path) -> None:
+    with open_session(run) as session:
+        (ask,) = session.ask(8)
+    with open_session(run) as session:
+        told = session.tell([steps(ask)])
+    assert [each.title for each in told] == ["X +1", "X -1", "Y +1", "Y -1"]
+    assert {each.outcome for each in told} <= {Outcome.OK, None}
+    evaluated = [each for each in told if each.outcome]
+    assert evaluated
+    assert all(each.made and each.speedup > 0 for each in evaluated)
+
+
+def test_each_edit_says_what_became_of_it(run: Path) -> None:
+    nowhere = RepliedEdit(title="nowhere", patch=(RepliedBlock("int z;", ""),))
+    nothing = RepliedEdit(title="nothing", source=landscape.kernel(1, 1).source)
+    broken = RepliedEdit(title="broken", source=landscape.kernel(7, 3).source)
+    better = RepliedEdit(title="better", source=landscape.kernel(7, 2).source)
+    with open_session(run) as session:
+        session.ask(1)
+        told = session.tell([Reply(node=0, edits=(nowhere, nothing, broken, better))])
+    by_title = {each.title: each for each in told}
+    assert by_title["nowhere"].outcome is Outcome.REJECTED
+    assert "int z;" in by_title["nowhere"].message
+    assert by_title["nothing"].outcome is Outcome.REJECTED
+    assert by_title["broken"].outcome is Outcome.BUILD_ERROR
+    assert by_title["broken"].message == "odd"
+    assert by_title["better"].outcome is Outcome.OK
+    assert by_title["better"].speedup == pytest.approx(38)
+
+
+def test_edits_of_a_node_that_nobody_asked_about_are_welcome(run: Path) -> None:
+    with open_session(run) as session:
+        (ask,) = session.ask(1)
+        session.tell([steps(ask)])
+        more = RepliedEdit(title="jump", source=landscape.kernel(*landscape.BEST).source, prior=100)
+        session.tell([Reply(node=0, edits=(more,))])
+        session.ask(1)
+        assert session.tree.nodes[0].edits[-1].title == "jump"
+
+
+@pytest.mark.parametrize("node", [7, 1_000_000])
+def test_a_reply_about_a_node_that_does_not_exist_tells_nothing_of_its_file(run: Path, node: int) -> None:
+    with open_session(run) as session:
+        (ask,) = session.ask(1)
+        before = to_json(session.tree)
+        with pytest.raises(ReplyError, match=f"no node {node}"):
+            session.tell([steps(ask), Reply(node=node, edits=())])
+        assert to_json(session.tree) == before
+        assert session.ask(1) == (ask,)
+
+
+def test_when_the_budget_is_spent_what_is_told_is_kept(run: Path) -> None:
+    with open_session(run, Budget(evaluations=1)) as session:
+        assert session.ask(1) == ()
+        assert session.is_over
+        session.tell([Reply(node=0, edits=(RepliedEdit(title="X", source=landscape.kernel(7, 2).source),))])
+    with open_session(run, Budget(evaluations=2)) as session:
+        session.ask(1)
+        assert session.tree.nodes[1].score is not None
+
+
+def test_an_ask_holds_the_evidence_and_nothing_of_the_machine(run: Path) -> None:
+    with open_session(run) as session:
+        (ask,) = session.ask(1)
+        session.tell([steps(ask)])
+        later = session.ask(8)
+    assert ask.task.reference
+    assert ask.evidence.seconds == pytest.approx(0.038)
+    assert any(each.siblings or each.elsewhere for each in later)
+    text = encode_asks(later)
+    assert str(run) not in text
+    assert str(Path.home()) not in text
+    assert [msgspec.json.decode(line, type=Ask) for line in text.splitlines()] == list(later)
+
+
+def test_asks_are_journalled_and_answered_or_dropped(run: Path) -> None:
+    with open_session(run) as session:
+        session.ask(3)
+    assert any(isinstance(event, Asked) for event in read_events(run / "journal.jsonl"))
+    with open_session(run) as session:
+        assert not session.tree.awaiting
+
+
+def test_the_manifest_stays_as_it_was(run: Path) -> None:
+    with open_session(run, Budget(evaluations=5)) as session:
+        session.ask(1)
+    assert read_manifest(session.folder).configuration.budget == Budget(evaluations=60)
+
+
+def test_schemas_say_what_is_read() -> None:
+    reply, ask = json.dumps(reply_schema()), json.dumps(ask_schema())
+    assert '"search"' in reply
+    assert '"additionalProperties": false' in reply
+    assert '"siblings"' in ask
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("no", "Line 1"),
+        ('{"node": 0}', "missing required field `edits`"),
+        ('{"node": -1, "edits": []}', "`int` >= 0"),
+        ('{"node": 0, "edits": [{"title": "a"}]}', "either a source or a patch"),
+        ('{"node": 0, "edits": [{"title": "a", "source": "", "patch": []}]}', "either a source or a patch"),
+        ('{"node": 0, "edits": [{"title": "a", "sauce": ""}]}', "unknown field `sauce`"),
+        ('{"node": 0, "edits": [{"title": "a", "source": "", "prior": 0}]}', "prior"),
+        ('{"node": 0, "edits": [{"title": "a", "source": "", "category": "magic"}]}', "magic"),
+        ('{"node": 0, "edits": [], "version": 2}', "version 2"),
+        ('\n\n{"node": 0, "edits": []}\nno', "Line 4"),
+        ('{"node": 0, "edits": [], "dollars": -1}', "dollars"),
+    ],
+)
+def test_a_line_that_is_no_reply_is_refused_in_a_sentence(line: str, complaint: str) -> None:
+    with pytest.raises(ReplyError) as caught:
+        read_replies(line)
+    assert complaint in str(caught.value)
+
+
+@given(st.text())
+def test_nothing_but_a_reply_error_comes_of_any_text(text: str) -> None:
+    try:
+        read_replies(text)
+    except ReplyError as error:
+        assert str(error).startswith("Line ")
+
+
+@given(
+    st.lists(
+        st.builds(
+            Reply,
+            node=st.integers(0, 99),
+            edits=st.lists(
+                st.builds(
+                    RepliedEdit,
+                    title=st.text(st.characters(codec="utf-8"), min_size=1, max_size=200),
+                    source=st.text(st.characters(codec="utf-8"), max_size=50),
+                    prior=st.floats(1e-9, 1e6, exclude_min=True),
+                ),
+                max_size=3,
+            ).map(tuple),
+        ),
+        max_size=4,
+    )
+)
+def test_replies_survive_a_file(replies: list[Reply]) -> None:
+    text = "\n".join(msgspec.json.encode(reply).decode() for reply in replies)
+    assert read_replies(text) == tuple(replies)
