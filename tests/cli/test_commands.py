@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from mctskernel.cli import main
 from mctskernel.tasks import builtin_tasks
+from mctskernel.tree.journal import SCHEMA_VERSION
 from tests.conftest import KERNEL, WriteTask
 
 
@@ -158,7 +159,7 @@ def truncate(path: Path) -> None:
 
 def newer(path: Path) -> None:
     journal = path / "journal.jsonl"
-    journal.write_bytes(journal.read_bytes().replace(b'"version":3', b'"version":7', 1))
+    journal.write_bytes(journal.read_bytes().replace(b'"version":%d' % SCHEMA_VERSION, b'"version":7', 1))
 
 
 def empty(path: Path) -> None:
