@@ -118,6 +118,9 @@ def test_runs_add_up_and_are_forgotten(tmp_path: Path, small_task: Path, file: P
         assert memory.forget([one.id, "unknown"]) == 1
         assert memory.runs() == (two,)
     assert recall(file)["tile"].tried == 1
+    connection = sqlite3.connect(file)
+    assert connection.execute("SELECT count(*) FROM experience").fetchone() == (2,)
+    connection.close()
 
 
 @pytest.mark.parametrize("kind", ["recorded space", "measured again"])

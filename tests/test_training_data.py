@@ -137,8 +137,9 @@ def test_a_deep_run_is_read_in_proportion_to_its_size(
     read_line, get_blob = Lines.read, BlobStore.get
     monkeypatch.setattr(Lines, "read", lambda *words: reads.update(["line"]) or read_line(*words))
     monkeypatch.setattr(BlobStore, "get", lambda *words: reads.update(["blob"]) or get_blob(*words))
+    monkeypatch.setattr("mctskernel.tree.evidence.REMEMBERED", 1)
     counts = []
-    for depth in (10, 20, 40):
+    for depth in (15, 30, 60):
         run, node = ToldRun(tmp_path / str(depth), small_task), 0
         for step in range(depth):
             (node,) = run.edits(node, (f"step {step}", timed(100 * 0.7**step)))
