@@ -15,9 +15,12 @@ import numpy as np
 
 from mctskernel.core.evaluation import Bottleneck, Diagnosis
 
-PRIOR_EDITS = 3.0
+PRIOR_COUNT = 3.0
 PRIOR_LOG_GAIN = 0.1
-"""What is believed of each before anything is known: as many edits, with a mean of this."""
+"""What is believed of each before anything is known: as many observations, with a mean of this."""
+
+WEIGHT = 0.25
+"""What an edit counts as an observation: gains are rarer and larger than exponential ones, and alike in a reply."""
 
 RELEVANCE = 3.0
 """How many times as promising an expert is when its field explains all of a kernel's time and not nothing."""
@@ -52,8 +55,8 @@ def choose(
 
 def draw(log_gains: Sequence[float], rng: np.random.Generator) -> float:
     """A mean gain, as a logarithm, drawn from its posterior."""
-    shape = PRIOR_EDITS + 1 + len(log_gains)
-    total = PRIOR_EDITS * PRIOR_LOG_GAIN + sum(log_gains)
+    shape = PRIOR_COUNT + 1 + WEIGHT * len(log_gains)
+    total = PRIOR_COUNT * PRIOR_LOG_GAIN + WEIGHT * sum(log_gains)
     return float(total / rng.gamma(shape))
 
 

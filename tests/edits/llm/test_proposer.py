@@ -1,0 +1,217 @@
+"""The proposer: what a model says becomes edits or a loss with its reason, and all of it is accounted for."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mctskernel.core.edit import Category
+from mctskernel.core.evaluation import Bottleneck, Outcome
+from mctskernel.core.proposer import Exchange, Loss, Purpose
+from mctskernel.edits.llm.messages import encode
+from mctskernel.edits.llm.model import Call
+from mctskernel.edits.llm.proposer import FUTILE, REPAIRER, LLMProposer
+from mctskernel.edits.patch import apply
+from tests.edits.llm.scripted import (
+    FAILED,
+    ScriptedModel,
+    a_reply,
+    a_request,
+    an_edit,
+    attempts,
+    diagnosed,
+    failing,
+    titles,
+)
+
+SMALLER = an_edit("Smaller blocks", ("#define BLOCK 256\n", "#define BLOCK 128\n"))
+LARGER = an_edit("Larger blocks", ("#define BLOCK 256\n", "#define BLOCK 512\n"))
+NOWHERE = an_edit("Elsewhere", ("#define TILE 3\n", "#define TILE 4\n"))
+
+
+def test_edits_carry_their_expert_and_the_exchange_that_they_came_from() -> None:
+    model = ScriptedModel(lambda _: a_reply(SMALLER, LARGER))
+    request = a_request(evaluation=diagnosed((Bottleneck.BANK_CONFLICTS, 1.0)), seed=3)
+    reply = LLMProposer(model).propose(request)
+    assert titles(reply.edits) == ["Smaller blocks", "Larger blocks"]
+    (call,) = model.calls
+    assert {edit.proposer for edit in reply.edits} == {f"llm/{call.expert}"}
+    assert {edit.exchange for edit in reply.edits} == {0}
+    assert apply(request.kernel, reply.edits[0]).macros["BLOCK"] == 128
+    assert (call.purpose, call.subject) == (Purpose.PROPOSE, request.kernel.identity)
+    assert call.schema is not None
+    assert len(reply.exchanges) == 1
+    assert reply.more
+    assert not reply.dropped
+
+
+def test_an_edit_that_fits_nowhere_goes_back_once_with_the_reason() -> None:
+    def answer(call: Call) -> str:
+        if call.purpose is Purpose.MEND:
+            assert "Elsewhere" in call.messages[-1].content
+            assert "Smaller" not in call.messages[-1].content
+            return a_reply(LARGER)
+        return a_reply(SMALLER, NOWHERE)
+
+    model = ScriptedModel(answer)
+    reply = LLMProposer(model).propose(a_request())
+    assert [call.purpose for call in model.calls] == [Purpose.PROPOSE, Purpose.MEND]
+    assert [(edit.title, edit.exchange) for edit in reply.edits] == [
+        ("Smaller blocks", 0),
+        ("Larger blocks", 1),
+    ]
+    assert [each.loss for each in reply.dropped] == [Loss.NO_MATCH]
+
+
+def test_what_still_does_not_fit_is_lost() -> None:
+    model = ScriptedModel(lambda _: a_reply(NOWHERE))
+    reply = LLMProposer(model).propose(a_request())
+    assert len(model.calls) == len(reply.exchanges) == 2
+    assert not reply.edits
+    assert not reply.more
+    assert [each.loss for each in reply.dropped] == [Loss.NO_MATCH, Loss.NO_MATCH]
+
+
+@pytest.mark.parametrize("nonsense", ["Sure! Here is a faster kernel.", "{", '{"edits": 7}', "[1, 2, 3]"])
+def test_an_unreadable_reply_goes_back_once(nonsense: str) -> None:
+    model = ScriptedModel(lambda call: a_reply(LARGER) if call.purpose is Purpose.MEND else nonsense)
+    reply = LLMProposer(model).propose(a_request())
+    assert len(model.calls) == 2
+    assert titles(reply.edits) == ["Larger blocks"]
+    assert reply.dropped
+
+
+@pytest.mark.parametrize("empty", ["", "  \n", "I'm sorry, but I can't help with that."])
+def test_silence_and_refusals_do_not_go_back(empty: str) -> None:
+    model = ScriptedModel(lambda _: empty)
+    reply = LLMProposer(model).propose(a_request())
+    assert len(model.calls) == 1
+    assert not reply.edits
+    assert [each.loss for each in reply.dropped] in ([Loss.EMPTY], [Loss.REFUSAL])
+
+
+def test_a_server_that_fails_is_a_loss_with_its_reason() -> None:
+    reply = LLMProposer(ScriptedModel(failing)).propose(a_request())
+    assert reply.is_silent
+    assert [(each.loss, each.reason) for each in reply.dropped] == [(Loss.NO_REPLY, "The server is away.")]
+    assert len(reply.exchanges) == 1
+
+
+def test_the_edits_of_a_reply_that_was_cut_off_are_kept() -> None:
+    def answer(call: Call) -> Exchange:
+        text = a_reply(SMALLER, LARGER)
+        cut = text[: text.index("Larger") - 40]
+        problem = "The reply reached the limit of 16 tokens."
+        return Exchange(call.purpose, "m", encode(call.messages), cut, problem=problem, loss=Loss.CUT_OFF)
+
+    reply = LLMProposer(ScriptedModel(answer)).propose(a_request())
+    assert titles(reply.edits) == ["Smaller blocks"]
+    assert [each.loss for each in reply.dropped] == [Loss.CUT_OFF]
+
+
+def test_what_was_tried_is_dropped_unless_it_may_be_mended() -> None:
+    siblings = attempts((" SMALLER  blocks.", Outcome.OK), ("Larger blocks", Outcome.BUILD_ERROR))
+    model = ScriptedModel(lambda _: a_reply(SMALLER, LARGER))
+    reply = LLMProposer(model).propose(a_request(siblings=siblings))
+    assert titles(reply.edits) == ["Larger blocks"]
+    assert [each.loss for each in reply.dropped] == [Loss.REPEATED]
+
+
+def test_the_same_kernel_under_two_titles_is_proposed_once() -> None:
+    twin = an_edit("The same", ("#define BLOCK 256\n", "#define BLOCK  128 // fewer\n"))
+    reply = LLMProposer(ScriptedModel(lambda _: a_reply(SMALLER, twin))).propose(a_request())
+    assert titles(reply.edits) == ["Smaller blocks"]
+    assert [each.loss for each in reply.dropped] == [Loss.REPEATED]
+
+
+def test_a_node_whose_edits_all_made_known_kernels_is_given_up() -> None:
+    known = attempts(*((f"t{number}", Outcome.DUPLICATE) for number in range(FUTILE)))
+    proposer = LLMProposer(ScriptedModel(lambda _: a_reply(SMALLER)))
+    assert not proposer.propose(a_request(siblings=known)).more
+    assert proposer.propose(a_request(siblings=known[1:])).more
+
+
+def test_a_kernel_that_failed_is_repaired() -> None:
+    model = ScriptedModel(lambda _: a_reply(SMALLER))
+    lineage = attempts(("Online softmax", Outcome.WRONG_RESULT))
+    reply = LLMProposer(model).propose(a_request(evaluation=FAILED, lineage=lineage))
+    (edit,) = reply.edits
+    assert (edit.category, edit.proposer, edit.exchange) == (Category.REPAIR, REPAIRER, 0)
+    (call,) = model.calls
+    assert (call.purpose, call.expert) == (Purpose.REPAIR, "")
+    assert "out[3, 7] is 0.5, not 0.25." in call.messages[-1].content
+
+
+@pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.REJECTED])
+def test_what_no_edit_may_mend_costs_no_call(outcome: Outcome) -> None:
+    model = ScriptedModel(lambda _: a_reply(SMALLER))
+    reply = LLMProposer(model).propose(a_request(evaluation=replace(FAILED, outcome=outcome)))
+    assert not model.calls
+    assert not reply.edits
+
+
+def test_several_experts_number_their_exchanges_on() -> None:
+    def answer(call: Call) -> str:
+        block = 64 + 32 * len(model.calls)
+        edit = an_edit(f"Blocks of {block}", ("#define BLOCK 256\n", f"#define BLOCK {block}\n"))
+        return a_reply(edit, NOWHERE) if call.purpose is Purpose.PROPOSE else a_reply()
+
+    model = ScriptedModel(answer)
+    reply = LLMProposer(model, at_once=2).propose(a_request())
+    experts = [exchange.expert for exchange in reply.exchanges]
+    assert len(set(experts)) == 2
+    assert experts[0] == experts[1] != experts[2] == experts[3]
+    assert [edit.exchange for edit in reply.edits] == [0, 2]
+    assert [edit.proposer for edit in reply.edits] == [f"llm/{experts[0]}", f"llm/{experts[2]}"]
+
+
+def test_whom_it_asks_and_with_which_seed_follows_from_the_request_alone() -> None:
+    def calls(seed: int, fruitless: int = 0) -> list[Call]:
+        model = ScriptedModel(lambda _: a_reply(SMALLER))
+        LLMProposer(model).propose(a_request(seed=seed, fruitless=fruitless))
+        return model.calls
+
+    assert calls(5) == calls(5)
+    assert len({call.expert for seed in range(40) for call in calls(seed)}) == 5
+    assert calls(5, fruitless=1)[0].seed != calls(5)[0].seed
+
+
+def test_threads_that_ask_at_the_same_time_get_what_they_would_get_alone() -> None:
+    def answer(call: Call) -> str:
+        block = 32 * (1 + call.seed % 8)
+        return a_reply(an_edit(f"{block}", ("#define BLOCK 256\n", f"#define BLOCK {block}\n")))
+
+    requests = [a_request(seed=seed) for seed in range(32)]
+    alone = [LLMProposer(ScriptedModel(answer)).propose(request) for request in requests]
+    shared = LLMProposer(ScriptedModel(answer))
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(shared.propose, requests)) == alone
+
+
+WRITTEN = st.sampled_from([SMALLER, LARGER, NOWHERE, {"title": 3}, {}, an_edit("", ("", ""))])
+
+
+@given(
+    first=st.lists(WRITTEN, max_size=8) | st.text(),
+    second=st.lists(WRITTEN, max_size=3) | st.text(),
+    cut=st.integers(0, 4000),
+)
+@settings(max_examples=80, deadline=None)
+def test_whatever_a_model_says_is_accounted_for(first: object, second: object, cut: int) -> None:
+    def answer(call: Call) -> str:
+        said = second if call.purpose is Purpose.MEND else first
+        return said if isinstance(said, str) else json.dumps({"edits": said})[:cut]
+
+    model = ScriptedModel(answer)
+    request = a_request()
+    reply = LLMProposer(model).propose(request)
+    assert len(reply.exchanges) == len(model.calls) <= 2
+    assert reply.edits or reply.dropped or reply.remarks
+    assert all(apply(request.kernel, edit).identity != request.kernel.identity for edit in reply.edits)
+    assert all(0 <= (edit.exchange or 0) < len(reply.exchanges) for edit in reply.edits)
+    assert all(edit.prior > 0 for edit in reply.edits)
