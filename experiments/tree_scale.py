@@ -31,16 +31,22 @@ from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.strategies import STRATEGIES
 
+_WALK = Policy(strategy="mcts", prior="given", exploration=1.4)
+
 TREES: Mapping[str, Policy] = {
     **{
-        f"{selection}, {value}": Policy(strategy="mcts", selection=selection, value=value)
+        f"{selection}, {value}": msgspec.structs.replace(_WALK, selection=selection, value=value)
         for selection in ("puct", "uct")
         for value in ("max", "mean")
     },
-    "one wide node": Policy(strategy="mcts", widening="unlimited", patience=1_000_000),
-    "a chain": Policy(strategy="mcts", selection="greedy", widening="fixed", widening_factor=1),
+    "one wide node": msgspec.structs.replace(_WALK, widening="unlimited", patience=1_000_000),
+    "a chain": msgspec.structs.replace(_WALK, selection="greedy", widening="fixed", widening_factor=1),
 }
-"""What grows by the tree's policy; the last two are the extremes of its shape."""
+"""What grows by the tree's policy, which names all that matters here; the last two are the extremes of its shape.
+
+Walks go by the statistics of the nodes on their way alone: what edits did elsewhere is a cost of its own, told by
+`--strategy mcts`.
+"""
 
 BATCH, BATCHES = 20, 15
 """Iterations whose mean is one sample, and samples of which the least is the figure: what else runs only adds to it."""

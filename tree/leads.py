@@ -2,18 +2,19 @@
 
 A deep tree's walks go the same way again and again, and scoring every child of every node on it is most of their cost.
 A score is a value and a bonus that grows with the parent's visits (`mctskernel.tree.scores`), so while only one child
-is walked to, what the others can have come to is known without looking at them: even for some visits to come.
+is walked to, what the others can have come to is known without looking at them: even for some visits to come. A walk
+follows the chain of such children from the root and asks of all of them at once where it has to look.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from bisect import bisect_left
+from dataclasses import dataclass
 
 import numpy as np
 
 from mctskernel.tree.backup import VALUES, maximum
-from mctskernel.tree.node import Lead, Node, OpenWays, Tree
+from mctskernel.tree.node import Node, OpenWays, Tree
 from mctskernel.tree.normalisation import NORMALISATIONS
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.scores import SELECTIONS, Children
@@ -28,87 +29,155 @@ FARTHEST = 1 << 20
 """Visits to come that are looked at, at the most."""
 
 
-class Leads:
-    """The leads of one walk, during which the tree stays as it is. Nothing is in flight below a lead."""
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The child of the greatest score, with its edge and its prior, when the node and the edge had these visits.
 
-    def __init__(self, tree: Tree, policy: Policy) -> None:
-        self._tree, self._policy = tree, policy
+    `rest` is the greatest score of the other `ways`, `share` the greatest of their shares in `growth`.
+    """
+
+    ways: OpenWays
+    child: int
+    edge: int
+    prior: float
+    visits: int
+    edge_visits: int
+    rest: float
+    share: float
+    growth: float
+
+
+class Leads:
+    """What walks by one policy remember of one tree. It saves time and changes no walk.
+
+    Of a node with a lead, as arrays by node: the edge that leads to the child; its visits that were not along that
+    edge; and what the lead is sure for: visits of the node up to `until`, while the child isn't worth less than
+    `worth`.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
         self._rule = SELECTIONS[policy.selection]
         self._value = VALUES[policy.value]
         self._may_fall = self._value is not maximum
-        self._low, self._high = tree.low, tree.high
         self._normalise = NORMALISATIONS[policy.normalisation]
-        self._visits = tree.node_statistics.visits.view
-        self._in_flight = tree.node_statistics.in_flight.view
-        self._edge_visits = tree.edge_statistics.visits.view
+        self._limit = WIDENINGS[policy.widening]
+        self._range = (0.0, 0.0)
+        self._leads: dict[int, Lead] = {}
+        self._favourites: dict[int, int] = {}
+        self._edge, self._aside, self._until = np.zeros((3, 0), np.int64)
+        self._worth = np.zeros(0)
+        self._begin, self._chain, self._unsure = 0, [0], [0]
 
-    def sure(self, node: Node) -> int | None:
-        """The child to go to, where that is known without a look at anything else; None: where it isn't."""
-        lead = node.open_ways.lead if node.open_ways is not None else None
-        if lead is None or self._in_flight.item(node.id):
-            return None
-        visits = self._visits.item(node.id)
-        if visits > lead.until or self._low != lead.low or self._high != lead.high:
-            return None
-        if visits - lead.visits != self._edge_visits.item(lead.edge) - lead.edge_visits:
-            return None
-        if self._may_fall and self._value(self._tree.node_statistics, lead.child) < lead.value:
-            return None
-        return lead.child
+    def begin(self, tree: Tree) -> None:
+        """Begins a walk, during which the tree stays as it is."""
+        if (tree.low, tree.high) != self._range:
+            self._range = tree.low, tree.high
+            self._leads.clear()
+        if len(tree.nodes) > len(self._edge):
+            more = np.zeros(2 * len(tree.nodes) - len(self._edge), np.int64)
+            self._edge, self._aside = np.append(self._edge, more), np.append(self._aside, more)
+            self._until, self._worth = np.append(self._until, more), np.append(self._worth, 1.0 * more)
+        self._chain = []
 
-    def take(self, node: Node, ways: OpenWays, children: Children, scores: Array) -> Lead:
-        """The lead of the child whose score is the greatest."""
+    def ahead(self, tree: Tree, level: int, node: int) -> list[int]:
+        """Where a walk goes on to from the node at this level of it, as far as that is known without a look."""
+        place = level - self._begin
+        if not 0 <= place < len(self._chain) or self._chain[place] != node:
+            self._follow(tree, level, node)
+            place = 0
+        return self._chain[place + 1 : self._unsure[bisect_left(self._unsure, place)] + 1]
+
+    def renew(self, tree: Tree, node: Node, ways: OpenWays) -> int | None:
+        """The child that is still in the lead, which will be known for some time; None if another may be.
+
+        There must be nothing in flight below the node.
+        """
+        lead = self._leads.get(node.id)
+        if lead is None or lead.ways is not ways:
+            return None
+        visits = tree.node_statistics.visits[node.id]
+        edge_visits = tree.edge_statistics.visits[lead.edge]
+        if visits - lead.visits == edge_visits - lead.edge_visits and self._prolong(tree, node, lead):
+            return lead.child
+        del self._leads[node.id]
+        return None
+
+    def take(self, tree: Tree, node: Node, ways: OpenWays, children: Children, scores: Array) -> None:
+        """Takes the child of the greatest score for the lead, if it was that when the children were last compared.
+
+        There must be nothing in flight below the node, and no other node with an edge to its children.
+        """
         best = int(scores.argmax())
-        edge = int(ways.edges[best])
+        child, edge = int(ways.children[best]), int(ways.edges[best])
+        if self._favourites.get(node.id) != child:
+            self._favourites[node.id] = child
+            return
+        if tree.nodes[child].parent != node.id:
+            # A chain of leads ends because each of them is one level deeper than the one before.
+            return
         rest, shares = scores.copy(), np.array(self._rule.share(children.prior, children.visits))
         rest[best], shares[best] = -np.inf, 0.0
         lead = Lead(
-            child=int(ways.children[best]),
+            ways=ways,
+            child=child,
             edge=edge,
             prior=float(children.prior[best]),
-            visits=self._visits.item(node.id),
-            edge_visits=self._edge_visits.item(edge),
+            visits=tree.node_statistics.visits[node.id],
+            edge_visits=tree.edge_statistics.visits[edge],
             rest=float(rest.max()),
             share=float(shares.max()),
             growth=self._policy.exploration * self._rule.growth(children.parent_visits),
-            low=self._tree.low,
-            high=self._tree.high,
         )
-        return self.prolong(node, lead)
+        if self._prolong(tree, node, lead):
+            self._leads[node.id] = lead
+            self._edge[node.id], self._aside[node.id] = edge, lead.visits - lead.edge_visits
 
-    def hold(self, node: Node, lead: Lead) -> bool:
-        """Whether the child's score is still the greatest. False if that isn't known."""
-        tree = self._tree
-        if lead.low != tree.low or lead.high != tree.high:
-            return False
-        visits, edge_visits = self._visits.item(node.id), self._edge_visits.item(lead.edge)
-        if visits - lead.visits != edge_visits - lead.edge_visits:
-            return False
-        return self._is_ahead(lead, visits, self._value(tree.node_statistics, lead.child))
+    def _follow(self, tree: Tree, level: int, node: int) -> None:
+        """Makes the chain of leads from a node on, and the places on it where a walk has to look; the end is one."""
+        nodes, leads, chain = tree.nodes, self._leads, [node]
+        while (lead := leads.get(node)) is not None and nodes[node].open_ways is lead.ways:
+            node = lead.child
+            chain.append(node)
+        self._begin, self._chain, self._unsure = level, chain, [len(chain) - 1]
+        if len(chain) > 1:
+            path = np.array(chain)
+            self._unsure = [*np.flatnonzero(~self._sure(tree, path[:-1], path[1:])).tolist(), len(chain) - 1]
 
-    def prolong(self, node: Node, lead: Lead) -> Lead:
-        """A lead that holds, with the visits of the node up to which it is sure to, from now on.
+    def _sure(self, tree: Tree, nodes: Array, children: Array) -> Array:
+        """Of nodes with leads, whether these are sure."""
+        statistics = tree.node_statistics
+        visits = statistics.visits.view[nodes]
+        sure: Array = visits <= self._until[nodes]
+        sure &= visits - tree.edge_statistics.visits.view[self._edge[nodes]] == self._aside[nodes]
+        if statistics.in_flight[0]:
+            sure &= statistics.in_flight.view[nodes] == 0
+        if self._may_fall:
+            sure &= self._value(statistics, children) >= self._worth[nodes]
+        return sure
+
+    def _prolong(self, tree: Tree, node: Node, lead: Lead) -> bool:
+        """Finds the visits of the node up to which a lead is sure to hold from now on. False if it doesn't hold now.
 
         It is if its child's value doesn't fall and no child is added: with every visit the child's score falls, and
         what the others can have come to rises.
         """
-        limit, visits, step = WIDENINGS[self._policy.widening], self._visits.item(node.id), 1
-        value = self._value(self._tree.node_statistics, lead.child)
-        while (
-            node.children >= limit(visits + step, self._policy)
-            and self._is_ahead(lead, visits + step, value)
-            and step < FARTHEST
-        ):
-            visits, step = visits + step, 2 * step
-        return replace(lead, value=float(value), until=visits)
-
-    def _is_ahead(self, lead: Lead, visits: int, value: Any) -> bool:
-        """Whether the child's score is the greatest when the node has these visits and the child this value."""
-        if lead.low == lead.high:
+        if not tree.low < tree.high:
             return False
-        edge_visits = lead.edge_visits + visits - lead.visits
-        growth = self._policy.exploration * self._rule.growth(visits)
-        score = self._normalise(value, lead.low, lead.high) + growth * self._rule.share(
-            lead.prior, edge_visits or 1
-        )
-        return bool(score > lead.rest + (growth - lead.growth) * lead.share + MARGIN)
+        policy, rule = self._policy, self._rule
+        worth = self._value(tree.node_statistics, lead.child)
+        value = float(self._normalise(worth, tree.low, tree.high))
+        visits: int = tree.node_statistics.visits[node.id]
+        until, step = -1, 0
+        while step < FARTHEST:
+            growth = policy.exploration * rule.growth(visits + step)
+            edge_visits = lead.edge_visits + visits + step - lead.visits
+            score = value + growth * rule.share(lead.prior, edge_visits or 1)
+            if not score > lead.rest + (growth - lead.growth) * lead.share + MARGIN:
+                break
+            until = visits + step
+            step = 2 * step + 1
+            if node.children < self._limit(visits + step, policy):
+                break
+        self._until[node.id], self._worth[node.id] = until, worth
+        return until >= visits

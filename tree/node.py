@@ -81,41 +81,13 @@ class Node:
         return self.evidence.outcome if self.evidence is not None else None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class OpenWays:
-    """A node's edges to where something is ready: their numbers, targets, and priors that sum to 1.
-
-    What walks remember: which of them was taken last, and its lead where it was taken before.
-    """
+    """A node's edges to where something is ready: their numbers, targets, and priors that sum to 1."""
 
     edges: Array
     children: Array
     priors: Array
-    last: int = -1
-    lead: Lead | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Lead:
-    """The child of the greatest score, with its edge and its prior, when the node and the edge had these visits.
-
-    Up to `until` visits of the node it stays in the lead if the child's value isn't below `value`. `rest` is the
-    greatest score of the other children, `share` the greatest of their shares in `growth`, all with
-    rewards between `low` and `high` (`mctskernel.tree.leads`).
-    """
-
-    child: int
-    edge: int
-    prior: float
-    visits: int
-    edge_visits: int
-    rest: float
-    share: float
-    growth: float
-    low: float
-    high: float
-    value: float = float("inf")
-    until: int = 0
 
 
 class Fate(msgspec.Struct, frozen=True, gc=False):

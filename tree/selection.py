@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,62 +29,84 @@ class Selection:
         return self.path[-1]
 
 
-def select(tree: Tree, policy: Policy, guidance: Guidance | None = None) -> Selection | None:
+def select(
+    tree: Tree, policy: Policy, guidance: Guidance | None = None, leads: Leads | None = None
+) -> Selection | None:
     """Walks to the node to expand; None if no node can be expanded now. Changes nothing.
 
     A node is expanded while it has fewer children than widening allows, unless `guidance` has its children compete
     with what they may become; and when there is no child to go to. Children without a ready node below are passed
     over, and so are those that `guidance` closes while there is any other way. No node is entered twice, ties go to
-    the older edge.
+    the older edge. With `leads` of the same tree and policy, the same is found sooner.
     """
     if not tree.nodes or not tree.node_statistics.ready[0]:
         return None
     if guidance is None:
         guidance = Guidance(policy)
         guidance.follow(tree)
-    found = _walk(tree, policy, guidance, guidance.closed)
-    return found or (_walk(tree, policy, guidance, nothing_closed) if guidance.closes else None)
+    if not guidance.is_silent:
+        leads = None
+    found = _Walk(tree, guidance, guidance.closed, leads).to_its_end()
+    return found or (_Walk(tree, guidance, nothing_closed).to_its_end() if guidance.closes else None)
 
 
-def _walk(tree: Tree, policy: Policy, guidance: Guidance, closed: Closed) -> Selection | None:
-    limit, statistics = WIDENINGS[policy.widening], tree.node_statistics
-    leads, is_silent = Leads(tree, policy), guidance.is_silent
-    path, entered = [0], {0}
-    while path:
-        node = tree.nodes[path[-1]]
-        sure = leads.sure(node) if is_silent else None
-        if sure is not None and sure not in entered:
-            path.append(sure)
-            entered.add(sure)
-            continue
-        in_flight = statistics.in_flight[node.id]
-        visits = statistics.visits[node.id] + in_flight
-        admits = node.ready and node.children < limit(visits, policy)
-        rival = guidance.rival(tree, node) if admits else None
-        if admits and rival is None:
-            return Selection(tuple(path))
-        ways = _open_ways(tree, node)
-        may_lead = is_silent and not in_flight and not node.shares_children
-        lead = ways.lead if may_lead else None
-        child = None
-        if lead is not None and lead.child not in entered and leads.hold(node, lead):
-            child, ways.lead = lead.child, leads.prolong(node, lead)
-        elif len(ways.children):
-            children = _compare(tree, node, guidance, rival)
-            scores = SELECTIONS[policy.selection](children, policy)
-            best = int(scores.argmax())
-            ways.lead = leads.take(node, ways, children, scores) if may_lead and best == ways.last else None
-            ways.last = best
-            child = _best(ways.children, scores, entered, closed(tree, node, ways.children))
-        if child is not None:
-            path.append(child)
-            entered.add(child)
-        elif node.ready:
-            return Selection(tuple(path))
-        else:
-            # A transposition led to where every way on is on the path already.
-            path.pop()
-    return None
+@dataclass
+class _Walk:
+    """One walk: the nodes on its path, and all nodes that it entered."""
+
+    tree: Tree
+    guidance: Guidance
+    closed: Closed
+    leads: Leads | None = None
+    path: list[int] = field(default_factory=lambda: [0])
+    entered: set[int] = field(default_factory=lambda: {0})
+
+    def to_its_end(self) -> Selection | None:
+        """None if there is no node to expand."""
+        tree, policy, path = self.tree, self.guidance.policy, self.path
+        limit, statistics = WIDENINGS[policy.widening], tree.node_statistics
+        if self.leads is not None:
+            self.leads.begin(tree)
+        while path:
+            if self.leads is not None:
+                self._enter(self.leads.ahead(tree, len(path) - 1, path[-1]))
+            node = tree.nodes[path[-1]]
+            visits = statistics.visits[node.id] + statistics.in_flight[node.id]
+            admits = node.ready and node.children < limit(visits, policy)
+            rival = self.guidance.rival(tree, node) if admits else None
+            if admits and rival is None:
+                return Selection(tuple(path))
+            child = self._next(node, rival)
+            if child is not None:
+                self._enter([child])
+            elif node.ready:
+                return Selection(tuple(path))
+            else:
+                # A transposition led to where every way on is on the path already.
+                path.pop()
+        return None
+
+    def _enter(self, nodes: list[int]) -> None:
+        """Goes on along some nodes, unless one of them was entered."""
+        if self.entered.isdisjoint(nodes):
+            self.path += nodes
+            self.entered.update(nodes)
+
+    def _next(self, node: Node, rival: Rival | None) -> int | None:
+        """The child to go to; None if there is none."""
+        tree, guidance, ways = self.tree, self.guidance, _open_ways(self.tree, node)
+        may_lead = not tree.node_statistics.in_flight[node.id] and not node.shares_children
+        leads = self.leads if may_lead else None
+        led = leads.renew(tree, node, ways) if leads is not None else None
+        if led is not None and led not in self.entered:
+            return led
+        if not len(ways.children):
+            return None
+        children = _compare(tree, node, guidance, rival)
+        scores = SELECTIONS[guidance.policy.selection](children, guidance.policy)
+        if leads is not None:
+            leads.take(tree, node, ways, children, scores)
+        return _best(ways.children, scores, self.entered, self.closed(tree, node, ways.children))
 
 
 def _best(children: Array, scores: Array, entered: set[int], closed: Array | None) -> int | None:

@@ -16,21 +16,24 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Score, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Proposals
 from mctskernel.experiments.grown_trees import Growth
-from mctskernel.experiments.tree_scale import bytes_per_node
+from mctskernel.experiments.tree_scale import TREES, bytes_per_node
 from mctskernel.tree import bookkeeping, selection
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.evidence import EvidenceError
 from mctskernel.tree.fold import apply, fold
+from mctskernel.tree.guidance import Guidance
 from mctskernel.tree.journal import Journal, MemoryJournal, read_events, read_tree
 from mctskernel.tree.leads import Leads
 from mctskernel.tree.legality import TreeError
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch, Try
+from mctskernel.tree.selection import Selection
+from mctskernel.tree.strategies import mcts
 from mctskernel.tree.strategies.strategy import Propose
 
 WALKS = [
-    Policy(strategy="mcts", selection=selection, value=value, exploration=0.3)
+    Policy(strategy="mcts", selection=selection, value=value, exploration=0.3, prior="given")
     for selection in ("puct", "uct")
     for value in ("max", "mean")
 ]
@@ -66,7 +69,7 @@ def chain(search: TreeSearch, length: int) -> None:
 
 
 def test_a_node_weighs_as_much_in_a_large_tree_as_in_a_small_one(journal: Journal) -> None:
-    growth = Growth(journal, Policy(strategy="mcts", selection="uct", value="mean"))
+    growth = Growth(journal, TREES["uct, mean"])
     grow(growth, 300)
     small = bytes_per_node(journal.path)
     grow(growth, 900)
@@ -84,35 +87,35 @@ def test_the_journal_of_a_deep_tree_holds_no_paths(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", WALKS, ids=lambda policy: f"{policy.selection} {policy.value}")
-def test_leads_change_no_walk(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    held: Counter[str] = Counter()
+@pytest.mark.parametrize("kernels", [3000, 10**9], ids=["transpositions", "a tree"])
+def test_leads_change_no_walk(policy: Policy, kernels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside every walk another one is made, which compares all children of every node."""
+    levels: Counter[str] = Counter()
 
-    def counted(name: str) -> Any:
-        original = getattr(Leads, name)
+    def both(tree: Tree, policy: Policy, guidance: Guidance, leads: Leads) -> Selection | None:
+        compared = levels["compared"]
+        quick = selection.select(tree, policy, guidance, leads)
+        levels["passed over"] += len(quick.path if quick else ()) - levels["compared"] + compared - 1
+        assert quick == selection.select(tree, policy, guidance)
+        return quick
 
-        def call(leads: Leads, *arguments: Any) -> Any:
-            found = original(leads, *arguments)
-            held[name] += found is not None and found is not False
-            return found
+    def counted(*arguments: Any) -> Any:
+        levels["compared"] += 1
+        return compare(*arguments)
 
-        return call
-
-    with monkeypatch.context() as patch:
-        for name in ("sure", "hold"):
-            patch.setattr(Leads, name, counted(name))
-        quick = walks(in_memory(), policy, seed=3)
-    assert held["sure"] + held["hold"] > 20
-    monkeypatch.setattr(Leads, "sure", lambda *_: None)
-    monkeypatch.setattr(Leads, "hold", lambda *_: False)
-    assert walks(in_memory(), policy, seed=3) == quick
+    compare = selection._compare
+    monkeypatch.setattr(mcts, "select", both)
+    monkeypatch.setattr(selection, "_compare", counted)
+    walks(in_memory(), policy, seed=3, kernels=kernels)
+    assert levels["passed over"] > 20
 
 
 def in_memory(journal: MemoryJournal | None = None) -> TreeSearch:
     return TreeSearch(Tree(), journal or MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)
 
 
-def walks(search: TreeSearch, policy: Policy, seed: int) -> list[Any]:
-    """What a search over few kernels asks: transpositions, failures, and up to three evaluations in flight."""
+def walks(search: TreeSearch, policy: Policy, seed: int, kernels: int = 3000) -> list[Any]:
+    """What a search over so many kernels asks: transpositions, and up to three evaluations in flight."""
     rng = np.random.default_rng(seed)
     search.evaluated(search.start(Kernel("0"), policy, seed=0), *result(0.0))
     asked, flying = [], []
@@ -122,7 +125,7 @@ def walks(search: TreeSearch, policy: Policy, seed: int) -> list[Any]:
             case Propose():
                 asked.append(request.path)
                 edits = [
-                    Edit(Category.TUNING, "t", WholeSource(f"{rng.integers(3000)}"), prior=rng.random())
+                    Edit(Category.TUNING, "t", WholeSource(f"{rng.integers(kernels)}"), prior=rng.random())
                     for _ in range(4)
                 ]
                 search.proposed(request, Proposals(tuple(edits)))
@@ -191,7 +194,7 @@ def test_edits_in_a_journal_are_those_that_were_new(journal: Journal) -> None:
 
 
 def test_a_walk_down_a_deep_tree_scores_the_children_of_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    growth = Growth(MemoryJournal(), Policy(strategy="mcts", selection="puct", value="max"))
+    growth = Growth(MemoryJournal(), TREES["puct, max"])
     grow(growth, 1000)
     compare, scored, levels = selection._compare, [], []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mctskernel.tree.backup import begin_traversal, end_traversal
 from mctskernel.tree.expansion import ORDERS, Order, Untried, by_dissent, is_dissenting
 from mctskernel.tree.guidance import Guidance
+from mctskernel.tree.leads import Leads
 from mctskernel.tree.node import Tree
 from mctskernel.tree.selection import Selection, select
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step
@@ -15,14 +16,16 @@ class TreeWalk:
 
     def __init__(self) -> None:
         self._guidance: Guidance | None = None
+        self._leads: Leads | None = None
 
     def steps(self, tree: Tree, count: int, rng: Generators) -> tuple[Step | Propose, ...]:
         """Walks, each with the ones before it in flight."""
         guidance = self._guidance = self._guidance or Guidance(tree.policy)
         guidance.follow(tree)
+        leads = self._leads = self._leads or Leads(tree.policy)
         order: Order = by_dissent if is_dissenting(tree) else ORDERS[tree.policy.order]
         steps: list[Step] = []
-        for selection in _selections(tree, count, guidance):
+        for selection in _selections(tree, count, guidance, leads):
             node = tree.nodes[selection.node]
             if not node.untried:
                 return (*steps, Propose(selection.path))
@@ -35,7 +38,7 @@ class TreeWalk:
         return tuple(steps)
 
 
-def _selections(tree: Tree, count: int, guidance: Guidance) -> list[Selection]:
+def _selections(tree: Tree, count: int, guidance: Guidance, leads: Leads) -> list[Selection]:
     """The next selections, at the most `count`, each made as if the ones before were in flight.
 
     The tree is as it was when this returns.
@@ -43,7 +46,7 @@ def _selections(tree: Tree, count: int, guidance: Guidance) -> list[Selection]:
     made: list[Selection] = []
     flying: list[Selection] = []
     try:
-        while found := select(tree, tree.policy, guidance):
+        while found := select(tree, tree.policy, guidance, leads):
             made.append(found)
             if len(made) == count:
                 break
