@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.gpu.cupti import COUNTERS_FORBIDDEN
+from mctskernel.profiling.processes.child_process import environment_without_secrets
 from mctskernel.profiling.replay_process import COMPLAINT
 
 LIMIT_SECONDS = 600.0
@@ -59,7 +60,12 @@ def write_report(file: Path, program: Sequence[str], follow: Callable[[str], Non
     file.unlink(missing_ok=True)
     follow("starting ncu")
     with subprocess.Popen(  # noqa: S603 - ncu, and our own interpreter and module
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment_without_secrets(),
     ) as process:
         timer = threading.Timer(LIMIT_SECONDS, process.kill)
         timer.start()

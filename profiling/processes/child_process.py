@@ -22,6 +22,7 @@ HANG_UP_SECONDS = 1.0
 
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "XDG_CACHE_HOME")
 _KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "NVRTC_")
+_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ def worker_environment(scratch: Path) -> dict[str, str]:
     """The variables that a worker gets: what it needs to find its libraries and the GPU, and no secrets."""
     kept = {
         name: value
-        for name, value in os.environ.items()
-        if name in _KEPT_VARIABLES or (name.startswith(_KEPT_PREFIXES) and "KEY" not in name)
+        for name, value in environment_without_secrets().items()
+        if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
     }
     return {
         **kept,
@@ -120,6 +121,15 @@ def worker_environment(scratch: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
+    }
+
+
+def environment_without_secrets() -> dict[str, str]:
+    """Our own variables, without those whose names say that they hold a secret."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _KEPT_VARIABLES or not any(word in name.upper() for word in _SECRET_WORDS)
     }
 
 

@@ -1,0 +1,49 @@
+"""What a process that runs candidates is given."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mctskernel.profiling import ncu
+from mctskernel.profiling.processes import child_process
+
+SECRETS = ("OPENAI_API_KEY", "CUDA_API_KEY", "NVIDIA_TOKEN", "SOME_NAME", "AWS_SECRET_ACCESS_KEY")
+
+
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SECRETS:
+        monkeypatch.setenv(name, "sk-do-not-tell")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+
+@pytest.mark.usefixtures("secrets")
+def test_a_worker_gets_no_key_in_its_environment() -> None:
+    child = child_process.start("mctskernel.profiling.processes.device_process")
+    try:
+        environment = Path(f"/proc/{child.pid}/environ").read_bytes()
+    finally:
+        child.kill()
+    assert b"CUDA_VISIBLE_DEVICES=0" in environment
+    assert b"sk-do-not-tell" not in environment
+
+
+@pytest.mark.usefixtures("secrets")
+def test_a_profiled_kernel_gets_no_key_in_its_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = tmp_path / "environ"
+    script = tmp_path / "ncu"
+    script.write_text(
+        f"#!{sys.executable}\nimport os, pathlib\npathlib.Path({str(seen)!r}).write_text(repr(dict(os.environ)))\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("SOME_NAME")
+    with pytest.raises(ncu.DeviceError):
+        ncu.write_report(tmp_path / "report.ncu-rep", ["true"], lambda _: None)
+    assert "CUDA_VISIBLE_DEVICES" in seen.read_text()
+    assert "sk-do-not-tell" not in seen.read_text()
