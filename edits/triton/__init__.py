@@ -12,8 +12,10 @@ from mctskernel.edits.triton import (
     hints,
     loops,
     order,
+    precision,
     reductions,
     rows,
+    split,
     tuning,
     whole_rows,
 )
@@ -29,4 +31,6 @@ ALL: tuple[Rule[TritonContext], ...] = (
     *rows.RULES,
     *atomics.RULES,
     *hints.RULES,
+    *precision.RULES,
+    *split.RULES,
 )

@@ -1,0 +1,57 @@
+"""Products of float32 tiles on tensor cores, as precisely as the task's tolerance asks for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.evaluation import Bottleneck
+from mctskernel.edits.rule import Rule, edit
+from mctskernel.edits.triton.context import TritonContext
+from mctskernel.edits.triton.module import calls
+
+COARSEST_TOLERANCE = {"tf32x3": 1e-5, "tf32": 1e-2}
+"""The least tolerance, relative and absolute, at which a precision is proposed.
+
+TF32 keeps 11 bits of a factor, so that a product is off by 2^-10 of itself at most, and a sum in which much cancels by
+more; three products of the parts of two factors (Ootomo and Yokota, 2022, arXiv:2203.03341) leave out 2^-22 of it.
+"""
+
+
+def input_precision(context: TritonContext) -> Iterator[Edit]:
+    """Tensor cores in place of float32 multiplications."""
+    for launched in context.launched:
+        found = [
+            keyword.value
+            for call in calls(launched.function, "dot")
+            for keyword in call.keywords
+            if keyword.arg == "input_precision"
+            and isinstance(keyword.value, ast.Constant)
+            and keyword.value.value == "ieee"
+        ]
+        for precision, tolerance in COARSEST_TOLERANCE.items():
+            allowed = min(context.task.tolerance.relative, context.task.tolerance.absolute)
+            if found and allowed >= tolerance:
+                yield edit(
+                    Category.TENSOR_CORES,
+                    f"{launched.function.name}: multiply in {precision}",
+                    context.written(context.module.replace(each, f'"{precision}"') for each in found),
+                    rationale="Tensor cores multiply float32 in parts of 11 bits; how many parts it takes is for the "
+                    "tolerance to say.",
+                    expected_effect="Products at a third of the tensor cores' rate."
+                    if precision == "tf32x3"
+                    else "Products at the tensor cores' rate.",
+                    prior=1.0 if precision == "tf32x3" else 1.5,
+                )
+
+
+RULES: tuple[Rule[TritonContext], ...] = (
+    Rule(
+        "triton-dot-precision",
+        Category.TENSOR_CORES,
+        frozenset({Bottleneck.FP32_PIPE, Bottleneck.INSTRUCTION_ISSUE, Bottleneck.TENSOR_PIPE}),
+        input_precision,
+        prior=1.5,
+    ),
+)
