@@ -304,6 +304,13 @@ def _redux(emitter: Emitter, instruction: Instruction) -> None:
     )
 
 
+def _create_policy(emitter: Emitter, instruction: Instruction) -> None:
+    """How long caches should keep what hinted accesses touch: nothing that is computed depends on it."""
+    if "fractional" not in instruction.parts:
+        raise emitter.unsupported()
+    emitter.write(instruction.operands[0], "0", "b64")
+
+
 MEMORY: dict[str, Handler] = {
     "ld": _load,
     "ldu": _load,
@@ -322,4 +329,5 @@ MEMORY: dict[str, Handler] = {
     "activemask": _activemask,
     "match": _match,
     "redux": _redux,
+    "createpolicy": _create_policy,
 }
