@@ -53,8 +53,9 @@ class Drafts:
 
 def one_line(text: str, most: int) -> str:
     """A text on one line, without control or direction characters, cut to a number of characters."""
-    plain = "".join(" " if unicodedata.category(letter)[0] in "CZ" else letter for letter in text[: 4 * most])
-    line = " ".join(plain.split())
+    words = text[: 8 * most].split()
+    shown = ("".join(letter for letter in word if unicodedata.category(letter)[0] != "C") for word in words)
+    line = " ".join(word for word in shown if word)
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 

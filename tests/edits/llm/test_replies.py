@@ -1,0 +1,352 @@
+"""Whatever a model writes, what can be read of it is read, and the rest is accounted for."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import mctskernel.edits
+from mctskernel.core.edit import Category, Patch, WholeSource
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import Loss
+from mctskernel.edits.llm.draft import MAX_TITLE, category_of
+from mctskernel.edits.llm.replies import MAX_SOURCE_BYTES, Reading, read_reply
+from mctskernel.edits.llm.schema import EDITS_SCHEMA
+from mctskernel.edits.patch import apply, as_patch
+from mctskernel.edits.places import Match
+from tests.edits.llm.reply_corpus import (
+    BIGGER,
+    CASES,
+    CUDA,
+    SMALLER,
+    THREE,
+    TITLES,
+    TRITON,
+    UNROLL,
+    WHOLE,
+    WHOLE_TEXT,
+    Case,
+)
+
+LIMIT = 5
+MUTATIONS = int(os.environ.get("MCTSKERNEL_REPLY_MUTATIONS", "600"))
+SECONDS = 5.0
+"""What reading one reply may take, on a busy machine."""
+
+
+def reply_of(*edits: object) -> str:
+    return json.dumps({"edits": edits})
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_a_reply_is_read_as_it_was_meant(case: Case) -> None:
+    reading = read_reply(case.text, case.kernel, LIMIT)
+    assert tuple(edit.title for edit in reading.edits) == case.titles
+    assert tuple(each.edit.title for each in reading.unfit) == case.unfit
+    assert tuple(each.loss for each in reading.dropped) == case.losses
+    check(reading, case.kernel, LIMIT)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if "Fast exponentials" in case.titles or "Fast math" in case.titles],
+    ids=lambda case: case.name,
+)  # fmt: skip
+def test_no_format_changes_a_source(case: Case) -> None:
+    (edit,) = (edit for edit in read_reply(case.text, CUDA, LIMIT).edits if edit.title.startswith("Fast"))
+    assert isinstance(edit.change, WholeSource)
+    assert edit.change.source.strip() == WHOLE_TEXT.strip()
+
+
+def test_everything_that_an_edit_says_is_kept() -> None:
+    (edit,) = read_reply(reply_of(SMALLER), CUDA, LIMIT).edits
+    assert edit.category is Category.LAUNCH
+    assert edit.rationale == "Smaller blocks: the evidence asks for it."
+    assert edit.expected_effect == "10 % less time."
+    assert edit.prior == 0.5
+    assert apply(CUDA, edit).macros == {"BLOCK": 128}
+
+
+def test_a_patch_that_is_nearly_right_fits_and_says_so() -> None:
+    near = {
+        **UNROLL,
+        "patch": [{"search": "float sum = 0.0f;\nfor (int col = 0; col < cols; col++) {", "replace": "x"}],
+    }
+    indented = {**BIGGER, "patch": [{"search": "  #define BLOCK 256  ", "replace": "#define BLOCK 512"}]}
+    reading = read_reply(reply_of(BIGGER, indented | {"title": "b"}, near), CUDA, LIMIT)
+    assert reading.matches == (Match.EXACT, Match.SIMILAR)
+    assert [each.loss for each in reading.dropped] == [Loss.REPEATED]
+    assert read_reply(reply_of(indented), CUDA, LIMIT).matches == (Match.SPACING,)
+
+
+def test_what_does_not_fit_goes_back_with_a_reason_that_helps() -> None:
+    patch = [*BIGGER["patch"], {"search": "float sum = 1.0f;\nint nothing;", "replace": ""}]  # type: ignore[misc]
+    (unfit,) = read_reply(reply_of({**BIGGER, "patch": patch}), CUDA, LIMIT).unfit
+    assert unfit.loss is Loss.NO_MATCH
+    assert unfit.reason.startswith(
+        "Block 2 of 2: its SEARCH text, from 'float sum = 1.0f;' on, isn't in the source"
+    )
+    assert "The nearest lines are 18 to 19: `float sum = 0.0f;`" in unfit.reason
+
+
+def test_at_most_so_many_edits_are_taken_as_were_asked_for() -> None:
+    many = [
+        {**BIGGER, "title": f"{i}", "patch": [{"search": "256", "replace": f"{32 * i}"}]} for i in range(1, 8)
+    ]
+    reading = read_reply(reply_of(*many), CUDA, 3)
+    assert [edit.title for edit in reading.edits] == ["1", "2", "3"]
+    assert reading.surplus == 4
+    hopeless = [{**BIGGER, "title": f"{i}", "patch": None} for i in range(500)]
+    assert len(read_reply(reply_of(*hopeless), CUDA, 3).dropped) < 20
+
+
+@pytest.mark.parametrize(
+    ("priors", "read"),
+    [
+        ((0.2, 0.8), (0.2, 0.8)),
+        ((30, 60), (0.5, 1.0)),
+        (("40%", "high"), (0.4, 0.75)),
+        ((None, "?"), (0.5, 0.5)),
+        ((0, -3), (0.01, 0.01)),
+        ((True, [1]), (0.5, 0.5)),
+        ((float("nan"), float("inf")), (0.5, 0.5)),
+    ],
+)
+def test_priors_are_from_0_to_1(priors: tuple[object, object], read: tuple[float, float]) -> None:
+    edits = [{**edit, "prior": prior} for edit, prior in zip((BIGGER, UNROLL), priors, strict=True)]
+    assert tuple(edit.prior for edit in read_reply(reply_of(*edits), CUDA, LIMIT).edits) == pytest.approx(
+        read
+    )
+
+
+@pytest.mark.parametrize(
+    ("category", "title", "meant"),
+    [
+        *((str(category), "", category) for category in Category),
+        *((category.name, "", category) for category in Category),
+        ("Shared Memory Tiling", "", Category.SHARED_TILING),
+        ("vectorised loads", "", Category.VECTORIZATION),
+        ("memory_coalescing", "", Category.COALESCING),
+        ("launch configuraton", "", Category.LAUNCH),
+        ("performance", "Use cp.async to prefetch tiles", Category.ASYNC_COPY),
+        ("", "Online softmax", Category.ALGORITHM),
+        ("???", "", Category.ALGORITHM),
+    ],
+)
+def test_categories_are_what_they_are_called(category: str, title: str, meant: Category) -> None:
+    assert category_of(category, title) is meant
+
+
+def test_titles_are_one_short_line() -> None:
+    title = "Use\n\tfloat4 \u202e loads\x00 " + "and more " * 100
+    (edit,) = read_reply(reply_of({**BIGGER, "title": title}), CUDA, LIMIT).edits
+    assert edit.title.startswith("Use float4 loads and more and")
+    assert len(edit.title) == MAX_TITLE
+
+
+def test_sources_are_limited() -> None:
+    long = WHOLE_TEXT + "// x\n" * MAX_SOURCE_BYTES
+    (dropped,) = read_reply(reply_of({**WHOLE, "source": long}), CUDA, LIMIT).dropped
+    assert "the limit is" in dropped.reason
+
+
+def test_the_schema_is_one_that_strict_modes_take() -> None:
+    jsonschema.Draft202012Validator.check_schema(dict(EDITS_SCHEMA))
+    validator = jsonschema.Draft202012Validator(dict(EDITS_SCHEMA))
+    assert validator.is_valid(json.loads(THREE))
+    assert not validator.is_valid({"edits": [{**BIGGER, "category": "magic"}]})
+    objects = list(closed_objects(dict(EDITS_SCHEMA)))
+    assert len(objects) == 3
+    for each in objects:
+        assert each["additionalProperties"] is False
+        assert each["required"] == list(each["properties"])  # type: ignore[call-overload]
+
+
+def closed_objects(schema: object) -> list[dict[str, object]]:
+    if isinstance(schema, list):
+        return [each for item in schema for each in closed_objects(item)]
+    if not isinstance(schema, dict):
+        return []
+    inner = [each for value in schema.values() for each in closed_objects(value)]
+    return [schema, *inner] if schema.get("type") == "object" else inner
+
+
+def test_the_format_that_prompts_describe_is_read() -> None:
+    text = (Path(mctskernel.edits.__file__).parent / "prompts" / "reply_format.md").read_text()
+    by_json, by_blocks = re.findall(r"^```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert jsonschema.Draft202012Validator(dict(EDITS_SCHEMA)).is_valid(json.loads(by_json))
+    (first,), (second,) = (read_reply(example, CUDA, LIMIT).edits for example in (by_json, by_blocks))
+    assert first.title == second.title == "Use blocks of 128 threads"
+    assert first.category is second.category is Category.LAUNCH
+    assert first.prior == second.prior == 0.4
+    assert apply(CUDA, first) == apply(CUDA, second)
+    assert [f"`{category}`" in text for category in Category] == [True] * len(Category)
+    assert f"at most {MAX_TITLE} characters" in text
+
+
+LINES = st.lists(
+    st.sampled_from(
+        ["int a;", '  s = "x", y["k"];', "b = 1; // it's", "", "}", "#define A \\", "\tc('\\n');", "{", '"}']
+    )
+    | st.text(st.characters(exclude_categories=["C"]), max_size=12),
+    min_size=1,
+    max_size=8,
+).map(lambda lines: "__global__ void f()\n" + "\n".join(lines) + "\n")
+
+
+@given(
+    before=LINES,
+    after=LINES,
+    whole=st.booleans(),
+    indent=st.sampled_from([None, 2]),
+    ascii_only=st.booleans(),
+)
+def test_edits_in_proper_json_are_read_to_the_letter(
+    before: str, after: str, whole: bool, indent: int | None, ascii_only: bool
+) -> None:
+    kernel = Kernel(before)
+    assume(kernel.identity != Kernel(after).identity)
+    change = WholeSource(after) if whole else as_patch(before, after)
+    edit = {
+        **BIGGER,
+        "patch": None if isinstance(change, WholeSource) else [vars(block) for block in change.blocks],
+        "source": after if whole else None,
+    }
+    text = json.dumps({"edits": [edit]}, indent=indent, ensure_ascii=ascii_only)
+    (read,) = read_reply(text, kernel, LIMIT).edits
+    assert apply(kernel, read).source == after
+
+
+@given(cut=st.integers(0, len(THREE)))
+def test_a_reply_cut_off_anywhere_gives_the_edits_that_are_whole(cut: int) -> None:
+    reading = read_reply(THREE[:cut], CUDA, LIMIT)
+    whole = len(reading.edits)
+    assert tuple(edit.title for edit in reading.edits) == TITLES[:whole]
+    assert whole >= sum(cut > THREE.index(f'"title": "{title}"') + 800 for title in TITLES[:2])
+    for edit, original in zip(reading.edits, read_reply(THREE, CUDA, LIMIT).edits, strict=False):
+        assert edit.change == original.change
+    if not THREE[cut:].strip("]}"):
+        assert whole == 3
+    else:
+        assert reading.dropped or whole == 3
+
+
+@given(st.text(max_size=200) | st.text(alphabet='{}[]":,\\`<>=@+- \nSEARCHeditstitlpach', max_size=300))
+def test_any_text_is_read(text: str) -> None:
+    check(read_reply(text, CUDA, LIMIT), CUDA, LIMIT)
+
+
+PIECES = (
+    *'"\'`{}[]:,\\\n\t\0\ud800',
+    '"""', "```", "```json\n", "<think>", "</think>", "//", "/*", "*/", "#", "null", "NaN", "1e999", "\\u", "\\ud83d",
+    "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n", "@@ -1,2 +1,2 @@\n", "\u202e", "...", '"edits": [',
+    '{"title": ', '"patch": [{"search": "', "[" * 200, '{"edits":' * 60, "9" * 5000, "[[launch]]\n", "__global__", "@triton.jit\n",
+)  # fmt: skip
+
+
+def mutated(text: str, random_: random.Random) -> str:
+    """A reply with up to a dozen cuts, copies, moves and insertions, sometimes spliced with another, or cut off."""
+    for _ in range(random_.randint(1, 12)):
+        start = random_.randint(0, len(text))
+        end = min(len(text), start + random_.choice([1, 3, 20, 200]))
+        match random_.randrange(6):
+            case 0:
+                text = text[:start] + text[end:]
+            case 1:
+                text = text[:end] + text[start:end] * random_.choice([1, 2, 30]) + text[end:]
+            case 2:
+                text = text[:start] + random_.choice(PIECES) + text[start:]
+            case 3:
+                text = text[:start] + random_.choice(PIECES) + text[end:]
+            case 4:
+                other = random_.choice(CASES).text
+                text = text[:start] + other[random_.randint(0, len(other)) :]
+            case _:
+                there = random_.randint(0, len(text))
+                text = text[:there] + text[start:end] + text[there:]
+    return text[: random_.randint(0, len(text))] if random_.random() < 0.2 else text
+
+
+def test_mutated_replies_are_read_and_accounted_for() -> None:
+    """`MCTSKERNEL_REPLY_MUTATIONS` says how many; the failing one is named by its number."""
+    for number in range(MUTATIONS):
+        random_ = random.Random(number)  # noqa: S311
+        case = random_.choice(CASES)
+        text, limit = mutated(case.text, random_), random_.randint(1, LIMIT)
+        start = time.perf_counter()
+        try:
+            reading = read_reply(text, case.kernel, limit)
+            check(reading, case.kernel, limit)
+        except Exception as error:
+            raise AssertionError(f"Mutation {number}, of '{case.name}': {error!r}") from error
+        assert time.perf_counter() - start < SECONDS, f"Mutation {number}, of '{case.name}', takes long."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 125_000,
+        '{"edits":' * 12_500,
+        '{"title": "' * 12_500,
+        '{"edits": [{"source": "a"b"c"d"' * 2_500,
+        '{"title": "x", "source": "' + '"} ' * 25_000,
+        '{"title": "x", "patch": [' + '{"search": "a", "replace": "b"},' * 5_000 + "]}",
+        '{"edits": [' + '{"title": "x", "source": "__global__ a"},' * 5_000 + "]}",
+        "<<<<<<< SEARCH\n" * 12_500,
+        "<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n" * 2_500,
+        "## a\n<<<<<<< SEARCH\na\n=======\nb\n>>>>>>> REPLACE\n" * 2_500,
+        "```\n" * 25_000,
+        "```cuda\n__global__\n" * 10_000,
+        "@@\n-a\n+b\n" * 15_000,
+        "<think>" * 25_000,
+        "<think></think>" * 12_500,
+        "</think>" * 25_000,
+        "i can " * 37_500,
+        "{" + " " * 125_000,
+        '{"title"' + " " * 125_000,
+        '{"title": "a' + '" ' * 50_000,
+        "/*" * 100_000,
+        "{//\n" * 50_000,
+        "lorem {ipsum} [dolor] " * 10_000,
+        json.dumps({"edits": [{**WHOLE, "source": "__global__" + '\\"' * 60_000}]}),
+        json.dumps({"edits": [{**WHOLE, "source": "/*" + "a." * 60_000 + "b=1\n*/__global__"}]}),
+        json.dumps({"edits": [{**WHOLE, "source": "@triton.jit\nx=" + "(" * 60_000}]}),
+        json.dumps({"edits": [{**WHOLE, "source": "@triton.jit\nx=" + "-" * 60_000 + "1"}]}),
+        json.dumps({"edits": [{**BIGGER, "patch": [{"search": "x\n" * 100_000, "replace": ""}]}]}),
+        json.dumps({"edits": [{**BIGGER, "patch": [{"search": "x" * 400_000, "replace": ""}]}]}),
+    ],
+    ids=lambda text: f"{text[:30]}...{text[-10:]}",
+)  # fmt: skip
+@pytest.mark.parametrize("kernel", [CUDA, TRITON], ids=["cuda", "triton"])
+def test_hostile_replies_are_read_in_bounded_time(text: str, kernel: Kernel) -> None:
+    start = time.perf_counter()
+    check(read_reply(text, kernel, LIMIT), kernel, LIMIT)
+    assert time.perf_counter() - start < SECONDS
+
+
+def check(reading: Reading, kernel: Kernel, limit: int) -> None:
+    """What is true of every reading."""
+    assert reading.edits or reading.unfit or reading.dropped
+    assert len(reading.edits) + len(reading.unfit) <= limit
+    assert len(reading.matches) == len(reading.edits)
+    identities = {apply(kernel, edit).identity for edit in reading.edits}
+    assert len(identities) == len(reading.edits)
+    for edit in (*reading.edits, *(each.edit for each in reading.unfit)):
+        assert isinstance(edit.change, Patch | WholeSource)
+        assert edit.title
+        assert edit.title.isprintable()
+        assert len(edit.title) <= MAX_TITLE
+        assert edit.prior > 0.0
+        json.dumps(edit.title, ensure_ascii=False).encode()
+    assert all(edit.prior <= 1.0 for edit in reading.edits)
+    for sentence in (each.reason for each in (*reading.unfit, *reading.dropped)):
+        assert 0 < len(sentence) < 2_000
+        sentence.encode()
