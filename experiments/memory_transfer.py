@@ -2,8 +2,10 @@
 
     python -m mctskernel.experiments.memory_transfer --runs runs/transfer
 
-Searches that are finished in the folder are not repeated. Prints a table in Markdown: the best speed-up after some
-evaluations, the starting kernel's included, on the `model` device with one worker.
+Searches that are finished in the folder are not repeated. Prints two tables in Markdown. The best speed-up after some
+evaluations, the starting kernel's included, on the `model` device with one worker. And, of the edits that were tried
+in the searches without a memory, pairs of one node of which one improved it and the other didn't: in how many the first
+one had the greater prior, the greater factor from the other tasks' memory, and the greater product. Ties count one half.
 """
 
 from __future__ import annotations
@@ -14,11 +16,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from mctskernel.answer import believed_speedup
-from mctskernel.memory import encode_snapshot, open_memory
+from mctskernel.core.experience import names_of
+from mctskernel.edits.experienced import Rates
+from mctskernel.memory import encode_snapshot, open_memory, read_snapshot
+from mctskernel.profiling.gains import gain_of
 from mctskernel.run import open_run
+from mctskernel.tree.blobs import get_edit
 from mctskernel.tree.journal import read_tree
 
 TASKS = ("softmax", "layernorm", "rmsnorm", "bias_gelu", "transpose")
@@ -34,6 +41,17 @@ class Comparison:
     told: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Concordance:
+    """Pairs of edits of which one improved their node, and in how many a ranking put it first; ties are halves."""
+
+    task: str
+    pairs: int
+    prior: float
+    factor: float
+    both: float
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Search what hasn't been searched yet and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -44,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     moments = sorted({max(given.budget // 4, 2), max(given.budget // 2, 2), given.budget})
     print(table(list(compare(given.runs, given.tasks, given.seeds, given.budget, moments)), moments))
+    print()
+    print(concordance_table(list(concordances(given.runs, given.tasks, given.seeds, given.budget))))
 
 
 def compare(
@@ -54,7 +74,7 @@ def compare(
         alone = {task: _search(runs, task, seed, budget) for task in tasks}
         for task in tasks:
             others = [run for other, run in alone.items() if other != task]
-            told = _search(runs, task, seed, budget, _snapshot(runs / f"without-{task}-{seed}", others))
+            told = _search(runs, task, seed, budget, _snapshot(_snapshot_file(runs, task, seed), others))
             yield Comparison(task, seed, best_after(alone[task], moments), best_after(told, moments))
 
 
@@ -77,6 +97,61 @@ def table(comparisons: Sequence[Comparison], moments: Sequence[int]) -> str:
     return "\n".join([*head, *rows, f"| geometric mean | | {_cells(without, told)} |"])
 
 
+def concordances(
+    runs: Path, tasks: Sequence[str], seeds: Sequence[int], budget: int
+) -> Iterator[Concordance]:
+    """How well priors and the other tasks' memory tell what improved a node from what didn't, by task."""
+    for task in tasks:
+        pairs = [
+            pair
+            for seed in seeds
+            for pair in _pairs(_folder(runs, task, seed, budget), _snapshot_file(runs, task, seed))
+        ]
+        columns = [[_first(good[each], bad[each]) for good, bad in pairs] for each in range(3)]
+        yield Concordance(task, len(pairs), *(math.fsum(column) for column in columns))
+
+
+def concordance_table(found: Sequence[Concordance]) -> str:
+    """The concordances and, last, their sums."""
+    rows = [(each.task, each.pairs, each.prior, each.factor, each.both) for each in found]
+    pairs, prior, factor, both = (sum(column) for column in list(zip(*rows, strict=True))[1:])
+    rows.append(("all", pairs, prior, factor, both))
+    head = "| task | pairs | prior | memory | both |\n|---|---|---|---|---|"
+    return "\n".join([head, *(f"| {' | '.join(_count(cell) for cell in row)} |" for row in rows)])
+
+
+def _count(cell: str | float) -> str:
+    return cell if isinstance(cell, str) else f"{cell:g}"
+
+
+def _first(good: float, bad: float) -> float:
+    return 0.5 if math.isclose(good, bad) else float(good > bad)
+
+
+_Ranks = tuple[float, float, float]
+
+
+def _pairs(run: Path, snapshot: Path) -> Iterator[tuple[_Ranks, _Ranks]]:
+    """Prior, factor and product, of an edit that improved its node and of one of the same node that didn't."""
+    folder = open_run(run)
+    tree, names = read_tree(folder.journal), names_of(folder.load_task())
+    rates = Rates([each.experience for each in read_snapshot(snapshot).experiences])
+    for parent in tree.nodes:
+        before = parent.evaluation
+        if before is None or not parent.children:
+            continue
+        causes = before.diagnosis.causes if before.diagnosis else ()
+        bottleneck = str(causes[0].bottleneck) if causes else ""
+        ranked: dict[bool, list[_Ranks]] = {True: [], False: []}
+        for child in map(tree.nodes.__getitem__, tree.children_of(parent.id)):
+            if child.evaluation is None or child.edit is None:
+                continue
+            edit, gain = get_edit(folder.blobs, parent.edits[child.edit]), gain_of(child.evaluation, before)
+            factor = rates.factor(edit, bottleneck, names)
+            ranked[gain is not None and gain.is_certain].append((edit.prior, factor, edit.prior * factor))
+        yield from product(ranked[True], ranked[False])
+
+
 def _cells(without: Sequence[float], told: Sequence[float]) -> str:
     return " | ".join(f"{one:.2f} | {other:.2f}" for one, other in zip(without, told, strict=True))
 
@@ -86,7 +161,7 @@ def _geometric_mean(values: Sequence[float]) -> float:
 
 
 def _search(runs: Path, task: str, seed: int, budget: int, memory: Path | None = None) -> Path:
-    run = runs / f"{task}-{seed}-{budget}{'-told' if memory else ''}"
+    run = _folder(runs, task, seed, budget, "-told" if memory else "")
     if not (run / "best" / "answer.json").exists():
         words = ["search", task, "--device", "model", "--workers", "1", "--out", str(run)]
         words += ["--budget", str(budget), "--seed", str(seed), "--memory", str(memory or "off")]
@@ -96,11 +171,18 @@ def _search(runs: Path, task: str, seed: int, budget: int, memory: Path | None =
     return run
 
 
-def _snapshot(name: Path, runs: Sequence[Path]) -> Path:
-    with open_memory(name.with_suffix(".sqlite")) as memory:
+def _folder(runs: Path, task: str, seed: int, budget: int, kind: str = "") -> Path:
+    return runs / f"{task}-{seed}-{budget}{kind}"
+
+
+def _snapshot_file(runs: Path, task: str, seed: int) -> Path:
+    return runs / f"without-{task}-{seed}.json"
+
+
+def _snapshot(snapshot: Path, runs: Sequence[Path]) -> Path:
+    with open_memory(snapshot.with_suffix(".sqlite")) as memory:
         for run in runs:
             memory.remember(open_run(run))
-        snapshot = name.with_suffix(".json")
         snapshot.write_text(encode_snapshot(memory.everything()))
     return snapshot
 
