@@ -4,8 +4,8 @@
 
 Searches that are finished in the folder are not repeated. Prints two tables in Markdown. The best speed-up after some
 evaluations, the starting kernel's included, on the `model` device with one worker. And, of the edits that were tried
-in the searches without a memory, pairs of one node of which one improved it and the other didn't: in how many the first
-one had the greater prior, the greater factor from the other tasks' memory, and the greater product. Ties count one half.
+in the searches without a memory, pairs of one node of which one improved it and the other didn't: in how many the
+first had the greater prior, the greater factor from the other tasks' memory, the greater product. Ties are halves.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ from tests.told_run import ToldRun, failed, timed
 def test_pairs_of_one_node(tmp_path: Path, small_task: Path) -> None:
     run = ToldRun(tmp_path / "double-0-5", small_task)
     run.edits(0, ("good", timed(50)), ("fair", timed(60)), ("bad", failed()), ("known as bad", timed(100)))
-    known = Experience("tuning", "known as bad", "DRAM bandwidth", "cuda", "sm_90", 50, 50, 0, 0.0)
-    others = Experience("fusion", "others", "DRAM bandwidth", "cuda", "sm_90", 50, 0, 50, 0.5)
+    known = Experience("tuning", "known as bad", "DRAM bandwidth", "cuda", "sm_90", 20, 20, 0, 0.0)
+    others = Experience("tuning", "good", "DRAM bandwidth", "cuda", "sm_90", 20, 0, 20, 0.5)
     remembered = (Remembered(Source.MODELLED, each) for each in (known, others))
     (tmp_path / "without-double-0.json").write_text(encode_snapshot(remembered))
     (found,) = concordances(tmp_path, ["double"], [0], 5)
-    # All priors are alike, and the memory knows one of the two that didn't improve.
-    assert (found.pairs, found.prior, found.factor, found.both) == (4, 2.0, 3.0, 3.0)
-    assert concordance_table([found, found]).endswith("| all | 8 | 4 | 6 | 6 |")
+    # All priors are alike, and the memory knows nothing of two that were tried.
+    assert (found.pairs, found.prior, found.factor, found.both) == (4, 2.0, 3.5, 3.5)
+    assert concordance_table([found, found]).endswith("| all | 8 | 4 | 7 | 7 |")
     assert best_after(run.folder.path, (1, 2, 5)) == (1.0, 2.0, 2.0)
 
 
