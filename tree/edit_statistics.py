@@ -84,6 +84,7 @@ class EditStatistics:
         self._ok_rewards: list[float] = []
         self._estimates = _Estimates()
         self._decisions: dict[int, _Decisions] = {}
+        self._decided_by: dict[int, tuple[tuple[int, bool], ...]] = {}
         self._edits = Vector("int32")
         self._read = self._due = 0
         self._add_kind(None, within=EVERY)
@@ -201,11 +202,11 @@ class EditStatistics:
         if node.parent is None or node.edit is None:
             return
         parent = tree.nodes[node.parent]
-        decided = self._kinds_of(parent.edits[node.edit])
+        decided = self._decided(tree, node)
         if len(decided) == 1 and parent.score is not None and parent.outcome is Outcome.OK:
             gain = reward - parent.score.reward
             self._squared_gains += gain * gain
-            self._add(self._gains, decided[0], gain)
+            self._add(self._gains, decided[0][0], gain)
 
     def _add(self, tally: Tally, kind: int, value: float) -> None:
         while True:
@@ -222,23 +223,36 @@ class EditStatistics:
         """
         levels: dict[int, int] = {}
         titles: dict[int, None] = {}
-        while node.parent is not None and node.edit is not None:
-            parent = tree.nodes[node.parent]
-            edit = parent.edits[node.edit]
-            for kind in self._kinds_of(edit):
-                if edit.factors:
+        while node.parent is not None:
+            for kind, is_level in self._decided(tree, node):
+                if is_level:
                     levels.setdefault(self._within[kind], kind)
                 else:
                     titles[kind] = None
-            node = parent
-        for factor in node.kernel.factors:
-            kind = self._kind(factor, factor.name)
+            node = tree.nodes[node.parent]
+        for kind, _ in self._decided(tree, node):
             levels.setdefault(self._within[kind], kind)
         return levels, list(titles)
 
+    def _decided(self, tree: Tree, node: Node) -> tuple[tuple[int, bool], ...]:
+        """What the edit decides that made a node, or the starting kernel by itself: kinds, and whether each is a level.
+
+        Remembered, since a journal is read for it.
+        """
+        known = self._decided_by.get(node.id)
+        if known is None:
+            if node.parent is None or node.edit is None:
+                factors = node.kernel.factors
+                kinds = [self._kind(factor, factor.name) for factor in factors]
+            else:
+                edit = tree.nodes[node.parent].edits[node.edit]
+                factors, kinds = edit.factors, self._kinds_of(edit)
+            known = self._decided_by[node.id] = tuple((kind, bool(factors)) for kind in kinds)
+        return known
+
     def _of(self, tree: Tree, node: Node) -> _Decisions:
         known = self._decisions.get(node.id)
-        if known is None or len(known.starts) < len(node.edits):
+        if known is None or len(known.starts) < len(node.fates):
             if len(self._decisions) >= REMEMBERED:
                 self._decisions.clear()
             kinds = [self._kinds_of(edit) for edit in node.edits]
