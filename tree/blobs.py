@@ -146,6 +146,11 @@ class _WholeSourceText(msgspec.Struct, frozen=True, tag="whole source", tag_fiel
     source: str
 
 
+_CHANGE: msgspec.json.Decoder[_PatchText | _WholeSourceText] = msgspec.json.Decoder(
+    _PatchText | _WholeSourceText
+)
+
+
 def _encode_change(change: Patch | WholeSource) -> str:
     match change:
         case Patch():
@@ -159,7 +164,7 @@ def _encode_change(change: Patch | WholeSource) -> str:
 
 
 def _decode_change(text: str) -> Patch | WholeSource:
-    decoded = msgspec.json.decode(text, type=_PatchText | _WholeSourceText)
+    decoded = _CHANGE.decode(text)
     if isinstance(decoded, _PatchText):
         return Patch(decoded.blocks)
     return WholeSource(decoded.source)

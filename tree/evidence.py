@@ -145,13 +145,14 @@ class FiledScore(msgspec.Struct, frozen=True, eq=False, gc=False):
 class FiledEdits(Sequence[EditRecord]):
     """Edits of one node: those of a reply that were new to it, after what it had `before`."""
 
-    __slots__ = ("_before", "_kept", "_lines", "_offset")
+    __slots__ = ("_before", "_kept", "_length", "_lines", "_offset")
 
     def __init__(self, before: Sequence[EditRecord], lines: Lines, offset: int, kept: Sequence[int]) -> None:
         self._before, self._lines, self._offset, self._kept = before, lines, offset, kept
+        self._length = len(before) + len(kept)
 
     def __len__(self) -> int:
-        return len(self._before) + len(self._kept)
+        return self._length
 
     @overload
     def __getitem__(self, index: int) -> EditRecord: ...
@@ -161,7 +162,7 @@ class FiledEdits(Sequence[EditRecord]):
         """An edit, or some of them. Raises EvidenceError."""
         if isinstance(index, slice):
             return [self[each] for each in range(*index.indices(len(self)))]
-        number = range(len(self))[index]
+        number = range(self._length)[index]
         within = number - len(self._before)
         return self._lines.edits(self._offset)[self._kept[within]] if within >= 0 else self._before[number]
 
