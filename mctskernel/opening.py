@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 from mctskernel.core.executor import Executor
 from mctskernel.core.experience import Experience
@@ -12,15 +13,19 @@ from mctskernel.core.proposer import Proposer
 from mctskernel.correspondence import Absent, Correspondence, Correspondents, Mailbox
 from mctskernel.edits.experienced import ExperiencedProposer
 from mctskernel.edits.llm.mixture import MixtureOptions
+from mctskernel.edits.llm.recording import Recorded, Recording
 from mctskernel.executors import open_surrogate
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.forecast import Forecaster
 from mctskernel.memory import kept_snapshot
 from mctskernel.predictions import Predictions
 from mctskernel.proposers import OUTSIDE, open_proposer
+from mctskernel.replaying import Schedule, ScheduledCorrespondence, ScheduledExecutor
 from mctskernel.rollouts import Rollouts
-from mctskernel.run import Budget, Configuration, RunError, RunFolder
+from mctskernel.run import Budget, Configuration, RunError, RunFolder, open_run
 from mctskernel.search import Follower, Search, spent_seconds
+from mctskernel.tree.blobs import get_exchange
+from mctskernel.tree.events import Proposed, Submitted
 from mctskernel.tree.journal import Journal, read_events, read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.rollouts import rolls_out
@@ -54,11 +59,20 @@ def open_search(
             unfinished = tree_search.resume()
         else:
             unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
+        schedule, recording = None, None
+        if configuration.replayed is not None:
+            source = open_run(Path(configuration.replayed))
+            schedule = Schedule(read_events(source.journal), tree_search.tree, stop_requested)
+            recording = Recording(exchanges_of(source), exchanges_of(folder))
         proposer: Proposer = Absent()
         if correspondence is None:
             left = _dollars_left(configuration.budget, tree_search.tree)
-            opened = stack.enter_context(open_proposer(task, configuration, executor.fingerprint(), left))
-            proposer = _experienced(opened, kept_snapshot(folder))
+            opening = open_proposer(task, configuration, executor.fingerprint(), left, recording)
+            proposer = _experienced(stack.enter_context(opening), kept_snapshot(folder))
+            correspondence = _correspondence(proposer, configuration)
+        if schedule is not None:
+            executor = ScheduledExecutor(executor, schedule)
+            correspondence = correspondence and ScheduledCorrespondence(correspondence, schedule)
         search = Search(
             tree_search=tree_search,
             task=task,
@@ -70,17 +84,28 @@ def open_search(
             spent_evaluations=configuration.spent.evaluations,
             spent_seconds=spent + configuration.spent.seconds,
             clock=recorded or time.monotonic,
-            correspondence=correspondence or _correspondence(proposer, configuration),
+            correspondence=correspondence,
         )
         if (forecasts := configuration.forecasts) is not None:
-            opening = open_surrogate(
+            predicting = open_surrogate(
                 folder.device_spec(configuration), executor.fingerprint(), forecasts.workers
             )
-            predictions = Predictions(stack.enter_context(opening))
+            predictions = Predictions(stack.enter_context(predicting))
             search.forecaster = Forecaster(tree_search, predictions, forecasts.wait)
             if rolls_out(tree_search.tree.policy):
                 search.rollouts = Rollouts(tree_search, task, predictions, forecasts.wait)
         yield search, unfinished
+
+
+def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:
+    """What a run's models were asked and said, each with the kernel that it was about. Raises JournalError."""
+    identities: dict[int, str] = {}
+    for event in read_events(folder.journal):
+        if isinstance(event, Submitted):
+            identities[event.node] = event.identity
+        elif isinstance(event, Proposed):
+            for record in event.exchanges:
+                yield Recorded(identities[event.node], get_exchange(folder.blobs, record))
 
 
 def refuse_other_device(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:

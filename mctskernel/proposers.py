@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.correspondence import Absent
 from mctskernel.edits.llm.mixed import MixedProposer
 from mctskernel.edits.llm.mixture import MixtureOptions, mixture
+from mctskernel.edits.llm.model import Model
 from mctskernel.edits.llm.opening import open_model
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.edits.proposer import RuleProposer
@@ -26,7 +27,10 @@ MIXED = "mixed"
 OUTSIDE = "outside"
 """Not part of this program: it is asked, and tells (`mctskernel.session`)."""
 
-PROPOSERS = (RULES, LLM, MIXED, OUTSIDE)
+REPLAY = "replay"
+"""What another run's proposer said."""
+
+PROPOSERS = (RULES, LLM, MIXED, OUTSIDE, REPLAY)
 """Those that a user may choose."""
 
 ASK_A_MODEL = frozenset({LLM, MIXED})
@@ -38,10 +42,12 @@ def open_proposer(
     configuration: Configuration,
     fingerprint: Mapping[str, str],
     dollars_left: float | None = None,
+    recording: Model | None = None,
 ) -> Iterator[Proposer]:
     """Of a recorded space, what knows its configurations; otherwise what was chosen.
 
-    The fingerprint is the device's. Raises ModelError for a model that can't be asked as it was configured.
+    With a `recording` that is asked, and not the model. The fingerprint is the device's. Raises ModelError for a model
+    that can't be asked as it was configured.
     """
     if task.space:
         yield ParameterProposer(read_space(task.folder / task.space), configuration.seed)
@@ -51,6 +57,9 @@ def open_proposer(
         yield RuleProposer()
     else:
         device = briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task)
-        with open_model(configuration.llm, dollars_left=dollars_left) as model:
+        opening = (
+            nullcontext(recording) if recording else open_model(configuration.llm, dollars_left=dollars_left)
+        )
+        with opening as model:
             experts = mixture(model, configuration.mixture or MixtureOptions(), device)
             yield experts if configuration.proposer == LLM else MixedProposer(experts)

@@ -40,6 +40,19 @@ class _Step:
     event: int
 
 
+def difference(recorded: Tree, repeated: Tree) -> str:
+    """In a sentence, how the nodes of a repeated search differ from those of the recorded one; empty if they don't."""
+    for node, (then, now) in enumerate(zip(recorded.nodes, repeated.nodes, strict=False)):
+        if (then.parent, then.kernel.identity) != (now.parent, now.kernel.identity):
+            return f"Node {node} is another one than it was: up to there the two searches agree."
+    before, after = len(recorded.nodes), len(repeated.nodes)
+    return (
+        ""
+        if before == after
+        else f"Of {before} nodes the repeated search has {after}, and these are the same."
+    )
+
+
 class Schedule:
     """The order of a recorded search, kept for as long as the tree that grows does what the recorded one did.
 

@@ -61,6 +61,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `spent` counts against the budget. `memory` is the file that earlier runs taught and this one is to be added to,
     None for no such file. `llm` is the model that proposes edits, with the experts of `mixture`; None for rules.
+    `replayed` is the folder of the run that this one repeats, with the replies that its model gave.
     """
 
     task: str
@@ -77,6 +78,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: str | None = None
     llm: LLMOptions | None = None
     mixture: MixtureOptions | None = None
+    replayed: str | None = None
 
 
 class Origin(msgspec.Struct, frozen=True):

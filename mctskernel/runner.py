@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from mctskernel.executors import open_executor
 from mctskernel.memory import keep_snapshot, remember_run, take_snapshot
 from mctskernel.opening import open_search, refuse_other_device
 from mctskernel.proposers import open_proposer
+from mctskernel.replaying import difference
 from mctskernel.report.markdown import trajectory_markdown
 from mctskernel.report.view import View
 from mctskernel.run import (
@@ -30,6 +32,7 @@ from mctskernel.run import (
     write_text,
 )
 from mctskernel.search import Ending, Follower, Search, root_failure
+from mctskernel.tree.journal import read_tree
 from mctskernel.tree.node import Tree
 
 
@@ -67,12 +70,32 @@ def begin(
         with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
             fingerprint = executor.fingerprint()
             _recall(folder, configuration, fingerprint)
-            with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
-                pass  # What a model lacks is met before there is a run.
+            if configuration.replayed is None:
+                with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
+                    pass  # What a model lacks is met before there is a run.
             write_manifest(folder, configuration, fingerprint)
             return _conduct(folder, configuration, executor, follow, stop_requested)
     finally:
         discard_run(folder)
+
+
+def replay(
+    path: Path, recorded: Path, follow: Follower, stop_requested: Callable[[], bool]
+) -> tuple[Conclusion, str]:
+    """Make a run that repeats another one, with the replies that its model gave, and say how the two differ.
+
+    Raises what `begin` raises.
+    """
+    source = open_run(recorded)
+    tree, then = read_tree(source.journal), read_manifest(source).configuration
+    configuration = msgspec.structs.replace(
+        then,
+        budget=Budget(evaluations=tree.evaluations + then.spent.evaluations),
+        memory=None,
+        replayed=str(recorded.resolve()),
+    )
+    conclusion = begin(path, source.task, configuration, follow, stop_requested)
+    return conclusion, difference(tree, conclusion.tree)
 
 
 def resume(
@@ -117,7 +140,11 @@ def _conduct(
 
 def _recall(folder: RunFolder, configuration: Configuration, fingerprint: dict[str, str]) -> None:
     """Write down what earlier runs taught, which is what this one goes by however often it is resumed."""
-    if configuration.memory is not None:
+    if configuration.replayed is not None:
+        then = open_run(Path(configuration.replayed)).memory
+        if then.exists():
+            shutil.copyfile(then, folder.memory)
+    elif configuration.memory is not None:
         source = folder.device_spec(configuration).source
         architecture = fingerprint.get("architecture", "")
         found = take_snapshot(Path(configuration.memory), configuration.language, architecture, source)

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import rich_click as click
+from click.core import ParameterSource
 
 from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search, workers_on
@@ -19,9 +20,9 @@ from mctskernel.edits.llm.options import LLMOptions
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.spaces import read_space
-from mctskernel.proposers import ASK_A_MODEL, PARAMETERS, PROPOSERS, RULES
+from mctskernel.proposers import ASK_A_MODEL, PARAMETERS, PROPOSERS, REPLAY, RULES
 from mctskernel.run import Budget, Configuration, Spent
-from mctskernel.runner import begin
+from mctskernel.runner import begin, replay
 from mctskernel.space_task import MIDDLE, RANDOM, choose_start, write_space_task
 from mctskernel.tasks import DEFAULT_TASK, find_task
 from mctskernel.tree.backup import VALUES
@@ -63,6 +64,12 @@ MODEL_PATIENCE = 3
     default=RULES,
     show_default=True,
     help="Who proposes edits: the rules, a language model, or for each node whoever did better so far.",
+)
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path),
+    help="The run that --proposer replay repeats, with what its model said: without a model, and free.",
 )
 @options.model
 @click.option(
@@ -120,6 +127,7 @@ def search(
     dollars: float | None,
     seed: int,
     proposer: str,
+    source: Path | None,
     model: str | None,
     base_url: str,
     api_key_env: str,
@@ -161,6 +169,9 @@ def search(
 
         mctskernel search softmax --proposer mixed --model qwen3-coder --base-url http://localhost:8000/v1
     """
+    if proposer == REPLAY or source is not None:
+        _replay(context, source, out)
+        return
     limits = Budget(evaluations=budget, seconds=seconds, dollars=dollars)
     llm = None
     if proposer in ASK_A_MODEL:
@@ -231,6 +242,26 @@ def search(
     )
     with follow_search() as (follow, stop_requested):
         conclusion = begin(path, folder, configuration, follow, stop_requested)
+    conclude(conclusion)
+
+
+def _replay(context: click.Context, source: Path | None, out: Path | None) -> None:
+    """Repeat a run with what its model said then."""
+    if source is None or context.params["proposer"] != REPLAY:
+        raise click.UsageError("A replay needs both --proposer replay and --from RUN.")
+    others = {"proposer", "source", "out"}
+    given = [
+        name
+        for name in context.params
+        if name not in others and context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    ]
+    if given:
+        raise click.UsageError(f"A replay takes everything else from {source}: leave {', '.join(given)} out.")
+    path = out or Path("runs") / f"{source.name}-replayed-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    click.echo(f"Replaying {source} into {path}")
+    with follow_search() as (follow, stop_requested):
+        conclusion, difference = replay(path, source, follow, stop_requested)
+    click.echo(difference or f"Every node of {source} was made again.")
     conclude(conclusion)
 
 
