@@ -25,6 +25,7 @@ from mctskernel.core.task import TaskError
 from mctskernel.lessons import lessons
 from mctskernel.provenance import run_identity
 from mctskernel.run import RunError, RunFolder, read_manifest, write_text
+from mctskernel.tree.evidence import EvidenceError
 from mctskernel.tree.journal import JournalError
 
 SCHEMA = "mctskernel.memory"
@@ -241,7 +242,7 @@ def remember_run(path: Path, folder: RunFolder) -> str:
     try:
         with open_memory(path) as memory:
             memory.remember(folder)
-    except (MemoryUnusableError, RunError, JournalError, TaskError) as error:
+    except (MemoryUnusableError, RunError, JournalError, EvidenceError, TaskError) as error:
         return f"This run is not remembered: {error}"
     return ""
 

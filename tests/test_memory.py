@@ -11,6 +11,7 @@ import pytest
 from mctskernel.core.evaluation import Source
 from mctskernel.core.experience import Experience, kind_of, names_of
 from mctskernel.core.kernel import Language
+from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.memory import (
     MemoryUnusableError,
@@ -22,6 +23,8 @@ from mctskernel.memory import (
     take_snapshot,
 )
 from mctskernel.run import Origin, RunError
+from mctskernel.tree.evidence import EvidenceError
+from mctskernel.tree.journal import JournalError
 from tests.told_run import ToldRun, failed, quarantined, timed, with_configuration
 
 MODELLED = ("cuda", "sm_90", Source.MODELLED)
@@ -220,6 +223,18 @@ def test_a_snapshot_is_read_only_and_gives_what_was_remembered(
     run.folder.memory.write_text("{}")
     with pytest.raises(RunError, match=r"memory\.json"):
         kept_snapshot(run.folder)
+
+
+@pytest.mark.parametrize("error", [EvidenceError, JournalError, RunError, TaskError])
+def test_a_run_that_can_no_longer_be_read_is_a_sentence(
+    tmp_path: Path, small_task: Path, file: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def vanish(*_: object) -> tuple[Experience, ...]:
+        raise error("The journal is gone.")
+
+    monkeypatch.setattr("mctskernel.memory.lessons", vanish)
+    run = ToldRun(tmp_path / "run", small_task)
+    assert remember_run(file, run.folder) == "This run is not remembered: The journal is gone."
 
 
 @pytest.mark.parametrize(
