@@ -35,7 +35,7 @@ def walks() -> tuple[str, ...]:
         if name != defaults[field]
     ]
     changed = [f"{WALK}:{field}={value:g}" for field, values in NUMBERS.items() for value in values]
-    return WALK, LEARNING_WALK, *switched, *changed
+    return WALK, PLAIN_WALK, LEARNING_WALK, *switched, *changed
 
 
 def grid() -> tuple[str, ...]:
@@ -48,13 +48,16 @@ DEFAULT = Policy().strategy
 
 WALK = "mcts"
 
+PLAIN_WALK = "mcts:prior=given,exploration=1.4"
+"""The walk that learns nothing of edits: every node's are tried as their proposer ordered them."""
+
 LEARNING_WALK = "mcts:prior=learnt,estimate=effect,shrinkage=0.5,exploration=0.5"
-"""The walk with the policies that learn what edits do all over the tree."""
+"""The walk by what edits are expected to do, of which nothing is drawn."""
 
 GUIDED = "edit-model"
 
 NUMBERS: Mapping[str, tuple[float, ...]] = {
-    "exploration": (0.35, 0.7, 2.8),
+    "exploration": (0.1, 1.0, 1.4),
     "widening_factor": (1, 4),
     "virtual_loss": (0, 3),
 }

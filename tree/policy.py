@@ -29,8 +29,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the predictions don't favour.
 
     What edits did elsewhere: `estimate` is what an edit's kernel is expected to be worth, with what is known of all
-    edits counting for `shrinkage` tries of this one. `prior` may follow it, the more the lower the `prior_temperature`;
-    `mixing` makes it part of a child's worth, one half after `equivalence` visits.
+    edits counting for `shrinkage` tries of this one. `prior` may follow it, or, of untried edits, what is drawn by what
+    is believed of their effects ("thompson"); the more the lower the `prior_temperature`. `mixing` makes the estimate
+    part of a child's worth, one half after `equivalence` visits.
 
     Where to stop: `pruning` passes subtrees over that failed `dead_end_failures` times and did nothing else, or gained
     nothing in `dead_end_visits`. After `stagnation` evaluations without a better kernel, `restart` leads the walks
@@ -49,7 +50,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     strategy: str = "edit-model"
     selection: str = "puct"
-    exploration: float = 1.4
+    exploration: float = 0.3
     value: str = "max"
     normalisation: str = "min-max"
     virtual_loss: float = 1.0
@@ -64,7 +65,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first_play: str = "none"
     estimate: str = "gain"
     shrinkage: float = 2.0
-    prior: str = "given"
+    prior: str = "thompson"
     prior_temperature: float = 1.0
     mixing: str = "none"
     equivalence: float = 4.0
