@@ -29,6 +29,9 @@ MAX_SOURCE_BYTES = 128 * 1024
 CONSIDERED = 4
 """Edits that are looked at, for each that is wanted."""
 
+MAX_REASON = 800
+"""Characters of a reason: it may quote what a model wrote at any length."""
+
 PRIOR = 0.5
 """Of an edit that names none."""
 
@@ -222,7 +225,7 @@ class _Fates:
             try:
                 plan_of(result.kernel)
             except LaunchPlanError as error:
-                return Unfit(edit, Loss.WRONG_SCHEMA, str(error))
+                return Unfit(edit, Loss.WRONG_SCHEMA, one_line(str(error), MAX_REASON))
         self.titles[result.kernel.identity] = edit.title
         self.edits.append(edit)
         self.matches.append(result.loosest)
@@ -239,7 +242,7 @@ class _Fates:
             return Dropped(
                 Loss.WRONG_SCHEMA, f"The edit '{edit.title}' is for another file, '{_short(file)}'."
             )
-        return Unfit(edit, error.loss, str(error))
+        return Unfit(edit, error.loss, one_line(str(error), MAX_REASON))
 
 
 def _edits(draft: Draft) -> Iterator[Edit]:

@@ -161,6 +161,6 @@ def test_the_leading_comment_leads() -> None:
 
 @pytest.mark.parametrize("text", ['"' + '\\"' * 60_000, "'" + "\\'" * 60_000, "int a;\n" + "/* " * 40_000])
 def test_hostile_sources_have_an_identity_soon(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert Kernel(text).identity
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
