@@ -231,3 +231,30 @@ def test_tanh_has_a_form_for_compilers_without_the_intrinsic(results: Results) -
     evaluation = _device("bias_gelu").evaluate(Kernel(text))
     assert evaluation.ok, evaluation.message
     assert all(check.passed for check in _device("bias_gelu").final_check(Kernel(text)))
+
+
+def test_what_nobody_writes_is_read_with_a_hint(results: Results) -> None:
+    task = _task("spmv")
+    source = task.starting_kernel.source
+    read_only, streamed = results(task, source, "read-only-loads")
+    assert "__ldg(&values[i]) * __ldg(&x[columns[i]])" in read_only
+    for text in (read_only, streamed):
+        evaluation = _device("spmv").evaluate(Kernel(text))
+        assert evaluation.ok, evaluation.message
+    written = source.replace("y[row] = sum;", "y[row] = sum + y[0];").replace("const float* x", "float* x")
+    assert all("&y[" not in text for text in results(task, written, "read-only-loads"))
+    changed = source.replace("const float* x", "float* x").replace(
+        "y[row] = sum;", "y[row] = sum; x[0] = sum;"
+    )
+    assert all("ldg(&x[" not in text for text in results(task, changed, "read-only-loads"))
+    pointed = source.replace("float sum = 0.0f;", "float sum = 0.0f; const float* other = x;")
+    assert all("ldg(&x[" not in text for text in results(task, pointed, "read-only-loads"))
+
+
+def test_vectors_are_read_with_a_hint_as_a_whole(results: Results) -> None:
+    task = _task("softmax")
+    text = results(task, task.starting_kernel.source, "rows-on-chip")[0]
+    read_only = results(task, text, "read-only-loads")[0]
+    assert "__ldg(reinterpret_cast<const float4*>(&x[" in read_only
+    evaluation = _device("softmax").evaluate(Kernel(read_only))
+    assert evaluation.ok, evaluation.message

@@ -13,6 +13,7 @@ from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch, LaunchPlan
+from mctskernel.edits.fragments import fragment_functions
 from mctskernel.edits.headers import with_headers
 from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
 from mctskernel.edits.rule import Context, Rule, edit
@@ -26,7 +27,6 @@ SIZES = ((64, 64), (128, 64), (64, 32), (128, 32))
 MOST_DIMS = 128
 """Of a head, that a warp has sums for in registers."""
 MACROS = ("QUERIES", "KEYS", "DIMS", "THREADS")
-TENSOR_TYPES = {"__nv_bfloat16": "bf16", "__half": "f16"}
 WORDS = {
     "__nv_bfloat16": ("__floats2bfloat162_rn", "__bfloat162float", "__float2bfloat16"),
     "__half": ("__floats2half2_rn", "__half2float", "__float2half"),
@@ -83,7 +83,7 @@ def _tiled(
         "space": space,
         "aligned": aligned,
         "element": found.element,
-        "tensor_type": TENSOR_TYPES[found.element],
+        "fragments": fragment_functions(found.element),
         "to_pair": pair,
         "to_float": widen,
         "from_float": narrow,

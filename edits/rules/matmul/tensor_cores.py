@@ -98,8 +98,8 @@ def _body(nest: MatmulNest, names: Names) -> list[str]:
     """The body of the kernel: copies of the next tile in flight while warps multiply those of the present one."""
     v, element = names, nest.left.type
     left_size, right_size = (
-        _tile_size(nest.left, names.BM, names.BK),
-        _tile_size(nest.right, names.BN, names.BK),
+        tile_size(nest.left, names.BM, names.BK),
+        tile_size(nest.right, names.BN, names.BK),
     )
     rows, cols = f"{names.WM} / 16", f"{names.WN} / 16"
     fragment = "nvcuda::wmma::fragment<nvcuda::wmma::{}, 16, 16, 16, {}>"
@@ -107,8 +107,8 @@ def _body(nest: MatmulNest, names: Names) -> list[str]:
     left = fragment.format("matrix_a", f"{element}, nvcuda::wmma::{left_layout}_major")
     right = fragment.format("matrix_b", f"{element}, nvcuda::wmma::{right_layout}_major")
     fill_next = [
-        *_copy(nest.left, names, v["left_tile"], (v["row0"], names.BM), nest),
-        *_copy(nest.right, names, v["right_tile"], (v["col0"], names.BN), nest),
+        *copied_tile(nest.left, names, v["left_tile"], (v["row0"], names.BM), nest),
+        *copied_tile(nest.right, names, v["right_tile"], (v["col0"], names.BN), nest),
         "__pipeline_commit();",
     ]
     load_left = _at(nest.left, v["left_tile"], v["now"], f"{v['warp_row']} + {v['i']} * 16", v["e"])
@@ -128,7 +128,7 @@ def _body(nest: MatmulNest, names: Names) -> list[str]:
         f"const int {v['warp_row']} = {v['warp']} / ({names.BN} / {names.WN}) * {names.WM};",
         f"const int {v['warp_col']} = {v['warp']} % ({names.BN} / {names.WN}) * {names.WN};",
         f"{fragment.format('accumulator', 'float')} {v['sums']}[{rows}][{cols}];",
-        *_each(v["i"], rows, *_each(v["j"], cols, f"nvcuda::wmma::fill_fragment({sums}, {nest.initial});")),
+        *each(v["i"], rows, *each(v["j"], cols, f"nvcuda::wmma::fill_fragment({sums}, {nest.initial});")),
         f"auto {v['copy']} = [&](int {v['k0']}, int {v['stage']}) {{",
         *indented(fill_next),
         "};",
@@ -141,25 +141,25 @@ def _body(nest: MatmulNest, names: Names) -> list[str]:
                 f"{v['copy']}({v['k0']} + {names.BK}, 1 - {v['now']});",
                 "__pipeline_wait_prior(1);",
                 "__syncthreads();",
-                *_each(
+                *each(
                     v["e"],
                     names.BK,
                     f"{left} {v['left']}[{rows}];",
                     f"{right} {v['right']}[{cols}];",
-                    *_each(
+                    *each(
                         v["i"],
                         rows,
                         f"nvcuda::wmma::load_matrix_sync({v['left']}[{v['i']}], {load_left}, {left_size[1]});",
                     ),
-                    *_each(
+                    *each(
                         v["j"],
                         cols,
                         f"nvcuda::wmma::load_matrix_sync({v['right']}[{v['j']}], {load_right}, {right_size[1]});",
                     ),
-                    *_each(
+                    *each(
                         v["i"],
                         rows,
-                        *_each(
+                        *each(
                             v["j"],
                             cols,
                             f"nvcuda::wmma::mma_sync({sums}, {v['left']}[{v['i']}], {v['right']}[{v['j']}], {sums});",
@@ -184,10 +184,10 @@ def _outputs(nest: MatmulNest, names: Names, sums: str) -> list[str]:
     epilogue = replace_names("\n".join(nest.epilogue), {nest.accumulator: patch})
     return [
         f"float* const {v['patch']} = reinterpret_cast<float*>({v['left_tile']}) + {v['warp']} * (16 * 20);",
-        *_each(
+        *each(
             v["i"],
             f"{names.WM} / 16",
-            *_each(
+            *each(
                 v["j"],
                 f"{names.WN} / 16",
                 f"nvcuda::wmma::store_matrix_sync({v['patch']}, {sums}, 20, nvcuda::wmma::mem_row_major);",
@@ -210,7 +210,9 @@ def _outputs(nest: MatmulNest, names: Names, sums: str) -> list[str]:
     ]
 
 
-def _copy(operand: Operand, names: Names, tile: str, along: tuple[str, str], nest: MatmulNest) -> list[str]:
+def copied_tile(
+    operand: Operand, names: Names, tile: str, along: tuple[str, str], nest: MatmulNest
+) -> list[str]:
     """A block's copy of one operand's tile, 8 elements at a time, asynchronous where all of them exist."""
     v, (origin, size) = names, along
     lines, width = (size, names.BK) if operand.along_k else (names.BK, size)
@@ -244,7 +246,7 @@ def _copy(operand: Operand, names: Names, tile: str, along: tuple[str, str], nes
     ]
 
 
-def _tile_size(operand: Operand, size: str, depth: str) -> tuple[str, str]:
+def tile_size(operand: Operand, size: str, depth: str) -> tuple[str, str]:
     """Lines of a tile, and their length: with 8 elements more than are used, fragments meet no bank conflicts."""
     return (size, f"({depth} + 8)") if operand.along_k else (depth, f"({size} + 8)")
 
@@ -259,7 +261,7 @@ def _layout(operand: Operand, *, k_last: bool) -> str:
     return "row" if operand.along_k == k_last else "col"
 
 
-def _each(variable: str, count: str, *body: str, step: str = "1") -> list[str]:
+def each(variable: str, count: str, *body: str, step: str = "1") -> list[str]:
     update = f"++{variable}" if step == "1" else f"{variable} += {step}"
     loop = f"for (int {variable} = 0; {variable} < {count}; {update}) {{"
     return ["#pragma unroll", loop, *indented(body), "}"]
