@@ -18,8 +18,11 @@ from rapidfuzz.process import cdist
 LEAST_LIKENESS = 0.85
 """The share of characters that have to agree, of the lines of a place and of those searched for."""
 
-LEAST_LINE_LIKENESS = 0.5
+LEAST_LINE_LIKENESS = 0.7
 """The same of each pair of lines: one line that is altogether different is not a misquotation."""
+
+LEAST_SHOWN = 0.5
+"""The likeness from which the nearest lines are worth a mention."""
 
 LEAST_LEAD = 0.15
 """By how much the likeness of the best place has to exceed that of the next best."""
@@ -35,7 +38,7 @@ MOST_CHARACTER_PAIRS = 2**33
 MOST_COUNTED = 10
 """Occurrences beyond these are not counted."""
 
-_ELISION = re.compile(r"\s*(?://|#|/\*)?\s*(?:\.\.\.|…)")
+_ELISION = re.compile(r"\s*+(?://|#|/\*)?\s*+(?:\.\.\.|…)")
 
 
 class Match(enum.StrEnum):
@@ -146,7 +149,7 @@ def _by_likeness(lines: list[_Line], wanted: list[str]) -> Place | Several | Now
         or weakest[best] < LEAST_LINE_LIKENESS
         or sum(map(len, sought)) < LEAST_CHARACTERS
     ):
-        return Nowhere(nearest if likeness[best] >= LEAST_LINE_LIKENESS else nowhere)
+        return Nowhere(nearest if likeness[best] >= LEAST_SHOWN else nowhere)
     if likeness[best] - rivals[rival] < LEAST_LEAD:
         return Several(
             f"{nearest}, and line {solid[rival].number} is much like it. Quote the lines as they are, with more around"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
 from mctskernel.core.kernel import Kernel
-from mctskernel.edits.patch import PatchError, apply, as_patch, unified_diff
+from mctskernel.core.proposer import Loss
+from mctskernel.edits.patch import PatchError, applied, apply, as_patch, unified_diff
+from mctskernel.edits.places import Match
 
 SOURCE = """\
 void f() {
@@ -28,58 +31,73 @@ def edit(*blocks: tuple[str, str]) -> Edit:
     return Edit(Category.TUNING, "an edit", Patch(tuple(Block(*block) for block in blocks)))
 
 
-def applied(source: str, *blocks: tuple[str, str]) -> str:
+def after(source: str, *blocks: tuple[str, str]) -> str:
     return apply(Kernel(source), edit(*blocks)).source
 
 
 def test_blocks_apply_in_order_each_to_the_result_of_the_one_before() -> None:
-    result = applied(SOURCE, ("int a = 1;", "int c = 7;"), ("int c = 7;", "int c = 8;"))
+    result = after(SOURCE, ("int a = 1;", "int c = 7;"), ("int c = 7;", "int c = 8;"))
     assert result == SOURCE.replace("int a = 1;", "int c = 8;")
 
 
 def test_a_replacement_may_be_empty() -> None:
-    assert applied(SOURCE, ("    int b = 2;\n", "")) == SOURCE.replace("    int b = 2;\n", "")
+    assert after(SOURCE, ("    int b = 2;\n", "")) == SOURCE.replace("    int b = 2;\n", "")
 
 
 def test_indentation_and_trailing_blanks_may_differ() -> None:
-    result = applied(SOURCE, ("if (a) {  \n    b = 3;\n}", "if (a) {\n    b = 4;\n    a = 5;\n}"))
+    result = after(SOURCE, ("if (a) {  \n    b = 3;\n}", "if (a) {\n    b = 4;\n    a = 5;\n}"))
     assert result == SOURCE.replace("        b = 3;\n", "        b = 4;\n        a = 5;\n")
 
 
 def test_line_ends_stay_those_of_the_kernel() -> None:
-    result = applied(
-        SOURCE.replace("\n", "\r\n"), ("int a = 1;\n    int b = 2;", "int a = 2;\n    int b = 2;")
-    )
+    result = after(SOURCE.replace("\n", "\r\n"), ("int a = 1;\n    int b = 2;", "int a = 2;\n    int b = 2;"))
     assert result == SOURCE.replace("a = 1", "a = 2").replace("\n", "\r\n")
 
 
 @pytest.mark.parametrize(
-    ("blocks", "sentence"),
+    ("blocks", "loss", "sentence"),
     [
-        ([("int z;", "int y;")], "Block 1 of 1: its SEARCH text, from 'int z;' on, isn't in the source."),
-        ([("int ", "long ")], "Block 1 of 1: its SEARCH text occurs 2 times; add lines that make it unique."),
-        ([("  \n ", "x")], "Block 1 of 1 has an empty SEARCH text."),
-        ([("a = 1", "a = 2"), ("a = 1", "a = 3")], "Block 2 of 2: its SEARCH text, from 'a = 1' on"),
-        ([("int a = 1;", "int a = 1; // the same")], "The edit changes nothing but comments or spacing."),
-        ([], "The patch has no blocks."),
+        (
+            [("int z;", "int y;")],
+            Loss.NO_MATCH,
+            "Block 1 of 1: its SEARCH text, from 'int z;' on, isn't in the source.",
+        ),
+        (
+            [("int ", "long ")],
+            Loss.AMBIGUOUS,
+            "Block 1 of 1: its SEARCH text occurs 2 times; add lines that make it unique.",
+        ),
+        ([("  \n ", "x")], Loss.EMPTY, "Block 1 of 1 has an empty SEARCH text."),
+        (
+            [("a = 1", "a = 2"), ("a = 1", "a = 3")],
+            Loss.NO_MATCH,
+            "Block 2 of 2: its SEARCH text, from 'a = 1' on",
+        ),
+        (
+            [("int a = 1;", "int a = 1; // the same")],
+            Loss.NO_CHANGE,
+            "The edit changes nothing but comments or spacing.",
+        ),
+        ([], Loss.EMPTY, "The patch has no blocks."),
     ],
 )
 def test_what_cannot_be_applied_is_refused_with_a_sentence(
-    blocks: list[tuple[str, str]], sentence: str
+    blocks: list[tuple[str, str]], loss: Loss, sentence: str
 ) -> None:
     with pytest.raises(PatchError) as caught:
-        applied(SOURCE, *blocks)
+        after(SOURCE, *blocks)
     assert sentence in str(caught.value)
+    assert caught.value.loss is loss
 
 
 def test_lines_that_match_twice_up_to_blanks_are_ambiguous() -> None:
     with pytest.raises(PatchError, match="occurs 2 times up to blanks"):
-        applied("{\n  a;\n  b;\n}\n{\n    a;\n    b;\n}\n", ("a;\nb;", "c;"))
+        after("{\n  a;\n  b;\n}\n{\n    a;\n    b;\n}\n", ("a;\nb;", "c;"))
 
 
 def test_overlapping_occurrences_are_ambiguous() -> None:
     with pytest.raises(PatchError, match="occurs 2 times"):
-        applied("x\na\nx\na\nx\n", ("x\na\nx", "y"))
+        after("x\na\nx\na\nx\n", ("x\na\nx", "y"))
 
 
 def test_an_empty_source_is_refused() -> None:
@@ -104,7 +122,7 @@ def test_a_difference_turned_into_blocks_applies_back(before: str, after: str) -
 @given(TEXTS, st.lists(st.tuples(st.text(max_size=20), st.text(max_size=20)), max_size=3))
 def test_any_blocks_either_apply_or_are_refused(source: str, blocks: list[tuple[str, str]]) -> None:
     try:
-        result = applied(source, *blocks)
+        result = after(source, *blocks)
     except PatchError as error:
         assert str(error).endswith(".")
     else:
@@ -124,3 +142,135 @@ def test_a_unified_diff_applies_with_patch(
         header = "--- kernel.cu\n+++ kernel.cu\n"
         subprocess.run(["patch", "-s", "-p0"], cwd=folder, input=header + diff, text=True, check=True)
         assert file.read_text() == after if file.exists() else after == ""
+
+
+REDUCTION = """\
+__global__ void total(const float* __restrict__ x, float* out, int n) {
+    extern __shared__ float partial[];
+    float sum = 0.0f;
+    // a grid-stride loop
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        sum += x[i];
+    }
+    partial[threadIdx.x] = sum;
+    __syncthreads();
+
+    for (int half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) {
+            partial[threadIdx.x] += partial[threadIdx.x + half];
+        }
+        __syncthreads();
+    }
+    float a0 = x[i + 0 * blockDim.x];
+    float a1 = x[i + 1 * blockDim.x];
+    float a2 = x[i + 2 * blockDim.x];
+    float a3 = x[i + 3 * blockDim.x];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("search", "first", "last", "match"),
+    [
+        ("    float sum = 0.0f;\n", 3, 3, Match.EXACT),
+        ("float sum = 0.0f;\n  // a grid-stride loop", 3, 4, Match.SPACING),
+        ("partial[threadIdx.x]=sum;\n__syncthreads( );", 8, 9, Match.SPACING),
+        ("float a2 = x[i+2*blockDim.x];", 19, 19, Match.SPACING),
+        # what models get wrong: an operator, a comment, a blank line left out, a qualifier
+        ("for (int half = blockDim.x / 2; half > 0; half >>= 1) {\n if (threadIdx.x < half) {", 11, 12, Match.SIMILAR),
+        ("__syncthreads();\n\n\nfor (int half = blockDim.x / 2; half > 0; half >>= 1) {", 9, 11, Match.SIMILAR),
+        ("__global__ void total(const float* x, float* out, int n) {", 1, 1, Match.SIMILAR),
+        ("// grid stride loop\nfor (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n;"
+         " i += blockDim.x * gridDim.x) {", 4, 5, Match.SIMILAR),
+    ],
+)  # fmt: skip
+def test_a_search_text_fits_where_it_was_meant(search: str, first: int, last: int, match: Match) -> None:
+    result = applied(
+        Kernel(REDUCTION), edit((search, "    replaced;\n" if match is Match.EXACT else "replaced;"))
+    )
+    lines = REDUCTION.split("\n")
+    indent = lines[first - 1][: len(lines[first - 1]) - len(lines[first - 1].lstrip())]
+    assert result.kernel.source.split("\n") == [*lines[: first - 1], f"{indent}replaced;", *lines[last:]]
+    assert result.matches == (match,)
+    assert result.loosest is match
+
+
+@pytest.mark.parametrize(
+    ("search", "loss", "message"),
+    [
+        # loads that were unrolled by hand are all alike, and so are their neighbours
+        ("float a4 = x[i + 4 * blockDim.x];", Loss.AMBIGUOUS, "is much like it"),
+        ("float a1 = y[i + 1 * blockDim.x];", Loss.AMBIGUOUS, "The nearest line is 18: `float a1 = x[i"),
+        ("float a4 = x[i + 4 * blockDim.x];\nfloat a5 = x[i + 5 * blockDim.x];", Loss.AMBIGUOUS, "much like"),
+        ("__syncthreads( );", Loss.AMBIGUOUS, "occurs several times up to spacing"),
+        # alike on the whole, with one line that is something else
+        ("partial[threadIdx.x] += partial[threadIdx.x + half];\n}\n__threadfence_block();\n}", Loss.NO_MATCH, "isn't"),
+        # a line left out or made up is none that was misquoted: what stands between would be lost
+        ("float sum = 0.0f;\nfor (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n;"
+         " i += gridDim.x * blockDim.x) {", Loss.NO_MATCH, "isn't in the source"),
+        ("float sum = 0.0f;\n// ...\npartial[threadIdx.x] = sum;", Loss.NO_MATCH, "quote each of them"),
+        ("float sun = 0;", Loss.NO_MATCH, "The nearest line is 3: `float sum = 0.0f;`."),
+        ("cp_async(tile, x + i);", Loss.NO_MATCH, "from 'cp_async(tile, x + i);' on, isn't in the source."),
+        ("z\n" * 400, Loss.NO_MATCH, "isn't in the source."),
+    ],
+)  # fmt: skip
+def test_a_search_text_that_may_be_meant_otherwise_is_refused(search: str, loss: Loss, message: str) -> None:
+    with pytest.raises(PatchError) as caught:
+        apply(Kernel(REDUCTION), edit((search, "replaced;")))
+    assert caught.value.loss is loss
+    assert message in str(caught.value)
+
+
+def test_how_each_block_matched_is_known() -> None:
+    result = applied(Kernel(SOURCE), edit(("int a = 1;", "int a = 4;"), ("  int b = 2; ", "int b = 5;")))
+    assert result.matches == (Match.EXACT, Match.SPACING)
+    assert result.loosest is Match.SPACING
+    assert applied(Kernel(SOURCE), Edit(Category.TUNING, "all", WholeSource("x"))).matches == ()
+
+
+def test_lines_that_go_leave_no_blank_line() -> None:
+    assert after(SOURCE, ("int b = 2; ", "")) == SOURCE.replace("    int b = 2;\n", "")
+    assert after("a;\n  b;", (" b; ", "\n")) == "a;"
+
+
+@given(data=st.data())
+def test_a_misquoted_line_is_found_or_refused_and_never_mistaken(data: st.DataObject) -> None:
+    """Lines of random identifiers are nothing alike, so that a misspelt one can only be meant for itself."""
+    random_ = data.draw(st.randoms(use_true_random=False))
+    lines = ["    " + " ".join(f"{random_.getrandbits(32):x}" for _ in range(4)) + ";" for _ in range(12)]
+    first = data.draw(st.integers(0, 9))
+    quoted = list("\n".join(lines[first : first + 3]))
+    for _ in range(data.draw(st.integers(0, 12))):
+        quoted[random_.randrange(len(quoted))] = random_.choice("abcxyz_ ")
+    try:
+        result = after("\n".join(lines), ("".join(quoted), "replaced;"))
+    except PatchError as error:
+        assert error.loss in {Loss.NO_MATCH, Loss.AMBIGUOUS}
+    else:
+        kept = [line for line in result.split("\n") if "replaced;" not in line]
+        assert kept == [*lines[:first], *lines[first + 3 :]]
+
+
+def loads(array: str, count: int) -> str:
+    return "\n".join(f"float a{i} = {array}[{i}];" for i in range(count))
+
+
+@pytest.mark.parametrize(
+    ("source", "search"),
+    [
+        ("a\n" * 50_000, "a\n" * 25_000 + "b"),
+        ("ab" * 100_000, "ba" * 50_000 + "c"),
+        ("x = 1;\n" * 20_000, " x = 1 ;\n" * 10_000),
+        (loads("x", 5_000), loads("y", 300)),
+        (loads("x", 5_000), loads("y", 3_000)),
+        ("x" * 100_000, "y" + "x" * 90_000),
+        ("\n" * 200_000 + "a", "\n".join("b" * 1000)),
+        (" " * 200_000 + "a", " " * 100_000 + "b"),
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_long_texts_take_no_quadratic_time(source: str, search: str) -> None:
+    start = time.process_time()
+    with pytest.raises(PatchError):
+        apply(Kernel(source), edit((search, "c")))
+    assert time.process_time() - start < 5.0
