@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -281,6 +282,21 @@ def test_closing_ends_calls_at_once(behaviour: Behaviour) -> None:
         assert all("the search stops" in each.problem for each in ended)
         assert client.complete(CALL).requests == 0
         client.close()
+
+
+def test_an_interrupted_call_leaves_its_server() -> None:
+    left, waiting = threading.Event(), threading.get_ident()
+
+    def listens(handler: loopback.Handler) -> None:
+        signal.pthread_kill(waiting, signal.SIGINT)
+        if not handler.connection.recv(1):
+            left.set()
+        handler.close_connection = True
+
+    with asking(listens) as (client, _):
+        with pytest.raises(KeyboardInterrupt):
+            client.complete(CALL)
+        assert left.wait(5.0)
 
 
 def test_a_key_that_is_asked_for_and_not_set_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
