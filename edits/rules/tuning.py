@@ -17,12 +17,14 @@ from mctskernel.core.launch_plan import Extent, LaunchPlanError
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.extents import is_or_caps, only_divides
 from mctskernel.edits.rule import Context, Rule, edit, resolve_at
+from mctskernel.edits.rules.static_asserts import asserts_hold
 from mctskernel.edits.syntax import (
     Function,
     Macro,
     Replacement,
     calls,
     identifiers,
+    parse,
     replace,
     text_of,
     unroll_pragma,
@@ -149,7 +151,10 @@ def _together(context: Context, first: Macro, second: Macro, factor: float) -> I
 def _set(
     context: Context, values: dict[Macro, int], *, rationale: str, expected_effect: str, prior: float
 ) -> Iterator[Edit]:
-    """The edit, unless it makes blocks that aren't whole warps of ones that are, or too large ones."""
+    """The edit, unless an assertion forbids it, or blocks become too large or aren't whole warps any more."""
+    text = _with_values(context, values)
+    if not asserts_hold(parse(text), Kernel(text).macros):
+        return
     before, after = _threads(context, {}), _threads(context, values)
     if after is None or before is None or min(values.values()) < 1:
         return
@@ -163,7 +168,7 @@ def _set(
     yield edit(
         Category.TUNING,
         title,
-        _with_values(context, values),
+        text,
         rationale=rationale,
         expected_effect=expected_effect,
         prior=prior,
