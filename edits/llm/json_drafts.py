@@ -30,7 +30,6 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "search": ("search", "find", "old", "before", "original", "old_text", "old_string"),
     "replace": ("replace", "replacement", "new", "after", "updated", "new_text", "new_string"),
 }
-_FIELDS = ("category", "title", "rationale", "expected_effect", "prior", "patch", "source")
 _names = {name for names in _SYNONYMS.values() for name in names}
 _OPENING = re.compile(
     r"(?:\[\s*+)?\{(?:\s|//[^\n]*|/\*[^*]{0,200}\*/)*+[\"'`]?(?:"
