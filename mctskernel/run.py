@@ -48,6 +48,14 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float | None = None
     dollars: float | None = None
 
+    def left(self, evaluations: int, seconds: float, dollars: float) -> Budget:
+        """What is left of it when so much is spent; never less than nothing."""
+        return Budget(
+            None if self.evaluations is None else max(0, self.evaluations - evaluations),
+            None if self.seconds is None else max(0.0, self.seconds - seconds),
+            None if self.dollars is None else max(0.0, self.dollars - dollars),
+        )
+
 
 class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What went to starting configurations that failed, before the one that the search began at."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,6 +64,15 @@ def begin(
     Raises TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for,
     MemoryUnusableError and ModelError.
     """
+    with new_run(path, task_folder, configuration) as (folder, executor):
+        return _conduct(folder, configuration, executor, follow, stop_requested)
+
+
+@contextmanager
+def new_run(
+    path: Path, task_folder: Path, configuration: Configuration
+) -> Iterator[tuple[RunFolder, Executor]]:
+    """Make a new run, and what evaluates its kernels for as long as it is searched. Raises what `begin` raises."""
     task = load_task(task_folder, configuration.language)
     _try_reference(task)
     folder = prepare_run(path, task)
@@ -74,7 +84,7 @@ def begin(
                 with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
                     pass  # What a model lacks is met before there is a run.
             write_manifest(folder, configuration, fingerprint)
-            return _conduct(folder, configuration, executor, follow, stop_requested)
+            yield folder, executor
     finally:
         discard_run(folder)
 

@@ -258,7 +258,8 @@ class Search:
                 self._hear(self._asked.pop(node), reply)
 
     def _take_leave(self, ending: Ending | None) -> None:
-        """Wait a little for replies in flight, which are paid for, and write down which never came."""
+        """Hear the replies that are there, wait a little for those in flight, and write down which never came."""
+        self._collect_replies(0.0)
         deadline = time.monotonic() + (0.0 if ending is Ending.INTERRUPTED else GRACE_SECONDS)
         while (
             self._expects_replies()

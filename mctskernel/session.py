@@ -17,11 +17,13 @@ import msgspec
 
 from mctskernel.asks import Ask, Reply, ReplyError, make_ask, proposals_of
 from mctskernel.core.evaluation import Outcome
+from mctskernel.core.executor import Executor
 from mctskernel.correspondence import Mailbox
 from mctskernel.executors import open_executor
 from mctskernel.opening import open_search, refuse_other_device
+from mctskernel.proposers import OUTSIDE
 from mctskernel.run import Budget, Configuration, RunFolder, open_run, read_manifest
-from mctskernel.runner import Conclusion, conclude, remembered
+from mctskernel.runner import Conclusion, conclude, new_run, remembered
 from mctskernel.search import Ending, Follower, Search
 from mctskernel.tree.node import Tree
 from mctskernel.tree.strategies.strategy import Propose
@@ -66,6 +68,12 @@ class Session:
     def tree(self) -> Tree:
         """Everything that is known."""
         return self.search.tree_search.tree
+
+    @property
+    def remaining(self) -> Budget:
+        """What is left of the budget."""
+        search = self.search
+        return self._configuration.budget.left(search.evaluations, search.elapsed_seconds, self.tree.dollars)
 
     @property
     def is_over(self) -> bool:
@@ -127,6 +135,26 @@ class Session:
 
 
 @contextmanager
+def begin_session(
+    path: Path,
+    task_folder: Path,
+    configuration: Configuration,
+    follow: Follower = lambda _: None,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> Iterator[Session]:
+    """Make a new run whose edits come from outside, and open it for asking and telling.
+
+    Raises what `runner.begin` raises.
+    """
+    configuration = msgspec.structs.replace(configuration, proposer=OUTSIDE, llm=None, mixture=None)
+    with (
+        new_run(path, task_folder, configuration) as (folder, executor),
+        _session(folder, configuration, executor, follow, stop_requested) as session,
+    ):
+        yield session
+
+
+@contextmanager
 def open_session(
     path: Path,
     budget: Budget | None = None,
@@ -145,12 +173,24 @@ def open_session(
         budget=budget or manifest.configuration.budget,
         workers=workers or manifest.configuration.workers,
     )
-    mailbox = Mailbox(0)
     with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
         refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
-        opening = open_search(folder, configuration, executor, follow, stop_requested, correspondence=mailbox)
-        with opening as (search, unfinished):
-            yield Session(folder, configuration, search, mailbox, unfinished)
+        with _session(folder, configuration, executor, follow, stop_requested) as session:
+            yield session
+
+
+@contextmanager
+def _session(
+    folder: RunFolder,
+    configuration: Configuration,
+    executor: Executor,
+    follow: Follower,
+    stop_requested: Callable[[], bool],
+) -> Iterator[Session]:
+    mailbox = Mailbox(0)
+    opening = open_search(folder, configuration, executor, follow, stop_requested, correspondence=mailbox)
+    with opening as (search, unfinished):
+        yield Session(folder, configuration, search, mailbox, unfinished)
 
 
 def told_of(tree: Tree, number: int, edit: int) -> Told:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mctskernel import runner as runner_module
 from mctskernel import session as session_module
 from mctskernel.asks import (
     Ask,
@@ -29,13 +30,21 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
-from mctskernel.run import Budget, Configuration, prepare_run, read_manifest, write_manifest
+from mctskernel.run import (
+    Budget,
+    Configuration,
+    RunError,
+    RunFolder,
+    prepare_run,
+    read_manifest,
+    write_manifest,
+)
 from mctskernel.search import Ending
-from mctskernel.session import open_session
+from mctskernel.session import begin_session, open_session
 from mctskernel.tasks import find_task
 from mctskernel.tree.events import Asked
 from mctskernel.tree.export import to_json
-from mctskernel.tree.journal import read_events, read_tree
+from mctskernel.tree.journal import JournalError, read_events, read_tree
 from mctskernel.tree.policy import Policy
 from tests import landscape
 
@@ -49,6 +58,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         yield landscape.InProcess(2)
 
     monkeypatch.setattr(session_module, "open_executor", opening)
+    monkeypatch.setattr(runner_module, "open_executor", opening)
     monkeypatch.setattr("mctskernel.run.RunFolder.load_task", lambda folder: landscape.task(folder.task))
     folder = prepare_run(tmp_path / "run", load_task(find_task("softmax")))
     configuration = Configuration(
@@ -174,6 +184,44 @@ def test_an_ask_holds_the_evidence_and_nothing_of_the_machine(run: Path) -> None
     assert str(run) not in text
     assert str(Path.home()) not in text
     assert [msgspec.json.decode(line, type=Ask) for line in text.splitlines()] == list(later)
+
+
+def test_what_is_told_while_the_search_is_told_to_stop_is_kept(run: Path) -> None:
+    stopped: list[bool] = []
+    with open_session(run, stop_requested=lambda: bool(stopped)) as session:
+        (ask,) = session.ask(1)
+        stopped.append(True)
+        told = session.tell([steps(ask)])
+        assert session.ending is Ending.INTERRUPTED
+    assert [each.outcome for each in told] == [None] * 4
+    with open_session(run) as session:
+        session.ask(1)
+        assert session.tree.nodes[1].score is not None
+
+
+def test_a_run_that_is_open_is_refused_to_others(run: Path) -> None:
+    with open_session(run), pytest.raises(JournalError, match="in use"), open_session(run):
+        pass
+
+
+def test_what_remains_is_the_budget_less_what_was_evaluated(run: Path) -> None:
+    with open_session(run) as session:
+        assert session.remaining == Budget(evaluations=60)
+        (ask,) = session.ask(1)
+        session.tell([steps(ask)])
+        assert session.remaining == Budget(evaluations=60 - session.tree.evaluations)
+        assert session.tree.evaluations > 1
+
+
+def test_a_run_is_begun_from_outside(run: Path, tmp_path: Path, small_task: Path) -> None:
+    configuration = read_manifest(RunFolder(run)).configuration
+    configuration = msgspec.structs.replace(configuration, proposer="rules")
+    with begin_session(tmp_path / "new", small_task, configuration) as session:
+        (ask,) = session.ask(1)
+    assert ask.node == 0
+    assert read_manifest(session.folder).configuration.proposer == "outside"
+    with pytest.raises(RunError, match="already holds"), begin_session(run, small_task, configuration):
+        pass
 
 
 def test_asks_are_journalled_and_answered_or_dropped(run: Path) -> None:
