@@ -194,7 +194,7 @@ class Client:
 
     async def _ask(self, request: _Request, sent: dict[str, Any], spent: _Spent) -> Completion | Failure:
         """One request, paid from the allowance: at its most, until and unless it is known to cost less."""
-        if not self._allowance.hold(request.dollars):
+        if not await self._allowance.hold(request.dollars):
             return Failure("", loss=Loss.OVER_BUDGET)
         spent.requests += 1
         bill = _Bill(Tokens(estimated_tokens(request.prompt)), request.dollars, is_counted=False)
@@ -235,10 +235,9 @@ class Client:
 
     def _given_up(self, failure: Failure, request: _Request, spent: _Spent) -> Completion:
         if failure.loss is Loss.OVER_BUDGET:
-            return _nothing(
-                f"A request could cost up to ${request.dollars:.4f}, and ${self._allowance.free or 0:.4f} are free.",
-                Loss.OVER_BUDGET,
-            )
+            left = max(self._allowance.left, 0.0)
+            sentence = f"A request could cost up to ${request.dollars:.4f}, and ${left:.4f} is left."
+            return _nothing(sentence, Loss.OVER_BUDGET)
         sentence = f"{self._server.host} {failure.event}{_times(spent)}"
         words = " ".join(failure.words.split())
         prompt = " ".join(" ".join(message.content.split()) for message in request.call.messages)

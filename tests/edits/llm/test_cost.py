@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from mctskernel.edits.llm.client import open_client
 from mctskernel.edits.llm.model import Call, Message
 from mctskernel.edits.llm.options import LLMOptions, ModelError
 from mctskernel.edits.llm.prices import Price, Tokens, load_prices
-from tests.edits.llm.loopback import Behaviour, fails, replies, resets, serving
+from tests.edits.llm.loopback import Behaviour, Handler, fails, replies, resets, serving
 
 PRICES = '["m"]\ninput = 1000.0\noutput = 10000.0\ncached_input = 100.0\n'
 CALL = Call(Purpose.PROPOSE, (Message("user", "x" * 184),))
@@ -69,28 +73,25 @@ def test_retries_are_paid_too(tmp_path: Path) -> None:
     assert (exchange.requests, exchange.loss) == (2, Loss.OVER_BUDGET)
 
 
-def test_calls_in_flight_are_counted_with_their_most(tmp_path: Path) -> None:
+def test_a_call_waits_for_money_that_is_held_for_others(tmp_path: Path) -> None:
     file = tmp_path / "prices.toml"
     file.write_text(PRICES)
     gate = threading.Event()
 
-    def waits(handler: object) -> None:
+    def waits(handler: Handler) -> None:
         gate.wait(20)
-        replies(usage={"prompt_tokens": 1, "completion_tokens": 1})(handler)  # type: ignore[arg-type]
+        replies(usage={"prompt_tokens": 1, "completion_tokens": 1})(handler)
 
     with serving(waits) as server:
         options = LLMOptions("m", base_url=server.url, prices=str(file), max_output_tokens=50)
-        with open_client(options, 1.5 * WORST) as client:
-            ended: list[Exchange] = []
-            first = threading.Thread(target=lambda: ended.append(client.complete(CALL)))
-            first.start()
+        with open_client(options, 1.5 * WORST) as client, ThreadPoolExecutor(4) as threads:
+            calls = [threads.submit(client.complete, CALL) for _ in range(4)]
             while not server.received:
-                pass
-            assert client.complete(CALL).loss is Loss.OVER_BUDGET
+                time.sleep(0.01)
+            time.sleep(0.1)
+            assert len(server.received) == 1, "two could cost more than there is"
             gate.set()
-            first.join()
-            assert ended[0].loss is None
-            assert client.complete(CALL).loss is None
+            assert [call.result().loss for call in calls] == [None] * 4
 
 
 def test_a_model_without_a_price_is_refused_where_money_is_limited(tmp_path: Path) -> None:
@@ -133,17 +134,22 @@ def test_a_file_that_holds_no_prices_is_refused(text: str, tmp_path: Path) -> No
 def test_what_is_paid_never_passes_the_limit_if_no_call_costs_more_than_its_most(
     calls: list[tuple[float, float]], limit: float
 ) -> None:
-    allowance = Allowance(limit)
-    paid, in_flight = 0.0, []
-    for number, (most, share) in enumerate(calls):
-        if allowance.hold(most):
-            in_flight.append((most, most * share))
-        if number % 3 == 2 and in_flight:
-            held, cost = in_flight.pop(0)
-            allowance.settle(held, cost)
-            paid += cost
-    paid += sum(cost for _, cost in in_flight)
-    assert paid <= limit * (1 + 1e-9) + 1e-9
+    allowance, paid = Allowance(limit), []
+
+    async def request(most: float, share: float) -> None:
+        if await allowance.hold(most):
+            await asyncio.sleep(0)
+            paid.append(most * share)
+            allowance.settle(most, paid[-1])
+
+    async def all_at_once() -> None:
+        async with asyncio.timeout(20):
+            await asyncio.gather(*(request(*each) for each in calls))
+
+    asyncio.run(all_at_once())
+    assert math.fsum(paid) <= limit + 1e-9
+    if calls and math.fsum(most for most, _ in calls) <= limit:
+        assert len(paid) == len(calls), "nothing is refused that could be paid"
 
 
 def test_tokens_that_a_server_counts_twice_cost_once() -> None:
