@@ -15,6 +15,7 @@ from mctskernel.tree.normalisation import NORMALISATIONS
 from mctskernel.tree.policy import Policy, PolicyError
 from mctskernel.tree.priors import PRIORS
 from mctskernel.tree.pruning import PRUNINGS
+from mctskernel.tree.repairs import REPAIRS
 from mctskernel.tree.restarts import RESTARTS
 from mctskernel.tree.rollouts import ROLLOUTS
 from mctskernel.tree.scores import SELECTIONS
@@ -33,6 +34,7 @@ CHOICES: Mapping[str, Mapping[str, Callable[..., object]]] = {
     "prior": PRIORS,
     "mixing": MIXINGS,
     "pruning": PRUNINGS,
+    "repair": REPAIRS,
     "restart": RESTARTS,
     "rollout": ROLLOUTS,
 }

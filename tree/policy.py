@@ -16,8 +16,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the tree grows. `mctskernel.tree.choices.CHOICES` lists what each name may be.
 
     `strategy` decides what is tried next. Of every strategy: a failed kernel may be mended by up to `repair_depth`
-    edits in a row, and a node is exhausted after `patience` replies in a row that led to no new kernel. The rest is for
-    "mcts".
+    edits in a row, `repair` says whether before all else, and a node is exhausted after `patience` replies in a row
+    that led to no new kernel. The rest is for "mcts".
 
     Which child: `selection` scores children, with the weight `exploration` on those that were little visited. `value`
     says what a child is worth, `normalisation` brings worths to one scale, `virtual_loss` is how many lost visits a
@@ -60,6 +60,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     order: str = "prior"
     lookahead: int = 1
     dissent: float = 0.2
+    repair: str = "in-turn"
     repair_depth: int = 1
     patience: int = 1
     first_play: str = "none"

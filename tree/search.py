@@ -49,6 +49,7 @@ from mctskernel.tree.legality import check
 from mctskernel.tree.lookahead import most_promising
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
+from mctskernel.tree.repairs import REPAIRS
 from mctskernel.tree.strategies import STRATEGIES
 from mctskernel.tree.strategies.strategy import Propose, Step, Strategy
 from mctskernel.tree.track_record import TrackRecord
@@ -134,8 +135,11 @@ class TreeSearch:
     def outlook(self, count: int) -> tuple[Step | Propose, ...]:
         """What comes next, at the most `count` steps, if each of them were in flight at once. Changes nothing.
 
-        A node that needs edits is the last of them.
+        A node that needs edits is the last of them. A repair that is due is the only one.
         """
+        repair = REPAIRS[self.tree.policy.repair](self.tree)
+        if repair is not None:
+            return (repair,)
         return self._strategy.steps(self.tree, count, self._rng)
 
     def asked(self, request: Propose) -> None:

@@ -210,6 +210,7 @@ def search(
             lookahead=surrogate_candidates if use is SurrogateUse.FILTER else DEFAULTS.lookahead,
             dissent=surrogate_share,
             patience=DEFAULTS.patience if llm is None else MODEL_PATIENCE,
+            repair=DEFAULTS.repair if llm is None else "at-once",
         ),
         settings,
     )
