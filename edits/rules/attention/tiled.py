@@ -88,6 +88,7 @@ def _tiled(
         "to_float": widen,
         "from_float": narrow,
         "end": f"min(length, query0 + {names['QUERIES']})" if found.causal else "length",
+        "whole": f"key0 + {names['KEYS']} <= {'query0 + 1' if found.causal else 'length'}",
         "visible": "key <= query" if found.causal else "key < length",
     }
     functions = Template(BLOCK).substitute(words)

@@ -11,6 +11,13 @@ __device__ unsigned packed(float low, float high) {
     return *reinterpret_cast<const unsigned*>(&pair);
 }
 
+// 2 to the power of x, within 2 roundings.
+__device__ float power_of_two(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
 $fragments
 
 // A block's copy of lines first.. of a matrix, asynchronous where 8 elements exist, and zeros where there are none.
@@ -96,6 +103,7 @@ __device__ void attend(const $element* queries, const $element* keys, const $ele
             stage(key_tile, keys + head, key0 + $KEYS, length, 0, dim);
         }
         __pipeline_commit();
+        const bool whole = $whole; // every query sees every key of the tile
         #pragma unroll
         for (int half = 0; half < 2; ++half) {
             float larger = largest[half];
@@ -103,15 +111,31 @@ __device__ void attend(const $element* queries, const $element* keys, const $ele
             for (int n = 0; n < $KEYS / 8; ++n) {
                 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
-                    const int key = key0 + n * 8 + column + i, query = row + half * 8;
-                    float& score = scores[n][2 * half + i];
-                    score = $visible ? score * scale : __int_as_float(0xff800000);
-                    larger = fmaxf(larger, score);
+                    scores[n][2 * half + i] *= scale;
+                }
+            }
+            if (!whole) {
+                #pragma unroll
+                for (int n = 0; n < $KEYS / 8; ++n) {
+                    #pragma unroll
+                    for (int i = 0; i < 2; ++i) {
+                        const int key = key0 + n * 8 + column + i, query = row + half * 8;
+                        if (!($visible)) {
+                            scores[n][2 * half + i] = __int_as_float(0xff800000);
+                        }
+                    }
+                }
+            }
+            #pragma unroll
+            for (int n = 0; n < $KEYS / 8; ++n) {
+                #pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    larger = fmaxf(larger, scores[n][2 * half + i]);
                 }
             }
             larger = fmaxf(larger, __shfl_xor_sync(0xffffffff, larger, 1));
             larger = fmaxf(larger, __shfl_xor_sync(0xffffffff, larger, 2));
-            const float shrink = exp2f(largest[half] - larger);
+            const float shrink = power_of_two(largest[half] - larger);
             largest[half] = larger;
             total[half] *= shrink;
             #pragma unroll
@@ -119,7 +143,7 @@ __device__ void attend(const $element* queries, const $element* keys, const $ele
                 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     float& weight = scores[n][2 * half + i];
-                    weight = exp2f(weight - larger);
+                    weight = power_of_two(weight - larger);
                     total[half] += weight;
                 }
             }
