@@ -33,7 +33,7 @@ FARTHEST = 1 << 20
 class Lead:
     """The child of the greatest score, with its edge and its prior, when the node and the edge had these visits.
 
-    `rest` is the greatest score of the other `ways`, `share` the greatest of their shares in `growth`.
+    `rest` is the greatest score of the other `ways`, `share` the greatest share in `growth` that any of them has.
     """
 
     ways: OpenWays
@@ -116,8 +116,6 @@ class Leads:
         if tree.nodes[child].parent != node.id:
             # A chain of leads ends because each of them is one level deeper than the one before.
             return
-        rest, shares = scores.copy(), np.array(self._rule.share(children.prior, children.visits))
-        rest[best], shares[best] = -np.inf, 0.0
         lead = Lead(
             ways=ways,
             child=child,
@@ -125,8 +123,8 @@ class Leads:
             prior=float(children.prior[best]),
             visits=tree.node_statistics.visits[node.id],
             edge_visits=tree.edge_statistics.visits[edge],
-            rest=float(rest.max()),
-            share=float(shares.max()),
+            rest=float(np.partition(scores, -2)[-2]) if len(scores) > 1 else float("-inf"),
+            share=float(self._rule.share(children.prior, children.visits).max()),
             growth=self._policy.exploration * self._rule.growth(children.parent_visits),
         )
         if self._prolong(tree, node, lead):
