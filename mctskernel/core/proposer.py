@@ -134,7 +134,7 @@ class Proposals:
     @property
     def is_silent(self) -> bool:
         """Whether nothing was said about the node, which may be asked about again."""
-        return not self.edits and any(each.loss is Loss.NO_REPLY for each in self.dropped)
+        return not self.edits and any(each.loss in (Loss.NO_REPLY, Loss.OVER_BUDGET) for each in self.dropped)
 
     @property
     def cost(self) -> float:

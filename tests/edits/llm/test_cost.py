@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.core.proposer import Exchange, Loss, Purpose
+from mctskernel.core.proposer import Dropped, Exchange, Loss, Proposals, Purpose
 from mctskernel.edits.llm.allowance import Allowance
 from mctskernel.edits.llm.backoff import Backoff
 from mctskernel.edits.llm.client import open_client
@@ -66,6 +66,10 @@ def test_no_request_begins_that_could_cost_more_than_is_left(tmp_path: Path) -> 
     assert sum(exchange.dollars for exchange in exchanges) == pytest.approx(1.0)
     assert exchanges[2].requests == 0
     assert "$0.6000" in exchanges[2].problem and "$0.3000" in exchanges[2].problem
+
+
+def test_a_reply_that_nobody_could_pay_says_nothing_about_its_node() -> None:
+    assert Proposals((), dropped=(Dropped(Loss.OVER_BUDGET, "A request could cost too much."),)).is_silent
 
 
 def test_retries_are_paid_too(tmp_path: Path) -> None:
