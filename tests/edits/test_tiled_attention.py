@@ -126,7 +126,7 @@ def test_what_is_no_attention_is_left_alone(task: Task, results: Results, old: s
     ("old", "new"),
     [
         ("!(key <= query)", "!(key < query)"),
-        ("key0 + KEYS <= query0 + 1", "key0 + KEYS <= query0 + 32"),
+        ("key0 + KEYS <= query0 + 1", "key0 + KEYS <= query0 + KEYS"),
         ("total[half] *= shrink;", ""),
         ("sums[d][2 * half + 1] *= shrink;", ""),
         ("__pipeline_wait_prior(0);", ""),
