@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.correspondence import Absent
+from mctskernel.edits.llm.judge import JudgedProposer
 from mctskernel.edits.llm.mixed import MixedProposer
 from mctskernel.edits.llm.mixture import MixtureOptions, mixture
 from mctskernel.edits.llm.model import Model
@@ -61,5 +62,15 @@ def open_proposer(
             nullcontext(recording) if recording else open_model(configuration.llm, dollars_left=dollars_left)
         )
         with opening as model:
-            experts = mixture(model, configuration.mixture or MixtureOptions(), device)
-            yield experts if configuration.proposer == LLM else MixedProposer(experts)
+            yield _judged(_who_asks(configuration, model, device), configuration, model)
+
+
+def _who_asks(configuration: Configuration, model: Model, device: tuple[str, ...]) -> Proposer:
+    experts = mixture(model, configuration.mixture or MixtureOptions(), device)
+    if configuration.proposer == RULES:
+        return RuleProposer()
+    return experts if configuration.proposer == LLM else MixedProposer(experts)
+
+
+def _judged(proposer: Proposer, configuration: Configuration, model: Model) -> Proposer:
+    return proposer if configuration.judge is None else JudgedProposer(proposer, model, configuration.judge)

@@ -69,6 +69,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `spent` counts against the budget. `memory` is the file that earlier runs taught and this one is to be added to,
     None for no such file. `llm` is the model that proposes edits, with the experts of `mixture`; None for rules.
+    `judge` is the model that weighs edits before they are tried, empty for `llm`'s own and None for no judge.
     `replayed` is the folder of the run that this one repeats, with the replies that its model gave.
     """
 
@@ -86,6 +87,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: str | None = None
     llm: LLMOptions | None = None
     mixture: MixtureOptions | None = None
+    judge: str | None = None
     replayed: str | None = None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -45,6 +46,9 @@ LOG_CHARACTERS = 6_000
 REPLY_CHARACTERS = 16_000
 """Of a reply that is sent back because its edits don't fit."""
 
+JUDGED_CHARACTERS = 6_000
+"""Of each edit that a judge reads."""
+
 MOST_ATTEMPTS = 16
 """Of the lineage and of the siblings, the latest; of edits elsewhere, the greatest gains."""
 
@@ -72,6 +76,37 @@ def messages_to_propose(
         experiences=[experience_text(each) for each in request.experiences[:MOST_ATTEMPTS]],
     )
     return (_system_message(request.task, request.kernel.language, device), Message("user", text))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An edit as a judge sees it; `diff` is what it changes."""
+
+    title: str
+    category: str
+    rationale: str
+    diff: str
+
+
+def messages_to_judge(request: ProposalRequest, edits: Sequence[Judged]) -> tuple[Message, ...]:
+    """Ask what the edits of a kernel that works are worth, by their place in the list."""
+    text = _render(
+        "judge.md",
+        (),
+        source=_source_text(request.kernel),
+        evidence=_evidence(request),
+        siblings=_attempts(request.siblings[-MOST_ATTEMPTS:]),
+        edits=[
+            {
+                "title": plain(edit.title),
+                "category": edit.category,
+                "rationale": plain(edit.rationale),
+                "diff": fenced(edit.diff, "diff", JUDGED_CHARACTERS),
+            }
+            for edit in edits
+        ],
+    )
+    return (Message("user", text),)
 
 
 def messages_to_repair(request: ProposalRequest, count: int, device: Sequence[str]) -> tuple[Message, ...]:

@@ -56,3 +56,22 @@ _EDIT = _closed(
 
 EDITS_SCHEMA: Mapping[str, object] = _closed({"edits": {"type": "array", "items": _EDIT}})
 """A reply that proposes edits: every property required and no others allowed, as strict structured output needs."""
+
+_VERDICT = _closed(
+    {
+        "edit": {"type": "integer", "description": "The edit's number."},
+        "reason": {**_TEXT, "description": "Why, in one sentence."},
+        "promise": {
+            "type": "number",
+            "description": "The probability, from 0 to 1, that the kernel gets faster.",
+        },
+    }
+)
+
+VERDICTS_SCHEMA: Mapping[str, object] = _closed(
+    {
+        "bottleneck": {**_TEXT, "description": "What binds the kernel, in one sentence."},
+        "verdicts": {"type": "array", "items": _VERDICT},
+    }
+)
+"""A reply that judges edits."""

@@ -150,6 +150,12 @@ _MODEL = (
         help="A folder that keeps replies: an identical call isn't made again.",
     ),
     click.option(
+        "--judge",
+        metavar="[same|NAME]",
+        help="Let a model weigh the edits of whichever proposer before they are tried: the one that proposes, or this "
+        "one of its server. What it finds hopeless waits.",
+    ),
+    click.option(
         "--expert",
         "experts",
         metavar="NAME[=MODEL][@TEMPERATURE]",

@@ -33,6 +33,9 @@ from mctskernel.tree.strategies import STRATEGIES
 
 DEFAULTS = Policy()
 
+SAME = "same"
+"""The judge that is the model which proposes."""
+
 MODEL_PATIENCE = 3
 """Replies without a new kernel after which a node is given up: another one of a model may have what this one hadn't."""
 
@@ -134,6 +137,7 @@ def search(
     temperature: float | None,
     prices: Path | None,
     cache: Path | None,
+    judge: str | None,
     experts: tuple[str, ...],
     edits_per_call: int,
     calls: int,
@@ -174,9 +178,9 @@ def search(
         return
     limits = Budget(evaluations=budget, seconds=seconds, dollars=dollars)
     llm = None
-    if proposer in ASK_A_MODEL:
+    if proposer in ASK_A_MODEL or judge is not None:
         llm = LLMOptions(
-            model=model or "",
+            model=model or (judge if judge and judge != SAME else "") or "",
             base_url=base_url,
             key_variable=api_key_env,
             temperature=temperature,
@@ -184,7 +188,9 @@ def search(
             cache=str(cache.resolve()) if cache else "",
         )
     elif model is not None:
-        raise click.UsageError(f"--model is for --proposer {' or '.join(sorted(ASK_A_MODEL))}.")
+        raise click.UsageError(
+            f"--model is for --proposer {' or '.join(sorted(ASK_A_MODEL))}, or for a --judge."
+        )
     if space is None:
         folder, spent = find_task(task or DEFAULT_TASK), Spent()
     elif task is not None:
@@ -209,8 +215,8 @@ def search(
             order=DEFAULTS.order if use is SurrogateUse.OFF else "predicted",
             lookahead=surrogate_candidates if use is SurrogateUse.FILTER else DEFAULTS.lookahead,
             dissent=surrogate_share,
-            patience=DEFAULTS.patience if llm is None else MODEL_PATIENCE,
-            repair=DEFAULTS.repair if llm is None else "at-once",
+            patience=MODEL_PATIENCE if proposer in ASK_A_MODEL else DEFAULTS.patience,
+            repair="at-once" if proposer in ASK_A_MODEL else DEFAULTS.repair,
         ),
         settings,
     )
@@ -233,6 +239,7 @@ def search(
         spent=spent,
         memory=memory,
         llm=llm,
+        judge="" if judge == SAME else judge,
         mixture=None
         if llm is None
         else MixtureOptions(experts=experts, edits=edits_per_call, in_flight=calls),

@@ -11,6 +11,8 @@ from rich.text import Text
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.quantities import time_text
+from mctskernel.report.conversation import conversation_sentences
+from mctskernel.report.judgements import judgement_sentences
 from mctskernel.report.predictions import accuracy_sentences, prediction_sentence
 from mctskernel.report.view import View, timing_text
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step, trajectory
@@ -77,6 +79,8 @@ def _headline(view: View) -> list[RenderableType]:
     counts += f"; {spent} of starting configurations that failed" if spent else ""
     lines: list[RenderableType] = [first, Text(f"{view.evaluations} evaluations: {counts}")]
     lines += [Text(f"> {sentence}", "magenta") for sentence in accuracy_sentences(view.tree)]
+    lines += [Text(f"> {sentence}", "magenta") for sentence in judgement_sentences(view.tree)]
+    lines += [Text(sentence, "dim") for sentence in conversation_sentences(view.conversation, view.tree)]
     if view.answer is None:
         return [*lines, Text(view.gate, "yellow")]
     lines.append(Text(view.gate))

@@ -13,8 +13,9 @@ from mctskernel.core.kernel import Language
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
+from mctskernel.report.conversation import Conversation, conversation
 from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_manifest
-from mctskernel.tree.journal import read_tree
+from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import Step, trajectory
 
@@ -58,6 +59,11 @@ class View:
             raise RunError(
                 f"{self.folder.path} searched recorded configurations: there are no kernels in it that could be run."
             )
+
+    @cached_property
+    def conversation(self) -> Conversation:
+        """What asking models came to. Raises JournalError."""
+        return conversation(read_events(self.folder.journal))
 
     @property
     def outcomes(self) -> dict[str, int]:
