@@ -171,6 +171,13 @@ _MODEL = (
         help="Edits that an expert is asked for at a time.",
     ),
     click.option(
+        "--experts-per-node",
+        type=click.IntRange(1, len(EXPERTS)),
+        default=MixtureOptions().at_once,
+        show_default=True,
+        help="Experts that are asked for edits of a node at a time, one after the other.",
+    ),
+    click.option(
         "--calls",
         type=click.IntRange(1, 64),
         default=MixtureOptions().in_flight,

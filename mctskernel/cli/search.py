@@ -140,6 +140,7 @@ def search(
     judge: str | None,
     experts: tuple[str, ...],
     edits_per_call: int,
+    experts_per_node: int,
     calls: int,
     language: str,
     device: str,
@@ -242,7 +243,7 @@ def search(
         judge="" if judge == SAME else judge,
         mixture=None
         if llm is None
-        else MixtureOptions(experts=experts, edits=edits_per_call, in_flight=calls),
+        else MixtureOptions(experts=experts, edits=edits_per_call, at_once=experts_per_node, in_flight=calls),
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     click.echo(

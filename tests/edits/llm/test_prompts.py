@@ -106,6 +106,16 @@ def test_held_out_shapes_and_raw_counters_are_not_told() -> None:
     assert "123456789" not in text
 
 
+def test_of_many_attempts_the_latest_are_told() -> None:
+    tried = attempts(*((f"try {number:02}", Outcome.OK) for number in range(40)))
+    for changed in ({"siblings": tried}, {"lineage": tried}):
+        text = messages_to_propose(a_request(**changed), EXPERT, 5, ())[1].content
+        assert "try 39" in text
+        assert "try 24" in text
+        assert "try 23" not in text
+        assert "the first 24 are left out" in text.lower()
+
+
 def test_a_repair_names_what_broke_and_what_worked_and_why_it_failed() -> None:
     text = messages_to_repair(a_failed_request(), 2, ())[1].content
     assert 'The last edit, "online softmax", broke it; the last one that worked was "block of 128".' in text
