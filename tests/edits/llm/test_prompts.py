@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Outcome
+from mctskernel.core.expression import evaluate_int
 from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.launch_plan import plan_of, resolve
 from mctskernel.core.proposer import Attempt, ProposalRequest
 from mctskernel.edits.llm.experts import EXPERTS
 from mctskernel.edits.llm.model import Message
@@ -27,6 +29,7 @@ from mctskernel.edits.llm.prompt import (
 from mctskernel.edits.llm.wording import fenced, plain
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.briefing import briefing
+from mctskernel.profiling.source_rules import HEADERS
 from tests.edits.llm.scripted import EXPERIENCE, FAILED, a_request, attempts
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -88,6 +91,36 @@ def test_each_expert_has_a_prompt_of_its_own(expert: object) -> None:
 @pytest.mark.parametrize("name", sorted(str(file.relative_to(PROMPTS)) for file in PROMPTS.rglob("*.md")))
 def test_each_prompt_says_its_version(name: str) -> None:
     assert version_of(name) >= 1
+
+
+@pytest.mark.parametrize("language", [Language.CUDA, Language.TRITON])
+def test_the_launch_plan_in_a_prompt_is_one(language: Language) -> None:
+    text = (PROMPTS / "languages" / f"{language}.md").read_text()
+    example = text.split("```")[1].strip()
+    request = a_request(language=language)
+    block = "#define BLOCK 128\n" if language is Language.CUDA else "\nBLOCK = 128\n"
+    kernel = Kernel(f"{example}\n{block}", language)
+    shape = request.task.search_shapes[0]
+    resolved = resolve(plan_of(kernel), request.task.names(shape, kernel), request.task.buffer_names)
+    assert [launch.grid for launch in resolved.launches] == [(shape["rows"], 1, 1)]
+    assert [scratch.name for scratch in resolved.scratch] == ["partial"]
+
+
+def test_the_headers_that_a_prompt_allows_are_those_that_are_allowed() -> None:
+    (line,) = re.findall(r"- Only these headers.*", (PROMPTS / "languages" / "cuda.md").read_text())
+    assert set(re.findall(r"`([^`]+)`", line)) == HEADERS
+
+
+def test_the_functions_that_a_prompt_names_are_those_of_plans() -> None:
+    names = {"a": 7, "b": 2}
+    for language in (Language.CUDA, Language.TRITON):
+        text = (PROMPTS / "languages" / f"{language}.md").read_text()
+        (listed,) = re.findall(r"functions: ([\w, ]+)\.", text)
+        for name in listed.split(", "):
+            call = f"{name}(a)" if name in ("abs", "next_pow2") else f"{name}(a, b)"
+            assert evaluate_int(call, names) > 0
+        (operators,) = re.findall(r"Operators: (.*?) and comparisons", text)
+        assert all(evaluate_int(f"a {operator} b", names) is not None for operator in operators.split())
 
 
 def test_the_first_message_is_the_same_for_a_whole_search() -> None:
