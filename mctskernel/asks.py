@@ -15,6 +15,7 @@ from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Attempt, ProposalRequest, Proposals
+from mctskernel.core.task import Task
 
 VERSION = 1
 
@@ -149,26 +150,30 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 def make_ask(request: ProposalRequest) -> Ask:
     """The ask of a request."""
-    task = request.task
     return Ask(
         node=request.node,
         language=request.kernel.language,
         source=request.kernel.source,
-        task=AskedTask(
-            name=task.name,
-            summary=task.summary,
-            reference=task.reference_source,
-            inputs=tuple(AskedTensor(each.name, each.dtype, each.shape) for each in task.inputs),
-            outputs=tuple(AskedTensor(each.name, each.dtype, each.shape) for each in task.outputs),
-            scalars=dict(task.scalars),
-            search_shapes=tuple(dict(shape) for shape in task.search_shapes),
-            relative_tolerance=task.tolerance.relative,
-            absolute_tolerance=task.tolerance.absolute,
-        ),
+        task=asked_task(request.task),
         evidence=_evidence(request),
         lineage=_attempts(request.lineage),
         siblings=_attempts(request.siblings),
         elsewhere=_attempts(request.elsewhere),
+    )
+
+
+def asked_task(task: Task) -> AskedTask:
+    """What a program is told of a task."""
+    return AskedTask(
+        name=task.name,
+        summary=task.summary,
+        reference=task.reference_source,
+        inputs=tuple(AskedTensor(each.name, each.dtype, each.shape) for each in task.inputs),
+        outputs=tuple(AskedTensor(each.name, each.dtype, each.shape) for each in task.outputs),
+        scalars=dict(task.scalars),
+        search_shapes=tuple(dict(shape) for shape in task.search_shapes),
+        relative_tolerance=task.tolerance.relative,
+        absolute_tolerance=task.tolerance.absolute,
     )
 
 

@@ -19,6 +19,7 @@ class _Commands(CommandGroup):
         "record": "mctskernel.cli.record",
         "ask": "mctskernel.cli.ask",
         "tell": "mctskernel.cli.tell",
+        "mcp": "mctskernel.cli.mcp",
         "show": "mctskernel.cli.show",
         "explain": "mctskernel.cli.explain",
         "profile": "mctskernel.cli.profile",

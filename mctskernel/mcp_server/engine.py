@@ -1,0 +1,243 @@
+"""The engine behind the tools: tasks and runs by name, and the one run that is open for asking and telling."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from mctskernel.asks import Ask, Reply, ReplyError
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.mcp_server.errors import RequestError
+from mctskernel.report.view import View, load_view
+from mctskernel.run import Budget, Configuration
+from mctskernel.runner import Conclusion
+from mctskernel.search import Ending, Snapshot
+from mctskernel.session import Session, Told, begin_session, open_session
+from mctskernel.tasks import builtin_tasks
+from mctskernel.tree.policy import Policy
+
+PATIENCE = 3
+"""Replies without a new kernel after which a node is given up: an agent's next reply may have what this one hadn't."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+_TURN_SECONDS = 0.1
+"""How often a call that waits for its turn looks whether it still should."""
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user decides when the server starts.
+
+    `runs` holds every run that an agent may see, `tasks` the user's own tasks, if any. `evaluations` is the budget of a
+    run that an agent begins, at the most. `workers_on` says how many workers a device gets in a language.
+    """
+
+    runs: Path
+    tasks: Path | None
+    device: str
+    architecture: str
+    evaluations: int
+    workers_on: Callable[[str, Language], int]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who watches a call: `follow` is told of each evaluation, `stop_requested` says whether the call is cancelled."""
+
+    follow: Callable[[Snapshot], None]
+    stop_requested: Callable[[], bool]
+
+
+class Engine:
+    """Begins, asks and tells runs for agents, one call at a time, since there is one device. Any thread may call.
+
+    The run that was asked or told last stays open, so that its workers are there for the next call; meanwhile no other
+    process can search it. Reading needs no turn.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._turn = threading.Lock()
+        self._watch = _NOBODY
+        self._open: tuple[str, Session] | None = None
+        self._stack = ExitStack()
+        self._tasks = _tasks(settings.tasks)
+
+    def task_folders(self) -> dict[str, Path]:
+        """The folder of each task that a run can be begun on, by its name."""
+        return dict(self._tasks)
+
+    def run_names(self) -> tuple[str, ...]:
+        """The runs, in alphabetical order."""
+        return tuple(sorted(file.parent.name for file in self.settings.runs.glob("*/run.json")))
+
+    def run_path(self, run: str) -> Path:
+        """Where the run of a name is. Raises RequestError for what is no name, or leads elsewhere."""
+        path = self.settings.runs / run
+        if not _NAME.fullmatch(run) or path.resolve().parent != self.settings.runs.resolve():
+            raise RequestError(
+                f"'{run[:100]}' is not the name of a run: letters, digits, '.', '_' and '-', no path."
+            )
+        return path
+
+    def view(self, run: str) -> View:
+        """What is known of a run. Raises RequestError, RunError and JournalError."""
+        path = self.run_path(run)
+        if not (path / "run.json").is_file():
+            raise RequestError(f"There is no run '{run}': search_list says which there are.")
+        return load_view(path)
+
+    def create(
+        self,
+        task: str,
+        watch: Watch,
+        *,
+        run: str | None = None,
+        language: Language = Language.CUDA,
+        evaluations: int | None = None,
+        seed: int = 0,
+    ) -> tuple[str, tuple[Ask, ...]]:
+        """Begin a run, evaluate its starting kernel and ask for its first node; the run's name comes with it.
+
+        Raises RequestError, and what `begin_session` raises.
+        """
+        folder = self._tasks.get(task)
+        if folder is None:
+            raise RequestError(f"There is no task '{task[:100]}', only {', '.join(self._tasks)}.")
+        most = self.settings.evaluations
+        if evaluations is not None and evaluations > most:
+            raise RequestError(
+                f"A run may have {most} evaluations at the most on this server, not {evaluations}."
+            )
+        configuration = self._configuration(folder, language, evaluations or most, seed)
+        name = run or f"{task}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+        path = self.run_path(name)
+        with self._taking_turn(watch):
+            self._close()
+            opening = begin_session(path, folder, configuration, self._follow, self._is_stopped)
+            session = self._stack.enter_context(opening)
+            self._open = (name, session)
+            return name, session.ask(1)
+
+    def ask(self, run: str, count: int, watch: Watch) -> tuple[Ask, ...]:
+        """The nodes of a run that need edits next; none when its search is over. Raises what `open_session` raises."""
+        with self._taking_turn(watch):
+            session = self._session(run)
+            return self._concluded(session, session.ask(count))
+
+    def tell(self, run: str, reply: Reply, watch: Watch) -> tuple[Told, ...]:
+        """What became of edits of a node, once they and what promises more are evaluated.
+
+        Raises ReplyError, and what `open_session` raises.
+        """
+        with self._taking_turn(watch):
+            session = self._session(run)
+            return self._concluded(session, session.tell([reply]))
+
+    def finish(self, run: str, watch: Watch) -> Conclusion:
+        """Pass the fastest kernel through the last gate and write it down. Raises what `open_session` raises."""
+        with self._taking_turn(watch):
+            session = self._session(run)
+            session.ask(1)
+            if session.ending is Ending.INTERRUPTED:
+                raise RequestError("Cancelled before the last gate.")
+            conclusion = session.conclude()
+            self._close()
+            return conclusion
+
+    @contextmanager
+    def alone(self, watch: Watch) -> Iterator[None]:
+        """Nothing else is on the device. Raises RequestError if the call is cancelled before its turn."""
+        with self._taking_turn(watch):
+            yield
+
+    def close(self) -> None:
+        """Let go of the run that is open; nothing of it is lost."""
+        with self._turn:
+            self._close()
+
+    @contextmanager
+    def _taking_turn(self, watch: Watch) -> Iterator[None]:
+        while not self._turn.acquire(timeout=_TURN_SECONDS):
+            if watch.stop_requested():
+                raise RequestError("Cancelled before its turn.")
+        try:
+            self._watch = watch
+            yield
+        except ReplyError:
+            raise
+        except BaseException:
+            self._close()  # A session whose device broke, or that was cut short, is opened anew.
+            raise
+        finally:
+            self._watch = _NOBODY
+            self._turn.release()
+
+    def _session(self, run: str) -> Session:
+        if self._open is None or self._open[0] != run:
+            self._close()
+            view = self.view(run)
+            view.refuse_recorded()
+            opening = open_session(view.folder.path, None, None, self._follow, self._is_stopped)
+            self._open = (run, self._stack.enter_context(opening))
+        return self._open[1]
+
+    def _concluded(self, session: Session, found: _Found) -> _Found:
+        """The same, when a search that has ended was concluded and closed; one that was stopped can be gone on with."""
+        if session.is_over:
+            if session.ending is not Ending.INTERRUPTED:
+                session.conclude()
+            self._close()
+        return found
+
+    def _close(self) -> None:
+        self._open = None
+        self._stack.close()
+
+    def _configuration(self, folder: Path, language: Language, evaluations: int, seed: int) -> Configuration:
+        task = load_task(folder, language)
+        if task.space:
+            raise TaskError(f"{task.name} is a recorded space: there are no kernels in it to edit.")
+        chosen, device = task.starting_kernel.language, self.settings.device
+        return Configuration(
+            task=task.name,
+            device=device,
+            architecture=self.settings.architecture,
+            proposer="outside",
+            seed=seed,
+            workers=self.settings.workers_on(device, chosen),
+            budget=Budget(evaluations=evaluations),
+            policy=Policy(strategy="mcts", patience=PATIENCE),
+            language=chosen,
+        )
+
+    def _follow(self, snapshot: Snapshot) -> None:
+        self._watch.follow(snapshot)
+
+    def _is_stopped(self) -> bool:
+        return self._watch.stop_requested()
+
+
+_NOBODY = Watch(lambda _: None, lambda: False)
+
+
+def _tasks(folder: Path | None) -> dict[str, Path]:
+    """Built-in tasks and the user's. Raises TaskError where two have one name."""
+    tasks = builtin_tasks()
+    for file in sorted(folder.glob("*/task.toml")) if folder else ():
+        name = file.parent.name
+        if name in tasks:
+            raise TaskError(f"{file.parent} has the name of a built-in task: give the folder another one.")
+        tasks[name] = file.parent
+    return tasks
