@@ -70,7 +70,8 @@ class Task:
     `independent` names a dimension along which nothing depends on anything else (the rows of a softmax): outputs
     at some of its indices follow from the inputs at the same ones. Empty where there is none. `deterministic` asks
     that two runs on the same inputs leave the same bytes. `space` is a file of the folder: the task is then to search
-    the recorded times of configurations in it, and has neither tensors nor shapes.
+    the recorded times of configurations in it, and has neither tensors nor shapes. `unanchored` says that the reference
+    was written by a model and vouched for by nobody: what is verified against it may be right about the wrong thing.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Task:
     reference: Callable[..., object] = field(repr=False, default=lambda: None)
     make_inputs: Callable[..., Mapping[str, Array]] | None = field(repr=False, default=None)
     space: str = ""
+    unanchored: bool = False
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
