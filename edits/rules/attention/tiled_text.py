@@ -23,6 +23,14 @@ $fragments
 // A block's copy of lines first.. of a matrix, asynchronous where 8 elements exist, and zeros where there are none.
 __device__ void stage($element (&tile)[$KEYS][$DIMS + 8], const $element* matrix, int first, int lines,
                       int dim0, int dim) {
+    if (first + $KEYS <= lines && dim0 + $DIMS <= dim && dim % 8 == 0 && $aligned(matrix)) {
+        #pragma unroll
+        for (int at = threadIdx.x; at < $KEYS * ($DIMS / 8); at += $THREADS) {
+            const int line = at / ($DIMS / 8), part = at % ($DIMS / 8) * 8;
+            __pipeline_memcpy_async(&tile[line][part], &matrix[(first + line) * dim + dim0 + part], 16);
+        }
+        return;
+    }
     for (int at = threadIdx.x; at < $KEYS * ($DIMS / 8); at += $THREADS) {
         const int line = at / ($DIMS / 8), part = at % ($DIMS / 8) * 8;
         const $element* from = &matrix[(first + line) * dim + dim0 + part];

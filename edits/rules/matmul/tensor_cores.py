@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
+from mctskernel.edits.affine import polynomial
 from mctskernel.edits.headers import with_headers
 from mctskernel.edits.indexing import replace_names
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches, with_launch
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.rules.matmul.nest import MatmulNest, naive_nest
 from mctskernel.edits.rules.matmul.operands import Operand
-from mctskernel.edits.syntax import fresh_name
+from mctskernel.edits.syntax import accesses, fresh_name
+from mctskernel.edits.templates import expression
 from mctskernel.edits.vectors import ALIGNED
 
 HALVES = frozenset({"__nv_bfloat16", "nv_bfloat16", "__half", "half"})
@@ -229,13 +231,17 @@ def copied_tile(
 
     one = element(f" + {v['e']}")
     target = f"{tile}[{v['stage']}][{v['line']}][{v['part']}"
-    return [
+    header = [
         "#pragma unroll",
         f"for (int {v['at']} = threadIdx.x; {v['at']} < {lines} * ({width} / 8); {v['at']} += {names.threads}) {{",
         f"    const int {v['line']} = {v['at']} / ({width} / 8);",
         f"    const int {v['part']} = {v['at']} % ({width} / 8) * 8;",
+    ]
+    piece = f"__pipeline_memcpy_async(&{target}], &{element('')}, 16);"
+    careful = [
+        *header,
         f"    if ({line} < {line_end} && {part} + 8 <= {part_end} && {names.aligned}(&{element('')})) {{",
-        f"        __pipeline_memcpy_async(&{target}], &{element('')}, 16);",
+        f"        {piece}",
         "    } else {",
         f"        for (int {v['e']} = 0; {v['e']} < 8; ++{v['e']}) {{",
         f"            const bool {v['inside']} = {line} < {line_end} && {part} + {v['e']} < {part_end};",
@@ -244,6 +250,33 @@ def copied_tile(
         "    }",
         "}",
     ]
+    if not _is_affine(operand, nest):
+        return careful
+    whole = [f"{line_origin} + {lines} <= {line_end}", f"{part_origin} + {width} <= {part_end}"]
+    for first in (line_origin, f"{line_origin} + 1"):
+        index, k_index = (first, part_origin) if operand.along_k else (part_origin, first)
+        whole.append(f"{names.aligned}(&{operand.element_at(index, nest.k, k_index)})")
+    return [
+        "// Lines are as far apart as the first two, so that what is aligned for both is for all.",
+        f"if ({' && '.join(whole)}) {{",
+        *indented([*header, f"    {piece}", "}"]),
+        "} else {",
+        *indented(careful),
+        "}",
+    ]
+
+
+def _is_affine(operand: Operand, nest: MatmulNest) -> bool:
+    """Whether an operand's elements are neighbours along its lines, which are equally far apart."""
+    found = accesses(expression(operand.element or operand.text))
+    if len(found) != 1 or len(found[0].indices) != 1:
+        return False
+    index = polynomial(found[0].indices[0])
+    along, across = (nest.k, operand.axis.name) if operand.along_k else (operand.axis.name, nest.k)
+    step, stride = index.coefficient(along), index.coefficient(across)
+    return (
+        step is not None and step.constant == 1 and stride is not None and not stride.names & {along, across}
+    )
 
 
 def tile_size(operand: Operand, size: str, depth: str) -> tuple[str, str]:
