@@ -29,8 +29,11 @@ from mctskernel.tree.trajectory import edit_title
 POLL_SECONDS = 0.1
 """How long to wait for a finished evaluation before looking at the clock and at Ctrl-C again."""
 
-GRACE_SECONDS = 3.0
-"""How long evaluations in flight may still finish once the search has been told to stop, and replies when it ends."""
+GRACE_SECONDS = 1.5
+"""How long evaluations in flight may still finish once the search has been told to stop: it ends within 2 s."""
+
+REPLY_GRACE_SECONDS = 3.0
+"""How long replies in flight may still come when a search ends by itself."""
 
 SILENCES = 3
 """Nodes in a row that a proposer is asked about without an answer, before the search ends: it can be resumed."""
@@ -260,7 +263,7 @@ class Search:
     def _take_leave(self, ending: Ending | None) -> None:
         """Hear the replies that are there, wait a little for those in flight, and write down which never came."""
         self._collect_replies(0.0)
-        deadline = time.monotonic() + (0.0 if ending is Ending.INTERRUPTED else GRACE_SECONDS)
+        deadline = time.monotonic() + (0.0 if ending is Ending.INTERRUPTED else REPLY_GRACE_SECONDS)
         while (
             self._expects_replies()
             and (left := deadline - time.monotonic()) > 0
