@@ -25,6 +25,7 @@ from mctskernel.proposers import OUTSIDE
 from mctskernel.run import Budget, Configuration, RunFolder, open_run, read_manifest
 from mctskernel.runner import Conclusion, conclude, new_run, remembered
 from mctskernel.search import Ending, Follower, Search
+from mctskernel.tree.blobs import put_edit
 from mctskernel.tree.node import Tree
 from mctskernel.tree.strategies.strategy import Propose
 
@@ -91,21 +92,19 @@ class Session:
         return tuple(make_ask(request) for request in self._mailbox.requests[:count])
 
     def tell(self, replies: Iterable[Reply]) -> tuple[Told, ...]:
-        """Edits of nodes, asked for or not, and what became of them. Evaluates until other edits are wanted.
+        """Edits of nodes, asked for or not, and what became of each. Evaluates until other edits are wanted.
 
-        Raises ReplyError, and nothing is told, if one is of a node that doesn't exist or isn't evaluated yet.
+        An edit that the node was told before isn't tried again: what became of it then is said again. Raises
+        ReplyError, and nothing is told, if one is of a node that doesn't exist or isn't evaluated yet.
         """
         told = tuple(replies)
         for reply in told:
             self._check(reply)
-        before = {reply.node: len(self.tree.nodes[reply.node].edits) for reply in told}
         for reply in told:
             self._take(reply)
         self._run(len(self._mailbox.requests))
         return tuple(
-            told_of(self.tree, node, number)
-            for node, first in before.items()
-            for number in range(first, len(self.tree.nodes[node].edits))
+            told_of(self.tree, reply.node, number) for reply in told for number in self._numbers(reply)
         )
 
     def conclude(self) -> Conclusion:
@@ -125,6 +124,13 @@ class Session:
             raise ReplyError(f"There is no node {reply.node}: the run has {len(nodes)}, counted from 0.")
         if nodes[reply.node].evidence is None:
             raise ReplyError(f"Node {reply.node} isn't evaluated yet: tell edits of it when it is asked for.")
+
+    def _numbers(self, reply: Reply) -> list[int]:
+        """Which of its node's edits those of a reply are."""
+        numbers: dict[str, int] = {}
+        for number, edit in enumerate(self.tree.nodes[reply.node].edits):
+            numbers.setdefault(edit.change, number)
+        return [numbers[put_edit(self.folder.blobs, edit).change] for edit in proposals_of(reply).edits]
 
     def _take(self, reply: Reply) -> None:
         proposals = proposals_of(reply)
