@@ -15,6 +15,7 @@ from mctskernel.profiling.model.explanation import ExplainedTerm
 from mctskernel.profiling.ncu import Finding
 from mctskernel.profiling.utilisation import BusyTime
 from mctskernel.run import Budget
+from mctskernel.search import Ending
 from mctskernel.session import Told
 
 SOURCE_LENGTH = 12_000
@@ -96,17 +97,25 @@ class AskedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """The nodes that need edits next, none when the search has ended; `task` is told at the beginning of a run."""
+    """The nodes that need edits next; none when the search has ended, and `search` says why.
 
-    status: Status
+    `task` is told at the beginning of a run.
+    """
+
+    search: Ending
     nodes: tuple[AskedNode, ...]
+    status: Status
     task: AskedTask | None = None
 
 
 class ToldEdits(msgspec.Struct, frozen=True):
-    """What became of each edit. An outcome of null: it waits for its turn, which it gets when it promises most."""
+    """What became of each edit. An outcome of null: it waits for its turn, which it gets when it promises most.
+
+    `search` says whether the search has ended, and why.
+    """
 
     edits: tuple[Told, ...]
+    search: Ending
     status: Status
 
 

@@ -107,8 +107,8 @@ class Engine:
         language: Language = Language.CUDA,
         evaluations: int | None = None,
         seed: int = 0,
-    ) -> tuple[str, tuple[Ask, ...]]:
-        """Begin a run, evaluate its starting kernel and ask for its first node; the run's name comes with it.
+    ) -> tuple[str, tuple[Ask, ...], Ending]:
+        """Begin a run, evaluate its starting kernel and ask for its first node; the run's name comes first.
 
         Raises RequestError, and what `begin_session` raises.
         """
@@ -128,22 +128,25 @@ class Engine:
             opening = begin_session(path, folder, configuration, self._follow, self._is_stopped)
             session = self._stack.enter_context(opening)
             self._open = (name, session)
-            return name, session.ask(1)
+            return name, self._concluded(session, session.ask(1)), session.ending
 
-    def ask(self, run: str, count: int, watch: Watch) -> tuple[Ask, ...]:
-        """The nodes of a run that need edits next; none when its search is over. Raises what `open_session` raises."""
+    def ask(self, run: str, count: int, watch: Watch) -> tuple[tuple[Ask, ...], Ending]:
+        """The nodes of a run that need edits next, none when its search is over, and whether and why it is.
+
+        Raises what `open_session` raises.
+        """
         with self._taking_turn(watch):
             session = self._session(run)
-            return self._concluded(session, session.ask(count))
+            return self._concluded(session, session.ask(count)), session.ending
 
-    def tell(self, run: str, reply: Reply, watch: Watch) -> tuple[Told, ...]:
-        """What became of edits of a node, once they and what promises more are evaluated.
+    def tell(self, run: str, reply: Reply, watch: Watch) -> tuple[tuple[Told, ...], Ending]:
+        """What became of edits of a node, once they and what promises more are evaluated, and whether the search ended.
 
         Raises ReplyError, and what `open_session` raises.
         """
         with self._taking_turn(watch):
             session = self._session(run)
-            return self._concluded(session, session.tell([reply]))
+            return self._concluded(session, session.tell([reply])), session.ending
 
     def finish(self, run: str, watch: Watch) -> Conclusion:
         """Pass the fastest kernel through the last gate and write it down. Raises what `open_session` raises."""
@@ -196,9 +199,10 @@ class Engine:
     def _concluded(self, session: Session, found: _Found) -> _Found:
         """The same, when a search that has ended was concluded and closed; one that was stopped can be gone on with."""
         if session.is_over:
-            if session.ending is not Ending.INTERRUPTED:
-                session.conclude()
+            conclusion = None if session.ending is Ending.INTERRUPTED else session.conclude()
             self._close()
+            if conclusion and conclusion.problem:
+                raise RequestError(conclusion.problem)
         return found
 
     def _close(self) -> None:

@@ -18,6 +18,7 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from starlette.applications import Starlette
 
 from mctskernel import __version__
 from mctskernel.mcp_server.engine import Engine, Settings, Watch
@@ -121,8 +122,13 @@ async def serve_stdio(engine: Engine) -> None:
 
 async def serve_http(engine: Engine, port: int) -> None:
     """Serve programs of this machine at http://127.0.0.1:PORT/mcp, and no page of a browser."""
-    app = make_server(engine).streamable_http_app(host=LOOPBACK, transport_security=_only_from_here())
-    await uvicorn.Server(uvicorn.Config(app, host=LOOPBACK, port=port, log_level="warning")).serve()
+    config = uvicorn.Config(http_app(engine), host=LOOPBACK, port=port, log_level="warning")
+    await uvicorn.Server(config).serve()
+
+
+def http_app(engine: Engine) -> Starlette:
+    """What answers HTTP."""
+    return make_server(engine).streamable_http_app(host=LOOPBACK, transport_security=_only_from_here())
 
 
 def _only_from_here() -> TransportSecuritySettings:
@@ -150,12 +156,12 @@ async def _call(
         anyio.from_thread.run_sync(_offer, sending.send_nowait, snapshot)
 
     call = Call(engine, Watch(follow, stop.is_set), _client(context))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_report, context, receiving)
-        tasks.start_soon(_stop_when_cancelled, stop)
-        result = await anyio.to_thread.run_sync(_run, tool, call, taken)
-        sending.close()
-        tasks.cancel_scope.cancel()
+    with sending, receiving:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_report, context, receiving)
+            tasks.start_soon(_stop_when_cancelled, stop)
+            result = await anyio.to_thread.run_sync(_run, tool, call, taken)
+            tasks.cancel_scope.cancel()
     return result
 
 

@@ -191,7 +191,7 @@ def search_list(call: Call, _: SearchList) -> Listing:
 
 def search_create(call: Call, asked: SearchCreate) -> Asked:
     """A new run."""
-    run, asks = call.engine.create(
+    run, asks, ending = call.engine.create(
         asked.task,
         call.watch,
         run=asked.run,
@@ -201,21 +201,21 @@ def search_create(call: Call, asked: SearchCreate) -> Asked:
     )
     view = call.engine.view(run)
     nodes = tuple(asked_node(run, ask) for ask in asks)
-    return Asked(_status(run, view), nodes, asked_task(view.folder.load_task()))
+    return Asked(ending, nodes, _status(run, view), asked_task(view.folder.load_task()))
 
 
 def search_ask(call: Call, asked: SearchAsk) -> Asked:
     """The next nodes."""
-    asks = call.engine.ask(asked.run, asked.count, call.watch)
+    asks, ending = call.engine.ask(asked.run, asked.count, call.watch)
     nodes = tuple(asked_node(asked.run, ask) for ask in asks)
-    return Asked(_status(asked.run, call.engine.view(asked.run)), nodes)
+    return Asked(ending, nodes, _status(asked.run, call.engine.view(asked.run)))
 
 
 def search_tell(call: Call, asked: SearchTell) -> ToldEdits:
     """Edits evaluated."""
     reply = Reply(node=asked.node, edits=asked.edits, proposer=call.client)
-    told = call.engine.tell(asked.run, reply, call.watch)
-    return ToldEdits(shortened(told), _status(asked.run, call.engine.view(asked.run)))
+    told, ending = call.engine.tell(asked.run, reply, call.watch)
+    return ToldEdits(shortened(told), ending, _status(asked.run, call.engine.view(asked.run)))
 
 
 def search_finish(call: Call, asked: SearchFinish) -> Status:
@@ -269,12 +269,9 @@ def search_read(call: Call, asked: SearchRead) -> Page:
 def node_show(call: Call, asked: NodeShow) -> NodeDetails:
     """One node."""
     view = call.engine.view(asked.run)
-    node, evaluation = view.node(asked.node), view.node(asked.node).evaluation
-    edit = (
-        view.tree.nodes[node.parent].edits[node.edit]
-        if node.parent is not None and node.edit is not None
-        else None
-    )
+    node = view.node(asked.node)
+    evaluation = node.evaluation
+    edit = None if node.parent is None or node.edit is None else view.tree.nodes[node.parent].edits[node.edit]
     comparison = view.comparison(node.id)
     told = (told_of(view.tree, node.id, number) for number in range(len(node.edits)))
     return NodeDetails(
@@ -348,8 +345,7 @@ def _status(run: str, view: View) -> Status:
 
 
 def _listed(view: View, node: Node) -> ListedNode:
-    attempt = view.tree.nodes[node.parent] if node.parent is not None else None
-    parent = believed_speedup(attempt) if attempt else 0.0
+    parent = believed_speedup(view.tree.nodes[node.parent]) if node.parent is not None else 0.0
     speedup = believed_speedup(node)
     return ListedNode(
         node.id,

@@ -1,0 +1,439 @@
+"""The server as an agent meets it, through the protocol's own client."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import jsonschema
+import pytest
+import uvicorn
+from click.testing import CliRunner
+from mcp import Client, MCPError, types
+from mcp.client.stdio import StdioServerParameters
+
+from mctskernel import runner as runner_module
+from mctskernel import session as session_module
+from mctskernel.cli import main
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.executor import Executor
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task import TaskError
+from mctskernel.mcp_server.engine import Engine, Settings
+from mctskernel.mcp_server.server import http_app, make_server
+from mctskernel.mcp_server.tools import TOOLS
+from mctskernel.run import RunFolder
+from mctskernel.session import open_session
+from tests import landscape
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+Opener = Callable[[], Executor]
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> list[Opener]:
+    """The last of these is the device of whatever is opened: the landscape, at first."""
+    openers: list[Opener] = [lambda: landscape.InProcess(2)]
+
+    @contextmanager
+    def opening(_spec: DeviceSpec, _workers: int) -> Iterator[Executor]:
+        executor = openers[-1]()
+        yield executor
+        executor.close()
+
+    monkeypatch.setattr(session_module, "open_executor", opening)
+    monkeypatch.setattr(runner_module, "open_executor", opening)
+    monkeypatch.setattr(RunFolder, "load_task", lambda folder: landscape.task(folder.task))
+    return openers
+
+
+@pytest.fixture
+def engine(tmp_path: Path, small_task: Path, device: list[Opener]) -> Iterator[Engine]:
+    engine = Engine(settings(tmp_path / "runs", small_task.parent))
+    yield engine
+    engine.close()
+
+
+def settings(runs: Path, tasks: Path | None) -> Settings:
+    return Settings(runs, tasks, "model", "H100", 40, lambda _device, _language: 2)
+
+
+async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
+    """A tool's answer, which the client holds against the schema that the tool declares."""
+    result = await client.call_tool(name, arguments)
+    assert not result.is_error, result.content
+    found = result.structured_content
+    assert isinstance(found, dict)
+    (text,) = result.content
+    assert isinstance(text, types.TextContent)
+    assert json.loads(text.text) == found
+    return found
+
+
+async def refusal(client: Client, name: str, **arguments: Any) -> str:
+    """The sentence with which a tool refuses."""
+    result = await client.call_tool(name, arguments)
+    assert result.is_error, result.content
+    (text,) = result.content
+    assert isinstance(text, types.TextContent)
+    return text.text
+
+
+def steps(source: str) -> list[dict[str, Any]]:
+    """A step in each direction."""
+    macros = Kernel(source).macros
+    return [
+        {
+            "title": f"{name} {step:+}",
+            "category": "tuning",
+            "patch": [
+                {
+                    "search": f"#define {name} {macros[name]}",
+                    "replace": f"#define {name} {macros[name] + step}",
+                }
+            ],
+        }
+        for name, step in (("X", 1), ("X", -1), ("Y", 1), ("Y", -1))
+    ]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_an_agent_finds_the_bottom_of_the_bowl(engine: Engine, mode: str) -> None:
+    async with Client(make_server(engine), mode=mode) as client:
+        asked = await call(client, "search_create", task="task", run="first")
+        assert asked["task"]["reference"].startswith("def reference")
+        while asked["nodes"]:
+            (node,) = asked["nodes"]
+            told = await call(
+                client, "search_tell", run="first", node=node["node"], edits=steps(node["source"])
+            )
+            assert len(told["edits"]) == 4
+            asked = await call(client, "search_ask", run="first")
+        assert asked["search"] == "the budget is spent"
+        status = asked["status"]
+        assert status["evaluations"] == 40
+        assert status["remaining"]["evaluations"] == 0
+        assert status["answer"] == status["best"]
+        assert status["best_speedup"] == pytest.approx(38)
+        best = await call(client, "search_best", run="first")
+        assert best["steps"][-1]["speedup"] == pytest.approx(38)
+        tree = await call(client, "search_tree", run="first", limit=3)
+        assert tree["total"] == 40
+        assert tree["nodes"][0]["speedup"] == pytest.approx(38)
+        assert (await call(client, "search_list"))["runs"][0]["speedup"] == pytest.approx(38)
+
+
+async def test_each_evaluation_is_reported(engine: Engine) -> None:
+    heard: list[tuple[float, float | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        assert message
+        assert "evaluations, best" in message
+        heard.append((progress, total))
+
+    async with Client(make_server(engine)) as client:
+        asked = await call(client, "search_create", task="task", run="first")
+        edits = steps(asked["nodes"][0]["source"])
+        arguments = {"run": "first", "node": 0, "edits": edits}
+        result = await client.call_tool("search_tell", arguments, progress_callback=hear)
+        assert not result.is_error
+        (status,) = [result.structured_content["status"]]
+    assert heard == [(float(number), 40.0) for number in range(2, status["evaluations"] + 1)]
+
+
+class Stuck(landscape.InProcess):
+    """Judges the starting kernel and then nothing more."""
+
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
+        if len(self.judged) >= 1:
+            time.sleep(timeout or 0.1)
+            return []
+        return super().wait(timeout)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_cancelled_call_ends_within_two_seconds_and_loses_nothing(
+    engine: Engine, device: list[Opener], mode: str
+) -> None:
+    device.append(lambda: Stuck(2))
+    async with Client(make_server(engine), mode=mode) as client:
+        asked = await call(client, "search_create", task="task", run="first")
+        edits = steps(asked["nodes"][0]["source"])
+        with anyio.move_on_after(0.3):
+            await client.call_tool("search_tell", {"run": "first", "node": 0, "edits": edits})
+        cancelled = time.monotonic()
+        await call(client, "search_status", run="first")
+        assert time.monotonic() - cancelled < 1
+        device.append(lambda: landscape.InProcess(2))
+        asked = await call(client, "search_ask", run="first")
+        assert time.monotonic() - cancelled < 2
+        shown = await call(client, "node_show", run="first", node=0)
+        assert [edit["title"] for edit in shown["edits"]] == [edit["title"] for edit in edits]
+        assert any(edit["outcome"] == "ok" for edit in shown["edits"])
+
+
+async def test_other_calls_are_answered_while_one_evaluates(engine: Engine, device: list[Opener]) -> None:
+    device.append(lambda: Stuck(2))
+    async with Client(make_server(engine)) as client, anyio.create_task_group() as tasks:
+        asked = await call(client, "search_create", task="task", run="first")
+        edits = steps(asked["nodes"][0]["source"])
+        tasks.start_soon(client.call_tool, "search_tell", {"run": "first", "node": 0, "edits": edits})
+        await anyio.sleep(0.2)
+        for _ in range(3):
+            with anyio.fail_after(1):
+                await call(client, "search_status", run="first")
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_run_that_another_process_searches_is_refused_in_a_sentence(engine: Engine) -> None:
+    async with Client(make_server(engine)) as client:
+        await call(client, "search_create", task="task", run="first")
+        await call(client, "search_create", task="task", run="second")
+        with open_session(engine.run_path("first")):
+            said = await refusal(client, "search_ask", run="first")
+            assert "in use by another process" in said
+            await call(client, "search_status", run="first")
+        await call(client, "search_ask", run="first")
+
+
+@pytest.mark.parametrize(
+    "run", ["../first", "/etc", "a/b", "..", ".hidden", "", "x" * 200, "a\x00b", "link", "first\n"]
+)
+async def test_what_leads_out_of_the_runs_is_refused(engine: Engine, tmp_path: Path, run: str) -> None:
+    engine.settings.runs.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (engine.settings.runs / "link").symlink_to(tmp_path / "elsewhere")
+    before = sorted(tmp_path.rglob("*"))
+    async with Client(make_server(engine)) as client:
+        for name, others in (
+            ("search_create", {"task": "task"}),
+            ("search_ask", {}),
+            ("search_status", {}),
+            ("search_tell", {"node": 0, "edits": [{"title": "a", "source": ""}]}),
+            ("node_show", {"node": 0}),
+        ):
+            if (name, run) != ("search_create", ""):  # Left out, a run gets a name.
+                assert "is not the name of a run" in await refusal(client, name, run=run, **others)
+        assert await refusal(client, "search_read", uri=f"mctskernel://runs/{run}/task")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("task", ["../task", "/", "task/../task", "no"])
+async def test_a_task_is_one_of_the_users_by_its_name(engine: Engine, task: str) -> None:
+    async with Client(make_server(engine)) as client:
+        assert "There is no task" in await refusal(client, "search_create", task=task)
+        assert not engine.run_names()
+
+
+async def test_nothing_that_an_agent_calls_changes_a_task_a_verdict_or_the_baseline(engine: Engine) -> None:
+    async with Client(make_server(engine)) as client:
+        asked = await call(client, "search_create", task="task", run="first")
+        folder = engine.view("first").folder
+        task = {file: file.read_bytes() for file in folder.task.iterdir()}
+        manifest = folder.manifest.read_bytes()
+        lines = folder.journal.read_bytes()
+        nasty = [
+            {"title": "outcome: ok", "rationale": "speedup 1000x", "source": landscape.kernel(7, 3).source},
+            {"title": "verdict.json", "source": landscape.kernel(1, 1).source + "// outcome: ok\n"},
+        ]
+        told = await call(client, "search_tell", run="first", node=0, edits=nasty)
+        assert told["edits"][0]["outcome"] in ("build error", None)
+        assert told["status"]["best_speedup"] == 1
+        for words in (
+            {"outcome": "ok"},
+            {"speedup": 3.0},
+            {"dollars": -1},
+            {"edits": [{"title": "a", "source": "", "outcome": "ok"}]},
+            {"node": -1},
+        ):
+            arguments = {"run": "first", "node": 0, "edits": steps(asked["nodes"][0]["source"])} | words
+            assert "can't take this" in await refusal(client, "search_tell", **arguments)
+        for name in ("search_status", "search_tree", "search_best", "search_finish"):
+            await call(client, name, run="first")
+        assert {file: file.read_bytes() for file in folder.task.iterdir()} == task
+        assert folder.manifest.read_bytes() == manifest
+        assert folder.journal.read_bytes().startswith(lines)
+
+
+async def test_the_budget_is_what_the_user_allows_at_the_most(engine: Engine) -> None:
+    async with Client(make_server(engine)) as client:
+        assert "40 evaluations at the most" in await refusal(
+            client, "search_create", task="task", evaluations=41
+        )
+        asked = await call(client, "search_create", task="task", evaluations=1)
+        assert asked["search"] == "the budget is spent"
+        assert asked["status"]["answer"] == 0
+        run = asked["status"]["run"]
+        source = landscape.kernel(7, 2).source
+        told = await call(client, "search_tell", run=run, node=0, edits=[{"title": "a", "source": source}])
+        assert told["search"] == "the budget is spent"
+        assert told["edits"][0]["outcome"] is None
+        assert told["status"]["evaluations"] == 1
+
+
+async def test_answers_are_short_and_the_whole_is_there_to_read(engine: Engine) -> None:
+    long = landscape.kernel(3, 3).source + "// " + "x" * 40_000 + "\n"
+    async with Client(make_server(engine)) as client:
+        await call(client, "search_create", task="task", run="first")
+        await call(client, "search_tell", run="first", node=0, edits=[{"title": "long", "source": long}])
+        asked = await call(client, "search_ask", run="first", count=4)
+        node = next(node for node in asked["nodes"] if node["node"] == 1)
+        assert len(node["source"]) < 13_000
+        assert "more characters]" in node["source"]
+        uri = node["source_uri"]
+        (content,) = (await client.read_resource(uri)).contents
+        assert isinstance(content, types.TextResourceContents)
+        assert content.text == long
+        text, offset = "", 0
+        while offset is not None:
+            page = await call(client, "search_read", uri=uri, offset=offset)
+            text, offset = text + page["text"], page["next_offset"]
+        assert text == long
+
+
+async def test_every_text_can_be_read(engine: Engine) -> None:
+    async with Client(make_server(engine)) as client:
+        await call(client, "search_create", task="task", run="first")
+        templates = (await client.list_resource_templates()).resource_templates
+        assert len(templates) == 8
+        for each in templates:
+            uri = each.uri_template.replace("{run}", "first").replace("{node}", "0")
+            (content,) = (await client.read_resource(uri)).contents
+            assert isinstance(content, types.TextResourceContents)
+            assert content.mime_type == each.mime_type
+            if each.mime_type == "application/json":
+                json.loads(content.text)
+        for wrong in (
+            "file:///etc/passwd",
+            "mctskernel://runs/first/nodes/9/source",
+            "mctskernel://runs/first/x",
+        ):
+            with pytest.raises(MCPError) as caught:
+                await client.read_resource(wrong)
+            assert "node 9" in str(caught.value) or "There is no text" in str(caught.value)
+
+
+async def test_a_node_is_profiled_from_what_is_recorded(engine: Engine) -> None:
+    async with Client(make_server(engine)) as client:
+        await call(client, "search_create", task="task", run="first")
+        profile = await call(client, "node_profile", run="first", node=0)
+        assert profile["seconds"] == pytest.approx(0.038)
+        assert profile["numbers"] == "modelled"
+        odd = [{"title": "odd", "source": landscape.kernel(7, 3).source}]
+        await call(client, "search_tell", run="first", node=0, edits=odd)
+        assert "was not timed" in await refusal(client, "node_profile", run="first", node=1)
+
+
+async def test_a_node_that_does_not_exist_is_refused_and_the_run_stays_open(
+    engine: Engine, device: list[Opener]
+) -> None:
+    async with Client(make_server(engine)) as client:
+        await call(client, "search_create", task="task", run="first")
+        device.append(lambda: pytest.fail("opened again"))
+        said = await refusal(
+            client, "search_tell", run="first", node=99, edits=[{"title": "a", "source": ""}]
+        )
+        assert "no node 99" in said
+        await call(client, "search_ask", run="first")
+
+
+async def test_edits_that_come_as_json_text_are_read(engine: Engine) -> None:
+    async with Client(make_server(engine)) as client:
+        asked = await call(client, "search_create", task="task", run="first")
+        text = json.dumps(steps(asked["nodes"][0]["source"]))
+        result = await client.call_tool("search_tell", {"run": "first", "node": 0, "edits": text})
+        assert not result.is_error
+        assert "can't take this" in await refusal(client, "search_tell", run="first", node=0, edits="[" * 9)
+
+
+async def test_tools_say_what_they_take_and_whether_they_only_read(engine: Engine) -> None:
+    async with Client(make_server(engine)) as client:
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == [tool.name for tool in TOOLS]
+        for tool in tools:
+            assert tool.description
+            assert len(tool.description) < 400
+            for schema in (tool.input_schema, tool.output_schema):
+                assert schema
+                assert schema["type"] == "object"
+                jsonschema.Draft202012Validator.check_schema(schema)
+            assert tool.annotations
+        (telling,) = [tool.input_schema for tool in tools if tool.name == "search_tell"]
+        edits = steps(landscape.kernel(1, 1).source)
+        jsonschema.validate({"run": "first", "node": 0, "edits": edits}, telling)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(
+                {"run": "first", "node": 0, "edits": [{"title": "a", "outcome": "ok"}]}, telling
+            )
+        writing = {tool.name for tool in tools if tool.annotations and not tool.annotations.read_only_hint}
+        assert writing == {"search_create", "search_ask", "search_tell", "search_finish", "node_profile"}
+        assert "There is no tool" in await refusal(client, "set_verdict")
+
+
+def test_a_task_of_the_users_with_a_builtin_name_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "softmax"
+    folder.mkdir()
+    (folder / "task.toml").touch()
+    with pytest.raises(TaskError, match="name of a built-in task"):
+        Engine(settings(tmp_path / "runs", tmp_path))
+
+
+async def test_http_answers_this_machine_and_no_page_of_a_browser(engine: Engine) -> None:
+    server = uvicorn.Server(uvicorn.Config(http_app(engine), host="127.0.0.1", port=0, log_level="error"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.serve)
+        while not server.started:
+            await anyio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}/mcp"
+        async with Client(url) as client:
+            await call(client, "search_create", task="task", run="first")
+        async with httpx2.AsyncClient() as browser:
+            hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+                answer = await browser.post(url, json=hello, headers=headers)
+                assert answer.status_code in (403, 421)
+        server.should_exit = True
+
+
+async def test_the_command_serves_over_standard_input_and_output(tmp_path: Path, small_task: Path) -> None:
+    words = ["-m", "mctskernel", "mcp", "--runs", str(tmp_path / "runs"), "--tasks", str(small_task.parent)]
+    words += ["--device", "model", "--workers", "1", "--budget", "3"]
+    async with Client(StdioServerParameters(command=sys.executable, args=words)) as client:
+        asked = await call(client, "search_create", task="task", run="first")
+        edit = {
+            "title": "larger blocks",
+            "category": "launch configuration",
+            "patch": [{"search": "#define BLOCK 64", "replace": "#define BLOCK 256"}],
+        }
+        told = await call(client, "search_tell", run="first", node=0, edits=[edit])
+        assert told["edits"][0]["outcome"] == "ok"
+        status = await call(client, "search_finish", run="first")
+        assert "passed" in status["gate"]
+        assert status["remaining"]["evaluations"] == 1
+        assert "BLOCK" in asked["nodes"][0]["source"]
+    assert (tmp_path / "runs" / "first" / "best" / "answer.json").is_file()
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("mctskernel.mcp_server.server")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    result = CliRunner().invoke(main, ["mcp"])
+    assert result.exit_code == 5
+    assert 'pip install "mctskernel[mcp]"' in result.stderr
