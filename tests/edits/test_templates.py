@@ -25,7 +25,8 @@ for (int j = threadIdx.x % 32; j < n; j += 32) {
 
 
 def bound(text: str, template: str = TEMPLATE) -> dict[str, str] | None:
-    found = match(template, code(parse(f"void f() {{ {text} }}").functions[0].body))
+    functions = parse(f"void f() {{ {text} }}").functions
+    found = match(template, code(functions[0].body)) if functions else None
     return {name: text_of(node) for name, node in found.items()} if found is not None else None
 
 
