@@ -1,6 +1,6 @@
 """Functions of PyTorch for which tasks are made: each as people write it.
 
-    mctskernel new-task softmax --from-torch mctskernel.experiments.torch_functions:softmax --shape 8192x4096
+mctskernel new-task softmax --from-torch mctskernel.experiments.torch_functions:softmax --shape 8192x4096
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def softmax(x: Tensor) -> Tensor:
 
 def rmsnorm(x: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
     """Each row over its root mean square, times a weight."""
-    return x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps) * weight
+    return F.rms_norm(x, x.shape[-1:], weight, eps)
 
 
 def layernorm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
@@ -43,7 +43,7 @@ def cumsum(x: Tensor) -> Tensor:
 def add_rmsnorm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor]:
     """A residual connection and the norm of its sum: both are wanted."""
     total = x + residual
-    return total, total * torch.rsqrt(total.float().pow(2).mean(-1, keepdim=True) + eps) * weight
+    return total, F.rms_norm(total, total.shape[-1:], weight, eps)
 
 
 def rope(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:

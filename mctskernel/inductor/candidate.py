@@ -48,7 +48,9 @@ def candidate_source(
     buffers = _buffer_names(module, inputs, outputs)
     wanted = Helpers(helpers)
     kernels = {
-        name: _Rewritten(kernel, _config(configs, name), names, wanted, number if len(module.kernels) > 1 else None)
+        name: _Rewritten(
+            kernel, _config(configs, name), names, wanted, number if len(module.kernels) > 1 else None
+        )
         for number, (name, kernel) in enumerate(module.kernels.items())
     }
     launches = [kernels[call.kernel].launch(call, buffers, names) for call in module.calls]
@@ -72,14 +74,18 @@ def candidate_source(
 
 def _buffer_names(module: GeneratedModule, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
     if len(module.inputs) != len(inputs):
-        raise InductorError(f"torch.compile's code takes {len(module.inputs)} tensors, the function {len(inputs)}.")
+        raise InductorError(
+            f"torch.compile's code takes {len(module.inputs)} tensors, the function {len(inputs)}."
+        )
     if len(module.outputs) != len(outputs) or len(set(module.outputs)) != len(outputs):
         raise InductorError(
             f"torch.compile's code returns {len(set(module.outputs))} different buffers for {len(outputs)} output(s)."
         )
     taken = {*inputs, *outputs}
     own = {name: name if name not in taken else f"{name}_scratch" for name in module.buffers}
-    return own | dict(zip(module.inputs, inputs, strict=True)) | dict(zip(module.outputs, outputs, strict=True))
+    return (
+        own | dict(zip(module.inputs, inputs, strict=True)) | dict(zip(module.outputs, outputs, strict=True))
+    )
 
 
 def _config(configs: Mapping[str, Config], name: str) -> Config:
@@ -139,7 +145,9 @@ class _Rewritten:
                 raise InductorError(f"{call.kernel} has a grid of an unknown size in {axis}.")
             block = f"{axis.upper()}BLOCK"
             extent = _expression(size, names)
-            grid.append(f"ceil_div({extent}, {self._constexprs[block]})" if block in self._constexprs else extent)
+            grid.append(
+                f"ceil_div({extent}, {self._constexprs[block]})" if block in self._constexprs else extent
+            )
         constexprs = ", ".join(f"{name} = {_toml(value)}" for name, value in self._constexprs.items())
         return "\n".join(
             (
@@ -154,7 +162,7 @@ class _Rewritten:
             )
         )
 
-    def _numel(self, block: str, names: Names) -> str | int:
+    def _numel(self, block: str, names: Names) -> str | float:
         size = self._sizes.get(f"{block.removesuffix('BLOCK').lower()}numel")
         if size is None:
             raise InductorError(f"{self.function.name} has a fixed {block} for an unknown size.")
@@ -199,7 +207,9 @@ def _taken_blocks(function: ast.FunctionDef) -> list[str]:
     found, kept = [], []
     for statement in function.body:
         match statement:
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=int())) if name.endswith("_BLOCK"):
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=int())) if name.endswith(
+                "_BLOCK"
+            ):
                 found.append(name)
             case _:
                 kept.append(statement)
@@ -239,7 +249,9 @@ def _parameters(plain: Sequence[str], constexprs: Sequence[str]) -> ast.argument
 def _dtype(name: str) -> str:
     dtype = "uint8" if name == "bool" else name
     if dtype not in DTYPE_BYTES:
-        raise InductorError(f"torch.compile keeps intermediate values as {name}, which no scratch buffer can be.")
+        raise InductorError(
+            f"torch.compile keeps intermediate values as {name}, which no scratch buffer can be."
+        )
     return dtype
 
 

@@ -90,7 +90,9 @@ def _kernel(name: str, text: str) -> GeneratedKernel:
     try:
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise InductorError(f"The kernel {name} that torch.compile generated is no Python: {error}.") from error
+        raise InductorError(
+            f"The kernel {name} that torch.compile generated is no Python: {error}."
+        ) from error
     own = [function for function in functions if len(function.decorator_list) > 1]
     if len(own) != 1:
         raise InductorError(f"{name} holds {len(own)} kernels; one is expected.")
@@ -154,7 +156,9 @@ class _Body:
                 self.inputs = [name.id for name in names if isinstance(name, ast.Name)]
             case ast.Name(), ast.Call(func=ast.Name(id="get_raw_stream")):
                 pass
-            case ast.Name(id=name), ast.Call(func=ast.Name(id="empty_strided_cuda"), args=[extents, _, dtype]):
+            case ast.Name(id=name), ast.Call(
+                func=ast.Name(id="empty_strided_cuda"), args=[extents, _, dtype]
+            ):
                 self.buffers[name] = Buffer(name, self._extents(extents), _text(dtype).removeprefix("torch."))
             case (
                 ast.Name(id=name),
@@ -228,8 +232,8 @@ def _number(node: ast.expr) -> int | float | None:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return value
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            value = _number(operand)
-            return None if value is None else -value
+            found = _number(operand)
+            return None if found is None else -found
     return None
 
 

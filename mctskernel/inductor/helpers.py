@@ -31,6 +31,10 @@ class Helpers:
         """The wanted ones, in an order in which each comes after those that it calls."""
         return tuple(self._wanted.values())
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a helper."""
+        return name in self._known
+
     def want(self, name: str) -> str:
         """The name, in the candidate, of a helper. Raises InductorError if PyTorch has none of that name."""
         if name not in self._wanted:
@@ -79,7 +83,7 @@ class RewrittenNames(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """A helper that another helper calls or reduces with."""
-        if isinstance(node.ctx, ast.Load) and node.id not in self._local and node.id in self._helpers._known:  # noqa: SLF001 - its own
+        if isinstance(node.ctx, ast.Load) and node.id not in self._local and self._helpers.has(node.id):
             return ast.Name(self._helpers.want(node.id), ast.Load())
         return node
 

@@ -65,7 +65,9 @@ def _prime_below(size: int, taken: Iterable[int]) -> int:
     start = max(size, SMALLEST)
     downwards = range(start, SMALLEST - 1, -1)
     upwards = range(start, 2 * start + 1000)
-    return next(n for candidates in (downwards, upwards) for n in candidates if n not in taken and _is_prime(n))
+    return next(
+        n for candidates in (downwards, upwards) for n in candidates if n not in taken and _is_prime(n)
+    )
 
 
 def _is_prime(number: int) -> bool:

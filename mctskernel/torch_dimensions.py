@@ -1,0 +1,126 @@
+"""Dimensions of a function's tensors, from their extents: which are the same, and which sizes the function takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mctskernel.core.task import Shape, TaskError
+from mctskernel.inductor.sizes import distinct_sizes
+
+GRANULARITIES = (1, 2, 4, 8, 16, 32, 64)
+
+_VERIFY = ((1, 1), (67, 1), (1, 2056), (35, 37), (12, 130), (64, 32), (33, 128))
+_HELD_OUT = ((1, 259), (130, 2), (31, 97), (64, 256))
+_BETWEEN = (1, 3, 2, 5, 1, 4, 3)
+"""Sizes of the first, the last and other dimensions that stress remainders: one, odd, and more than a block takes."""
+
+_NAMES: Mapping[int, tuple[str, ...]] = {1: ("n",), 2: ("rows", "cols"), 3: ("rows", "groups", "cols")}
+
+Works = Callable[[Shape], bool]
+"""Whether the function takes tensors at a shape."""
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """`extents` of each tensor: names of dimensions, or numbers that never change.
+
+    `granularity` is what a dimension's size must be a multiple of.
+    """
+
+    sizes: Shape
+    extents: tuple[tuple[str | int, ...], ...]
+    granularity: Mapping[str, int]
+
+    @property
+    def distinct(self) -> dict[str, int]:
+        """Sizes that tell the dimensions from each other and from everything else."""
+        return distinct_sizes(self.sizes, self.granularity)
+
+
+def parse_shape(text: str) -> tuple[tuple[str, int], ...]:
+    """`8192x4096` or `rows=8192xcols=4096`: name (empty if none) and size of each extent. Raises TaskError."""
+    found = [re.fullmatch(r"(?:([A-Za-z]\w*)=)?([1-9]\d*)", part) for part in re.split(r"(?<=\d)x", text)]
+    if not all(found):
+        raise TaskError(
+            f"{text!r} is no shape; write 8192x4096, or rows=8192xcols=4096 to name its dimensions."
+        )
+    return tuple((match[1] or "", int(match[2])) for match in found if match)
+
+
+def find_dimensions(shapes: Sequence[tuple[tuple[str, int], ...]], works: Callable[..., bool]) -> Dimensions:
+    """Dimensions of tensors of these shapes: those of equal size are the same, seen from the right, unless named.
+
+    `works(extents, sizes)` tells whether the function takes tensors of these extents at a shape. Raises TaskError.
+    """
+    sizes: dict[str, int] = {}
+    extents = tuple(_named(shape, sizes) for shape in shapes)
+    if not works(extents, sizes):
+        raise TaskError("The function fails on tensors of these shapes.")
+    granularity: dict[str, int] = {}
+    for name in list(sizes):
+        grain = next(
+            (g for g in GRANULARITIES if sizes[name] > 1 and _varies(name, g, extents, sizes, works)), None
+        )
+        if grain is None:
+            extents = tuple(tuple(sizes[name] if e == name else e for e in each) for each in extents)
+            del sizes[name]
+        else:
+            granularity[name] = grain
+    order = dict.fromkeys(e for each in extents for e in each if isinstance(e, str))
+    return Dimensions({name: sizes[name] for name in order}, extents, granularity)
+
+
+def awkward_shapes(dimensions: Dimensions, works: Works) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
+    """Shapes to verify at, and to hold out, of those that the function takes."""
+    verify = [shape for shape in _sized(dimensions, _VERIFY) if works(shape)]
+    held_out = [shape for shape in _sized(dimensions, _HELD_OUT) if works(shape) and shape not in verify]
+    return tuple(verify) or (dimensions.sizes,), tuple(held_out)
+
+
+def _named(shape: Sequence[tuple[str, int]], sizes: dict[str, int]) -> tuple[str | int, ...]:
+    """Names of a tensor's dimensions, from the right; new ones are added to the sizes."""
+    usual = _NAMES.get(len(shape), tuple(f"dim{axis}" for axis in range(len(shape))))
+    found: list[str | int] = []
+    for axis in reversed(range(len(shape))):
+        name, size = shape[axis]
+        if not name:
+            known = [each for each in sizes if sizes[each] == size and each not in found]
+            fresh = usual[axis] if usual[axis] not in sizes else f"size{len(sizes)}"
+            name = known[-1] if known else fresh
+            name = usual[axis] if usual[axis] in known else name
+        if size == 1:
+            found.append(1)
+            continue
+        if sizes.get(name, size) != size:
+            raise TaskError(f"The dimension '{name}' can't be both {sizes[name]} and {size}.")
+        sizes[name] = size
+        found.append(name)
+    return tuple(reversed(found))
+
+
+def _varies(
+    name: str,
+    grain: int,
+    extents: tuple[tuple[str | int, ...], ...],
+    sizes: Shape,
+    works: Callable[..., bool],
+) -> bool:
+    return all(works(extents, {**sizes, name: grain * size}) for size in (1, 3, 37))
+
+
+def _sized(dimensions: Dimensions, table: Sequence[tuple[int, int]]) -> Iterator[Shape]:
+    names = list(dimensions.sizes)
+    first = next((e for each in dimensions.extents for e in each if isinstance(e, str)), "")
+    last = next((e for e in reversed(dimensions.extents[0]) if isinstance(e, str)), "")
+    seen: list[Shape] = []
+    for row, (outer, inner) in enumerate(table):
+        shape: dict[str, int] = {}
+        for name in names:
+            size = inner if name == last else outer if name == first else _BETWEEN[row]
+            grain = dimensions.granularity[name]
+            shape[name] = grain * max(1, size // grain)
+        if shape not in seen:
+            seen.append(shape)
+            yield shape

@@ -1,0 +1,95 @@
+"""A function of PyTorch as a task's reference: numpy in, numpy out, in the precision of what comes in.
+
+Written into the reference.py of tasks that `mctskernel new-task --from-torch` makes. PyTorch is imported when the
+reference is called, not when its task is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mctskernel.core.dtypes import is_floating
+from mctskernel.core.task import Array, TaskError
+
+
+def call_in_numpy(where: str, name: str, *inputs: Array) -> Array | tuple[Array, ...]:
+    """Call a function on the CPU; 64-bit floats that go in are 64-bit floats all the way, casts or not.
+
+    `where` is the path of a Python file or the name of a module, `name` that of its function. Raises TaskError if
+    there is none.
+    """
+    import torch  # noqa: PLC0415 - a task is read by many processes that never call its reference
+
+    function = find_function(where, name)
+    widths = [array.dtype.itemsize for array in inputs if is_floating(array.dtype)]
+    precision = torch.float64 if max(widths, default=4) > 4 else torch.float32
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(precision)
+    try:
+        with torch.no_grad(), _in_precision(precision):
+            result = function(*(_tensor(array, precision) for array in inputs))
+    finally:
+        torch.set_default_dtype(before)
+    if isinstance(result, torch.Tensor):
+        return _array(result)
+    return tuple(_array(each) for each in result)
+
+
+@functools.lru_cache
+def find_function(where: str, name: str) -> Callable[..., Any]:
+    """A function of a Python file or an importable module. Raises TaskError."""
+    try:
+        found = (
+            runpy.run_path(where).get(name)
+            if where.endswith(".py")
+            else getattr(importlib.import_module(where), name, None)
+        )
+    except Exception as error:
+        raise TaskError(f"{Path(where).name} can't be loaded: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise TaskError(f"{Path(where).name} has no function called '{name}'.")
+    return found  # type: ignore[no-any-return] # anything that can be called
+
+
+def _tensor(array: Array, precision: Any) -> Any:
+    import torch  # noqa: PLC0415 - as above
+
+    if is_floating(array.dtype):
+        wide = array.astype(np.float64 if precision == torch.float64 else np.float32)
+        return torch.from_numpy(np.ascontiguousarray(wide))
+    return torch.from_numpy(np.ascontiguousarray(array).copy())
+
+
+def _array(tensor: Any) -> Array:
+    found: Array = tensor.detach().contiguous().numpy()
+    return found
+
+
+def _in_precision(precision: Any) -> Any:
+    """While this is entered, no cast and no new tensor has another floating-point precision."""
+    import torch  # noqa: PLC0415 - as above
+    from torch.overrides import TorchFunctionMode  # noqa: PLC0415 - as above
+
+    casts = {torch.Tensor.float, torch.Tensor.double, torch.Tensor.half, torch.Tensor.bfloat16}
+
+    class InPrecision(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function in casts:
+                return args[0].to(precision)
+            args = tuple(_wide(each, precision) for each in args)
+            return function(*args, **{name: _wide(each, precision) for name, each in (kwargs or {}).items()})
+
+    return InPrecision()
+
+
+def _wide(value: Any, precision: Any) -> Any:
+    import torch  # noqa: PLC0415 - as above
+
+    return precision if isinstance(value, torch.dtype) and value.is_floating_point else value
