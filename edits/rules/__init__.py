@@ -29,6 +29,7 @@ from mctskernel.edits.rules import (
     vector_elements,
     vector_lines,
     vectorize,
+    warp_atomics,
     warp_reduction,
 )
 
@@ -48,6 +49,7 @@ ALL: tuple[Rule[Context], ...] = (
     *row_registers.RULES,
     *row_scan.RULES,
     *recipes.RULES,
+    *warp_atomics.RULES,
     *warp_reduction.RULES,
     *grid_stride.RULES,
     *grouped_blocks.RULES,
