@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import rich_click as click
@@ -9,7 +10,9 @@ from rich.console import Console
 
 from mctskernel.asks import ask_schema, encode_asks
 from mctskernel.cli import options
-from mctskernel.cli.following import follow_search
+from mctskernel.cli.errors import INTERRUPTED
+from mctskernel.cli.following import follow_search, refuse_without_baseline
+from mctskernel.search import Ending
 from mctskernel.session import open_session
 
 
@@ -40,6 +43,8 @@ def ask(run: Path, count: int, out: Path | None, workers: int | None) -> None:
     ):
         asks = session.ask(count)
         ending = session.ending
+        if session.is_over and ending is not Ending.INTERRUPTED:
+            refuse_without_baseline(session.conclude())
     text = encode_asks(asks)
     if out is None:
         click.echo(text, nl=False)
@@ -47,5 +52,7 @@ def ask(run: Path, count: int, out: Path | None, workers: int | None) -> None:
         out.write_text(text, "utf-8")
     if not asks:
         click.echo(f"mctskernel: nothing is asked for: {ending}.", err=True)
+        if ending is Ending.INTERRUPTED:
+            sys.exit(INTERRUPTED)
     elif out is not None:
         click.echo(f"{len(asks)} node(s) need edits: {out}", err=True)

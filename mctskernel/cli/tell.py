@@ -18,7 +18,7 @@ from mctskernel.session import Told, open_session
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.argument("replies", metavar="FILE", type=click.File("r", encoding="utf-8"))
+@click.argument("replies", metavar="FILE", type=click.File("r", encoding="utf-8", errors="surrogateescape"))
 @click.option("--budget", type=click.IntRange(min=1), help="Evaluations in all, those of before included.")
 @options.workers
 @click.option("--json", "as_json", is_flag=True, help="Print what became of each edit as a line of JSON.")
