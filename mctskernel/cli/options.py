@@ -12,7 +12,7 @@ import rich_click as click
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.edits.llm.experts import EXPERTS
 from mctskernel.edits.llm.mixture import MixtureOptions
-from mctskernel.edits.llm.options import KEY_VARIABLE
+from mctskernel.edits.llm.options import KEY_VARIABLE, LLMOptions
 from mctskernel.memory import default_path
 from mctskernel.profiling.architecture import (
     FILE_SUFFIX,
@@ -194,6 +194,26 @@ def model(command: Command) -> Command:
     return command
 
 
+def llm_options(
+    model: str,
+    *,
+    base_url: str,
+    api_key_env: str,
+    temperature: float | None,
+    prices: Path | None,
+    cache: Path | None,
+) -> LLMOptions:
+    """The language model of this name, by what the options of `model` say of it. Raises ModelError."""
+    return LLMOptions(
+        model=model,
+        base_url=base_url,
+        key_variable=api_key_env,
+        temperature=temperature,
+        prices=str(prices.resolve()) if prices else "",
+        cache=str(cache.resolve()) if cache else "",
+    )
+
+
 def memory_file(ctx: click.Context, param: click.Parameter, value: str) -> str | None:  # noqa: ARG001 - a callback
     """An option's value: the whole path of a memory, None for none."""
     match value:
@@ -202,6 +222,18 @@ def memory_file(ctx: click.Context, param: click.Parameter, value: str) -> str |
         case "on":
             return str(default_path())
     return str(Path(value).resolve())
+
+
+def max_usd(text: str) -> Callable[[Command], Command]:
+    """The option that limits what models may cost."""
+    return click.option(
+        "--max-usd",
+        "--dollars",
+        "dollars",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="USD",
+        help=text,
+    )
 
 
 memory = click.option(

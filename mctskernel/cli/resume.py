@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search
 from mctskernel.run import Budget
 from mctskernel.runner import resume as resume_run
@@ -15,7 +16,7 @@ from mctskernel.runner import resume as resume_run
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--budget", type=click.IntRange(min=1), help="Evaluations in all, those of before included.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds in all, likewise.")
-@click.option("--dollars", type=click.FloatRange(min=0, min_open=True), help="Money in all, likewise.")
+@options.max_usd("Money in all, likewise.")
 @click.option("--workers", type=click.IntRange(min=1), help="Evaluations in flight. [default: as before]")
 def resume(
     run: Path, budget: int | None, seconds: float | None, dollars: float | None, workers: int | None

@@ -16,7 +16,6 @@ from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.mixture import MixtureOptions
-from mctskernel.edits.llm.options import LLMOptions
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.spaces import read_space
@@ -59,7 +58,7 @@ MODEL_PATIENCE = 3
     "--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Evaluations, at the most."
 )
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds, at the most.")
-@click.option("--dollars", type=click.FloatRange(min=0, min_open=True), help="Money for models, at the most.")
+@options.max_usd("Money for models, at the most: US dollars, by the list of prices.")
 @options.seed
 @click.option(
     "--proposer",
@@ -180,13 +179,13 @@ def search(
     limits = Budget(evaluations=budget, seconds=seconds, dollars=dollars)
     llm = None
     if proposer in ASK_A_MODEL or judge is not None:
-        llm = LLMOptions(
-            model=model or (judge if judge and judge != SAME else "") or "",
+        llm = options.llm_options(
+            model or (judge if judge and judge != SAME else "") or "",
             base_url=base_url,
-            key_variable=api_key_env,
+            api_key_env=api_key_env,
             temperature=temperature,
-            prices=str(prices.resolve()) if prices else "",
-            cache=str(cache.resolve()) if cache else "",
+            prices=prices,
+            cache=cache,
         )
     elif model is not None:
         raise click.UsageError(
