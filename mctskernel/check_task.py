@@ -82,7 +82,7 @@ def check_task(folder: Path) -> Report:
         return _check_space(task)
     checked, problems = [f"{folder / 'task.toml'} and its files can be read."], []
     small = tuple(shape for shape in task.shapes if task.compulsory_bytes(shape) <= MAX_REFERENCE_BYTES)
-    found = list(_reference_problems(task, small))
+    found = list(reference_problems(task, small))
     problems += found
     if not found:
         checked.append(
@@ -130,8 +130,11 @@ def _starts(folder: Path) -> dict[Path, Task]:
     return starts
 
 
-def _reference_problems(task: Task, shapes: tuple[Shape, ...]) -> Iterator[str]:
-    """The problems of the first shape that has any, large ones first: the others would mostly repeat them."""
+def reference_problems(task: Task, shapes: tuple[Shape, ...]) -> Iterator[str]:
+    """What is wrong with a reference, in sentences, at the first of the shapes where anything is, large ones first.
+
+    The others would mostly repeat it.
+    """
     for index, shape in enumerate(sorted(shapes, key=task.compulsory_bytes, reverse=True)):
         try:
             problems = list(_reference_problems_at(task, shape))

@@ -46,6 +46,9 @@ LOG_CHARACTERS = 6_000
 REPLY_CHARACTERS = 16_000
 """Of a reply that is sent back because its edits don't fit."""
 
+WANTED_CHARACTERS = 8_000
+"""Of what a user asks for in words."""
+
 JUDGED_CHARACTERS = 6_000
 """Of each edit that a judge reads."""
 
@@ -107,6 +110,46 @@ def messages_to_judge(request: ProposalRequest, edits: Sequence[Judged]) -> tupl
         ],
     )
     return (Message("user", text),)
+
+
+def messages_to_draft(
+    wanted: str, reference: str, task_file: str, language: Sequence[str]
+) -> tuple[Message, ...]:
+    """Ask for what is missing of a task: its reference, its task.toml, or both.
+
+    `language` says in sentences what a reference may be written in.
+    """
+    text = _render(
+        "draft.md",
+        (),
+        wanted=fenced(wanted, "", WANTED_CHARACTERS),
+        reference=fenced(reference, "python", REFERENCE_CHARACTERS) if reference else "",
+        task_file=fenced(task_file, "toml", REFERENCE_CHARACTERS) if task_file else "",
+        language=language,
+    )
+    return (Message("user", text),)
+
+
+def messages_to_mend_draft(
+    asked: Sequence[Message], reply: str, problems: Sequence[str]
+) -> tuple[Message, ...]:
+    """Send a draft of a task back with what is wrong with it."""
+    text = _render("draft_mend.md", (), problems=[plain(problem) for problem in problems[:MOST_SENTENCES]])
+    return (*asked, Message("assistant", cut(reply, REPLY_CHARACTERS)), Message("user", text))
+
+
+def messages_to_generate(
+    task: Task, wanted: str, expert: Expert, attempts: Sequence[str], device: Sequence[str]
+) -> tuple[Message, ...]:
+    """Ask an expert for a task's first kernel; `attempts` are sentences about those that came to nothing."""
+    text = _render(
+        "generate.md",
+        (f"experts/{expert.name}.md",),
+        wanted=fenced(wanted, "", WANTED_CHARACTERS),
+        expert=expert.name,
+        attempts=[plain(attempt) for attempt in attempts[-MOST_ATTEMPTS:]],
+    )
+    return (_system_message(task, task.starting_kernel.language, device), Message("user", text))
 
 
 def messages_to_repair(request: ProposalRequest, count: int, device: Sequence[str]) -> tuple[Message, ...]:

@@ -75,3 +75,13 @@ VERDICTS_SCHEMA: Mapping[str, object] = _closed(
     }
 )
 """A reply that judges edits."""
+
+_MAYBE = {"anyOf": [_TEXT, {"type": "null"}]}
+
+DRAFT_SCHEMA: Mapping[str, object] = _closed(
+    {
+        "reference": {**_MAYBE, "description": "The whole reference.py; null where it is given."},
+        "task": {**_MAYBE, "description": "The whole task.toml; null where it is given."},
+    }
+)
+"""A reply that states a task."""

@@ -28,6 +28,7 @@ class _Commands(CommandGroup):
         "memory": "mctskernel.cli.memory",
         "tasks": "mctskernel.cli.tasks",
         "new-task": "mctskernel.cli.new_task",
+        "generate": "mctskernel.cli.generate",
         "check": "mctskernel.cli.check",
         "calibrate": "mctskernel.cli.calibrate",
         "doctor": "mctskernel.cli.doctor",

@@ -18,6 +18,7 @@ from mctskernel.core.task import TaskError
 from mctskernel.edits.llm.experts import ExpertError
 from mctskernel.edits.llm.options import ModelError
 from mctskernel.memory import MemoryUnusableError
+from mctskernel.order import GenerationError
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
 from mctskernel.tree.policy import PolicyError
@@ -29,6 +30,7 @@ USAGE = 2
 BAD_TASK = 3
 BAD_RUN = 4
 BAD_MACHINE = 5
+NO_KERNEL = 6
 INTERRUPTED = 130
 
 EXIT_CODES: tuple[tuple[int, str], ...] = (
@@ -37,6 +39,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (BAD_TASK, "the task can't be used"),
     (BAD_RUN, "the run folder, or the memory, can't be read or written"),
     (BAD_MACHINE, "this machine lacks something that is needed"),
+    (NO_KERNEL, "a model wrote no kernel that is right"),
     (INTERRUPTED, "interrupted by Ctrl-C, after writing everything down"),
 )
 
@@ -54,6 +57,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (JournalError, BAD_RUN),
     (BlobError, BAD_RUN),
     (DeviceError, BAD_MACHINE),
+    (GenerationError, NO_KERNEL),
 )
 
 

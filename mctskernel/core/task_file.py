@@ -215,7 +215,7 @@ def _check_limits(tensor: Tensor, shape: Shape, what: str) -> None:
 def _document(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(_read(path))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise TaskError(f"{path} is not valid TOML: {error}.") from error
 
 

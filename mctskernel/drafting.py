@@ -1,0 +1,160 @@
+"""Drafting: a task folder from words, with a reference and a task.toml that are given or that a model states.
+
+A model's task.toml is read for what a task needs and nothing else; its reference makes the task `unanchored`, and is
+interpreted and never executed.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from mctskernel.check_task import MAX_REFERENCE_BYTES, reference_problems
+from mctskernel.core.reference_language import RefusedReferenceError, checked_reference
+from mctskernel.core.task import Task, TaskError, shape_label
+from mctskernel.core.task_file import load_task
+from mctskernel.edits.llm.draft import one_line
+from mctskernel.edits.llm.generate import (
+    PLACEHOLDERS,
+    Statement,
+    draft_call,
+    mended_draft_call,
+    read_statement,
+)
+from mctskernel.edits.llm.model import Model
+from mctskernel.order import GenerationError, Order
+
+DRAFTS = 3
+"""How often a model may state a task, the first time included."""
+
+MAX_TASK_BYTES = 4 << 30
+"""Of the tensors of a shape that a model chose."""
+
+MAX_SUMMARY = 200
+"""Characters."""
+
+Say = Callable[[str], None]
+
+_DRAFTED_KEYS = frozenset(
+    {"deterministic", "flops", "independent", "inputs", "outputs", "scalars", "shapes", "tolerance"}
+)
+
+
+def make_folder(order: Order) -> None:
+    """Make the task's folder. Raises TaskError if there is anything in it."""
+    try:
+        order.folder.mkdir(parents=True, exist_ok=True)
+        if any(order.folder.iterdir()):
+            raise TaskError(f"{order.folder} already holds something: choose another --out-task.")
+    except OSError as error:
+        raise TaskError(f"{order.folder} can't be made: {error.strerror or error}.") from error
+
+
+def draft_task(order: Order, model: Model, say: Say) -> Task:
+    """Write task.toml and reference.py, and a placeholder for the kernel, into the order's folder.
+
+    Raises GenerationError when what a model states can't be used, and TaskError when what was given can't.
+    """
+    order.kernel_file.write_text(PLACEHOLDERS[order.language].source)
+    if order.reference and order.task_file:
+        task = _written(order, Statement(order.reference, order.task_file))
+        problems = _problems(task)
+        if problems:
+            raise TaskError(problems[0])
+        return task
+    first = call = draft_call(order.wanted, order.reference, order.task_file)
+    problems = ()
+    for _ in range(DRAFTS):
+        exchange = model.complete(call)
+        if not exchange.reply.strip():
+            reason = exchange.problem or "The reply was empty."
+            raise GenerationError(f"The model states no task: {reason}")
+        statement = read_statement(exchange.reply, order.reference, order.task_file)
+        problems = tuple(_faults(order, statement))
+        if not problems:
+            task = _written(order, statement)
+            for name in ("task.toml", "reference.py"):
+                say(f"--- {name}\n{(order.folder / name).read_text()}")
+            return task
+        say(f"The task as the model states it can't be used: {problems[0]}")
+        call = mended_draft_call(first, exchange, problems)
+    raise GenerationError(f"The model states no task that can be used: {problems[0]}")
+
+
+def _faults(order: Order, statement: Statement) -> Iterator[str]:
+    """What is wrong with a statement of which a model wrote a part, in sentences; some only once others are mended."""
+    if not statement.reference.strip():
+        yield "The reply has no reference."
+    if not statement.task_file.strip():
+        yield "The reply has no task file."
+    elif not order.task_file and (unknown := _unknown_keys(statement.task_file)):
+        yield f"The task file has the key '{unknown[0]}' (known: {', '.join(sorted(_DRAFTED_KEYS))})."
+    elif statement.reference.strip():
+        yield from _task_faults(order, statement)
+
+
+def _task_faults(order: Order, statement: Statement) -> Iterator[str]:
+    try:
+        if order.unanchored:
+            checked_reference(statement.reference)
+        task = _written(order, statement)
+        yield from _size_faults(task)
+        yield from _problems(task)
+    except RefusedReferenceError as error:
+        yield f"The reference: {error}"
+    except TaskError as error:
+        yield str(error)
+
+
+def _unknown_keys(text: str) -> list[str]:
+    """Those that a model has no business with; of text that is no TOML none, which reading the task will tell."""
+    return [one_line(key, 40) for key in sorted(_keys(text).keys() - _DRAFTED_KEYS)]
+
+
+def _size_faults(task: Task) -> Iterator[str]:
+    """A model's shapes may be anything, and nobody has looked at them yet."""
+    for shape in task.search_shapes:
+        if task.compulsory_bytes(shape) > MAX_TASK_BYTES:
+            yield f"The tensors at {shape_label(shape)} are larger than {MAX_TASK_BYTES >> 30} GiB."
+    for shape in (*task.verify_shapes, *task.held_out_shapes):
+        if task.compulsory_bytes(shape) > MAX_REFERENCE_BYTES:
+            limit = MAX_REFERENCE_BYTES >> 20
+            yield f"The tensors at {shape_label(shape)}, where kernels are verified, are larger than {limit} MiB."
+
+
+def _problems(task: Task) -> tuple[str, ...]:
+    small = tuple(shape for shape in task.shapes if task.compulsory_bytes(shape) <= MAX_REFERENCE_BYTES)
+    return tuple(reference_problems(task, small))
+
+
+def _written(order: Order, statement: Statement) -> Task:
+    """The task of a statement, once it stands in the order's folder. Raises TaskError."""
+    reference, text = statement.reference, _headed(order, statement.task_file)
+    if order.unanchored and _keys(text).get("unanchored", True) is not True:
+        raise TaskError("task.toml says that the reference is vouched for, and a model is to write it.")
+    (order.folder / "task.toml").write_text(text)
+    (order.folder / "reference.py").write_text(reference if reference.endswith("\n") else f"{reference}\n")
+    return load_task(order.folder, order.language)
+
+
+def _headed(order: Order, text: str) -> str:
+    """A task file with a summary, and with the warning that nobody vouches for the reference."""
+    lines = (
+        [] if "summary" in _keys(text) else [f"summary = {json.dumps(one_line(order.wanted, MAX_SUMMARY))}"]
+    )
+    if order.unanchored and "unanchored" not in _keys(text):
+        lines += [
+            "# A model wrote reference.py, and nobody vouches for it: kernels may be right about the wrong thing.",
+            "# Once you have read it and it says what you want, delete the next line.",
+            "unanchored = true",
+        ]
+    return "\n".join([*lines, "", text.strip("\n"), ""]) if lines else text
+
+
+def _keys(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
