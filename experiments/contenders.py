@@ -48,7 +48,7 @@ DEFAULT = Policy().strategy
 
 WALK = "mcts"
 
-PLAIN_WALK = "mcts:prior=given,exploration=1.4"
+PLAIN_WALK = "mcts:prior=given,exploration=1.4,virtual_loss=1"
 """The walk that learns nothing of edits: every node's are tried as their proposer ordered them."""
 
 LEARNING_WALK = "mcts:prior=learnt,estimate=effect,shrinkage=0.5,exploration=0.5"
@@ -59,7 +59,7 @@ GUIDED = "edit-model"
 NUMBERS: Mapping[str, tuple[float, ...]] = {
     "exploration": (0.1, 1.0, 1.4),
     "widening_factor": (1, 4),
-    "virtual_loss": (0, 3),
+    "virtual_loss": (1, 3),
 }
 """Other numbers for choices of the walk, one at a time."""
 

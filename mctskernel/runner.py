@@ -17,13 +17,14 @@ from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
 from mctskernel.memory import keep_snapshot, remember_run, take_snapshot
 from mctskernel.opening import open_search, refuse_other_device
-from mctskernel.proposers import open_proposer
+from mctskernel.proposers import OUTSIDE, open_proposer
 from mctskernel.replaying import difference
 from mctskernel.report.markdown import trajectory_markdown
 from mctskernel.report.view import View
 from mctskernel.run import (
     Budget,
     Configuration,
+    RunError,
     RunFolder,
     discard_run,
     open_run,
@@ -98,6 +99,8 @@ def replay(
     """
     source = open_run(recorded)
     tree, then = read_tree(source.journal), read_manifest(source).configuration
+    if then.proposer == OUTSIDE:
+        raise RunError(f"{recorded} was told its edits by another program, which a replay can't ask again.")
     configuration = msgspec.structs.replace(
         then,
         budget=Budget(evaluations=tree.evaluations + then.spent.evaluations),

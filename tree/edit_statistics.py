@@ -83,6 +83,7 @@ class EditStatistics:
         self._effects = AdditiveModel(variance=1 / shrinkage)
         self._ok_rewards: list[float] = []
         self._estimates = _Estimates()
+        self._drawn: Array = np.zeros(0)
         self._decisions: dict[int, _Decisions] = {}
         self._decided_by: dict[int, tuple[tuple[int, bool], ...]] = {}
         self._edits = Vector("int32")
@@ -137,17 +138,23 @@ class EditStatistics:
         decisions, effects = self._of(tree, node), self._estimates.effect.view
         return _sums(effects[decisions.kinds] - effects[decisions.replaced], decisions)
 
-    def drawn_effect(self, tree: Tree, node: Node, rng: np.random.Generator) -> Array:
-        """As `effect`, with effects drawn from what is believed of them instead of the expected ones.
+    def draw(self, rng: np.random.Generator) -> None:
+        """Draws the effect of every decision that was observed from what is believed of it.
 
-        Decisions that weren't observed yet are drawn in the order in which the node's edits decide them.
         Source: Thompson, "On the likelihood that one unknown probability exceeds another in view of the evidence of two
         samples", 1933.
+        """
+        self._drawn = self._estimates.belief.draw(rng)
+
+    def drawn_effect(self, tree: Tree, node: Node, rng: np.random.Generator) -> Array:
+        """As `effect`, with the effects of the last `draw`.
+
+        Decisions that weren't observed yet are drawn here, in the order in which the node's edits decide them.
         """
         decisions, belief = self._of(tree, node), self._estimates.belief
         effects = np.full(len(self._within), np.nan)
         effects[EVERY] = 0.0
-        effects[self._effects.effects[: len(belief.means)]] = belief.draw(rng)
+        effects[self._effects.effects[: len(self._drawn)]] = self._drawn
         unknown = np.concatenate([decisions.kinds, decisions.replaced])
         unknown = unknown[np.isnan(effects[unknown])]
         if len(unknown):

@@ -13,7 +13,7 @@ from mctskernel.tree.first_play import FIRST_PLAYS, at_once
 from mctskernel.tree.mixing import MIXINGS, unmixed
 from mctskernel.tree.node import Node, OpenWays, Tree
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.priors import PRIORS, learnt, thompson
+from mctskernel.tree.priors import PRIORS, given, thompson
 from mctskernel.tree.pruning import PRUNINGS, Unpruned
 from mctskernel.tree.restarts import NO_DETOUR, RESTARTS, Stagnation, nowhere
 from mctskernel.tree.rollouts import Prospects, rolls_out
@@ -64,11 +64,12 @@ class Guidance:
 
     def follow(self, tree: Tree) -> None:
         """Takes in what has happened to the tree since the last call."""
-        learns = self._reweights or self._draws
-        if learns or self._mixing is not unmixed or self._first_play is not at_once:
+        if self._reweights or self._mixing is not unmixed or self._first_play is not at_once:
             before = self._statistics.version
             self._statistics.follow(tree)
-            if self._statistics.version != before:
+            if self._draws:
+                self._statistics.draw(np.random.default_rng((tree.seed, len(tree.nodes))))
+            if self._draws or self._statistics.version != before:
                 self._expectations.clear()
                 self._priors.clear()
         self._pruning.follow(tree)
@@ -127,7 +128,7 @@ class Guidance:
             expected = self._expected(tree, node)[self._statistics.edits_of(ways.edges)]
             if rival is not None:
                 expected = np.append(expected, rival.expected)
-            weights = self._prior(weights, expected, self._statistics.spread, self.policy)
+            weights = self._prior(weights, expected, self._unit, self.policy)
         priors: Array = weights / weights.sum()
         if rival is None:
             self._priors[node.id] = ways, priors
@@ -145,16 +146,10 @@ class Guidance:
     def weights(self, tree: Tree, node: Node, edits: Sequence[int]) -> Array:
         """The weights of some untried edits of a node against each other, of any scale."""
         weights = np.array([node.priors[edit] for edit in edits])
-        if self._draws:
-            # A new draw for each kernel, and no other for whoever asks again: a search that is resumed or one whose
-            # edits are predicted meanwhile.
-            rng = np.random.default_rng((tree.seed, len(tree.nodes), node.id))
-            drawn = self._statistics.drawn_effect(tree, node, rng)[list(edits)]
-            return self._prior(weights, drawn, self._statistics.noise, self.policy)
         if not self._reweights:
             return weights
         expected = self._expected(tree, node)[list(edits)]
-        return self._prior(weights, expected, self._statistics.spread, self.policy)
+        return self._prior(weights, expected, self._unit, self.policy)
 
     @property
     def _prunes(self) -> bool:
@@ -162,15 +157,28 @@ class Guidance:
 
     @property
     def _reweights(self) -> bool:
-        return self._prior is learnt
+        return self._prior is not given
 
     @property
     def _draws(self) -> bool:
         return self._prior is thompson
 
+    @property
+    def _unit(self) -> float:
+        return self._statistics.noise if self._draws else self._statistics.spread
+
     def _expected(self, tree: Tree, node: Node) -> Array:
         """The rewards expected of a node's edits, by their number."""
         known = self._expectations.get(node.id)
         if known is None or len(known) < len(node.edits):
-            known = self._expectations[node.id] = self._estimate(self._statistics, tree, node)
+            known = self._expectations[node.id] = self._looked_up(tree, node)
         return known
+
+    def _looked_up(self, tree: Tree, node: Node) -> Array:
+        if not self._draws:
+            return self._estimate(self._statistics, tree, node)
+        # A new draw for each kernel, and no other for whoever asks again: a search that is resumed or one whose edits
+        # are predicted meanwhile.
+        rng = np.random.default_rng((tree.seed, len(tree.nodes), node.id))
+        rewards: Array = tree.node_statistics.reward[node.id] + self._statistics.drawn_effect(tree, node, rng)
+        return rewards

@@ -50,10 +50,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     strategy: str = "edit-model"
     selection: str = "puct"
-    exploration: float = 0.3
+    exploration: float = 0.5
     value: str = "max"
     normalisation: str = "min-max"
-    virtual_loss: float = 1.0
+    virtual_loss: float = 0.0
     widening: str = "progressive"
     widening_factor: float = 2.0
     widening_exponent: float = 0.5

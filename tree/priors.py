@@ -31,10 +31,10 @@ def learnt(weights: Array, expected: Array, spread: float, policy: Policy) -> Ar
 
 
 def thompson(weights: Array, drawn: Array, noise: float, policy: Policy) -> Array:
-    """The same of untried edits, with rewards that are drawn by what is believed of them, in units of the noise.
+    """The same with rewards that are drawn by what is believed of them, in units of the noise, anew for each walk.
 
     So what is little known is tried now and then, and several edits that are chosen before any of them is evaluated
-    differ. Edits that were tried keep their weights.
+    differ.
     Source: Kandasamy et al., "Parallelised Bayesian optimisation via Thompson sampling", 2018.
     """
     return learnt(weights, drawn, noise, policy)

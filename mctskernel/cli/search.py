@@ -19,7 +19,7 @@ from mctskernel.edits.llm.mixture import MixtureOptions
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.spaces import read_space
-from mctskernel.proposers import ASK_A_MODEL, PARAMETERS, PROPOSERS, REPLAY, RULES
+from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, PROPOSERS, REPLAY, RULES
 from mctskernel.run import Budget, Configuration, Spent
 from mctskernel.runner import begin, replay
 from mctskernel.space_task import MIDDLE, RANDOM, choose_start, write_space_task
@@ -35,8 +35,11 @@ DEFAULTS = Policy()
 SAME = "same"
 """The judge that is the model which proposes."""
 
-MODEL_PATIENCE = 3
-"""Replies without a new kernel after which a node is given up: another one of a model may have what this one hadn't."""
+THINKERS = ASK_A_MODEL | {OUTSIDE}
+"""Proposers that say something else when they are asked again, and may mend what failed."""
+
+THINKERS_PATIENCE = 3
+"""Replies without a new kernel after which a node of theirs is given up."""
 
 
 @click.command()
@@ -215,8 +218,8 @@ def search(
             order=DEFAULTS.order if use is SurrogateUse.OFF else "predicted",
             lookahead=surrogate_candidates if use is SurrogateUse.FILTER else DEFAULTS.lookahead,
             dissent=surrogate_share,
-            patience=MODEL_PATIENCE if proposer in ASK_A_MODEL else DEFAULTS.patience,
-            repair="at-once" if proposer in ASK_A_MODEL else DEFAULTS.repair,
+            patience=THINKERS_PATIENCE if proposer in THINKERS else DEFAULTS.patience,
+            repair="at-once" if proposer in THINKERS else DEFAULTS.repair,
         ),
         settings,
     )

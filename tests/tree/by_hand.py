@@ -19,7 +19,7 @@ from mctskernel.tree.strategies.strategy import Propose
 
 SOURCES = itertools.count()
 
-WALK: dict[str, Any] = {"strategy": "mcts", "prior": "given", "exploration": 1.4}
+WALK: dict[str, Any] = {"strategy": "mcts", "prior": "given", "exploration": 1.4, "virtual_loss": 1.0}
 """A walk that can be followed by hand: nothing is drawn."""
 
 

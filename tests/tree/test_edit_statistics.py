@@ -166,8 +166,10 @@ def test_drawn_effects_agree_on_what_edits_share_and_centre_on_the_expected() ->
     grown = factored()
     grown.offer(2, edit(X=3), edit(Y=6), edit("both", X=3, Y=6), edit(Y=5))
     statistics, node = grown.statistics(), grown.node(2)
-    rng = np.random.default_rng(0)
-    drawn = np.array([statistics.drawn_effect(grown.tree, node, rng) for _ in range(4000)])
+    rng, drawn = np.random.default_rng(0), np.zeros((4000, 4))
+    for row in drawn:
+        statistics.draw(rng)
+        row[:] = statistics.drawn_effect(grown.tree, node, rng)
     assert drawn.mean(axis=0) == pytest.approx(statistics.effect(grown.tree, node), abs=0.05)
     assert drawn[:, 2] == pytest.approx(drawn[:, 0] + drawn[:, 1])
     assert drawn[:, 3] == pytest.approx(0.0), "in place of itself"
