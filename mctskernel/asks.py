@@ -16,6 +16,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Attempt, ProposalRequest, Proposals
 from mctskernel.core.task import Task
+from mctskernel.edits.llm.prompt import language_rules
 
 VERSION = 1
 
@@ -39,7 +40,11 @@ class AskedTensor(msgspec.Struct, frozen=True):
 
 
 class AskedTask(msgspec.Struct, frozen=True):
-    """What is computed. Kernels are timed at `search_shapes` and have to be right at these and others."""
+    """What is computed. Kernels are timed at `search_shapes` and have to be right at these and others.
+
+    `rules` say how a kernel of the language is written, with its launch plan; `device` what the GPU can do, and the
+    least time that the task takes on it.
+    """
 
     name: str
     summary: str
@@ -50,6 +55,8 @@ class AskedTask(msgspec.Struct, frozen=True):
     search_shapes: tuple[dict[str, int], ...]
     relative_tolerance: float
     absolute_tolerance: float
+    rules: str
+    device: tuple[str, ...]
 
 
 class AskedCause(msgspec.Struct, frozen=True):
@@ -148,13 +155,13 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     version: int = VERSION
 
 
-def make_ask(request: ProposalRequest) -> Ask:
-    """The ask of a request."""
+def make_ask(request: ProposalRequest, device: tuple[str, ...] = ()) -> Ask:
+    """The ask of a request, with what is known of the device in sentences."""
     return Ask(
         node=request.node,
         language=request.kernel.language,
         source=request.kernel.source,
-        task=asked_task(request.task),
+        task=asked_task(request.task, device),
         evidence=_evidence(request),
         lineage=_attempts(request.lineage),
         siblings=_attempts(request.siblings),
@@ -162,8 +169,8 @@ def make_ask(request: ProposalRequest) -> Ask:
     )
 
 
-def asked_task(task: Task) -> AskedTask:
-    """What a program is told of a task."""
+def asked_task(task: Task, device: tuple[str, ...] = ()) -> AskedTask:
+    """What a program is told of a task, and of the device in sentences."""
     return AskedTask(
         name=task.name,
         summary=task.summary,
@@ -174,6 +181,8 @@ def asked_task(task: Task) -> AskedTask:
         search_shapes=tuple(dict(shape) for shape in task.search_shapes),
         relative_tolerance=task.tolerance.relative,
         absolute_tolerance=task.tolerance.absolute,
+        rules=language_rules(task.starting_kernel.language),
+        device=device,
     )
 
 

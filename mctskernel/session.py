@@ -9,7 +9,7 @@ The engine chooses the nodes, and builds, verifies and times what it is told: no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,9 +18,11 @@ import msgspec
 from mctskernel.asks import Ask, Reply, ReplyError, make_ask, proposals_of
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor
+from mctskernel.core.task import Task
 from mctskernel.correspondence import Mailbox
 from mctskernel.executors import open_executor
 from mctskernel.opening import open_search, refuse_other_device
+from mctskernel.profiling.briefing import briefing_of
 from mctskernel.proposers import OUTSIDE
 from mctskernel.run import Budget, Configuration, RunFolder, open_run, read_manifest
 from mctskernel.runner import Conclusion, conclude, new_run, remembered
@@ -64,6 +66,7 @@ class Session:
         self._configuration = configuration
         self._mailbox = mailbox
         self._unfinished = tuple(unfinished)
+        self._device = device_sentences(search.executor.fingerprint(), search.task)
 
     @property
     def tree(self) -> Tree:
@@ -89,7 +92,7 @@ class Session:
         """
         if len(self._mailbox.requests) < count:
             self._run(count)
-        return tuple(make_ask(request) for request in self._mailbox.requests[:count])
+        return tuple(make_ask(request, self._device) for request in self._mailbox.requests[:count])
 
     def tell(self, replies: Iterable[Reply]) -> tuple[Told, ...]:
         """Edits of nodes, asked for or not, and what became of each. Evaluates until other edits are wanted.
@@ -197,6 +200,11 @@ def _session(
     opening = open_search(folder, configuration, executor, follow, stop_requested, correspondence=mailbox)
     with opening as (search, unfinished):
         yield Session(folder, configuration, search, mailbox, unfinished)
+
+
+def device_sentences(fingerprint: Mapping[str, str], task: Task) -> tuple[str, ...]:
+    """What a proposer is told of the device that a run's kernels are judged on."""
+    return briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task)
 
 
 def told_of(tree: Tree, number: int, edit: int) -> Told:

@@ -191,6 +191,8 @@ def test_an_ask_holds_the_evidence_and_nothing_of_the_machine(run: Path) -> None
         session.tell([steps(ask)])
         later = session.ask(8)
     assert ask.task.reference
+    assert "[[launch]]" in ask.task.rules
+    assert ask.task.device
     assert ask.evidence.seconds == pytest.approx(0.038)
     assert any(each.siblings or each.elsewhere for each in later)
     text = encode_asks(later)

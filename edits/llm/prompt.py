@@ -179,6 +179,11 @@ def messages_to_mend(asked: Sequence[Message], reply: str, problems: Sequence[st
     return (*asked, Message("assistant", cut(reply, REPLY_CHARACTERS)), Message("user", text))
 
 
+def language_rules(language: Language) -> str:
+    """How a kernel of a language is written, with its launch plan, as every proposer is told."""
+    return _ENVIRONMENT.get_template(f"languages/{language}.md").render().strip() + "\n"
+
+
 def version_of(name: str) -> int:
     """The version of a file of `prompts/`, which its first line says."""
     match = re.match(r"\{# version (\d+) #\}\n", _text_of(name))

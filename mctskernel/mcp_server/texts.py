@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from mctskernel.asks import asked_task
+from mctskernel.asks import AskedTask, asked_task
 from mctskernel.mcp_server.engine import Engine
 from mctskernel.mcp_server.errors import RequestError
 from mctskernel.report.markdown import trajectory_markdown
 from mctskernel.report.view import View
+from mctskernel.session import device_sentences
 from mctskernel.tree.export import to_json
 
 
@@ -26,15 +27,21 @@ class Text:
     of_node: Callable[[View, int], str] | None = None
 
 
+def task_of(view: View) -> AskedTask:
+    """What an agent is told of a run's task and device."""
+    task = view.folder.load_task()
+    return asked_task(task, device_sentences(view.manifest.fingerprint, task))
+
+
 def _json(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
 
 
 TEXTS: Mapping[str, Text] = {
     "task": Text(
-        "What is computed: reference, inputs, shapes, tolerance.",
+        "What is computed, what on, and how a kernel is written: reference, shapes, tolerance, launch plan.",
         "application/json",
-        of_run=lambda view: _json(asked_task(view.folder.load_task())),
+        of_run=lambda view: _json(task_of(view)),
     ),
     "tree": Text("Every node.", "application/json", of_run=lambda view: to_json(view.tree)),
     "trajectory": Text("The best path with its evidence.", "text/markdown", of_run=trajectory_markdown),

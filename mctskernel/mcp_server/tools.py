@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from mctskernel.answer import believed_speedup
-from mctskernel.asks import AskedCause, RepliedEdit, Reply, asked_task
+from mctskernel.asks import AskedCause, RepliedEdit, Reply
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.mcp_server.answers import (
@@ -36,7 +36,7 @@ from mctskernel.mcp_server.answers import (
 )
 from mctskernel.mcp_server.engine import Engine, Watch
 from mctskernel.mcp_server.errors import MENDABLE, RequestError
-from mctskernel.mcp_server.texts import TEXTS, address, read_text
+from mctskernel.mcp_server.texts import TEXTS, address, read_text, task_of
 from mctskernel.profile import profile_node
 from mctskernel.profiling.ncu import Finding
 from mctskernel.report.explained import explained
@@ -201,7 +201,7 @@ def search_create(call: Call, asked: SearchCreate) -> Asked:
     )
     view = call.engine.view(run)
     nodes = tuple(asked_node(run, ask) for ask in asks)
-    return Asked(ending, nodes, _status(run, view), asked_task(view.folder.load_task()))
+    return Asked(ending, nodes, _status(run, view), task_of(view))
 
 
 def search_ask(call: Call, asked: SearchAsk) -> Asked:
