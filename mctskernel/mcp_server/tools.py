@@ -81,7 +81,7 @@ class SearchAsk(Arguments, frozen=True):
     it was made, what was tried on it. Asking twice says the same. No nodes: the search has ended."""
 
     run: RunName
-    count: Annotated[int, Meta(ge=1, le=8, description="Nodes, at the most.")] = 1
+    count: Annotated[int, Meta(ge=1, le=8, description="Nodes, at the most.")] = 2
 
 
 class SearchTell(Arguments, frozen=True):
