@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Protocol
+from dataclasses import fields
+from typing import Any, Protocol
 
 import msgspec
 
@@ -97,42 +98,18 @@ def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
 
 def put_exchange(blobs: BlobStore, exchange: Exchange) -> ExchangeRecord:
     """Keeps what a model was asked and what it said."""
-    return ExchangeRecord(
-        purpose=exchange.purpose,
-        model=exchange.model,
-        prompt=put_text(blobs, exchange.prompt),
-        reply=put_text(blobs, exchange.reply) if exchange.reply else "",
-        expert=exchange.expert,
-        problem=exchange.problem,
-        input_tokens=exchange.input_tokens,
-        output_tokens=exchange.output_tokens,
-        dollars=exchange.dollars,
-        seconds=exchange.seconds,
-        recorded=exchange.recorded,
-        loss=exchange.loss,
-        requests=exchange.requests,
-        estimated=exchange.estimated,
-    )
+    reply = put_text(blobs, exchange.reply) if exchange.reply else ""
+    return ExchangeRecord(**{**_fields(exchange), "prompt": put_text(blobs, exchange.prompt), "reply": reply})
 
 
 def get_exchange(blobs: BlobStore, record: ExchangeRecord) -> Exchange:
     """The exchange of a record."""
-    return Exchange(
-        purpose=record.purpose,
-        model=record.model,
-        prompt=blobs.get(record.prompt),
-        reply=blobs.get(record.reply) if record.reply else "",
-        expert=record.expert,
-        problem=record.problem,
-        input_tokens=record.input_tokens,
-        output_tokens=record.output_tokens,
-        dollars=record.dollars,
-        seconds=record.seconds,
-        recorded=record.recorded,
-        loss=record.loss,
-        requests=record.requests,
-        estimated=record.estimated,
-    )
+    reply = blobs.get(record.reply) if record.reply else ""
+    return Exchange(**{**msgspec.structs.asdict(record), "prompt": blobs.get(record.prompt), "reply": reply})
+
+
+def _fields(exchange: Exchange) -> dict[str, Any]:
+    return {field.name: getattr(exchange, field.name) for field in fields(exchange)}
 
 
 LEAST_PRIOR = 1e-6
