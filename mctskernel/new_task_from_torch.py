@@ -166,7 +166,7 @@ class _Draft:
         shapes.add("held_out", _shape_list(held_out))
         document.add("shapes", shapes)
         relative, absolute, ratio = _TOLERANCES.get(self._widest(), _TOLERANCES["float32"])
-        own = self._own_error(verify)
+        own = self._own_error((*verify, *held_out))
         tolerance = _table(relative=max(relative, own), absolute=absolute, ratio=ratio)
         tolerance["relative"].comment(
             "of a row's largest value; as far off as the function itself is in its own precision"
@@ -251,7 +251,7 @@ class _Draft:
                     largest = max(
                         largest, float(((ours.double() - true.double()).abs() / scale).nan_to_num().max())
                     )
-        return float(f"{1.1 * largest:.2g}")
+        return float(f"{1.5 * largest:.2g}")
 
     def _widest(self) -> str:
         """The output dtype with the least precision."""

@@ -120,7 +120,9 @@ class _Rewritten:
         sized = _Sized(names)
         self.helpers = tuple(_helper(rewriting.visit_FunctionDef(_copy(each))) for each in kernel.helpers)
         self.function = rewriting.visit_FunctionDef(self.function)
-        self.function.body = [sized.visit(statement) for statement in self.function.body]
+        self.function.body = [
+            _settled(sized.visit(statement), self._sizes, names) for statement in self.function.body
+        ]
         self._constexprs = {block: block + self._suffix for block in blocks}
         self._constexprs |= {block: f"next_pow2({self._numel(block, names)})" for block in persistent}
         self._constexprs |= {name: name for name in _names_read(self.function) & sized.names}
@@ -188,6 +190,24 @@ class _Sized(ast.NodeTransformer):
                     self.names |= {each.id for each in ast.walk(found) if isinstance(each, ast.Name)}
                     return found
         return node
+
+
+def _settled(statement: ast.stmt, sizes: Mapping[str, int], names: Names) -> ast.stmt:
+    """A mask that is true everywhere is said to be, where the size is known to be a multiple of the block.
+
+    PyTorch leaves such masks out, which compilers make much of.
+    """
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=mask)], value=ast.Compare(left=ast.Name(id=index))) if (
+            prefix := mask.removesuffix("mask")
+        ) != mask and f"{prefix}numel" in sizes:
+            size, block = _expression(sizes[f"{prefix}numel"], names), f"{prefix.upper()}BLOCK"
+            text = f"if {size} % {block} == 0:\n    {mask} = tl.full({index}.shape, True, tl.int1)\nelse:\n    pass"
+            found = ast.parse(text).body[0]
+            assert isinstance(found, ast.If)  # noqa: S101 - as written above
+            found.orelse = [statement]
+            return found
+    return statement
 
 
 def _taken_sizes(function: ast.FunctionDef) -> dict[str, int]:
