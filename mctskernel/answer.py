@@ -22,13 +22,15 @@ FINALISTS = 10
 class Answer:
     """The fastest kernel that passed every guard and the last gate, with those that didn't pass it.
 
-    `node` is 0, the baseline, when no faster kernel passed; None when not even the baseline did.
+    `node` is 0, the baseline, when no faster kernel passed; None when not even the baseline did. `unanchored` is the
+    task's.
     """
 
     node: int | None
     speedup: float
     checks: tuple[Check, ...] = ()
     refused: tuple[tuple[int, str], ...] = ()
+    unanchored: bool = False
 
 
 def choose(search: TreeSearch, executor: Executor) -> Answer:

@@ -43,7 +43,8 @@ class AskedTask(msgspec.Struct, frozen=True):
     """What is computed. Kernels are timed at `search_shapes` and have to be right at these and others.
 
     `rules` say how a kernel of the language is written, with its launch plan; `device` what the GPU can do, and the
-    least time that the task takes on it.
+    least time that the task takes on it. `unanchored` says that a model wrote the reference, and that nobody vouches for
+    it.
     """
 
     name: str
@@ -57,6 +58,7 @@ class AskedTask(msgspec.Struct, frozen=True):
     absolute_tolerance: float
     rules: str
     device: tuple[str, ...]
+    unanchored: bool = False
 
 
 class AskedCause(msgspec.Struct, frozen=True):
@@ -181,6 +183,7 @@ def asked_task(task: Task, device: tuple[str, ...] = ()) -> AskedTask:
         search_shapes=tuple(dict(shape) for shape in task.search_shapes),
         relative_tolerance=task.tolerance.relative,
         absolute_tolerance=task.tolerance.absolute,
+        unanchored=task.unanchored,
         rules=language_rules(task.starting_kernel.language),
         device=device,
     )

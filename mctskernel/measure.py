@@ -73,7 +73,13 @@ def measure(
     folder = prepare_run(path, before.folder.load_task())
     try:
         with open_executor(folder.device_spec(configuration), target.workers) as executor:
-            write_manifest(folder, configuration, executor.fingerprint(), origin)
+            write_manifest(
+                folder,
+                configuration,
+                executor.fingerprint(),
+                origin,
+                unanchored=before.manifest.unanchored,
+            )
             return replay(
                 before, wanted, folder, executor=executor, follow=follow, stop_requested=stop_requested
             )

@@ -99,7 +99,10 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of run.json. `measured_from` is None for a search that began at the starting kernel."""
+    """The content of run.json. `measured_from` is None for a search that began at the starting kernel.
+
+    `unanchored` says that a model wrote the task's reference, and that nobody vouched for it when the run began.
+    """
 
     schema_version: int
     created: str
@@ -107,6 +110,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     configuration: Configuration
     fingerprint: dict[str, str]
     measured_from: Origin | None = None
+    unanchored: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,10 +188,14 @@ def write_manifest(
     configuration: Configuration,
     fingerprint: dict[str, str],
     measured_from: Origin | None = None,
+    *,
+    unanchored: bool = False,
 ) -> None:
     """Write run.json; from then on the folder is a run. Raises RunError."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
-    manifest = Manifest(SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from)
+    manifest = Manifest(
+        SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from, unanchored
+    )
     write_text(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n")
 
 

@@ -84,7 +84,7 @@ def new_run(
             if configuration.replayed is None:
                 with open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
                     pass  # What a model lacks is met before there is a run.
-            write_manifest(folder, configuration, fingerprint)
+            write_manifest(folder, configuration, fingerprint, unanchored=task.unanchored)
             yield folder, executor
     finally:
         discard_run(folder)
@@ -178,7 +178,7 @@ def conclude(folder: RunFolder, search: Search, ending: Ending) -> Conclusion:
     if ending is Ending.NO_BASELINE:
         problem = root_failure(tree_search.tree)
         return Conclusion(folder, tree_search.tree, ending, Answer(None, 0.0), problem)
-    answer = choose(tree_search, search.executor)
+    answer = replace(choose(tree_search, search.executor), unanchored=search.task.unanchored)
     write_answer(folder, tree_search, answer)
     write_text(folder.best / "trajectory.md", trajectory_markdown(View(folder, tree_search.tree, answer)))
     return Conclusion(folder, tree_search.tree, ending, answer, remarks=search.executor.remarks)

@@ -12,7 +12,7 @@ from mctskernel.answer import believed_speedup, is_improvement
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Dropped, Loss, Proposals, Proposer
-from mctskernel.core.task import Task
+from mctskernel.core.task import UNANCHORED, Task
 from mctskernel.correspondence import Correspondence
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.forecast import Forecaster
@@ -63,6 +63,7 @@ class Snapshot:
     elapsed_seconds: float
     dollars: float
     improved_by: str = ""
+    unanchored: bool = False
 
     @property
     def spent_fraction(self) -> float:
@@ -285,6 +286,8 @@ class Search:
         root = self._tree.nodes[0].evaluation or evaluation
         if evaluation.ok:
             remarks = dict.fromkeys((*evaluation.flags, *flags(evaluation, parent)))
+            if self.task.unanchored:
+                remarks[UNANCHORED] = None
             evaluation = replace(evaluation, flags=tuple(remarks))
         self.tree_search.evaluated(node_id, evaluation, score(evaluation, parent, root))
         self._in_flight.discard(node_id)
@@ -306,6 +309,7 @@ class Search:
             elapsed_seconds=self.elapsed_seconds,
             dollars=self._tree.dollars,
             improved_by=edit_title(self._tree, node) if improved else "",
+            unanchored=self.task.unanchored,
         )
 
 

@@ -184,6 +184,7 @@ def _families(folder: RunFolder) -> Iterator[Family]:
         versions=fingerprint,
         models=tuple(sorted({exchange.model for exchange in exchanges.values()})),
         licence=LICENCE,
+        unanchored=manifest.unanchored,
     )
     reader = _Reader(folder, tree, exchanges, _task_text(folder), fingerprint.get("architecture", ""))
     for parent in tree.nodes:

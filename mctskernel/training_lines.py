@@ -18,7 +18,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Where a line comes from: the run, the device and its programs, and what models had a part in it.
 
     `run` is the same for a run and its copies; `numbers` says whether times are measured or modelled; `versions` is the
-    run's fingerprint: GPU, driver, compilers, packages.
+    run's fingerprint: GPU, driver, compilers, packages. `unanchored` says that a model wrote the reference, and
+    that nobody vouched for it: what is verified may be right about the wrong thing.
     """
 
     run: str
@@ -29,6 +30,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     models: tuple[str, ...]
     licence: str
+    unanchored: bool = False
     schema_version: int = SCHEMA_VERSION
 
 

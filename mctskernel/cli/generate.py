@@ -15,7 +15,7 @@ from mctskernel.cli.following import workers_on
 from mctskernel.cli.search import search
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
-from mctskernel.core.task import TaskError
+from mctskernel.core.task import UNANCHORED, TaskError
 from mctskernel.edits.llm.experts import chosen_experts
 from mctskernel.edits.llm.model import OpenModel
 from mctskernel.edits.llm.opening import open_model
@@ -27,9 +27,6 @@ from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.quantities import time_text
 from mctskernel.proposers import ASK_A_MODEL, MIXED, RULES
 from mctskernel.transcript import read_transcript
-
-UNANCHORED = "unanchored: a model wrote the reference, and nobody vouches for it"
-"""What is said wherever a speed-up is told."""
 
 
 @click.command()

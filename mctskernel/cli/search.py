@@ -13,7 +13,7 @@ from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search, workers_on
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.surrogate import SurrogateUse
-from mctskernel.core.task import Task
+from mctskernel.core.task import UNANCHORED, Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.mixture import MixtureOptions
 from mctskernel.forecast import ForecastOptions
@@ -250,6 +250,7 @@ def search(
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     click.echo(
         f"Searching {name} in {chosen} on {configuration.device} with {configuration.workers} worker(s) into {path}"
+        f"{f' ({UNANCHORED})' if loaded.unanchored else ''}"
     )
     with follow_search() as (follow, stop_requested):
         conclusion = begin(path, folder, configuration, follow, stop_requested)

@@ -18,6 +18,9 @@ from mctskernel.core.kernel import Kernel
 Array = npt.NDArray[Any]
 Shape = Mapping[str, int]
 
+UNANCHORED = "unanchored: a model wrote the reference, and nobody vouches for it"
+"""What is said of an unanchored task wherever a speed-up is told."""
+
 DISTRIBUTIONS = ("normal", "uniform", "integers")
 
 

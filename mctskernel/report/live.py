@@ -60,14 +60,18 @@ class _PlainLines:
 
 def _counts(snapshot: Snapshot) -> str:
     of = f"/{snapshot.budget.evaluations}" if snapshot.budget.evaluations else ""
-    return f"{snapshot.evaluations}{of} evaluations, best {snapshot.best_speedup:.2f}x ({snapshot.source})"
+    return f"{snapshot.evaluations}{of} evaluations, best {snapshot.best_speedup:.2f}x ({_source(snapshot)})"
 
 
 def _improvement(snapshot: Snapshot) -> str:
     return (
-        f"{snapshot.evaluations:5d}  {snapshot.best_speedup:6.2f}x {snapshot.source}  "
+        f"{snapshot.evaluations:5d}  {snapshot.best_speedup:6.2f}x {_source(snapshot)}  "
         f"node {snapshot.best_node}: {snapshot.improved_by}"
     )
+
+
+def _source(snapshot: Snapshot) -> str:
+    return f"{snapshot.source}, unanchored" if snapshot.unanchored else str(snapshot.source)
 
 
 def _outcomes(snapshot: Snapshot) -> str:
