@@ -7,13 +7,15 @@ interpreted and never executed.
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from mctskernel.check_task import MAX_REFERENCE_BYTES, reference_problems
+from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.reference_language import RefusedReferenceError, checked_reference
-from mctskernel.core.task import Task, TaskError, shape_label
+from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.draft import one_line
 from mctskernel.edits.llm.generate import (
@@ -31,6 +33,9 @@ DRAFTS = 3
 
 MAX_TASK_BYTES = 4 << 30
 """Of the tensors of a shape that a model chose."""
+
+MAX_SHAPES = 64
+"""Of a task that a model states."""
 
 MAX_SUMMARY = 200
 """Characters."""
@@ -100,8 +105,8 @@ def _task_faults(order: Order, statement: Statement) -> Iterator[str]:
         if order.unanchored:
             checked_reference(statement.reference)
         task = _written(order, statement)
-        yield from _size_faults(task)
-        yield from _problems(task)
+        oversized = list(_size_faults(task))
+        yield from oversized or _problems(task)
     except RefusedReferenceError as error:
         yield f"The reference: {error}"
     except TaskError as error:
@@ -115,17 +120,25 @@ def _unknown_keys(text: str) -> list[str]:
 
 def _size_faults(task: Task) -> Iterator[str]:
     """A model's shapes may be anything, and nobody has looked at them yet."""
+    if len(task.shapes) > MAX_SHAPES:
+        yield f"There are {len(task.shapes)} shapes; {MAX_SHAPES} are enough."
     for shape in task.search_shapes:
-        if task.compulsory_bytes(shape) > MAX_TASK_BYTES:
+        if _bytes_at(task, shape) > MAX_TASK_BYTES:
             yield f"The tensors at {shape_label(shape)} are larger than {MAX_TASK_BYTES >> 30} GiB."
     for shape in (*task.verify_shapes, *task.held_out_shapes):
-        if task.compulsory_bytes(shape) > MAX_REFERENCE_BYTES:
+        if _bytes_at(task, shape) > MAX_REFERENCE_BYTES:
             limit = MAX_REFERENCE_BYTES >> 20
             yield f"The tensors at {shape_label(shape)}, where kernels are verified, are larger than {limit} MiB."
 
 
+def _bytes_at(task: Task, shape: Shape) -> int:
+    """The task's compulsory bytes, however absurd the shape."""
+    tensors = (*task.inputs, *task.outputs)
+    return sum(math.prod(tensor.extents(shape)) * DTYPE_BYTES[tensor.dtype] for tensor in tensors)
+
+
 def _problems(task: Task) -> tuple[str, ...]:
-    small = tuple(shape for shape in task.shapes if task.compulsory_bytes(shape) <= MAX_REFERENCE_BYTES)
+    small = tuple(shape for shape in task.shapes if _bytes_at(task, shape) <= MAX_REFERENCE_BYTES)
     return tuple(reference_problems(task, small))
 
 

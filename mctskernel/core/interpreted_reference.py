@@ -33,7 +33,10 @@ from mctskernel.core.reference_language import (
 )
 
 MAX_ELEMENTS = 1 << 29
-"""Of an array."""
+"""Of an array; besides that it has at most MAX_GROWTH times the elements of all inputs, or LEAST_ROOM."""
+
+MAX_GROWTH = 64
+LEAST_ROOM = 1 << 26
 
 MAX_PARTS = 4096
 """Of a tuple."""
@@ -90,6 +93,8 @@ class _Walk:
     def __init__(self, names: dict[str, object], deadline: float) -> None:
         self._names = names
         self._deadline = deadline
+        given = sum(value.size for value in names.values() if isinstance(value, np.ndarray))
+        self._room = min(MAX_ELEMENTS, max(LEAST_ROOM, MAX_GROWTH * given))
 
     def run(self, statements: Sequence[ast.stmt]) -> _Returned | None:
         """What the statements return, None where they come to their end."""
@@ -154,7 +159,7 @@ class _Walk:
     def _value(self, node: ast.expr) -> object:  # noqa: C901, PLR0912 - a case for each kind of expression
         match node:
             case ast.Constant(value=value) if value is None or isinstance(value, int | float):
-                return _checked(node, value)
+                return self._checked(node, value)
             case ast.Name(id=name):
                 if name not in self._names:
                     raise refusal(node, f"'{name}' is unknown here.")
@@ -194,7 +199,7 @@ class _Walk:
         if apply is None:
             raise refusal(node, f"{type(op).__name__} is not part of the language of references.")
         if isinstance(op, ast.Add) and isinstance(left, tuple) and isinstance(right, tuple):
-            return _checked(node, left + right)
+            return self._checked(node, left + right)
         if isinstance(op, ast.Eq | ast.NotEq) and (left is None or right is None):
             return (left is right) is isinstance(op, ast.Eq)
         if isinstance(left, tuple | type | None) or isinstance(right, tuple | type | None):
@@ -204,12 +209,12 @@ class _Walk:
             if grows > 64:
                 raise refusal(node, "A whole number exceeds 64 bits.")
         if isinstance(left, np.ndarray) and isinstance(right, np.ndarray) and not isinstance(op, ast.MatMult):
-            _check_size(node, math.prod(np.broadcast_shapes(left.shape, right.shape)))
-        return _checked(node, apply(left, right))
+            self._check_size(node, math.prod(np.broadcast_shapes(left.shape, right.shape)))
+        return self._checked(node, apply(left, right))
 
     def _element(self, node: ast.AST, value: object, index: object) -> object:
         if isinstance(value, np.ndarray | tuple):
-            return _checked(node, value[index])  # type: ignore[call-overload]
+            return self._checked(node, value[index])  # type: ignore[call-overload]
         raise refusal(node, "Only arrays and tuples have elements.")
 
     def _attribute(self, node: ast.Attribute) -> object:
@@ -237,8 +242,8 @@ class _Walk:
         arguments += [self._value(each) for each in rest]
         named = {str(each.arg): self._value(each.value) for each in node.keywords}
         if name in SIZED:
-            _check_size(node, math.prod(_sizes(arguments)))
-        return _checked(node, function(*arguments, **named))
+            self._check_size(node, math.prod(_sizes(arguments)))
+        return self._checked(node, function(*arguments, **named))
 
     def _function(self, node: ast.expr) -> tuple[Function, str]:
         dotted = dotted_name(node)
@@ -257,6 +262,28 @@ class _Walk:
                 method: Function = getattr(value, node.attr)
                 return method, node.attr
         raise refusal(node, f"'{ast.unparse(node)[:60]}' can't be called.")
+
+    def _check_size(self, node: ast.AST, elements: int) -> None:
+        if elements > self._room:
+            raise refusal(node, f"It makes more than {self._room} elements.")
+
+    def _checked(self, node: ast.AST, value: object) -> object:
+        """A value of a kind that the language has."""
+        match value:
+            case None | float() | np.bool_() | np.floating() | np.integer() | slice():
+                return value
+            case int() if abs(value) < _MAX_WHOLE:
+                return value
+            case type() if value in TYPES.values():
+                return value
+            case np.ndarray() if value.dtype.kind in "biuf" or value.dtype.name == "bfloat16":
+                self._check_size(node, value.size)
+                return value
+            case tuple() | list():
+                if len(value) > MAX_PARTS:
+                    raise refusal(node, f"A tuple has more than {MAX_PARTS} parts.")
+                return tuple(self._checked(node, each) for each in value)
+        raise refusal(node, f"It makes a value that isn't part of the language: {type(value).__name__}.")
 
 
 def _loaded(target: ast.expr) -> ast.expr:
@@ -284,27 +311,3 @@ def _sizes(values: object) -> list[int]:
     if isinstance(values, int | float | np.integer | np.floating) and math.isfinite(values):
         return [max(1, int(values))]
     return []
-
-
-def _check_size(node: ast.AST, elements: int) -> None:
-    if elements > MAX_ELEMENTS:
-        raise refusal(node, f"It makes more than {MAX_ELEMENTS} elements.")
-
-
-def _checked(node: ast.AST, value: object) -> object:
-    """A value of a kind that the language has."""
-    match value:
-        case None | float() | np.bool_() | np.floating() | np.integer() | slice():
-            return value
-        case int() if abs(value) < _MAX_WHOLE:
-            return value
-        case type() if value in TYPES.values():
-            return value
-        case np.ndarray() if value.dtype.kind in "biuf" or value.dtype.name == "bfloat16":
-            _check_size(node, value.size)
-            return value
-        case tuple() | list():
-            if len(value) > MAX_PARTS:
-                raise refusal(node, f"A tuple has more than {MAX_PARTS} parts.")
-            return tuple(_checked(node, each) for each in value)
-    raise refusal(node, f"It makes a value that isn't part of the language: {type(value).__name__}.")
