@@ -43,8 +43,8 @@ class AskedTask(msgspec.Struct, frozen=True):
     """What is computed. Kernels are timed at `search_shapes` and have to be right at these and others.
 
     `rules` say how a kernel of the language is written, with its launch plan; `device` what the GPU can do, and the
-    least time that the task takes on it. `unanchored` says that a model wrote the reference, and that nobody vouches for
-    it.
+    least time that the task takes on it. `unanchored` says that a model wrote the reference, and
+    that nobody vouches for it.
     """
 
     name: str
