@@ -100,15 +100,25 @@ def _sizes(node: ast.AST) -> Iterator[str]:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr="arange" | "cdiv"), args=[_, size]):
             yield from _name(size)
         case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr="zeros" | "full"), args=[shape, *_]):
-            match shape:
-                case ast.List(elts=extents) | ast.Tuple(elts=extents):
-                    for extent in extents:
-                        yield from _name(extent)
+            yield from _listed(shape)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr="broadcast_to"), args=[_, shape]):
+            yield from _listed(shape)
+        case ast.BinOp(op=ast.Mod(), right=right):
+            yield from _name(right)  # whether blocks of this size fit
+        case ast.BinOp(left=left, op=ast.Sub(), right=ast.Constant(value=1)):
+            yield from _name(left)  # the last of a block
         case ast.For(iter=ast.Call(args=[_, _, step])):
             yield from _name(step)
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             yield from _name(left)
             yield from _name(right)
+
+
+def _listed(shape: ast.expr) -> Iterator[str]:
+    match shape:
+        case ast.List(elts=extents) | ast.Tuple(elts=extents):
+            for extent in extents:
+                yield from _name(extent)
 
 
 def _name(node: ast.expr) -> Iterator[str]:

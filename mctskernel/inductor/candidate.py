@@ -123,9 +123,10 @@ class _Rewritten:
         self.function.body = [
             _settled(sized.visit(statement), self._sizes, names) for statement in self.function.body
         ]
+        self.function.body = _without_unused(_with_one_name(self.function))
         self._constexprs = {block: block + self._suffix for block in blocks}
         self._constexprs |= {block: f"next_pow2({self._numel(block, names)})" for block in persistent}
-        self._constexprs |= {name: name for name in _names_read(self.function) & sized.names}
+        self._constexprs |= {name: name for name in sorted(_names_read(self.function) & sized.names)}
         self.constants = [f"{block}{self._suffix} = {config.blocks[block]}" for block in blocks]
         given = [name for name in self._parameters if name not in self._sizes]
         self.function.args = _parameters(given, list(self._constexprs))
@@ -208,6 +209,53 @@ def _settled(statement: ast.stmt, sizes: Mapping[str, int], names: Names) -> ast
             found.orelse = [statement]
             return found
     return statement
+
+
+def _with_one_name(function: ast.FunctionDef) -> ast.FunctionDef:
+    """Second names of a block (`RBLOCK: tl.constexpr = R0_BLOCK`) are no help to whoever looks for blocks."""
+    names: dict[str, str] = {}
+    kept: list[ast.stmt] = []
+    for statement in function.body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=second), value=ast.Name(id=first)):
+                names[second] = first
+            case _:
+                kept.append(statement)
+    function.body = kept
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+    return function
+
+
+def _without_unused(function: ast.FunctionDef) -> list[ast.stmt]:
+    """The body less the names that are given and never read, which every generated kernel has some of."""
+    while True:
+        read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        remover = _Remover(frozenset(read))
+        remover.visit(function)
+        if not remover.removed:
+            return function.body
+
+
+class _Remover(ast.NodeTransformer):
+    """Removes plain copies and sums that nobody reads; loads and calls stay."""
+
+    def __init__(self, read: frozenset[str]) -> None:
+        self._read = read
+        self.removed = 0
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign | None:
+        """An assignment, or nothing in its place."""
+        match node.targets:
+            case [ast.Name(id=name)] if name not in self._read and not _calls(node.value):
+                self.removed += 1
+                return None
+        return node
+
+
+def _calls(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Call) for each in ast.walk(node))
 
 
 def _taken_sizes(function: ast.FunctionDef) -> dict[str, int]:
