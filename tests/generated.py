@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 from mctskernel.core.proposer import Exchange
 from mctskernel.edits.llm.model import Call
@@ -87,7 +88,7 @@ def a_statement(reference: str | None = REFERENCE, task: str | None = TASK_FILE)
     return json.dumps({"reference": reference, "task": task})
 
 
-def writer(*replies: str | Callable[[Call], str | Exchange]) -> ScriptedModel:
+def writer(*replies: str | Callable[[Call], str | Exchange]) -> Writer:
     """A model that gives these replies in turn, and from then on the last."""
     left = list(replies)
 
@@ -95,18 +96,22 @@ def writer(*replies: str | Callable[[Call], str | Exchange]) -> ScriptedModel:
         reply = left.pop(0) if len(left) > 1 else left[0]
         return reply if isinstance(reply, str) else reply(call)
 
-    return _Closable(answer)
+    return Writer(answer)
 
 
-class _Closable(ScriptedModel):
+class Writer(ScriptedModel):
+    """A scripted model that can be closed."""
+
+    is_closed = False
+
     def close(self) -> None:
-        """Nothing is held."""
+        self.is_closed = True
 
-    def __enter__(self) -> _Closable:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
+        self.close()
 
 
 def files(folder: Path) -> set[str]:

@@ -1,0 +1,178 @@
+"""`mctskernel generate` as a user types it, against a server that writes kernels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mctskernel.cli.errors import BAD_TASK, NO_KERNEL, SUCCESS, USAGE
+from mctskernel.generation import TRANSCRIPT
+from mctskernel.run import open_run, read_manifest
+from tests.cli.test_commands import mctskernel
+from tests.edits.llm.loopback import Handler, fails, replies, serving
+from tests.edits.llm.scripted import a_reply, an_edit
+from tests.generated import KERNEL, REFERENCE, TASK_FILE, UNDECLARED, WANTED, a_kernel, a_statement, files
+
+ON_MODEL = ("--device", "model", "--workers", "1", "--tries", "3", "--expert", "memory")
+SEARCHED = ("--budget", "4", "--edits-per-call", "1", "--calls", "1")
+
+
+def author(handler: Handler) -> None:
+    """States the task, writes its kernel, and then makes its blocks larger."""
+    prompt = handler.server.received[-1].body["messages"][-1]["content"]
+    if "You state what a GPU kernel has to compute" in prompt:
+        replies(a_statement())(handler)
+    elif "There is no kernel yet" in prompt:
+        replies(a_kernel(KERNEL))(handler)
+    else:
+        size = 2 ** (5 + len(handler.server.received) % 3)
+        replies(a_reply(an_edit(f"Blocks of {size}", ("#define BLOCK 64\n", f"#define BLOCK {size}\n"))))(
+            handler
+        )
+
+
+@pytest.fixture(scope="module")
+def unanchored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with a task and a run that were made from words alone, and what the command said."""
+    folder = tmp_path_factory.mktemp("generated")
+    with pytest.MonkeyPatch.context() as patched, serving(author) as server:
+        patched.setenv("OPENAI_API_KEY", "sk-secret-0123456789")
+        asked = ("--model", "scripted", "--base-url", server.url)
+        out = ("--out-task", folder / "task", "--out", folder / "run")
+        result = mctskernel("generate", WANTED, "--unanchored", *asked, *ON_MODEL, *SEARCHED, *out)
+    assert result.exit_code == SUCCESS, result.output
+    return folder, result.output
+
+
+def test_from_words_to_a_searched_kernel(unanchored: tuple[Path, str]) -> None:
+    folder, said = unanchored
+    assert files(folder / "task") == {"task.toml", "reference.py", "kernel.cu", TRANSCRIPT}
+    assert (folder / "run" / "best" / "kernel.cu").is_file()
+    assert read_manifest(open_run(folder / "run")).configuration.proposer == "mixed"
+    assert "def reference(x)" in said
+    assert "memory: verified" in said
+    assert b"sk-secret" not in b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+def test_unanchored_is_said_wherever_a_speedup_is_told(unanchored: tuple[Path, str]) -> None:
+    folder, said = unanchored
+    run = folder / "run"
+    telling = [
+        line for line in said.splitlines() if "x over the starting" in line or "evaluations, best" in line
+    ]
+    assert telling
+    flat = " ".join(said.split())
+    assert "modelled, unanchored)" in flat, "the progress"
+    assert "unanchored: a model wrote the reference, and nobody vouches for it" in flat, "the summary"
+    assert json.loads((run / "run.json").read_text())["unanchored"] is True
+    assert json.loads((run / "best" / "answer.json").read_text())["unanchored"] is True
+    page = (run / "best" / "trajectory.md").read_text()
+    assert "modelled, unanchored\n" in page.split("\n\n")[0] + "\n"
+    assert "nobody vouches" in page
+    for words in (("show", run), ("show", run, "--node", "0"), ("best", run)):
+        assert "unanchored" in mctskernel(*words).output, words
+    for kind in ("json", "csv", "graphml"):
+        exported = mctskernel("export", run, "--format", kind).output
+        assert exported.count("unanchored") == 4, f"each evaluated node of {kind}"
+    for kind in ("sft", "preference", "rl"):
+        for line in mctskernel("export", run, "--format", kind).output.splitlines():
+            assert json.loads(line)["provenance"]["unanchored"] is True
+    assert mctskernel("export", run, "--format", "rl").output
+
+
+def test_a_run_measured_again_is_unanchored_still(unanchored: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = unanchored
+    out = tmp_path / "measured"
+    words = ("--device", "model", "--architecture", "A100", "--nodes", "1", "--workers", "1", "--out", out)
+    result = mctskernel("measure", folder / "run", *words)
+    assert result.exit_code == SUCCESS, result.output
+    assert read_manifest(open_run(out)).unanchored
+    assert "unanchored" in result.output
+
+
+def test_what_is_vouched_for_says_nothing_of_it(unanchored: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = unanchored
+    for name in ("task.toml", "reference.py", "kernel.cu"):
+        (tmp_path / name).write_text((folder / "task" / name).read_text().replace("unanchored = true\n", ""))
+    words = ("--device", "model", "--workers", "1", "--budget", "1", "--out", tmp_path / "run")
+    result = mctskernel("search", tmp_path, *words)
+    assert result.exit_code == SUCCESS
+    assert "unanchored" not in result.output
+    assert "unanchored" not in (tmp_path / "run" / "run.json").read_text().replace('"unanchored": false', "")
+    assert "unanchored" not in mctskernel("export", tmp_path / "run", "--format", "csv").output
+
+
+def test_a_generation_is_repeated_without_a_model_or_a_key(
+    unanchored: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = unanchored
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    again = ("--from", folder / "task" / TRANSCRIPT, "--out-task", tmp_path / "task", "--no-search")
+    result = mctskernel("generate", WANTED, "--unanchored", *again, *ON_MODEL)
+    assert result.exit_code == SUCCESS, result.output
+    for name in ("task.toml", "reference.py", "kernel.cu"):
+        assert (tmp_path / "task" / name).read_bytes() == (folder / "task" / name).read_bytes()
+    assert "mctskernel search" in result.output
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> tuple[str | Path, ...]:
+    """Options that leave nothing to state."""
+    (tmp_path / "sums.py").write_text(REFERENCE)
+    (tmp_path / "sums.toml").write_text(TASK_FILE)
+    return ("--reference", tmp_path / "sums.py", "--task-toml", tmp_path / "sums.toml")
+
+
+def test_when_no_kernel_is_right_the_command_says_why(
+    tmp_path: Path, given: tuple[str | Path, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with serving(replies(a_kernel(UNDECLARED))) as server:
+        asked = ("--model", "scripted", "--base-url", server.url, "--out-task", tmp_path / "task")
+        result = mctskernel("generate", WANTED, *given, *asked, *ON_MODEL)
+    assert result.exit_code == NO_KERNEL
+    assert 'identifier "total" is undefined' in result.stderr
+    assert (tmp_path / "task" / TRANSCRIPT).is_file()
+
+
+def test_a_key_that_is_refused_is_the_users_to_mend(
+    tmp_path: Path, given: tuple[str | Path, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with serving(fails(401)) as server:
+        asked = ("--model", "scripted", "--base-url", server.url, "--out-task", tmp_path / "task")
+        result = mctskernel("generate", WANTED, *given, *asked, *ON_MODEL)
+    assert result.exit_code == USAGE
+    assert "refuses the key" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("--model", "m"), USAGE, "nobody has checked"),
+        (("--reference", "sums.py", "--unanchored", "--model", "m"), USAGE, "leave --unanchored out"),
+        (("--unanchored",), USAGE, "--model NAME"),
+        (("--unanchored", "--model", "m", "--api-key-env", "NO_SUCH_KEY"), USAGE, "NO_SUCH_KEY"),
+        (("--unanchored", "--model", "m", "--max-usd", "1"), USAGE, "price"),
+        (("--unanchored", "--model", "m", "--expert", "nobody"), USAGE, "There is no expert 'nobody'"),
+        (("--unanchored", "--from", "sums.py"), USAGE, "line 1, is no exchange"),
+        (("--unanchored", "--from", "empty.jsonl", "--out-task", "."), BAD_TASK, "already holds something"),
+        (("--unanchored", "--from", "empty.jsonl"), NO_KERNEL, "no such call"),
+    ],
+)
+def test_what_cant_be_done_is_said_in_a_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    code: int,
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    Path("sums.py").write_text(REFERENCE)
+    Path("empty.jsonl").write_text("")
+    result = mctskernel("generate", WANTED, "--device", "model", *words)
+    assert result.exit_code == code, result.output
+    assert sentence in " ".join(result.stderr.replace("│", "").split())

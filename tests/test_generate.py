@@ -1,0 +1,321 @@
+"""Generation from words: a scripted model writes, the model device judges."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.proposer import Exchange, Loss, Purpose
+from mctskernel.core.task import TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.edits.llm.experts import EXPERTS
+from mctskernel.edits.llm.messages import encode
+from mctskernel.edits.llm.model import Call, OpenModel
+from mctskernel.edits.llm.options import ModelError
+from mctskernel.edits.llm.recording import Recording
+from mctskernel.generation import TRANSCRIPT, Effort, Generation, generate
+from mctskernel.order import GenerationError, Order
+from mctskernel.transcript import read_transcript
+from tests.edits.llm.scripted import failing
+from tests.generated import (
+    COALESCED,
+    HELD_OUT_WRONG,
+    KERNEL,
+    REFERENCE,
+    TASK_FILE,
+    UNDECLARED,
+    WANTED,
+    WITHOUT_LAST_COLUMN,
+    a_kernel,
+    a_statement,
+    files,
+    writer,
+)
+
+ALONE = Effort(experts=EXPERTS[:1], at_once=1)
+
+
+def generated(
+    folder: Path,
+    model: OpenModel,
+    effort: Effort = ALONE,
+    *,
+    reference: str = REFERENCE,
+    task_file: str = TASK_FILE,
+    language: Language = Language.CUDA,
+    said: list[str] | None = None,
+) -> Generation:
+    order = Order(WANTED, folder, language, reference, task_file)
+    spec = DeviceSpec("model", folder, architecture="H100", language=language)
+    said = [] if said is None else said
+    return generate(order, effort, model, spec, workers=1, say=said.append)
+
+
+def purposes(calls: Sequence[Call]) -> list[tuple[str, str]]:
+    return [(call.purpose.value, call.expert) for call in calls]
+
+
+def test_a_kernel_that_is_right_at_once_is_the_start_of_a_task(tmp_path: Path) -> None:
+    model = writer(a_kernel(KERNEL))
+    made = generated(tmp_path / "task", model)
+    assert purposes(model.calls) == [("generate", "memory")]
+    assert made.task.starting_kernel.identity == Kernel(KERNEL).identity
+    assert not made.task.unanchored
+    assert files(tmp_path / "task") == {"task.toml", "reference.py", "kernel.cu", TRANSCRIPT}
+    assert (tmp_path / "task" / "reference.py").read_text() == REFERENCE
+    prompt = "\n".join(message.content for message in model.calls[0].messages)
+    assert WANTED in prompt
+    assert "x.sum(axis=1)" in prompt
+    assert "cols = 40" not in prompt, "held-out shapes are not told"
+    assert "cols=40" not in prompt
+    assert str(tmp_path) not in prompt
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [(UNDECLARED, '"total" is undefined'), (WITHOUT_LAST_COLUMN, "'out' is wrong")],
+    ids=["build error", "wrong result"],
+)
+def test_what_fails_is_sent_back_with_what_was_found(tmp_path: Path, broken: str, told: str) -> None:
+    model = writer(a_kernel(broken), a_kernel(KERNEL))
+    made = generated(tmp_path / "task", model)
+    assert [purpose for purpose, _ in purposes(model.calls)] == ["generate", "repair"]
+    assert told in model.calls[1].messages[-1].content
+    assert made.task.starting_kernel.identity == Kernel(KERNEL).identity
+
+
+def test_the_fastest_expert_starts_the_task_and_the_others_stay_beside_it(tmp_path: Path) -> None:
+    sources = {"memory": KERNEL, "parallelism": COALESCED, "instructions": COALESCED}
+    model = writer(lambda call: a_kernel(sources[call.expert]))
+    said: list[str] = []
+    made = generated(tmp_path / "task", model, Effort(experts=EXPERTS[:3]), said=said)
+    assert [each.expert for each in made.kernels] == ["parallelism", "memory"], "the same kernel counts once"
+    assert made.kernels[0].seconds < made.kernels[1].seconds
+    assert Kernel((tmp_path / "task" / "kernel.cu").read_text()).identity == Kernel(COALESCED).identity
+    assert Kernel((tmp_path / "task" / "kernel-memory.cu").read_text()).identity == Kernel(KERNEL).identity
+    assert len([line for line in said if "verified" in line and "modelled" in line]) == 3
+
+
+def test_when_all_tries_are_spent_the_reasons_are_told_and_nothing_is_left_to_search(tmp_path: Path) -> None:
+    model = writer(a_kernel(UNDECLARED))
+    with pytest.raises(GenerationError, match=r"after 3 tries\. memory: build error: .*total"):
+        generated(tmp_path / "task", model, replace(ALONE, tries=3))
+    assert "kernel.cu" not in files(tmp_path / "task")
+    assert len(list(read_transcript(tmp_path / "task" / TRANSCRIPT))) == len(model.calls)
+
+
+def test_tries_are_shared_by_the_experts(tmp_path: Path) -> None:
+    model = writer(a_kernel(UNDECLARED.replace("row_sum", "sum_of_row")))
+    with pytest.raises(GenerationError):
+        generated(tmp_path / "task", model, Effort(tries=7, experts=EXPERTS))
+    asked = [call for call in model.calls if call.purpose is not Purpose.MEND]
+    assert len(asked) == 7
+    assert {call.expert for call in asked} >= {expert.name for expert in EXPERTS}
+
+
+def test_a_kernel_that_fails_the_last_gate_is_begun_anew_and_the_gate_isnt_told(tmp_path: Path) -> None:
+    model = writer(a_kernel(HELD_OUT_WRONG), a_kernel(KERNEL))
+    made = generated(tmp_path / "task", model)
+    assert [purpose for purpose, _ in purposes(model.calls)] == ["generate", "generate"]
+    again = model.calls[1].messages[-1].content
+    assert "Tried before" in again
+    assert "shapes that are not told" in again
+    assert "40" not in again
+    assert len(made.kernels) == 1
+
+
+def test_a_reply_without_a_kernel_costs_a_try(tmp_path: Path) -> None:
+    model = writer("I think that a kernel would be nice.", "Yes.", a_kernel(KERNEL))
+    generated(tmp_path / "task", model)
+    assert [purpose for purpose, _ in purposes(model.calls)] == ["generate", "mend", "generate"]
+
+
+def test_a_model_that_doesnt_answer_is_asked_once(tmp_path: Path) -> None:
+    model = writer(failing)
+    with pytest.raises(GenerationError, match="The server is away"):
+        generated(tmp_path / "task", model, Effort(experts=EXPERTS[:2], tries=10))
+    assert len(model.calls) == 2
+
+
+def test_triton_kernels_are_generated_too(tmp_path: Path) -> None:
+    source = (
+        '"""\n[[launch]]\nkernel = "row_sum"\ngrid = ["rows"]\nargs = ["x", "out", "cols"]\n'
+        'constexprs = { BLOCK = "next_pow2(cols)" }\n"""\n\n'
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\n"
+        "def row_sum(x, out, cols, BLOCK: tl.constexpr):\n"
+        "    row = tl.program_id(0)\n    at = tl.arange(0, BLOCK)\n"
+        "    values = tl.load(x + row * cols + at, mask=at < cols, other=0.0)\n"
+        "    tl.store(out + row, tl.sum(values, axis=0))\n"
+    )
+    made = generated(tmp_path / "task", writer(a_kernel(source)), language=Language.TRITON)
+    assert made.task.starting_kernel.language is Language.TRITON
+    assert (tmp_path / "task" / "kernel.py").is_file()
+
+
+def test_a_task_file_is_drafted_for_a_reference_and_the_task_stays_anchored(tmp_path: Path) -> None:
+    said: list[str] = []
+    model = writer(a_statement(reference="def reference(x): return 0 * x"), a_kernel(KERNEL))
+    made = generated(tmp_path / "task", model, task_file="", said=said)
+    assert (tmp_path / "task" / "reference.py").read_text() == REFERENCE, (
+        "the user's, whatever the model says"
+    )
+    assert not made.task.unanchored
+    assert any("rows = 256" in line for line in said), "what was drafted is shown"
+
+
+def test_without_a_reference_the_task_is_unanchored(tmp_path: Path) -> None:
+    said: list[str] = []
+    made = generated(
+        tmp_path / "task", writer(a_statement(), a_kernel(KERNEL)), reference="", task_file="", said=said
+    )
+    assert made.task.unanchored
+    assert tomllib.loads((tmp_path / "task" / "task.toml").read_text())["unanchored"] is True
+    assert load_task(tmp_path / "task").unanchored
+    assert any("def reference" in line for line in said), "what the model took the words for is shown"
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "import os\n\n\ndef reference(x):\n    os.system('touch {trap}')\n    return x.sum(axis=1)\n",
+        "open('{trap}', 'w').close()\n\n\ndef reference(x):\n    return x.sum(axis=1)\n",
+        "def reference(x, y=open('{trap}', 'w').close()):\n    return x.sum(axis=1)\n",
+        "def reference(x):\n    x.tofile('{trap}')\n    return x.sum(axis=1)\n",
+    ],
+)
+def test_a_hostile_reference_is_refused_and_never_runs(tmp_path: Path, reference: str) -> None:
+    trap = tmp_path / "trap"
+    model = writer(a_statement(reference.replace("{trap}", str(trap))))
+    with pytest.raises(GenerationError, match="states no task that can be used: The reference: Line"):
+        generated(tmp_path / "task", model, reference="", task_file="")
+    assert not trap.exists()
+    assert len(model.calls) == 3
+    assert "Line" in model.calls[1].messages[-1].content
+
+
+HEADER = "unanchored = false\n"
+
+
+@pytest.mark.parametrize(
+    ("task_file", "sentence"),
+    [
+        (HEADER + TASK_FILE, "the key 'unanchored'"),
+        ('kernel = "/etc/passwd"\n' + TASK_FILE, "the key 'kernel'"),
+        ('space = "reference.py"\n' + TASK_FILE, "the key 'space'"),
+        ("not toml", "not valid TOML"),
+        ("a = " + "[" * 5000, "TOML"),
+        (TASK_FILE.replace("rows = 256", "rows = 25600000000"), "larger than 4 GiB"),
+        (TASK_FILE.replace("rows = 256", "rows = " + "9" * 40), "rows"),
+        (TASK_FILE.replace("rows = 5,", "rows = 500000,"), "larger than 16 MiB"),
+        (TASK_FILE.replace('shape = ["rows"]', 'shape = ["cols"]'), "out"),
+        (TASK_FILE.replace("{ rows = 1, cols = 1 }, ", "{ rows = 1, cols = 1 }, " * 99), "64 are enough"),
+        ("", "no task file"),
+    ],
+)
+def test_a_task_file_that_a_model_drafts_can_only_say_what_a_task_needs(
+    tmp_path: Path, task_file: str, sentence: str
+) -> None:
+    trap = tmp_path / "trap"
+    evil = f"open({str(trap)!r}, 'w').close()\n{REFERENCE}"
+    for reference in (REFERENCE, evil):
+        folder = tmp_path / f"task{len(reference)}"
+        with pytest.raises(GenerationError, match="states no task that can be used") as raised:
+            generated(folder, writer(a_statement(reference, task_file)), reference="", task_file="")
+        if reference == REFERENCE:
+            assert sentence in str(raised.value)
+    assert not trap.exists()
+
+
+def test_a_users_task_file_cant_vouch_for_a_models_reference(tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    evil = f"open({str(trap)!r}, 'w').close()\n{REFERENCE}"
+    for statement in (evil, REFERENCE):
+        with pytest.raises(GenerationError, match=r"vouched for|The reference"):
+            generated(
+                tmp_path / str(len(statement)),
+                writer(a_statement(statement)),
+                reference="",
+                task_file=HEADER + TASK_FILE,
+            )
+    assert not trap.exists()
+
+
+def test_a_statement_that_doesnt_fit_goes_back_with_the_reason(tmp_path: Path) -> None:
+    wrong = a_statement("def reference(x):\n    return x.sum(axis=0)\n")
+    model = writer(wrong, a_statement(), a_kernel(KERNEL))
+    generated(tmp_path / "task", model, reference="", task_file="")
+    assert purposes(model.calls)[:2] == [("generate", "task"), ("mend", "task")]
+    assert "made 'out' with the shape" in model.calls[1].messages[-1].content
+
+
+def test_what_was_given_wrongly_is_the_users_to_mend(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="reference"):
+        generated(tmp_path / "a", writer(a_kernel(KERNEL)), reference="def reference(x):\n    return x\n")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "notes.txt").write_text("mine")
+    with pytest.raises(TaskError, match="already holds something"):
+        generated(tmp_path / "b", writer(a_kernel(KERNEL)))
+    assert (tmp_path / "b" / "notes.txt").read_text() == "mine"
+
+
+def test_a_generation_is_repeated_from_its_transcript(tmp_path: Path) -> None:
+    def answer(call: Call) -> str | Exchange:
+        if call.expert == "task":
+            return a_statement()
+        if call.expert == "memory":
+            return a_kernel(UNDECLARED)
+        text = a_kernel(COALESCED if call.purpose is Purpose.REPAIR else KERNEL)
+        return Exchange(
+            call.purpose, "paid", encode(call.messages), text, call.expert, output_tokens=7, dollars=0.25
+        )
+
+    effort = Effort(experts=EXPERTS[:2])
+    first = generated(tmp_path / "first", writer(answer), effort, reference="", task_file="")
+    assert (first.calls, first.tokens, first.dollars) == (4, 14, 0.5)
+    recording = Recording(read_transcript(tmp_path / "first" / TRANSCRIPT))
+    again = generated(tmp_path / "again", recording, effort, reference="", task_file="")
+    assert [each.kernel for each in again.kernels] == [each.kernel for each in first.kernels]
+    assert (again.calls, again.dollars) == (4, 0.0)
+    for name in ("task.toml", "reference.py", "kernel.cu"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
+
+
+def test_a_transcript_says_what_was_asked_and_what_it_cost(tmp_path: Path) -> None:
+    generated(tmp_path / "task", writer(a_kernel(KERNEL)))
+    (line,) = (tmp_path / "task" / TRANSCRIPT).read_text().splitlines()
+    exchange = json.loads(line)["exchange"]
+    assert exchange.keys() >= {
+        "prompt",
+        "reply",
+        "model",
+        "dollars",
+        "input_tokens",
+        "output_tokens",
+        "expert",
+    }
+    with (tmp_path / "task" / TRANSCRIPT).open("a") as file:
+        file.write('{"subject": "cut o')
+    assert len(list(read_transcript(tmp_path / "task" / TRANSCRIPT))) == 1
+    (tmp_path / "other.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(ModelError, match="line 1"):
+        list(read_transcript(tmp_path / "other.jsonl"))
+
+
+def test_a_budget_that_is_spent_ends_it(tmp_path: Path) -> None:
+    def broke(call: Call) -> Exchange:
+        problem = "The budget is spent."
+        return Exchange(
+            call.purpose, "paid", encode(call.messages), "", call.expert, problem, loss=Loss.OVER_BUDGET
+        )
+
+    model = writer(a_kernel(UNDECLARED), broke)
+    with pytest.raises(GenerationError, match="The budget is spent"):
+        generated(tmp_path / "task", model, replace(ALONE, tries=10))
+    assert len(model.calls) == 2
