@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import TaskError
 from mctskernel.mcp_server.engine import Engine, Settings
 from mctskernel.mcp_server.server import http_app, make_server
+from mctskernel.mcp_server.texts import TEXTS
 from mctskernel.mcp_server.tools import TOOLS
 from mctskernel.run import RunFolder
 from mctskernel.session import open_session
@@ -383,6 +385,18 @@ async def test_tools_say_what_they_take_and_whether_they_only_read(engine: Engin
         writing = {tool.name for tool in tools if tool.annotations and not tool.annotations.read_only_hint}
         assert writing == {"search_create", "search_ask", "search_tell", "search_finish", "node_profile"}
         assert "There is no tool" in await refusal(client, "set_verdict")
+
+
+@pytest.mark.parametrize("page", ["mcp.md", "agents.md"])
+def test_the_documentation_names_tools_and_texts_that_exist(page: str) -> None:
+    text = (Path(__file__).parents[1] / "docs" / page).read_text("utf-8")
+    named = set(re.findall(r"\b(?:search|node)_[a-z]+\b", text))
+    names = {tool.name for tool in TOOLS}
+    assert named <= names
+    if page == "mcp.md":
+        assert named == names
+        kinds = re.findall(r"mctskernel://runs/\S+/([a-z| ]+)", text)
+        assert {kind for line in kinds for kind in line.split(" | ")} == set(TEXTS)
 
 
 def test_a_task_of_the_users_with_a_builtin_name_is_refused(tmp_path: Path) -> None:

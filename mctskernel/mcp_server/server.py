@@ -232,4 +232,5 @@ def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """A JSON schema whose root is the object itself, as the protocol has it."""
     _, components = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     root = dict(components.pop(kind.__name__))
+    root.pop("description", None)  # The tool has its own.
     return {**root, "$defs": components} if components else root
