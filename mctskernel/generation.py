@@ -3,7 +3,7 @@
     task.toml         as it was given or, if it wasn't, as a model drafted it
     reference.py      likewise; a model's own is interpreted and never executed, and the task is `unanchored`
     kernel.cu         the fastest kernel that passed every check, or kernel.py
-    kernel-NAME.cu    that of another expert, NAME
+    start_NAME.cu     that of another expert, NAME: another starting point of the search
     generation.jsonl  every call of a model: what it was asked and what it said
 
 Several experts are each asked for a whole kernel (the mixture of thoughts of OptiML-G). Whatever they write is built,
@@ -98,7 +98,7 @@ def generate(
         raise
     order.kernel_file.write_text(found[0].kernel.source)
     for other in found[1:]:
-        order.kernel_file.with_stem(f"kernel-{other.expert}").write_text(other.kernel.source)
+        order.kernel_file.with_stem(f"start_{other.expert}").write_text(other.kernel.source)
     return Generation(
         load_task(order.folder, order.language),
         found,

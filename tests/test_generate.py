@@ -99,7 +99,7 @@ def test_the_fastest_expert_starts_the_task_and_the_others_stay_beside_it(tmp_pa
     assert [each.expert for each in made.kernels] == ["parallelism", "memory"], "the same kernel counts once"
     assert made.kernels[0].seconds < made.kernels[1].seconds
     assert Kernel((tmp_path / "task" / "kernel.cu").read_text()).identity == Kernel(COALESCED).identity
-    assert Kernel((tmp_path / "task" / "kernel-memory.cu").read_text()).identity == Kernel(KERNEL).identity
+    assert Kernel((tmp_path / "task" / "start_memory.cu").read_text()).identity == Kernel(KERNEL).identity
     assert len([line for line in said if "verified" in line and "modelled" in line]) == 3
 
 
