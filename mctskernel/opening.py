@@ -24,6 +24,7 @@ from mctskernel.replaying import Schedule, ScheduledCorrespondence, ScheduledExe
 from mctskernel.rollouts import Rollouts
 from mctskernel.run import Budget, Configuration, RunError, RunFolder, open_run
 from mctskernel.search import Follower, Search, spent_seconds
+from mctskernel.starts import starting_points
 from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import Proposed, Submitted
 from mctskernel.tree.journal import Journal, read_events, read_tree
@@ -85,6 +86,7 @@ def open_search(
             spent_seconds=spent + configuration.spent.seconds,
             clock=recorded or time.monotonic,
             correspondence=correspondence,
+            starts=starting_points(folder.task, configuration.language),
         )
         if (forecasts := configuration.forecasts) is not None:
             predicting = open_surrogate(

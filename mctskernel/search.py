@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from mctskernel.answer import believed_speedup, is_improvement
+from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Dropped, Loss, Proposals, Proposer
@@ -20,6 +21,7 @@ from mctskernel.profiling.guardrails import flags
 from mctskernel.profiling.reward import is_eligible, score
 from mctskernel.rollouts import Rollouts
 from mctskernel.run import Budget
+from mctskernel.starts import are_told, told, untried
 from mctskernel.tree.events import Event, Resumed
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import Exhausted, Request, TreeSearch, Try, Wait
@@ -95,7 +97,8 @@ class Search:
 
     `clock` counts seconds, from whatever moment. `ask` says what to do next in place of the tree's policy; `forecaster`
     predicts what the policy may try next, `rollouts` what may follow each node. With a `correspondence` it is asked for
-    edits, in place of the proposer, and the search goes on meanwhile.
+    edits, in place of the proposer, and the search goes on meanwhile. `starts` are edits of the root that are tried
+    before anything else.
     """
 
     tree_search: TreeSearch
@@ -112,6 +115,7 @@ class Search:
     forecaster: Forecaster | None = None
     rollouts: Rollouts | None = None
     correspondence: Correspondence | None = None
+    starts: tuple[Edit, ...] = ()
     _began: float = field(init=False)
     _in_flight: set[int] = field(default_factory=set)
     _asked: dict[int, Propose] = field(default_factory=dict)
@@ -188,7 +192,7 @@ class Search:
         return self._ending() is not None
 
     def _fill(self) -> None:
-        ask = self.ask or self.tree_search.ask
+        ask = self.ask or self._ask
         while len(self._in_flight) < self.executor.capacity and not self._is_over():
             self._predict()
             if self._is_over():
@@ -201,6 +205,17 @@ class Search:
                     self._try(attempt)
                 case Wait() | Exhausted():
                     return
+
+    def _ask(self) -> Request:
+        """What the tree says, once the other starting points were tried."""
+        root = self._tree.nodes[0]
+        if self.starts and root.evaluation is not None:
+            if not are_told(self._tree):
+                self.tree_search.proposed(Propose((0,)), told(self.starts))
+            number = untried(self._tree)
+            if number is not None:
+                return Try((0,), number, self.tree_search.edit(0, number))
+        return self.tree_search.ask()
 
     def _request_edits(self, request: Propose) -> bool:
         """Ask for edits of a node; False if as many requests wait for replies as can."""

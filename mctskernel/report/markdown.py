@@ -8,6 +8,7 @@ from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.predictions import prediction_sentence
 from mctskernel.report.view import View, timing_text
+from mctskernel.starts import origin
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step
 
 
@@ -24,6 +25,7 @@ def trajectory_markdown(view: View) -> str:
         f"- Evaluations: {view.evaluations}, seed {configuration.seed}",
         *(f"- Time: {timing_text(timing)}, {best.source}" for timing in best.timings),
         f"- {view.gate}",
+        *([f"- Began at the starting point '{start}'"] if (start := origin(view.tree, view.best.id)) else []),
         *(f"- Refused there: node {node}: {reason}" for node, reason in _refused(view)),
         "",
     ]

@@ -16,6 +16,7 @@ from mctskernel.report.conversation import conversation_sentences
 from mctskernel.report.judgements import judgement_sentences
 from mctskernel.report.predictions import accuracy_sentences, prediction_sentence
 from mctskernel.report.view import View, timing_text
+from mctskernel.starts import origin
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step, trajectory
 
 # Texts of candidates and of models are printed as Text, which knows no markup.
@@ -86,6 +87,8 @@ def _headline(view: View) -> list[RenderableType]:
     if view.answer is None:
         return [*lines, Text(view.gate, "yellow")]
     lines.append(Text(view.gate))
+    if start := origin(view.tree, view.best.id):
+        lines.append(Text(f"It began at the starting point '{start}'."))
     lines += [Text(f"Refused there: node {node}: {why}", "yellow") for node, why in view.answer.refused]
     if view.answer.node == 0:
         lines.append(Text("Nothing faster than the starting kernel passed every guard.", "yellow"))

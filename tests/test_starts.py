@@ -1,0 +1,98 @@
+"""Starting points beside the starting kernel: tried first, once, and named in what the winner came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mctskernel.answer import choose
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import TaskError
+from mctskernel.run import Budget
+from mctskernel.search import Search
+from mctskernel.starts import origin, starting_points
+from mctskernel.tree.blobs import MemoryBlobs
+from mctskernel.tree.export import to_json
+from mctskernel.tree.journal import MemoryJournal
+from mctskernel.tree.node import Tree
+from mctskernel.tree.policy import Policy
+from mctskernel.tree.search import TreeSearch
+from mctskernel.tree.trajectory import edit_title
+from tests import landscape
+
+
+def write_starts(folder: Path) -> None:
+    near = (landscape.BEST[0] + 1, landscape.BEST[1])
+    (folder / "start_near.cu").write_text(landscape.kernel(*near).source)
+    (folder / "start_far.cu").write_text(landscape.kernel(0, 0).source)
+    (folder / "start_other.py").write_text("another language")
+
+
+def search(tree_search: TreeSearch, folder: Path, budget: int) -> Search:
+    return Search(
+        tree_search=tree_search,
+        task=landscape.task(),
+        proposer=landscape.Neighbours(),
+        executor=landscape.InProcess(),
+        budget=Budget(evaluations=budget),
+        follow=lambda _: None,
+        starts=starting_points(folder, Language.CUDA),
+    )
+
+
+def begun(folder: Path, budget: int) -> Search:
+    found = search(TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0), folder, budget)
+    found.run((found.tree_search.start(found.task.starting_kernel, Policy(strategy="mcts"), 0),))
+    return found
+
+
+def titles(tree: Tree) -> list[str]:
+    return [edit_title(tree, node) for node in tree.nodes[1:]]
+
+
+def test_starting_points_are_tried_before_anything_else_and_once(tmp_path: Path) -> None:
+    write_starts(tmp_path)
+    tree = begun(tmp_path, 30).tree_search.tree
+    assert titles(tree)[:2] == ["start from far", "start from near"]
+    assert len([title for title in titles(tree) if title.startswith("start from")]) == 2
+    assert tree.evaluations == 30
+
+
+def test_the_winner_says_where_it_came_from(tmp_path: Path) -> None:
+    write_starts(tmp_path)
+    found = begun(tmp_path, 12)
+    best = choose(found.tree_search, found.executor).node
+    assert best is not None
+    assert origin(found.tree_search.tree, best) == "near"
+    assert origin(found.tree_search.tree, 0) == ""
+
+
+def test_a_resumed_search_goes_on_with_the_starting_points_that_are_left(tmp_path: Path) -> None:
+    write_starts(tmp_path)
+    first = begun(tmp_path, 2)
+    assert titles(first.tree_search.tree) == ["start from far"]
+    again = search(first.tree_search, tmp_path, 3)
+    again.run(first.tree_search.resume())
+    assert titles(first.tree_search.tree) == ["start from far", "start from near"]
+
+
+def test_a_starting_point_that_is_the_starting_kernel_costs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "start_same.cu").write_text(landscape.task().starting_kernel.source)
+    tree = begun(tmp_path, 5).tree_search.tree
+    assert tree.nodes[0].fates[0].reason
+    assert tree.evaluations == 5
+
+
+def test_without_starting_points_the_tree_is_what_it_was(tmp_path: Path) -> None:
+    with_none = begun(tmp_path, 20).tree_search.tree
+    plain = search(TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0), tmp_path, 20)
+    plain.starts = ()
+    plain.run((plain.tree_search.start(plain.task.starting_kernel, Policy(strategy="mcts"), 0),))
+    assert to_json(with_none) == to_json(plain.tree_search.tree)
+
+
+def test_a_file_that_is_no_text_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "start_bad.cu").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TaskError, match=r"start_bad\.cu can't be read"):
+        starting_points(tmp_path, Language.CUDA)
