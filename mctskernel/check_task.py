@@ -29,7 +29,7 @@ from mctskernel.profiling.verify import draw_case
 MAX_REFERENCE_BYTES = 16 << 20
 """Shapes with more inputs and outputs than this aren't given to the reference: numpy would take too long."""
 
-_C_TYPES: Mapping[str, str] = {
+C_TYPES: Mapping[str, str] = {
     "float": "float32",
     "double": "float64",
     "half": "float16",
@@ -53,6 +53,7 @@ _C_TYPES: Mapping[str, str] = {
     "unsigned long long": "uint64",
     "uint64_t": "uint64",
 }
+"""The element type that a pointer to a C++ type points to."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +267,7 @@ def _mismatch(written: str, dtype: str | None, parameter: Parameter, function: F
         return f"the plan gives the number '{written}', but it is a pointer."
     if written != parameter.name and function.parameter(written) is not None:
         return f"the plan gives '{written}', which is the name of another parameter; is the order right?"
-    expected = _C_TYPES.get(parameter.type)
+    expected = C_TYPES.get(parameter.type)
     if dtype is not None and expected is not None and expected != dtype:
         return f"it points to {parameter.type}, but '{written}' is {dtype}."
     return ""
