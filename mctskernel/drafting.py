@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -62,7 +63,7 @@ def draft_task(order: Order, model: Model, say: Say) -> Task:
 
     Raises GenerationError when what a model states can't be used, and TaskError when what was given can't.
     """
-    order.kernel_file.write_text(PLACEHOLDERS[order.language].source)
+    order.kernel_file.write_text(PLACEHOLDERS[order.language].source, "utf-8")
     if order.reference and order.task_file:
         task = _written(order, Statement(order.reference, order.task_file))
         problems = _problems(task)
@@ -81,7 +82,7 @@ def draft_task(order: Order, model: Model, say: Say) -> Task:
         if not problems:
             task = _written(order, statement)
             for name in ("task.toml", "reference.py"):
-                say(f"--- {name}\n{(order.folder / name).read_text()}")
+                say(f"--- {name}\n{(order.folder / name).read_text('utf-8')}")
             return task
         say(f"The task as the model states it can't be used: {problems[0]}")
         call = mended_draft_call(first, exchange, problems)
@@ -147,17 +148,21 @@ def _written(order: Order, statement: Statement) -> Task:
     reference, text = statement.reference, _headed(order, statement.task_file)
     if order.unanchored and _keys(text).get("unanchored", True) is not True:
         raise TaskError("task.toml says that the reference is vouched for, and a model is to write it.")
-    (order.folder / "task.toml").write_text(text)
-    (order.folder / "reference.py").write_text(reference if reference.endswith("\n") else f"{reference}\n")
+    (order.folder / "task.toml").write_text(text, "utf-8")
+    (order.folder / "reference.py").write_text(
+        reference if reference.endswith("\n") else f"{reference}\n", "utf-8"
+    )
     return load_task(order.folder, order.language)
 
 
 def _headed(order: Order, text: str) -> str:
-    """A task file with a summary, and with the warning that nobody vouches for the reference."""
-    lines = (
-        [] if "summary" in _keys(text) else [f"summary = {json.dumps(one_line(order.wanted, MAX_SUMMARY))}"]
-    )
-    if order.unanchored and "unanchored" not in _keys(text):
+    """A task file with a name, a summary, and the warning that nobody vouches for the reference."""
+    given, lines = _keys(text), []
+    if "name" not in given:
+        lines.append(f'name = "{re.sub(r"[^0-9A-Za-z_]+", "_", order.folder.resolve().name)}"')
+    if "summary" not in given:
+        lines.append(f"summary = {json.dumps(one_line(order.wanted, MAX_SUMMARY))}")
+    if order.unanchored and "unanchored" not in given:
         lines += [
             "# A model wrote reference.py, and nobody vouches for it: kernels may be right about the wrong thing.",
             "# Once you have read it and it says what you want, delete the next line.",

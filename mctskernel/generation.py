@@ -96,9 +96,9 @@ def generate(
     except BaseException:
         order.kernel_file.unlink(missing_ok=True)
         raise
-    order.kernel_file.write_text(found[0].kernel.source)
+    order.kernel_file.write_text(found[0].kernel.source, "utf-8")
     for other in found[1:]:
-        order.kernel_file.with_stem(f"start_{other.expert}").write_text(other.kernel.source)
+        order.kernel_file.with_stem(f"start_{other.expert}").write_text(other.kernel.source, "utf-8")
     return Generation(
         load_task(order.folder, order.language),
         found,

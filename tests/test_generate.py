@@ -170,6 +170,23 @@ def test_a_task_file_is_drafted_for_a_reference_and_the_task_stays_anchored(tmp_
     assert any("rows = 256" in line for line in said), "what was drafted is shown"
 
 
+def test_any_folder_and_any_words_will_do(tmp_path: Path) -> None:
+    folder = tmp_path / "my task, no. 1"
+    words = 'The "sum"\n= of\x7f each\u202e row \\ [x] # \ud800'
+    order = Order(words, folder, reference=REFERENCE, task_file=TASK_FILE)
+    generate(
+        order,
+        ALONE,
+        writer(a_kernel(KERNEL)),
+        DeviceSpec("model", folder, architecture="H100"),
+        workers=1,
+        say=print,
+    )
+    task = load_task(folder)
+    assert task.name == "my_task_no_1"
+    assert task.summary.startswith('The "sum" = of each row')
+
+
 def test_without_a_reference_the_task_is_unanchored(tmp_path: Path) -> None:
     said: list[str] = []
     made = generated(
@@ -247,6 +264,28 @@ def test_a_users_task_file_cant_vouch_for_a_models_reference(tmp_path: Path) -> 
     assert not trap.exists()
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "[" * 3000,
+        '{"reference": "def reference(x): return x.sum(axis=1)", "task": "' + "[" * 9000,
+        '{"reference": 7, "task": ["a"]}',
+        a_statement("\ud800\0", "\ud800\0"),
+        "```python\nimport os\n```\n```toml\nx = 1\n```",
+        "x" * 200_000,
+    ],
+)
+def test_whatever_a_statement_is_it_ends_in_a_sentence(tmp_path: Path, reply: str) -> None:
+    with pytest.raises(GenerationError, match="states no task"):
+        generated(tmp_path / "task", writer(reply), reference="", task_file="")
+
+
+def test_a_statement_in_fences_is_read_too(tmp_path: Path) -> None:
+    told = f"Here it is:\n```python\n{REFERENCE}```\nand\n```toml\n{TASK_FILE}```\n"
+    made = generated(tmp_path / "task", writer(told, a_kernel(KERNEL)), reference="", task_file="")
+    assert made.task.unanchored
+
+
 def test_a_statement_that_doesnt_fit_goes_back_with_the_reason(tmp_path: Path) -> None:
     wrong = a_statement("def reference(x):\n    return x.sum(axis=0)\n")
     model = writer(wrong, a_statement(), a_kernel(KERNEL))
@@ -284,7 +323,8 @@ def test_a_generation_is_repeated_from_its_transcript(tmp_path: Path) -> None:
     assert [each.kernel for each in again.kernels] == [each.kernel for each in first.kernels]
     assert (again.calls, again.dollars) == (4, 0.0)
     for name in ("task.toml", "reference.py", "kernel.cu"):
-        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
+        repeated = (tmp_path / "again" / name).read_text().replace('name = "again"', 'name = "first"')
+        assert repeated == (tmp_path / "first" / name).read_text()
 
 
 def test_a_transcript_says_what_was_asked_and_what_it_cost(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from mctskernel.core.reference_language import described_language
 from mctskernel.core.task import Task
 from mctskernel.edits.llm.dialogue import converse
 from mctskernel.edits.llm.experts import Expert
+from mctskernel.edits.llm.messages import clean
 from mctskernel.edits.llm.model import Call, Model
 from mctskernel.edits.llm.prompt import messages_to_draft, messages_to_generate, messages_to_mend_draft
 from mctskernel.edits.llm.schema import DRAFT_SCHEMA, EDITS_SCHEMA
@@ -115,9 +116,9 @@ def _members(reply: str) -> dict[str, str]:
     value = read_json(reply, start).value if start >= 0 else None
     if not isinstance(value, dict) or any(isinstance(each, Torn) for each in value.values()):
         return {}
-    return {str(name): text for name, text in value.items() if isinstance(text, str)}
+    return {str(name): clean(text) for name, text in value.items() if isinstance(text, str)}
 
 
 def _in_fence(reply: str, *labels: str) -> str:
     found = re.search(rf"^```(?:{'|'.join(labels)})[ \t]*\n(.*?)^```", reply, re.DOTALL | re.MULTILINE)
-    return found[1] if found else ""
+    return clean(found[1]) if found else ""

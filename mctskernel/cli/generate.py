@@ -167,7 +167,7 @@ def generate(
         with closing(opened):
             made = generate_task(order, effort, opened, spec, workers=evaluators, say=_say)
     except KeyboardInterrupt:
-        click.echo(f"Interrupted. What was asked and said is in {folder / TRANSCRIPT}.", err=True)
+        click.echo(f"Interrupted. What was answered before is in {folder}.", err=True)
         sys.exit(INTERRUPTED)
     _tell(made)
     if no_search:

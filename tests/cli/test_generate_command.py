@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from mctskernel.cli.errors import BAD_TASK, NO_KERNEL, SUCCESS, USAGE
+from mctskernel.cli.errors import BAD_TASK, INTERRUPTED, NO_KERNEL, SUCCESS, USAGE
 from mctskernel.generation import TRANSCRIPT
 from mctskernel.run import open_run, read_manifest
 from tests.cli.test_commands import mctskernel
-from tests.edits.llm.loopback import Handler, fails, replies, serving
+from tests.edits.llm.loopback import Handler, fails, hangs, replies, serving
 from tests.edits.llm.scripted import a_reply, an_edit
 from tests.generated import KERNEL, REFERENCE, TASK_FILE, UNDECLARED, WANTED, a_kernel, a_statement, files
 
@@ -146,6 +150,28 @@ def test_a_key_that_is_refused_is_the_users_to_mend(
         result = mctskernel("generate", WANTED, *given, *asked, *ON_MODEL)
     assert result.exit_code == USAGE
     assert "refuses the key" in result.stderr
+
+
+def test_ctrl_c_ends_a_generation_at_once(tmp_path: Path, given: tuple[str | Path, ...]) -> None:
+    with serving(hangs) as server:
+        words = ("--base-url", server.url, "--out-task", tmp_path / "task", *given, *ON_MODEL)
+        command = [sys.executable, "-m", "mctskernel", "generate", WANTED, "--model", "m", *map(str, words)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                while not server.received:
+                    assert process.poll() is None, process.communicate()[1]
+                    time.sleep(0.01)
+                time.sleep(0.1)
+                began = time.monotonic()
+                process.send_signal(signal.SIGINT)
+                _, complaints = process.communicate(timeout=20)
+            finally:
+                process.kill()
+        assert time.monotonic() - began < 2.0
+    assert process.returncode == INTERRUPTED
+    assert complaints.startswith("Interrupted.")
+    assert "Traceback" not in complaints
+    assert "kernel.cu" not in files(tmp_path / "task")
 
 
 @pytest.mark.parametrize(
