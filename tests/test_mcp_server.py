@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -330,6 +331,19 @@ async def test_every_text_can_be_read(engine: Engine) -> None:
             assert "node 9" in str(caught.value) or "There is no text" in str(caught.value)
 
 
+async def test_what_cannot_be_read_is_listed_as_a_problem(engine: Engine, tmp_path: Path) -> None:
+    async with Client(make_server(engine)) as client:
+        await call(client, "search_create", task="task", run="first")
+        await call(client, "search_create", task="task", run="second")
+        engine.view("first").folder.journal.write_text("no journal")
+        listed = await call(client, "search_list")
+        assert [run["run"] for run in listed["runs"]] == ["second"]
+        assert listed["total"] == 2
+        (problem,) = listed["problems"]
+        assert problem.startswith("Run first: ")
+        assert len((await call(client, "search_list", limit=1))["runs"]) == 1
+
+
 async def test_a_node_is_profiled_from_what_is_recorded(engine: Engine) -> None:
     async with Client(make_server(engine)) as client:
         await call(client, "search_create", task="task", run="first")
@@ -451,3 +465,11 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     result = CliRunner().invoke(main, ["mcp"])
     assert result.exit_code == 5
     assert 'pip install "mctskernel[mcp]"' in result.stderr
+
+
+def test_a_port_that_is_taken_is_refused_in_a_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(main, ["mcp", "--device", "model", "--http", str(port)])
+    assert result.exit_code == 5
+    assert f"Port {port} of 127.0.0.1 can't be served" in result.stderr

@@ -45,10 +45,11 @@ class ListedRun(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """Tasks and runs; `problems` are of runs that can't be read."""
+    """Tasks and runs, the newest run first, of `total`; `problems` are of those that can't be read."""
 
     tasks: tuple[ListedTask, ...]
     runs: tuple[ListedRun, ...]
+    total: int
     problems: tuple[str, ...] = ()
 
 

@@ -79,8 +79,10 @@ class Engine:
         return dict(self._tasks)
 
     def run_names(self) -> tuple[str, ...]:
-        """The runs, in alphabetical order."""
-        return tuple(sorted(file.parent.name for file in self.settings.runs.glob("*/run.json")))
+        """The runs, the newest first."""
+        manifests = self.settings.runs.glob("*/run.json")
+        newest = sorted(manifests, key=lambda file: file.stat().st_mtime, reverse=True)
+        return tuple(file.parent.name for file in newest)
 
     def run_path(self, run: str) -> Path:
         """Where the run of a name is. Raises RequestError for what is no name, or leads elsewhere."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +24,7 @@ from mcp.shared.exceptions import MCPError
 from starlette.applications import Starlette
 
 from mctskernel import __version__
+from mctskernel.core.device import DeviceError
 from mctskernel.mcp_server.engine import Engine, Settings, Watch
 from mctskernel.mcp_server.errors import MENDABLE
 from mctskernel.mcp_server.texts import TEXTS, read_text, template
@@ -101,11 +105,14 @@ def make_server(engine: Engine) -> Server[Any]:
 def serve(settings: Settings, port: int | None) -> None:
     """Serve until the client goes away or Ctrl-C: over HTTP at a port, or over standard input and output.
 
-    Raises TaskError where two tasks have one name.
+    Raises TaskError where two tasks have one name, and DeviceError for a port that can't be had.
     """
     engine = Engine(settings)
     try:
         if port is None:
+            # Nothing wakes a thread that reads standard input, so Ctrl-C ends the process: workers end with it, and
+            # what was evaluated is in the journal.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             anyio.run(serve_stdio, engine)
         else:
             anyio.run(serve_http, engine, port)
@@ -121,9 +128,18 @@ async def serve_stdio(engine: Engine) -> None:
 
 
 async def serve_http(engine: Engine, port: int) -> None:
-    """Serve programs of this machine at http://127.0.0.1:PORT/mcp, and no page of a browser."""
-    config = uvicorn.Config(http_app(engine), host=LOOPBACK, port=port, log_level="warning")
-    await uvicorn.Server(config).serve()
+    """Serve programs of this machine at http://127.0.0.1:PORT/mcp, and no page of a browser.
+
+    Raises DeviceError for a port that can't be had.
+    """
+    try:
+        listening = socket.create_server((LOOPBACK, port))
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise DeviceError(f"Port {port} of {LOOPBACK} can't be served: {reason}.") from error
+    with listening:
+        server = uvicorn.Server(uvicorn.Config(http_app(engine), log_level="warning"))
+        await server.serve(sockets=[listening])
 
 
 def http_app(engine: Engine) -> Starlette:

@@ -59,7 +59,9 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SearchList(Arguments, frozen=True):
-    """List the tasks that a run can be begun on, and the runs that there are."""
+    """List the tasks that a run can be begun on, and the newest runs."""
+
+    limit: Annotated[int, Meta(ge=1, le=100, description="Runs, at the most.")] = 20
 
 
 class SearchCreate(Arguments, frozen=True):
@@ -173,20 +175,21 @@ class Tool:
         return " ".join((getdoc(self.takes) or "").split())
 
 
-def search_list(call: Call, _: SearchList) -> Listing:
+def search_list(call: Call, asked: SearchList) -> Listing:
     """Tasks and runs."""
-    folders = call.engine.task_folders()
-    tasks = tuple(ListedTask(name, load_task(folder).summary) for name, folder in folders.items())
-    runs, problems = [], []
-    for name in call.engine.run_names():
+    tasks, runs, problems = [], [], []
+    for name, folder in call.engine.task_folders().items():
         try:
-            view = call.engine.view(name)
-            task = view.manifest.configuration.task
-            speedup = believed_speedup(view.best) if view.tree.nodes else 0.0
-            runs.append(ListedRun(name, task, view.device, view.evaluations, speedup))
+            tasks.append(ListedTask(name, load_task(folder).summary))
         except MENDABLE as error:
-            problems.append(f"{name}: {error}")
-    return Listing(tasks, tuple(runs), tuple(problems))
+            problems.append(f"Task {name}: {error}")
+    names = call.engine.run_names()
+    for name in names[: asked.limit]:
+        try:
+            runs.append(_listed_run(name, call.engine.view(name)))
+        except MENDABLE as error:
+            problems.append(f"Run {name}: {error}")
+    return Listing(tuple(tasks), tuple(runs), len(names), tuple(problems))
 
 
 def search_create(call: Call, asked: SearchCreate) -> Asked:
@@ -342,6 +345,11 @@ def _status(run: str, view: View) -> Status:
         gate=view.gate,
         task_uri=address(run, "task"),
     )
+
+
+def _listed_run(name: str, view: View) -> ListedRun:
+    speedup = believed_speedup(view.best) if view.tree.nodes else 0.0
+    return ListedRun(name, view.manifest.configuration.task, view.device, view.evaluations, speedup)
 
 
 def _listed(view: View, node: Node) -> ListedNode:
