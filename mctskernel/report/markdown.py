@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from mctskernel.core.evaluation import Cause
-from mctskernel.core.task import UNANCHORED
 from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.predictions import prediction_sentence
@@ -20,7 +19,6 @@ def trajectory_markdown(view: View) -> str:
         f"# {configuration.task}: {view.steps[-1].speedup:.2f}x over the starting kernel, {best.source}"
         f"{', unanchored' if view.manifest.unanchored else ''}",
         "",
-        *([f"- {UNANCHORED.capitalize()}"] if view.manifest.unanchored else []),
         f"- Device: {view.device}",
         f"- Evaluations: {view.evaluations}, seed {configuration.seed}",
         *(f"- Time: {timing_text(timing)}, {best.source}" for timing in best.timings),

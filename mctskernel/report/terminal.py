@@ -9,7 +9,6 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.task import UNANCHORED
 from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.conversation import conversation_sentences
@@ -75,7 +74,7 @@ def _headline(view: View) -> list[RenderableType]:
         (f"{view.steps[-1].speedup:.2f}x", "bold green"),
         f" over the starting kernel, {evaluation.source}",
         f" ({view.device})",
-        (f"; {UNANCHORED}" if view.manifest.unanchored else "", "yellow"),
+        ("; unanchored" if view.manifest.unanchored else "", "yellow"),
     )
     counts = ", ".join(f"{count} {outcome}" for outcome, count in view.outcomes.items())
     spent = view.manifest.configuration.spent.evaluations

@@ -10,6 +10,7 @@ from pathlib import Path
 from mctskernel.answer import Answer, believed_speedup, read_answer
 from mctskernel.core.evaluation import Evaluation, Timing
 from mctskernel.core.kernel import Language
+from mctskernel.core.task import UNANCHORED
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
@@ -45,7 +46,12 @@ class View:
 
     @property
     def gate(self) -> str:
-        """What the last gate found of the answer, in a sentence."""
+        """What the last gate found of the answer, and what it can't know, in sentences."""
+        known = self._gate
+        return f"{known} {UNANCHORED.capitalize()}." if self.manifest.unanchored else known
+
+    @property
+    def _gate(self) -> str:
         if self.answer is None:
             return "Still searching: the best so far has not passed the last gate."
         if self.manifest.configuration.language is Language.CONFIGURATION:
