@@ -365,7 +365,21 @@ async def test_a_node_that_does_not_exist_is_refused_and_the_run_stays_open(
             client, "search_tell", run="first", node=99, edits=[{"title": "a", "source": ""}]
         )
         assert "no node 99" in said
+        assert "There is no run 'second'" in await refusal(client, "search_ask", run="second")
         await call(client, "search_ask", run="first")
+
+
+async def test_a_search_that_was_finished_can_be_gone_on_with(engine: Engine) -> None:
+    async with Client(make_server(engine)) as client:
+        await call(client, "search_create", task="task", run="first")
+        finished = await call(client, "search_finish", run="first")
+        assert (finished["answer"], finished["best_speedup"]) == (0, 1)
+        better = [{"title": "better", "source": landscape.kernel(7, 2).source}]
+        told = await call(client, "search_tell", run="first", node=0, edits=better)
+        assert told["edits"][0]["outcome"] == "ok"
+        assert told["status"]["best_speedup"] == pytest.approx(38)
+        finished = await call(client, "search_finish", run="first")
+        assert finished["answer"] == finished["best"] == 1
 
 
 async def test_edits_that_come_as_json_text_are_read(engine: Engine) -> None:

@@ -156,6 +156,7 @@ class Engine:
             session = self._session(run)
             session.ask(1)
             if session.ending is Ending.INTERRUPTED:
+                self._close()
                 raise RequestError("Cancelled before the last gate.")
             conclusion = session.conclude()
             self._close()
@@ -180,8 +181,8 @@ class Engine:
         try:
             self._watch = watch
             yield
-        except ReplyError:
-            raise
+        except (ReplyError, RequestError):
+            raise  # The agent's mistake: the session is as it was.
         except BaseException:
             self._close()  # A session whose device broke, or that was cut short, is opened anew.
             raise
@@ -191,9 +192,9 @@ class Engine:
 
     def _session(self, run: str) -> Session:
         if self._open is None or self._open[0] != run:
-            self._close()
             view = self.view(run)
             view.refuse_recorded()
+            self._close()
             opening = open_session(view.folder.path, None, None, self._follow, self._is_stopped)
             self._open = (run, self._stack.enter_context(opening))
         return self._open[1]

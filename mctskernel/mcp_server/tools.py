@@ -328,7 +328,9 @@ def node_profile(call: Call, asked: NodeProfile) -> Profile:
 
 def _status(run: str, view: View) -> Status:
     configuration = view.manifest.configuration
-    evaluation = view.best.evaluation
+    # Of a search that went on after its last gate the answer may be slower than what was found since.
+    fastest = max(view.tree.nodes or (view.best,), key=believed_speedup)
+    evaluation = fastest.evaluation
     seconds = spent_seconds(read_events(view.folder.journal)) + configuration.spent.seconds
     return Status(
         run=run,
@@ -339,8 +341,8 @@ def _status(run: str, view: View) -> Status:
         evaluations=view.evaluations,
         outcomes=view.outcomes,
         remaining=configuration.budget.left(view.evaluations, seconds, view.tree.dollars),
-        best=view.best.id,
-        best_speedup=believed_speedup(view.best),
+        best=fastest.id,
+        best_speedup=believed_speedup(fastest),
         answer=view.answer.node if view.answer else None,
         gate=view.gate,
         task_uri=address(run, "task"),
