@@ -1,0 +1,48 @@
+"""Modules that torch.compile generated on an H100 (PyTorch 2.11), for sizes that tell the dimensions apart.
+
+They are `generated/NAME.txt` of `python -m mctskernel.experiments.torch_starts`, without comments and the parts that
+nothing is read of; `launches.json` says how PyTorch's autotuner launched their kernels at the sizes asked for.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+from mctskernel.inductor.candidate import Config, candidate_source
+from mctskernel.inductor.generated import read_generated
+from mctskernel.inductor.sizes import Names, distinct_sizes
+
+FOLDER = Path(__file__).parent / "generated"
+LAUNCHES: dict[str, dict[str, Any]] = json.loads((FOLDER / "launches.json").read_text())
+OUTPUTS = {"add_rmsnorm": ("out0", "out1")}
+COLUMNS = {"cross_entropy": 32000, "bias_gelu": 16384}
+
+
+def text(name: str) -> str:
+    return (FOLDER / f"{name}.txt").read_text()
+
+
+def config(name: str) -> dict[str, Config]:
+    launch = LAUNCHES[name]
+    return {launch["kernel"]: Config(launch["blocks"], launch["num_warps"], launch["num_stages"])}
+
+
+def names(name: str) -> Names:
+    sizes = {"rows": 8192, "cols": COLUMNS.get(name, 4096)}
+    return Names(distinct_sizes(sizes, {}), {})
+
+
+def candidate(name: str, source: str | None = None) -> str:
+    from torch._inductor.runtime import triton_helpers  # noqa: PLC0415 - an extra
+
+    return candidate_source(
+        read_generated(source or text(name)),
+        config(name),
+        names(name),
+        inputs=LAUNCHES[name]["inputs"],
+        outputs=OUTPUTS.get(name, ("out",)),
+        helpers=inspect.getsource(triton_helpers),
+    )

@@ -1,0 +1,98 @@
+"""What torch.compile generates, as candidates: they are what a search may start from, and right at other sizes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mctskernel.check_task import check_task
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.launch_plan import plan_of
+from mctskernel.inductor.candidate import candidate_source
+from mctskernel.inductor.generated import InductorError, read_generated
+from tests.inductor import recorded
+
+pytest.importorskip("torch", reason="the extra `gpu` is not installed")
+
+from mctskernel.new_task_from_torch import create_task_from_torch
+from mctskernel.profiling.source_rules import breach
+
+SHAPES = {
+    "softmax": (("64x192",), ("fp32",)),
+    "cross_entropy": (("64x192", "64"), ("bf16", "int64")),
+    "add_rmsnorm": (("64x192", "64x192", "192"), ("bf16",)),
+    "bias_gelu": (("64x192", "192"), ("bf16",)),
+    "cumsum": (("64x192",), ("fp32",)),
+}
+
+
+@pytest.mark.parametrize("name", recorded.LAUNCHES)
+def test_is_a_candidate_that_the_guards_let_in(name: str) -> None:
+    kernel = Kernel(recorded.candidate(name), Language.TRITON)
+    assert breach(kernel) == ""
+    (launch,) = plan_of(kernel).launches
+    assert launch.triton is not None
+    assert launch.triton.num_warps == recorded.LAUNCHES[name]["num_warps"]
+    assert dict(kernel.macros) == recorded.LAUNCHES[name]["blocks"]
+
+
+@pytest.mark.parametrize("name", recorded.LAUNCHES)
+def test_no_size_is_left_as_a_number(name: str) -> None:
+    text = recorded.candidate(name)
+    sizes = {"8191", str(recorded.names(name)._primes["cols"])}
+    assert not sizes & set(re.findall(r"\d+", text))
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "add_rmsnorm"])
+def test_is_right_at_awkward_shapes(tmp_path: Path, name: str) -> None:
+    """On the emulator, with blocks that are small enough for it to be quick."""
+    folder = tmp_path / name
+    shapes, dtypes = SHAPES[name]
+    create_task_from_torch(folder, f"mctskernel.experiments.torch_functions:{name}", shapes, dtypes)
+    small = re.sub(r"^R0_BLOCK = \d+", "R0_BLOCK = 64", recorded.candidate(name), flags=re.MULTILINE)
+    small = re.sub(r"num_warps = \d+", "num_warps = 2", small)
+    (folder / "kernel.py").write_text(small)
+    text = (folder / "task.toml").read_text()
+    text = re.sub(r"verify = \[.*?\n\]", "verify = [{rows = 3, cols = 131}]", text, flags=re.DOTALL)
+    text = re.sub(r"held_out = \[.*?\n\]", "held_out = [{rows = 1, cols = 1}]", text, flags=re.DOTALL)
+    (folder / "task.toml").write_text(text)
+    report = check_task(folder)
+    assert report.ok, report.problems
+
+
+def test_a_library_call_of_a_helper_that_is_unknown_is_refused() -> None:
+    text = recorded.text("softmax").replace("triton_helpers.online_softmax_combine", "triton_helpers.magic")
+    with pytest.raises(InductorError, match="calls the helper 'magic'"):
+        recorded.candidate("softmax", text)
+
+
+def test_a_grid_of_another_kind_is_refused() -> None:
+    text = recorded.text("cumsum").replace("'Grid1D'", "'SplitScanGrid'")
+    with pytest.raises(InductorError, match="no launch plan can have: SplitScanGrid"):
+        recorded.candidate("cumsum", text)
+
+
+def test_a_kernel_that_was_never_launched_is_refused() -> None:
+    module = read_generated(recorded.text("softmax"))
+    with pytest.raises(InductorError, match="isn't known how PyTorch launches"):
+        candidate_source(module, {}, recorded.names("softmax"), inputs=["x"], outputs=["out"], helpers="")
+
+
+def test_an_intermediate_buffer_is_scratch() -> None:
+    module = read_generated(recorded.text("add_rmsnorm"))
+    inner = replace(module, outputs=module.outputs[1:])
+    from torch._inductor.runtime import triton_helpers  # noqa: PLC0415 - an extra
+
+    text = candidate_source(
+        inner,
+        recorded.config("add_rmsnorm"),
+        recorded.names("add_rmsnorm"),
+        inputs=["x", "residual", "weight"],
+        outputs=["out"],
+        helpers=Path(triton_helpers.__file__).read_text(),
+    )
+    (scratch,) = plan_of(Kernel(text, Language.TRITON)).scratch
+    assert (scratch.name, scratch.dtype, scratch.shape) == ("buf0", "bfloat16", ("rows", "cols"))

@@ -1,0 +1,50 @@
+"""Sizes that tell dimensions apart, and the expressions that numbers become."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel.core.expression import evaluate_int
+from mctskernel.inductor.sizes import SMALLEST, Names, distinct_sizes
+
+SIZES = st.dictionaries(st.sampled_from("abcd"), st.integers(2, 40_000), min_size=1)
+GRAINS = st.dictionaries(st.sampled_from("abcd"), st.sampled_from((1, 2, 4, 64)))
+
+
+@given(SIZES, GRAINS)
+def test_sizes_are_different_multiples_of_their_grain(sizes: dict[str, int], grains: dict[str, int]) -> None:
+    found = distinct_sizes(sizes, grains)
+    primes = [size // grains.get(name, 1) for name, size in found.items()]
+    assert len(set(primes)) == len(sizes)
+    assert all(prime >= SMALLEST for prime in primes)
+    assert all(size % grains.get(name, 1) == 0 for name, size in found.items())
+
+
+@given(SIZES, GRAINS, st.integers(1, 64), st.data())
+def test_a_product_of_dimensions_is_found_again(
+    sizes: dict[str, int], grains: dict[str, int], factor: int, data: st.DataObject
+) -> None:
+    distinct = distinct_sizes(sizes, grains)
+    chosen = data.draw(st.lists(st.sampled_from(sorted(sizes)), min_size=1, max_size=2, unique=True))
+    number = factor
+    for name in chosen:
+        number *= distinct[name]
+    expression = Names(distinct, grains).expression(number)
+    assert expression is not None
+    assert evaluate_int(expression, distinct) == number
+    # At other sizes it is the product of those.
+    others = {name: grains.get(name, 1) * (position + 2) for position, name in enumerate(distinct)}
+    if all(factor % prime for prime in (distinct[n] // grains.get(n, 1) for n in distinct)):
+        expected = factor
+        for name in chosen:
+            expected *= others[name]
+        assert evaluate_int(expression, others) == expected
+
+
+def test_half_a_dimension_and_its_neighbours() -> None:
+    names = Names({"channels": 2 * 61, "rows": 8191}, {"channels": 2})
+    assert names.expression(61) == "(channels // 2)"
+    assert names.expression(8190) == "(rows - 1)"
+    assert names.expression(61 * 8191) == "(channels * rows // 2)"
+    assert names.expression(1024) is None
