@@ -21,6 +21,9 @@ _NAMES: Mapping[int, tuple[str, ...]] = {1: ("n",), 2: ("rows", "cols"), 3: ("ro
 Works = Callable[[Shape], bool]
 """Whether the function takes tensors at a shape."""
 
+_Same = Callable[[Sequence[tuple[str | int, ...]], int, int], list[str]]
+"""The dimensions of earlier tensors that an extent at an axis, of so many, may be."""
+
 
 @dataclass(frozen=True)
 class Dimensions:
@@ -50,19 +53,28 @@ def parse_shape(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def find_dimensions(shapes: Sequence[tuple[tuple[str, int], ...]], works: Callable[..., bool]) -> Dimensions:
-    """Dimensions of tensors of these shapes: those of equal size are the same, seen from the right, unless named.
+    """Dimensions of tensors of these shapes, unless they are named.
 
-    `works(extents, sizes)` tells whether the function takes tensors of these extents at a shape. Raises TaskError.
+    Extents of equal size are taken for the same dimension where they are at the same place of two tensors, from the
+    left or from the right, or anywhere if that leaves more dimensions that can vary. `works(extents, sizes)` tells
+    whether the function takes tensors of these extents at a shape. Raises TaskError.
     """
+    found = [_varying(shapes, works, same) for same in (_at_the_same_place, _anywhere)]
+    return max(found, key=lambda each: len(each.sizes))
+
+
+def _varying(
+    shapes: Sequence[tuple[tuple[str, int], ...]], works: Callable[..., bool], same: _Same
+) -> Dimensions:
     sizes: dict[str, int] = {}
-    extents = tuple(_named(shape, sizes) for shape in shapes)
+    extents: tuple[tuple[str | int, ...], ...] = ()
+    for shape in shapes:
+        extents = (*extents, _named(shape, sizes, extents, same))
     if not works(extents, sizes):
         raise TaskError("The function fails on tensors of these shapes.")
     granularity: dict[str, int] = {}
     for name in list(sizes):
-        grain = next(
-            (g for g in GRANULARITIES if sizes[name] > 1 and _varies(name, g, extents, sizes, works)), None
-        )
+        grain = next((g for g in GRANULARITIES if _varies(name, g, extents, sizes, works)), None)
         if grain is None:
             extents = tuple(tuple(sizes[name] if e == name else e for e in each) for each in extents)
             del sizes[name]
@@ -79,25 +91,42 @@ def awkward_shapes(dimensions: Dimensions, works: Works) -> tuple[tuple[Shape, .
     return tuple(verify) or (dimensions.sizes,), tuple(held_out)
 
 
-def _named(shape: Sequence[tuple[str, int]], sizes: dict[str, int]) -> tuple[str | int, ...]:
-    """Names of a tensor's dimensions, from the right; new ones are added to the sizes."""
+def _named(
+    shape: Sequence[tuple[str, int]],
+    sizes: dict[str, int],
+    earlier: Sequence[tuple[str | int, ...]],
+    same: _Same,
+) -> tuple[str | int, ...]:
+    """Names of a tensor's dimensions; new ones are added to the sizes."""
     usual = _NAMES.get(len(shape), tuple(f"dim{axis}" for axis in range(len(shape))))
     found: list[str | int] = []
-    for axis in reversed(range(len(shape))):
-        name, size = shape[axis]
-        if not name:
-            known = [each for each in sizes if sizes[each] == size and each not in found]
-            fresh = usual[axis] if usual[axis] not in sizes else f"size{len(sizes)}"
-            name = known[-1] if known else fresh
-            name = usual[axis] if usual[axis] in known else name
+    for axis, (given, size) in enumerate(shape):
         if size == 1:
             found.append(1)
             continue
+        known = [
+            name for name in same(earlier, axis, len(shape)) if sizes.get(name) == size and name not in found
+        ]
+        fresh = usual[axis] if usual[axis] not in sizes else f"size{len(sizes)}"
+        name = given or (known[0] if known else fresh)
         if sizes.get(name, size) != size:
             raise TaskError(f"The dimension '{name}' can't be both {sizes[name]} and {size}.")
         sizes[name] = size
         found.append(name)
-    return tuple(reversed(found))
+    return tuple(found)
+
+
+def _at_the_same_place(earlier: Sequence[tuple[str | int, ...]], axis: int, rank: int) -> list[str]:
+    """Dimensions of earlier tensors as far from the right, as broadcasting aligns them, or from the left."""
+    right = [each[axis - rank] for each in earlier if rank - axis <= len(each)]
+    left = [each[axis] for each in earlier if axis < len(each)]
+    return [name for name in (*right, *left) if isinstance(name, str)]
+
+
+def _anywhere(earlier: Sequence[tuple[str | int, ...]], axis: int, rank: int) -> list[str]:
+    """Those at the same place first, then all others."""
+    others = [name for each in earlier for name in each if isinstance(name, str)]
+    return [*_at_the_same_place(earlier, axis, rank), *others]
 
 
 def _varies(

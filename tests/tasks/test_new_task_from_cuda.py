@@ -1,0 +1,107 @@
+"""Drafting a task from a CUDA C++ file: what is guessed, what check says of it, and what can't be drafted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mctskernel.check_task import check_task
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.launch_plan import plan_of
+from mctskernel.core.task import TaskError
+from mctskernel.new_task_from_cuda import create_task_from_cuda
+
+SCALE = """
+__global__ void __launch_bounds__(128) scale(const float* x, float* out, int n, float factor) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = factor * x[i];
+}
+"""
+
+
+def drafted(tmp_path: Path, text: str, kernel: str = "") -> Path:
+    file = tmp_path / "my.cu"
+    file.write_text(text)
+    create_task_from_cuda(tmp_path / "task", file, kernel)
+    return tmp_path / "task"
+
+
+def test_a_draft_says_that_its_reference_is_missing_and_nothing_else(tmp_path: Path) -> None:
+    report = check_task(drafted(tmp_path, SCALE))
+    assert len(report.problems) == 1
+    assert "write it: return out" in report.problems[0]
+
+
+def test_a_draft_with_its_reference_can_be_searched(tmp_path: Path) -> None:
+    folder = drafted(tmp_path, SCALE)
+    (folder / "reference.py").write_text("def reference(x, factor):\n    return factor * x\n")
+    assert check_task(folder).problems == ()
+
+
+def test_every_guess_is_marked(tmp_path: Path) -> None:
+    folder = drafted(tmp_path, SCALE)
+    task, kernel = (folder / "task.toml").read_text(), (folder / "kernel.cu").read_text()
+    shapes = [line for line in task.splitlines() if line.startswith("shape =")]
+    assert shapes
+    assert all("# guessed" in line for line in shapes)
+    assert "# guessed" in next(line for line in kernel.splitlines() if line.startswith("grid"))
+    assert "# from __launch_bounds__" in next(
+        line for line in kernel.splitlines() if line.startswith("block")
+    )
+
+
+def test_the_block_comes_from_a_launch_in_the_file(tmp_path: Path) -> None:
+    text = (
+        SCALE.replace("__launch_bounds__(128) ", "")
+        + "void host() { scale<<<(n + 63) / 64, 64>>>(x, y, n, 2.f); }\n"
+    )
+    (launch,) = plan_of(Kernel((drafted(tmp_path, text) / "kernel.cu").read_text())).launches
+    assert launch.block == (64,)
+
+
+def test_several_kernels_are_launched_in_their_order_or_one_alone(tmp_path: Path) -> None:
+    text = SCALE + SCALE.replace("scale", "again")
+    both = plan_of(Kernel((drafted(tmp_path, text) / "kernel.cu").read_text()))
+    assert [launch.kernel for launch in both.launches] == ["scale", "again"]
+    (tmp_path / "one").mkdir()
+    one = plan_of(Kernel((drafted(tmp_path / "one", text, "again") / "kernel.cu").read_text()))
+    assert [launch.kernel for launch in one.launches] == ["again"]
+
+
+def test_a_leading_comment_is_kept_beside_the_plan(tmp_path: Path) -> None:
+    text = (drafted(tmp_path, f"/* Mine.\n * All of it. */{SCALE}") / "kernel.cu").read_text()
+    assert "// Mine.\n// All of it." in text
+    assert plan_of(Kernel(text)).launches[0].kernel == "scale"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("int main() {}", "has no __global__ function"),
+        (f"template <typename T>{SCALE}", "line 2?.*'scale' is a template"),
+        (SCALE.replace("float* out", "const float* out"), "every pointer is const"),
+    ],
+)
+def test_what_cannot_be_drafted_is_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(TaskError, match=said):
+        drafted(tmp_path, text)
+    assert not (tmp_path / "task").exists()
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    drafted(tmp_path, SCALE)
+    with pytest.raises(TaskError, match="overwrites nothing"):
+        drafted(tmp_path, SCALE)
+
+
+def test_a_kernel_of_another_name_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="no __global__ function called 'other'; it has: scale"):
+        drafted(tmp_path, SCALE, "other")
+
+
+def test_a_file_that_searches_would_refuse_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "my.cu"
+    file.write_text(f"#include <cub/cub.cuh>\n{SCALE}")
+    found = create_task_from_cuda(tmp_path / "task", file)
+    assert any("cub/cub.cuh" in remark for remark in found.remarks)

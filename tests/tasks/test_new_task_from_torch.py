@@ -1,0 +1,122 @@
+"""Tasks of PyTorch functions: dimensions, shapes, references; without a GPU, so without torch.compile's kernel."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.torch_dimensions import find_dimensions, parse_shape
+
+pytest.importorskip("torch", reason="the extra `gpu` is not installed")
+
+from mctskernel.new_task_from_torch import create_task_from_torch
+
+FUNCTIONS = "mctskernel.experiments.torch_functions"
+PLAN = '"""\n[[launch]]\nkernel = "k"\ngrid = ["1"]\nargs = []\n"""\n'
+
+
+def made(folder: Path, function: str, shapes: Sequence[str], dtypes: Sequence[str] = ("float32",)) -> Task:
+    create_task_from_torch(folder, function, shapes, dtypes)
+    (folder / "kernel.py").write_text(PLAN)
+    return load_task(folder, Language.TRITON)
+
+
+def test_dimensions_of_equal_size_are_the_same_and_those_of_one_tensor_differ(tmp_path: Path) -> None:
+    task = made(tmp_path / "t", f"{FUNCTIONS}:bias_gelu", ["4096x4096", "4096"], ["bf16"])
+    assert [tensor.shape for tensor in task.inputs] == [("rows", "cols"), ("cols",)]
+    assert task.outputs[0].shape == ("rows", "cols")
+    assert task.outputs[0].dtype == "bfloat16"
+    assert task.independent == "rows"
+
+
+def test_a_size_that_the_function_fixes_stays_a_number(tmp_path: Path) -> None:
+    task = made(tmp_path / "t", f"{FUNCTIONS}:rope", ["64x4x128", "64x64", "64x64"])
+    assert [tensor.shape for tensor in task.inputs] == [("rows", "groups", 128), ("rows", 64), ("rows", 64)]
+
+
+def test_a_position_makes_rows_depend_on_where_they_are(tmp_path: Path) -> None:
+    assert made(tmp_path / "t", f"{FUNCTIONS}:masked_softmax", ["64x96"]).independent == ""
+
+
+def test_indices_stay_below_what_they_index(tmp_path: Path) -> None:
+    task = made(tmp_path / "t", f"{FUNCTIONS}:cross_entropy", ["64x96", "64"], ["bf16", "int64"])
+    for shape in task.shapes:
+        assert task.draw_inputs(shape, 0)["targets"].max() < shape["cols"]
+
+
+def test_the_reference_keeps_the_precision_of_its_inputs_whatever_the_function_casts(tmp_path: Path) -> None:
+    task = made(tmp_path / "t", f"{FUNCTIONS}:cross_entropy", ["64x96", "64"], ["bf16", "int64"])
+    shape = task.search_shapes[0]
+    inputs = task.draw_inputs(shape, 0)
+    for precision in (np.float64, np.float32):
+        logits = inputs["logits"].astype(precision)
+        found = task.expected({**inputs, "logits": logits}, shape)["out"]
+        below = logits - logits.max(axis=1, keepdims=True)
+        chosen = np.take_along_axis(below, inputs["targets"][:, np.newaxis], axis=1)[:, 0]
+        assert found.dtype == precision
+        assert np.allclose(
+            found, np.log(np.exp(below).sum(axis=1)) - chosen, rtol=1e-12 if precision is np.float64 else 1e-5
+        )
+
+
+def test_a_function_that_rounds_on_its_way_may_be_off_by_as_much(tmp_path: Path) -> None:
+    once = made(tmp_path / "a", f"{FUNCTIONS}:bias_gelu", ["64x96", "96"], ["bf16"]).tolerance.relative
+    often = made(
+        tmp_path / "b", f"{FUNCTIONS}:add_rmsnorm", ["64x96", "64x96", "96"], ["bf16"]
+    ).tolerance.relative
+    assert often > 0.0041
+    assert once < 0.02
+
+
+def test_a_module_that_stands_alone_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lonely.py").write_text("def double(x):\n    return 2 * x\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    task = made(tmp_path / "t", "lonely:double", ["8x9"])
+    (tmp_path / "lonely.py").unlink()
+    shape = task.search_shapes[0]
+    inputs = task.draw_inputs(shape, 0)
+    assert np.array_equal(task.expected(inputs, shape)["out"], 2 * inputs["x"])
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "dtypes", "said"),
+    [
+        ("nowhere_at_all:f", ["8"], ["float32"], "nowhere_at_all can't be imported"),
+        (f"{FUNCTIONS}:nothing", ["8"], ["float32"], "has no function called 'nothing'"),
+        (FUNCTIONS, ["8"], ["float32"], "names no function"),
+        (f"{FUNCTIONS}:softmax", ["8xx"], ["float32"], "is no shape"),
+        (f"{FUNCTIONS}:softmax", [], ["float32"], "give a --shape for each tensor"),
+        (f"{FUNCTIONS}:bias_gelu", ["8x4", "3"], ["float32"], "fails on tensors of these shapes"),
+        (f"{FUNCTIONS}:softmax", ["8x4"], ["float12"], "'float12' is not one of"),
+        (f"{FUNCTIONS}:softmax", ["8x4"], ["fp32", "fp32"], "2 dtypes for 1 tensors"),
+    ],
+)
+def test_mistakes_are_sentences(
+    tmp_path: Path, function: str, shapes: list[str], dtypes: list[str], said: str
+) -> None:
+    with pytest.raises(TaskError, match=said):
+        create_task_from_torch(tmp_path / "t", function, shapes, dtypes)
+    assert not (tmp_path / "t").exists()
+
+
+def test_names_of_dimensions_can_be_given() -> None:
+    assert parse_shape("batch=4xheads=8x64") == (("batch", 4), ("heads", 8), ("", 64))
+    found = find_dimensions([parse_shape("m=64xk=64"), parse_shape("k=64xn=64")], lambda *_: True)
+    assert found.extents == (("m", "k"), ("k", "n"))
+
+
+def test_a_dimension_that_is_contracted_is_the_same_in_both() -> None:
+    def works(extents: Sequence[Sequence[str | int]], sizes: dict[str, int]) -> bool:
+        left, right = ([sizes.get(e, e) for e in each] for each in extents)  # type: ignore[call-overload]
+        return left[1] == right[0]
+
+    found = find_dimensions([parse_shape("512x256"), parse_shape("256x1024")], works)
+    assert found.extents == (("rows", "cols"), ("cols", "size2"))
