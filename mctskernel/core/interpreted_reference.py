@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +22,7 @@ from mctskernel.core.reference_language import (
     MODULES,
     NUMPY,
     OPERATORS,
+    PLAIN_TYPES,
     SIZED,
     TYPES,
     Function,
@@ -31,6 +31,7 @@ from mctskernel.core.reference_language import (
     dotted_name,
     refusal,
 )
+from mctskernel.core.reference_sizes import elements_made
 
 MAX_ELEMENTS = 1 << 29
 """Of an array; besides that it has at most MAX_GROWTH times the elements of all inputs, or LEAST_ROOM."""
@@ -46,6 +47,7 @@ MAX_SECONDS = 300.0
 
 _MAX_WHOLE = 1 << 63
 _GROWING = (ast.Pow, ast.LShift)
+_NAMES: Mapping[type[ast.AST], str] = {ast.MatMult: "matmul"}
 
 
 class InterpretedReference:
@@ -115,8 +117,7 @@ class _Walk:
             case ast.AnnAssign(target=target, value=ast.expr() as value):
                 self._assign(target, self._value(value))
             case ast.AugAssign(target=target, op=op, value=value):
-                before = self._value(_loaded(target))
-                self._assign(target, self._combined(statement, op, before, self._value(value)))
+                self._update(target, op, self._value(value))
             case ast.If(test=test, body=body, orelse=orelse):
                 return self.run(body if self._value(test) else orelse)
             case ast.For(orelse=[]):
@@ -126,6 +127,16 @@ class _Walk:
             case _:
                 raise refusal(statement, "This statement is not part of the language of references.")
         return None
+
+    def _update(self, target: ast.expr, op: ast.operator, value: object) -> None:
+        before = self._value(_loaded(target))
+        after = self._combined(target, op, before, value)
+        if not isinstance(before, np.ndarray) or isinstance(target, ast.Subscript):
+            self._assign(target, after)
+        elif not before.flags.writeable:
+            raise refusal(target, "An input can't be changed in place.")
+        else:
+            np.copyto(before, after, casting="same_kind")  # type: ignore[arg-type]
 
     def _loop(self, loop: ast.For) -> _Returned | None:
         for number in self._range(loop.iter):
@@ -161,9 +172,9 @@ class _Walk:
             case ast.Constant(value=value) if value is None or isinstance(value, int | float):
                 return self._checked(node, value)
             case ast.Name(id=name):
-                if name not in self._names:
+                if name not in self._names and name not in PLAIN_TYPES:
                     raise refusal(node, f"'{name}' is unknown here.")
-                return self._names[name]
+                return self._names[name] if name in self._names else PLAIN_TYPES[name]
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 return tuple(self._value(part) for part in parts)
             case ast.BinOp(left=left, op=op, right=right):
@@ -208,8 +219,7 @@ class _Walk:
             grows = left.bit_length() * right if isinstance(op, ast.Pow) else left.bit_length() + right
             if grows > 64:
                 raise refusal(node, "A whole number exceeds 64 bits.")
-        if isinstance(left, np.ndarray) and isinstance(right, np.ndarray) and not isinstance(op, ast.MatMult):
-            self._check_size(node, math.prod(np.broadcast_shapes(left.shape, right.shape)))
+        self._check_size(node, elements_made(_NAMES.get(type(op), ""), (left, right)))
         return self._checked(node, apply(left, right))
 
     def _element(self, node: ast.AST, value: object, index: object) -> object:
@@ -237,12 +247,13 @@ class _Walk:
         first, rest = node.args[:1], node.args
         arguments: list[object] = []
         match first:
-            case [ast.Constant(value=str(text))] if name == "einsum" and len(text) <= 100:
+            case [ast.Constant(value=str(text))] if name == "einsum" and "." not in text:
                 arguments, rest = [text], node.args[1:]
         arguments += [self._value(each) for each in rest]
         named = {str(each.arg): self._value(each.value) for each in node.keywords}
-        if name in SIZED:
-            self._check_size(node, math.prod(_sizes(arguments)))
+        owner = getattr(function, "__self__", None)
+        given = [owner, *arguments] if isinstance(owner, np.ndarray) else arguments
+        self._check_size(node, elements_made(name, [*given, *named.values()] if name in SIZED else given))
         return self._checked(node, function(*arguments, **named))
 
     def _function(self, node: ast.expr) -> tuple[Function, str]:
@@ -274,7 +285,7 @@ class _Walk:
                 return value
             case int() if abs(value) < _MAX_WHOLE:
                 return value
-            case type() if value in TYPES.values():
+            case type() if value in (*TYPES.values(), *PLAIN_TYPES.values()):
                 return value
             case np.ndarray() if value.dtype.kind in "biuf" or value.dtype.name == "bfloat16":
                 self._check_size(node, value.size)
@@ -300,14 +311,3 @@ def _whole(node: ast.AST, value: object) -> int:
     if isinstance(value, int | np.integer):
         return int(value)
     raise refusal(node, "A `range` is of whole numbers.")
-
-
-def _sizes(values: object) -> list[int]:
-    """The whole numbers that are given, however they are nested; those below 1 count as 1."""
-    if isinstance(values, list | tuple):
-        return [size for each in values for size in _sizes(each)]
-    if isinstance(values, np.ndarray):
-        return [max(1, values.size)]
-    if isinstance(values, int | float | np.integer | np.floating) and math.isfinite(values):
-        return [max(1, int(values))]
-    return []

@@ -55,7 +55,7 @@ _NUMPY_NAMES = """
     logaddexp logical_and logical_not logical_or matmul max maximum maximum.accumulate mean median min minimum
     minimum.accumulate mod moveaxis multiply negative ones ones_like outer pad power prod reciprocal remainder repeat
     reshape rint roll round searchsorted sign sin sinh sort split sqrt square squeeze stack std subtract sum swapaxes
-    take take_along_axis tan tanh tensordot tile trace transpose tril triu trunc unique var where zeros zeros_like
+    take take_along_axis tan tanh tile trace transpose tril triu trunc unique var where zeros zeros_like
 """
 _MATH_NAMES = "ceil cos exp floor isqrt log log2 sin sqrt tanh"
 _TYPE_NAMES = "float32 float64 int8 int32 int64 uint8 uint32 uint64 bool_"
@@ -69,6 +69,9 @@ _SIZED_NAMES = "arange bincount broadcast_to eye full ones outer pad repeat tile
 NUMPY: Mapping[str, Function] = {name: operator.attrgetter(name)(np) for name in _NUMPY_NAMES.split()}
 MATH: Mapping[str, Function] = {name: getattr(math, name) for name in _MATH_NAMES.split()}
 TYPES: Mapping[str, type] = {name: getattr(np, name) for name in _TYPE_NAMES.split()}
+PLAIN_TYPES: Mapping[str, type] = {"bool": bool, "float": float, "int": int}
+"""Those that stand for themselves where a type is asked for."""
+
 CONSTANTS: Mapping[str, object] = {
     "np.pi": np.pi,
     "np.e": np.e,
