@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
-from mctskernel.core.kernel import Language
+from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
 from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
@@ -25,6 +25,7 @@ from mctskernel.edits.syntax import Function, Parameter, parse
 from mctskernel.profiling.processes.workers import Worker
 from mctskernel.profiling.spaces import read_space
 from mctskernel.profiling.verify import draw_case
+from mctskernel.starts import starting_files
 
 MAX_REFERENCE_BYTES = 16 << 20
 """Shapes with more inputs and outputs than this aren't given to the reference: numpy would take too long."""
@@ -120,7 +121,7 @@ def _check_space(task: Task) -> Report:
 
 
 def _starts(folder: Path) -> dict[Path, Task]:
-    """The task with each of its starting kernels, by the kernel's file. Raises TaskError."""
+    """The task with each of its starting kernels and starting points, by their files. Raises TaskError."""
     first = load_task(folder)
     named = tomllib.loads((folder / "task.toml").read_text("utf-8")).get("kernel")
     language = first.starting_kernel.language
@@ -128,6 +129,10 @@ def _starts(folder: Path) -> dict[Path, Task]:
     for other in languages(folder):
         if other is not language:
             starts[folder / f"kernel{other.suffix}"] = load_task(folder, other)
+    for task in tuple(starts.values()):
+        chosen = task.starting_kernel.language
+        for file, text in starting_files(folder, chosen):
+            starts[file] = replace(task, starting_kernel=Kernel(text, chosen))
     return starts
 
 

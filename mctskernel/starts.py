@@ -6,6 +6,7 @@ edit of it that puts the whole text in its place, tried before anything else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from mctskernel.core.edit import Category, Edit, WholeSource
@@ -20,7 +21,16 @@ PROPOSER = "start/"
 
 def starting_points(folder: Path, language: Language) -> tuple[Edit, ...]:
     """The other starting points of a task folder in a language, by name. Raises TaskError."""
-    return tuple(_edit(file) for file in sorted(folder.glob(f"start_*{language.suffix}")))
+    return tuple(_edit(file, text) for file, text in starting_files(folder, language))
+
+
+def starting_files(folder: Path, language: Language) -> Iterator[tuple[Path, str]]:
+    """Their files and what is in them. Raises TaskError."""
+    for file in sorted(folder.glob(f"start_*{language.suffix}")):
+        try:
+            yield file, file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TaskError(f"{file} can't be read: {error}.") from error
 
 
 def told(starts: tuple[Edit, ...]) -> Proposals:
@@ -52,16 +62,12 @@ def origin(tree: Tree, node: int) -> str:
     return ""
 
 
-def _edit(file: Path) -> Edit:
+def _edit(file: Path, text: str) -> Edit:
     name = file.stem.removeprefix("start_")
-    try:
-        source = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{file} can't be read: {error}.") from error
     return Edit(
         Category.ALGORITHM,
         f"start from {name}",
-        WholeSource(source),
+        WholeSource(text),
         rationale=f"Another starting point of the task: {file.name}.",
         proposer=PROPOSER + name,
     )

@@ -30,9 +30,12 @@ def config(name: str) -> dict[str, Config]:
     return {launch["kernel"]: Config(launch["blocks"], launch["num_warps"], launch["num_stages"])}
 
 
+def sizes(name: str) -> dict[str, int]:
+    return distinct_sizes({"rows": 8192, "cols": COLUMNS.get(name, 4096)}, {})
+
+
 def names(name: str) -> Names:
-    sizes = {"rows": 8192, "cols": COLUMNS.get(name, 4096)}
-    return Names(distinct_sizes(sizes, {}), {})
+    return Names(sizes(name), {})
 
 
 def candidate(name: str, source: str | None = None) -> str:

@@ -42,8 +42,18 @@ def test_is_a_candidate_that_the_guards_let_in(name: str) -> None:
 @pytest.mark.parametrize("name", recorded.LAUNCHES)
 def test_no_size_is_left_as_a_number(name: str) -> None:
     text = recorded.candidate(name)
-    sizes = {"8191", str(recorded.names(name)._primes["cols"])}
+    sizes = {str(size) for size in recorded.sizes(name).values()}
     assert not sizes & set(re.findall(r"\d+", text))
+
+
+def test_a_mask_folds_away_where_blocks_fit() -> None:
+    text = recorded.candidate("softmax")
+    assert "if rows % XBLOCK == 0:\n        xmask = tl.full(xindex.shape, True, tl.int1)" in text
+
+
+def test_names_that_nobody_reads_are_left_out() -> None:
+    text = recorded.candidate("softmax")
+    assert not set(re.findall(r"\w+", text)) & {"rnumel", "RBLOCK", "roffset", "rindex", "rbase"}
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "add_rmsnorm"])

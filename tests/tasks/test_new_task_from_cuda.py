@@ -105,3 +105,12 @@ def test_a_file_that_searches_would_refuse_says_so(tmp_path: Path) -> None:
     file.write_text(f"#include <cub/cub.cuh>\n{SCALE}")
     found = create_task_from_cuda(tmp_path / "task", file)
     assert any("cub/cub.cuh" in remark for remark in found.remarks)
+
+
+def test_other_starting_points_are_checked_too(tmp_path: Path) -> None:
+    folder = drafted(tmp_path, SCALE)
+    (folder / "reference.py").write_text("def reference(x, factor):\n    return factor * x\n")
+    wrong = (folder / "kernel.cu").read_text().replace("factor * x[i]", "2.0f * x[i]")
+    (folder / "start_wrong.cu").write_text(wrong)
+    (problem,) = check_task(folder).problems
+    assert "start_wrong.cu: wrong result" in problem
