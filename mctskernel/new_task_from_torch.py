@@ -19,7 +19,6 @@ from typing import Any
 import tomlkit
 
 from mctskernel.core.dtypes import DTYPE_BYTES
-from mctskernel.core.kernel import Language
 from mctskernel.core.task import Shape, TaskError
 from mctskernel.inductor.candidate import candidate_source
 from mctskernel.inductor.generated import InductorError, read_generated
@@ -391,6 +390,3 @@ def _version() -> str:
     import torch  # noqa: PLC0415 - an extra
 
     return f"PyTorch {torch.__version__}"
-
-
-STARTING_KERNEL = f"kernel{Language.TRITON.suffix}"
