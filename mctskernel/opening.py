@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import msgspec
+
 from mctskernel.core.executor import Executor
 from mctskernel.core.experience import Experience
 from mctskernel.core.proposer import Proposer
@@ -14,7 +16,7 @@ from mctskernel.correspondence import Absent, Correspondence, Correspondents, Ma
 from mctskernel.edits.experienced import ExperiencedProposer
 from mctskernel.edits.llm.mixture import MixtureOptions
 from mctskernel.edits.llm.recording import Recorded, Recording
-from mctskernel.executors import open_surrogate
+from mctskernel.executors import open_executor, open_surrogate
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.forecast import Forecaster
 from mctskernel.memory import kept_snapshot
@@ -22,7 +24,7 @@ from mctskernel.predictions import Predictions
 from mctskernel.proposers import OUTSIDE, open_proposer
 from mctskernel.replaying import Schedule, ScheduledCorrespondence, ScheduledExecutor
 from mctskernel.rollouts import Rollouts
-from mctskernel.run import Budget, Configuration, RunError, RunFolder, open_run
+from mctskernel.run import Budget, Configuration, RunError, RunFolder, open_run, read_manifest
 from mctskernel.search import Follower, Search, spent_seconds
 from mctskernel.starts import starting_points
 from mctskernel.tree.blobs import get_exchange
@@ -99,6 +101,26 @@ def open_search(
         yield search, unfinished
 
 
+@contextmanager
+def reopen(
+    path: Path, budget: Budget | None, workers: int | None
+) -> Iterator[tuple[RunFolder, Configuration, Executor]]:
+    """What it takes to go on with a run, with another budget and other workers if they are given.
+
+    Raises RunError and DeviceError, RunError too on a machine whose times can't be compared with the run's.
+    """
+    folder = open_run(path)
+    manifest = read_manifest(folder)
+    configuration = msgspec.structs.replace(
+        manifest.configuration,
+        budget=budget or manifest.configuration.budget,
+        workers=workers or manifest.configuration.workers,
+    )
+    with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
+        _refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
+        yield folder, configuration, executor
+
+
 def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:
     """What a run's models were asked and said, each with the kernel that it was about. Raises JournalError."""
     identities: dict[int, str] = {}
@@ -110,8 +132,7 @@ def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:
                 yield Recorded(identities[event.node], get_exchange(folder.blobs, record))
 
 
-def refuse_other_device(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:
-    """Raises RunError where times can't be compared with the run's, since a fingerprint is another."""
+def _refuse_other_device(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:
     changed = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
     if changed:
         name = changed[0]

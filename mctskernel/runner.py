@@ -16,7 +16,7 @@ from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
 from mctskernel.memory import keep_snapshot, remember_run, take_snapshot
-from mctskernel.opening import open_search, refuse_other_device
+from mctskernel.opening import open_search, reopen
 from mctskernel.proposers import OUTSIDE, open_proposer
 from mctskernel.replaying import difference
 from mctskernel.report.markdown import trajectory_markdown
@@ -120,15 +120,7 @@ def resume(
 ) -> Conclusion:
     """Go on with a run, with another budget if one is given. Raises what `begin` raises, and RunError on a
     machine whose times can't be compared with the run's."""
-    folder = open_run(path)
-    manifest = read_manifest(folder)
-    configuration = msgspec.structs.replace(
-        manifest.configuration,
-        budget=budget or manifest.configuration.budget,
-        workers=workers or manifest.configuration.workers,
-    )
-    with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
-        refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
+    with reopen(path, budget, workers) as (folder, configuration, executor):
         return _conduct(folder, configuration, executor, follow, stop_requested)
 
 

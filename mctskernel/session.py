@@ -20,11 +20,10 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor
 from mctskernel.core.task import Task
 from mctskernel.correspondence import Mailbox
-from mctskernel.executors import open_executor
-from mctskernel.opening import open_search, refuse_other_device
+from mctskernel.opening import open_search, reopen
 from mctskernel.profiling.briefing import briefing_of
 from mctskernel.proposers import OUTSIDE
-from mctskernel.run import Budget, Configuration, RunFolder, open_run, read_manifest
+from mctskernel.run import Budget, Configuration, RunFolder
 from mctskernel.runner import Conclusion, conclude, new_run, remembered
 from mctskernel.search import Ending, Follower, Search
 from mctskernel.tree.blobs import put_edit
@@ -175,17 +174,11 @@ def open_session(
 
     Raises RunError, JournalError and DeviceError as resuming it does.
     """
-    folder = open_run(path)
-    manifest = read_manifest(folder)
-    configuration = msgspec.structs.replace(
-        manifest.configuration,
-        budget=budget or manifest.configuration.budget,
-        workers=workers or manifest.configuration.workers,
-    )
-    with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
-        refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
-        with _session(folder, configuration, executor, follow, stop_requested) as session:
-            yield session
+    with (
+        reopen(path, budget, workers) as (folder, configuration, executor),
+        _session(folder, configuration, executor, follow, stop_requested) as session,
+    ):
+        yield session
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
+from mctskernel.core.launch_plan import LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import AXES, always_happens, guarded, inlined
 from mctskernel.edits.rewrite import Rewrite, apply, changed, fresh_names, indented
@@ -170,22 +171,14 @@ def _widened(
         stores += vector.stores if group.writes else ()
         moved |= {node.start_byte: swap(node, f"{name}[{lane}]") for node in group.nodes}
     whole = " && ".join(conditions)
+    each = Lanes(lane, lanes, left)
     lines = [
         f"if ({whole}) {{",
         *indented(
-            [
-                *loads,
-                "#pragma unroll",
-                f"for (int {lane} = 0; {lane} < {lanes}; ++{lane}) {{",
-                *indented(for_lane(context, index, lane, statements, list(moved.values()))),
-                "}",
-                *stores,
-            ]
+            [*loads, *each.all_of(for_lane(context, index, lane, statements, list(moved.values()))), *stores]
         ),
         "} else {",
-        f"    for (int {lane} = 0; {lane} < {lanes} && {lane} < {left}; ++{lane}) {{",
-        *indented(for_lane(context, index, lane, statements, []), 2),
-        "    }",
+        *indented(each.those_left(for_lane(context, index, lane, statements, []))),
         "}",
     ]
     margin = indentation(source, statements[0])
@@ -193,15 +186,44 @@ def _widened(
         swap(found.value, f"{lanes} * ({text_of(found.value)})"),
         Replacement(statements[0].start_byte, statements[-1].end_byte, f"\n{margin}".join(lines)),
     ]
-    extents = list(found.launch.grid)
-    extents[AXES.index("x")] = f"ceil_div({found.count}, {found.planned_block} * {lanes})"
-    launch = dataclasses.replace(found.launch, grid=tuple(extents))
-    launches = tuple(launch if entry is found.launch else entry for entry in context.plan.launches)
-    plan = dataclasses.replace(context.plan, launches=launches)
+    plan = with_fewer_blocks(context, found, lanes)
     return apply(
         context,
         Rewrite(function, plan=plan, functions=[ALIGNED.format(name=aligned)], more=changes),
     )
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """Neighbours that one thread computes: the variable that counts them, how many, and in code how many are left."""
+
+    variable: str
+    count: int
+    left: str
+
+    def all_of(self, body: Sequence[str]) -> list[str]:
+        """A loop over all of them."""
+        return ["#pragma unroll", *self._loop(f"{self.variable} < {self.count}", body)]
+
+    def those_left(self, body: Sequence[str]) -> list[str]:
+        """A loop over those that there are."""
+        return self._loop(f"{self.variable} < {self.count} && {self.variable} < {self.left}", body)
+
+    def _loop(self, condition: str, body: Sequence[str]) -> list[str]:
+        return [
+            f"for (int {self.variable} = 0; {condition}; ++{self.variable}) {{",
+            *indented(body),
+            "}",
+        ]
+
+
+def with_fewer_blocks(context: Context, found: CoveredIndex, lanes: int) -> LaunchPlan:
+    """The plan of a kernel whose threads compute so many neighbours along x."""
+    extents = list(found.launch.grid)
+    extents[AXES.index("x")] = f"ceil_div({found.count}, {found.planned_block} * {lanes})"
+    launch = dataclasses.replace(found.launch, grid=tuple(extents))
+    launches = tuple(launch if entry is found.launch else entry for entry in context.plan.launches)
+    return dataclasses.replace(context.plan, launches=launches)
 
 
 def for_lane(

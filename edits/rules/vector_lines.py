@@ -15,7 +15,6 @@ from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import (
-    AXES,
     always_happens,
     code,
     condition_of,
@@ -26,7 +25,14 @@ from mctskernel.edits.indexing import (
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.rules.coarsening import CoveredIndex, covered_indices
-from mctskernel.edits.rules.vector_elements import bare, factor, for_lane, is_bound_only
+from mctskernel.edits.rules.vector_elements import (
+    Lanes,
+    bare,
+    factor,
+    for_lane,
+    is_bound_only,
+    with_fewer_blocks,
+)
 from mctskernel.edits.syntax import (
     Access,
     Function,
@@ -193,23 +199,19 @@ def _widened(context: Context, stencil: Stencil, lanes: int) -> str:
                 for place in line.beyond(lanes)
             ]
         moved += [swap(access.node, f"{name}[{lane} + {lanes + offset}]") for access, offset in line.uses]
+    each = Lanes(lane, lanes, left)
     before = [node for node in stencil.statements[:-1] if node.type == "declaration"]
     lines = [
         *_joined("if (", conditions, ") {"),
         *indented(
             [
                 *loads,
-                "#pragma unroll",
-                f"for (int {lane} = 0; {lane} < {lanes}; ++{lane}) {{",
-                *indented(for_lane(context, cell, lane, [*before, *stencil.inner], moved)),
-                "}",
+                *each.all_of(for_lane(context, cell, lane, [*before, *stencil.inner], moved)),
                 *stores,
             ]
         ),
         "} else {",
-        f"    for (int {lane} = 0; {lane} < {lanes} && {lane} < {left}; ++{lane}) {{",
-        *indented(for_lane(context, cell, lane, stencil.statements, []), 2),
-        "    }",
+        *indented(each.those_left(for_lane(context, cell, lane, stencil.statements, []))),
         "}",
     ]
     margin = indentation(source, stencil.statements[0])
@@ -218,11 +220,7 @@ def _widened(context: Context, stencil: Stencil, lanes: int) -> str:
         swap(found.value, f"{lanes} * ({text_of(found.value)})"),
         Replacement(*span, f"\n{margin}".join(lines)),
     ]
-    extents = list(found.launch.grid)
-    extents[AXES.index("x")] = f"ceil_div({found.count}, {found.planned_block} * {lanes})"
-    launch = dataclasses.replace(found.launch, grid=tuple(extents))
-    launches = tuple(launch if entry is found.launch else entry for entry in context.plan.launches)
-    plan = dataclasses.replace(context.plan, launches=launches)
+    plan = with_fewer_blocks(context, found, lanes)
     return apply(
         context, Rewrite(function, plan=plan, functions=[ALIGNED.format(name=aligned)], more=changes)
     )
