@@ -21,8 +21,8 @@ from click.testing import CliRunner
 from mcp import Client, MCPError, types
 from mcp.client.stdio import StdioServerParameters
 
+from mctskernel import opening as opening_module
 from mctskernel import runner as runner_module
-from mctskernel import session as session_module
 from mctskernel.cli import main
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
@@ -59,7 +59,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[Opener]:
         yield executor
         executor.close()
 
-    monkeypatch.setattr(session_module, "open_executor", opening)
+    monkeypatch.setattr(opening_module, "open_executor", opening)
     monkeypatch.setattr(runner_module, "open_executor", opening)
     monkeypatch.setattr(RunFolder, "load_task", lambda folder: landscape.task(folder.task))
     return openers

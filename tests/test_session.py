@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mctskernel import opening as opening_module
 from mctskernel import runner as runner_module
-from mctskernel import session as session_module
 from mctskernel.asks import (
     Ask,
     RepliedBlock,
@@ -57,7 +57,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def opening(_spec: DeviceSpec, _workers: int) -> Iterator[Executor]:
         yield landscape.InProcess(2)
 
-    monkeypatch.setattr(session_module, "open_executor", opening)
+    monkeypatch.setattr(opening_module, "open_executor", opening)
     monkeypatch.setattr(runner_module, "open_executor", opening)
     monkeypatch.setattr("mctskernel.run.RunFolder.load_task", lambda folder: landscape.task(folder.task))
     folder = prepare_run(tmp_path / "run", load_task(find_task("softmax")))

@@ -16,8 +16,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from mctskernel import opening as opening_module
 from mctskernel import runner as runner_module
-from mctskernel import session as session_module
 from mctskernel.cli.errors import BAD_RUN, BAD_TASK, INTERRUPTED, USAGE
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
@@ -40,7 +40,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Executor]]:
     def opening(_spec: DeviceSpec, _workers: int) -> Iterator[Executor]:
         yield openers[-1]()
 
-    monkeypatch.setattr(session_module, "open_executor", opening)
+    monkeypatch.setattr(opening_module, "open_executor", opening)
     monkeypatch.setattr(runner_module, "open_executor", opening)
     monkeypatch.setattr(RunFolder, "load_task", lambda folder: landscape.task(folder.task))
     return openers
