@@ -14,7 +14,7 @@ from mctskernel.tree.journal import read_tree
 
 SCRIPT = Path(__file__).with_name("killable_search.py")
 KILLS = 20
-BUDGET = 400
+BUDGET = 150
 
 
 @pytest.mark.filterwarnings("ignore::mctskernel.tree.journal.JournalWarning")

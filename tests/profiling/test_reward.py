@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import (
@@ -45,6 +45,7 @@ def test_faster_is_never_worth_less(a: float, b: float) -> None:
     assert score(timed(fast), None, ROOT).reward >= score(timed(slow), None, ROOT).reward
 
 
+@settings(deadline=None)
 @given(
     seconds=st.floats(5e-4, 2e-3),
     parent_seconds=SECONDS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,19 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
 
 
+def environment_of(pid: int) -> bytes:
+    """That of a process, which has none before it has become its program."""
+    deadline = time.monotonic() + 10
+    while not (found := Path(f"/proc/{pid}/environ").read_bytes()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
+
+
 @pytest.mark.usefixtures("secrets")
 def test_a_worker_gets_no_key_in_its_environment() -> None:
     child = child_process.start("mctskernel.profiling.processes.device_process")
     try:
-        environment = Path(f"/proc/{child.pid}/environ").read_bytes()
+        environment = environment_of(child.pid)
     finally:
         child.kill()
     assert b"CUDA_VISIBLE_DEVICES=0" in environment
