@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -63,6 +64,12 @@ def collected_quietly() -> Iterator[None]:
     gc.callbacks.clear()
     yield
     gc.callbacks.extend(callbacks)
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C interrupt what tests start: a shell's background ignores it, and so would every child."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -284,15 +284,6 @@ def test_closing_ends_calls_at_once(behaviour: Behaviour) -> None:
         client.close()
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """Ctrl-C raises, though it is ignored from birth where the tests run in a shell's background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_call_leaves_its_server() -> None:
     left, waiting = threading.Event(), threading.get_ident()
 

@@ -13,15 +13,12 @@ from tests.edits.llm import loopback
 from tests.edits.llm.loopback import Behaviour, fails, serving
 
 PROGRAM = """
-import signal
 import sys
 from mctskernel.core.proposer import Purpose
 from mctskernel.edits.llm.model import Call, Message
 from mctskernel.edits.llm.opening import open_model
 from mctskernel.edits.llm.options import LLMOptions
 
-# Ignored from birth where the tests run in a shell's background.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 options = LLMOptions("m", base_url=sys.argv[1])
 try:
     with open_model(options) as model:
