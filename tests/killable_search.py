@@ -47,9 +47,16 @@ class Oracle:
         self._waiting.clear()
 
 
-def main(run: Path, evaluations: int, *, guided: bool) -> None:
+POLICIES = {
+    "default": Policy(),
+    "walk": Policy(strategy="mcts"),
+    "guided": Policy(strategy="mcts", order="predicted", lookahead=4),
+}
+"""How the tree grows, by the word that says so; "guided" by a surrogate."""
+
+
+def main(run: Path, evaluations: int, kind: str) -> None:
     """Begin or go on."""
-    policy = Policy(strategy="mcts", order="predicted", lookahead=4) if guided else Policy()
     with Journal(run / "journal.jsonl") as journal:
         search = TreeSearch(read_tree(journal.path), journal, BlobStore(run / "blobs"))
 
@@ -64,7 +71,9 @@ def main(run: Path, evaluations: int, *, guided: bool) -> None:
             return landscape.judge(kernel)
 
         unfinished = (
-            search.resume() if search.tree.nodes else (search.start(landscape.kernel(1, 1), policy, 0),)
+            search.resume()
+            if search.tree.nodes
+            else (search.start(landscape.kernel(1, 1), POLICIES[kind], 0),)
         )
         Search(
             tree_search=search,
@@ -73,9 +82,9 @@ def main(run: Path, evaluations: int, *, guided: bool) -> None:
             executor=landscape.InProcess(judged_by=judge),
             budget=Budget(evaluations=evaluations),
             follow=report,
-            forecaster=Forecaster(search, Predictions(Oracle()), wait=True) if guided else None,
+            forecaster=Forecaster(search, Predictions(Oracle()), wait=True) if kind == "guided" else None,
         ).run(unfinished)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), guided="guided" in sys.argv[3:])
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -14,19 +14,19 @@ from mctskernel.tree.journal import read_tree
 
 SCRIPT = Path(__file__).with_name("killable_search.py")
 KILLS = 20
-BUDGET = 150
+BUDGET = 400
 
 
 @pytest.mark.filterwarnings("ignore::mctskernel.tree.journal.JournalWarning")
 @pytest.mark.parametrize(
-    ("kills", "budget", "words"),
-    [(KILLS, BUDGET, ()), (6, 120, ("guided",))],
-    ids=["alone", "with a surrogate"],
+    ("kills", "budget", "kind"),
+    [(KILLS, BUDGET, "walk"), (6, 120, "guided"), (4, 60, "default")],
+    ids=["alone", "with a surrogate", "by the model of edits"],
 )
 def test_killed_at_random_moments_nothing_reported_is_lost(
-    tmp_path: Path, kills: int, budget: int, words: tuple[str, ...]
+    tmp_path: Path, kills: int, budget: int, kind: str
 ) -> None:
-    arguments = (str(budget), *words)
+    arguments = (str(budget), kind)
     moments = np.random.default_rng(20261121)
     reported: dict[int, float] = {}
     for _ in range(kills):

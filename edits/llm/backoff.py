@@ -24,7 +24,7 @@ class Backoff:
     def seconds(self, retry: int, retry_after: float | None = None) -> float | None:
         """How long to wait before a retry, counted from 0; None if the server asks for more than is granted."""
         # A draw decides when a server is asked, and nothing that a search does.
-        jitter = random.uniform(0.5, 1.0)  # noqa: S311
+        jitter = random.uniform(0.5, 1.0)  # noqa: S311 - not secret
         wait = min(self.first * 2.0 ** min(retry, 30), self.longest) * jitter
         if retry_after is None:
             return wait

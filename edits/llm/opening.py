@@ -16,7 +16,7 @@ def open_model(options: LLMOptions, *, dollars_left: float | None = None) -> Ope
     prices or a folder for replies that can't be used.
     """
     # Importing openai takes a second, which no other proposer has to pay.
-    from mctskernel.edits.llm.client import open_client  # noqa: PLC0415
+    from mctskernel.edits.llm.client import open_client  # noqa: PLC0415 - as said above
 
     model = open_client(options, dollars_left)
     return CachedModel(model, options, Path(options.cache).expanduser()) if options.cache else model

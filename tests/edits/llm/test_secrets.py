@@ -92,10 +92,10 @@ def test_a_placeholder_is_no_secret(placeholder: str, monkeypatch: pytest.Monkey
     assert exchange.reply == "x is EMPTY, none is left"
 
 
-@pytest.mark.parametrize("home", ["/", "", "/root"])
+@pytest.mark.parametrize("home", ["/", "", "/stride"])
 def test_sources_are_not_taken_for_paths(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", home)
-    source = "out[i] = n/root + (a)/root/2; // see https://example.org/a"
+    source = "out[i] = n/stride + (a)/stride/2; // see https://example.org/a"
     assert ask(replies(source))[0].reply == source
 
 
