@@ -26,6 +26,31 @@ REPAIRABLE = frozenset(
 """Outcomes that a further edit may mend."""
 
 
+class Guard(enum.StrEnum):
+    """What refused a kernel: the mechanism that noticed, where the outcome says what it comes to."""
+
+    SOURCE_RULES = "source rules"
+    COMPILER = "compiler"
+    LAUNCH_LIMITS = "launch limits"
+    FOREIGN_CALLS = "foreign calls"
+    COMPARISON = "comparison with the reference"
+    POISON = "poisoned outputs"
+    PRECISION = "precision of a plain implementation"
+    UNTOUCHED_INPUTS = "untouched inputs"
+    REPETITION = "repetition"
+    MEMORY_CHECKS = "memory checks"
+    RACE_CHECKS = "race checks"
+    GUARD_BYTES = "guard bytes"
+    TIMED_OUTPUTS = "outputs of timed runs"
+    GPU_TIME = "accounting of GPU time"
+    ROOFLINE = "roofline"
+    TIME_LIMIT = "time limit"
+    MEMORY_LIMIT = "memory limit"
+    SEPARATE_PROCESS = "separate process"
+    ISOLATION = "isolation"
+    LAST_GATE = "last gate"
+
+
 class Source(enum.StrEnum):
     """Where numbers come from; shown with every one of them."""
 
@@ -141,10 +166,11 @@ class LaunchTerms:
 class Evaluation:
     """An outcome with its evidence.
 
-    `message` says in a sentence why the outcome isn't ok. `counters` carry Nsight Compute names and units
-    (times in seconds); `terms` are a model's parts of the time, in seconds, and `launches` the same for each
-    launch, both at the first search shape; `flags` are guardrail remarks that refuse nothing; `quarantine` is
-    the reason why the time is not believed, empty if it is; `stage_seconds` is what each stage cost.
+    `message` says in a sentence why the outcome isn't ok, and `guard` what noticed, or why the time isn't believed.
+    `counters` carry Nsight Compute names and units (times in seconds); `terms` are a model's parts of the time, in
+    seconds, and `launches` the same for each launch, both at the first search shape; `flags` are guardrail remarks
+    that refuse nothing; `quarantine` is the reason why the time is not believed, empty if it is; `stage_seconds` is
+    what each stage cost.
     """
 
     outcome: Outcome
@@ -161,6 +187,7 @@ class Evaluation:
     log: str = ""
     stage_seconds: dict[str, float] = field(default_factory=dict)
     launches: tuple[LaunchTerms, ...] = ()
+    guard: Guard | None = None
 
     @property
     def ok(self) -> bool:
