@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source
+from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Resources, Source
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, ResolvedPlan, plan_of, resolve
 from mctskernel.core.task import Shape, Task
@@ -86,20 +86,27 @@ class Candidate:
 
 
 class RefusedError(Exception):
-    """A kernel that can't be judged any further; carries the outcome."""
+    """A kernel that can't be judged any further; carries the outcome and the guard that noticed."""
 
     def __init__(
-        self, outcome: Outcome, message: str, candidate: Candidate | None = None, log: str = ""
+        self, outcome: Outcome, guard: Guard, message: str, candidate: Candidate | None = None, log: str = ""
     ) -> None:
         super().__init__(message)
         self.outcome = outcome
+        self.guard = guard
         self.message = message
         self.log = candidate.log if candidate is not None else log
         self.resources = candidate.resources if candidate is not None else ()
 
     def evaluation(self, source: Source) -> Evaluation:
         """The refusal as an evaluation."""
-        return Evaluation(self.outcome, source, self.message, resources=self.resources, log=self.log)
+        return Evaluation(
+            self.outcome, source, self.message, resources=self.resources, log=self.log, guard=self.guard
+        )
+
+    def check(self) -> Check:
+        """The refusal as a check that wasn't passed, of no shape."""
+        return Check("", 0, passed=False, error=float("inf"), message=self.message, guard=self.guard)
 
 
 def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Candidate:
@@ -108,28 +115,28 @@ def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Ca
     Raises RefusedError, and DeviceError on a machine without the kernel's compiler.
     """
     if reason := breach(kernel):
-        raise RefusedError(Outcome.REJECTED, reason)
+        raise RefusedError(Outcome.REJECTED, Guard.SOURCE_RULES, reason)
     if reason := unreadable(kernel):
-        raise RefusedError(Outcome.BUILD_ERROR, reason)
+        raise RefusedError(Outcome.BUILD_ERROR, Guard.COMPILER, reason)
     plans = _plans(task, kernel)
     with stages.timed("build"):
         made = _build(task, kernel, plans, architecture)
     if isinstance(made, BuildFailure):
-        raise RefusedError(Outcome.BUILD_ERROR, made.message, log=made.log)
+        raise RefusedError(Outcome.BUILD_ERROR, Guard.COMPILER, made.message, log=made.log)
     ready = tuple(
         ResolvedPlan(tuple(made.launches[launch][0] for launch in plan.launches), plan.scratch)
         for plan in plans
     )
     candidate = Candidate(kernel, ready, made.builds, tuple(made.launches.values()))
     if reason := next((found for each in made.builds if (found := library_reason(each.ptx))), ""):
-        raise RefusedError(Outcome.REJECTED, reason, candidate)
+        raise RefusedError(Outcome.REJECTED, Guard.FOREIGN_CALLS, reason, candidate)
     try:
         for plan in ready:
             buffers = (*task.buffer_names, *(each.name for each in plan.scratch))
             for launch in plan.launches:
                 candidate.arguments(launch, dict.fromkeys(buffers, 0))
     except LaunchPlanError as error:
-        raise RefusedError(Outcome.LAUNCH_ERROR, str(error), candidate) from error
+        raise RefusedError(Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, str(error), candidate) from error
     return candidate
 
 
@@ -138,7 +145,7 @@ def _plans(task: Task, kernel: Kernel) -> tuple[ResolvedPlan, ...]:
         plan = plan_of(kernel)
         return tuple(resolve(plan, task.names(shape, kernel), task.buffer_names) for shape in task.shapes)
     except LaunchPlanError as error:
-        raise RefusedError(Outcome.LAUNCH_ERROR, str(error)) from error
+        raise RefusedError(Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, str(error)) from error
 
 
 def _build(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mctskernel.core.evaluation import Outcome
+from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
@@ -41,16 +41,16 @@ def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
     native = Emulable(candidate, modules) if modules else None
     message = f"The emulator doesn't know {unknown}, so the kernel can't be verified here."
     if candidate.kernel.language is not Language.TRITON:
-        raise RefusedError(Outcome.REJECTED, message, candidate)
+        raise RefusedError(Outcome.REJECTED, Guard.EMULATOR, message, candidate)
     try:
         older = prepare(task, candidate.kernel, EMULATED_ARCHITECTURE, stages)
     except RefusedError as refusal:
         message += f" Nor does it build for {EMULATED_ARCHITECTURE}: {refusal.message}"
-        raise RefusedError(Outcome.REJECTED, message, candidate) from refusal
+        raise RefusedError(Outcome.REJECTED, Guard.EMULATOR, message, candidate) from refusal
     modules, still_unknown = _parsed(older)
     if still_unknown:
         message = f"The emulator doesn't know {still_unknown}, so the kernel can't be verified here."
-        raise RefusedError(Outcome.REJECTED, message, candidate)
+        raise RefusedError(Outcome.REJECTED, Guard.EMULATOR, message, candidate)
     remark = f"emulated as compiled for {EMULATED_ARCHITECTURE}: the emulator doesn't know {unknown}"
     return Emulable(older, modules, remark, native)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
-from mctskernel.core.evaluation import Check, Outcome
+from mctskernel.core.evaluation import Check, Guard, Outcome
 from mctskernel.core.launch_plan import ResolvedScratch
 from mctskernel.core.task import Array, Task, shape_label
 from mctskernel.profiling.candidate import Candidate
@@ -38,6 +38,20 @@ OUTCOMES = {
 }
 """What each kind of finding comes to."""
 
+GUARDS = {
+    "unsupported": Guard.EMULATOR,
+    "limit": Guard.TIME_LIMIT,
+    "out_of_bounds": Guard.MEMORY_CHECKS,
+    "misaligned": Guard.MEMORY_CHECKS,
+    "trap": Guard.EMULATOR,
+    "race": Guard.RACE_CHECKS,
+    "divergent_barrier": Guard.RACE_CHECKS,
+    "divergent_warp": Guard.RACE_CHECKS,
+    "uninitialised_read": Guard.MEMORY_CHECKS,
+    "write_to_readonly": Guard.UNTOUCHED_INPUTS,
+}
+"""What noticed each kind of finding."""
+
 
 @dataclass(frozen=True)
 class Emulated:
@@ -46,6 +60,7 @@ class Emulated:
     outcome: Outcome
     checks: tuple[Check, ...]
     message: str = ""
+    guard: Guard | None = None
 
 
 def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case]) -> Emulated:
@@ -54,10 +69,12 @@ def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], cases: 
     for case in cases:
         outputs = emulated_outputs(task, candidate, modules, case)
         if isinstance(outputs, Stopped):
-            return Emulated(outputs.outcome, (*checks, outputs.check), outputs.check.message)
+            check = outputs.check
+            return Emulated(outputs.outcome, (*checks, check), check.message, check.guard)
         checks.append(judge(case, outputs))
         if not checks[-1].passed:
-            return Emulated(Outcome.WRONG_RESULT, tuple(checks), checks[-1].message)
+            failed = checks[-1]
+            return Emulated(Outcome.WRONG_RESULT, tuple(checks), failed.message, failed.guard)
     return Emulated(Outcome.OK, tuple(checks))
 
 
@@ -87,7 +104,7 @@ def emulated_outputs(
                 f"At {case.label}, '{launch.kernel}' is launched with {launch.blocks * launch.threads:,} "
                 f"threads, more than the {MAX_THREADS:,} that are emulated."
             )
-            return Stopped(Outcome.TIMEOUT, _failed(case, message))
+            return Stopped(Outcome.TIMEOUT, _failed(case, message, Guard.LAUNCH_LIMITS))
         arguments = candidate.arguments(launch, addresses)
         geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
         module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
@@ -111,8 +128,10 @@ def _explained(case: Case, kernel: str, findings: Sequence[Finding]) -> Stopped:
     others = len(findings) - 1
     if others:
         message += f" ({others} more finding{'s' if others > 1 else ''}.)"
-    return Stopped(OUTCOMES[first.kind], _failed(case, message))
+    return Stopped(OUTCOMES[first.kind], _failed(case, message, GUARDS[first.kind]))
 
 
-def _failed(case: Case, message: str) -> Check:
-    return Check(shape_label(case.shape), case.seed, passed=False, error=float("inf"), message=message)
+def _failed(case: Case, message: str, guard: Guard) -> Check:
+    return Check(
+        shape_label(case.shape), case.seed, passed=False, error=float("inf"), message=message, guard=guard
+    )

@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import Check, Diagnosis, Evaluation, LaunchTerms, Source, Timing
+from mctskernel.core.evaluation import Check, Diagnosis, Evaluation, Guard, LaunchTerms, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, shape_label
 from mctskernel.profiling.architecture import Architecture, ArchitectureError, load_architecture
@@ -68,7 +68,7 @@ class ModelDevice:
             prepared = self._pricing.prepare(kernel, Stages())
             return emulate(self._task, prepared.candidate, prepared.modules, self._held_out).checks
         except RefusedError as refusal:
-            return (Check("", 0, passed=False, error=float("inf"), message=refusal.message),)
+            return (refusal.check(),)
 
     def fingerprint(self) -> dict[str, str]:
         """What a modelled time depends on: the modelled GPU, its constants, and the versions of what models it."""
@@ -95,6 +95,7 @@ class ModelDevice:
                     resources=(prepared.native or prepared).candidate.resources,
                     log=candidate.log,
                     flags=remarks,
+                    guard=verified.guard,
                 )
                 if not evaluation.ok:
                     return evaluation
@@ -119,7 +120,10 @@ class ModelDevice:
         )
         reason = quarantine_reason(self._task, evaluation.timings, peaks)
         notes = dict.fromkeys(launch.note for each in prices for launch in each.launches if launch.note)
-        return replace(evaluation, quarantine=reason, flags=(*remarks, *notes, *flags(evaluation)))
+        guard = Guard.ROOFLINE if reason else None
+        return replace(
+            evaluation, quarantine=reason, guard=guard, flags=(*remarks, *notes, *flags(evaluation))
+        )
 
 
 def _timing(shape: Shape, modelled: Modelled) -> Timing:

@@ -10,7 +10,7 @@ from functools import cache, partial
 import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
-from mctskernel.core.evaluation import Outcome
+from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch
 from mctskernel.core.task import Array, Shape, Task, shape_label
@@ -45,7 +45,9 @@ class Pricing:
             try:
                 check_launch(launch, resources, _most_threads(found, launch), self.gpu)
             except LaunchPlanError as error:
-                raise RefusedError(Outcome.LAUNCH_ERROR, str(error), candidate) from error
+                raise RefusedError(
+                    Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, str(error), candidate
+                ) from error
         return found
 
     @contextmanager
@@ -90,7 +92,8 @@ class Pricing:
             )
             if isinstance(found, Unmodelled):
                 outcome = Outcome.LAUNCH_ERROR if found.launch_error else Outcome.REJECTED
-                raise RefusedError(outcome, f"At {shape_label(shape)}: {found.message}", candidate)
+                guard = Guard.LAUNCH_LIMITS if found.launch_error else Guard.EMULATOR
+                raise RefusedError(outcome, guard, f"At {shape_label(shape)}: {found.message}", candidate)
             stages.add(found.stage_seconds)
             prices.append(found)
         return prices

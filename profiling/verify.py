@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype, rounding_unit
-from mctskernel.core.evaluation import Check
+from mctskernel.core.evaluation import Check, Guard
 from mctskernel.core.task import Array, Shape, Task, Tensor, Tolerance, shape_label
 
 HELD_OUT_SEED = 1 << 40
@@ -57,10 +57,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`error` is the largest error as a fraction of what is allowed; `message` is empty when it passes."""
+    """`error` is the largest error as a fraction of what is allowed; `message` is empty when it passes.
+
+    `guard` is then what noticed.
+    """
 
     error: float
     message: str = ""
+    guard: Guard = Guard.COMPARISON
 
     @property
     def passed(self) -> bool:
@@ -135,12 +139,15 @@ def judge(
     for name, expected in case.expected.items():
         comparison = compare(outputs[name], expected, case.plain[name], case.tolerance)
         if not comparison.passed:
-            return _check(case, comparison.error, f"'{name}' is wrong: {comparison.message}")
+            return _check(
+                case, comparison.error, f"'{name}' is wrong: {comparison.message}", comparison.guard
+            )
         worst = max(worst, comparison, key=lambda each: each.error)
     for name, before in case.inputs.items():
         after = (inputs_afterwards or case.inputs)[name]
         if not np.array_equal(_as_bits(before), _as_bits(after)):
-            return _check(case, float("inf"), f"the input '{name}' was changed in place.")
+            message = f"the input '{name}' was changed in place."
+            return _check(case, float("inf"), message, Guard.UNTOUCHED_INPUTS)
     return _check(case, worst.error, "")
 
 
@@ -177,6 +184,7 @@ def compare(actual: Array, expected: Array, plain: Array, tolerance: Tolerance) 
         max(worst, largest / limit if limit else float("inf")),
         f"its largest error, {largest:.3g} at {_index(index)}, is more than {tolerance.ratio:g} times the "
         f"{yardstick:.3g} of the plain reference in the same precision.",
+        Guard.PRECISION,
     )
 
 
@@ -206,7 +214,7 @@ def _describe(actual: Array, expected: Array, wrong: npt.NDArray[np.bool_], erro
     if unwritten:
         share = "all" if unwritten == count else f"{unwritten}"
         message += f" It looks as if {share} of them were never written."
-    return Comparison(error, message)
+    return Comparison(error, message, Guard.POISON if unwritten else Guard.COMPARISON)
 
 
 def _row_scale(truth: Array) -> Array:
@@ -300,9 +308,9 @@ def _rounded(task: Task, outputs: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
-def _check(case: Case, error: float, message: str) -> Check:
+def _check(case: Case, error: float, message: str, guard: Guard | None = None) -> Check:
     sentence = f"At {case.label} (seed {case.seed}), {message}" if message else ""
-    return Check(shape_label(case.shape), case.seed, not message, error, sentence)
+    return Check(shape_label(case.shape), case.seed, not message, error, sentence, guard)
 
 
 def _bits(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:

@@ -32,6 +32,7 @@ class Guard(enum.StrEnum):
     SOURCE_RULES = "source rules"
     COMPILER = "compiler"
     LAUNCH_LIMITS = "launch limits"
+    EMULATOR = "emulator"
     FOREIGN_CALLS = "foreign calls"
     COMPARISON = "comparison with the reference"
     POISON = "poisoned outputs"
@@ -113,13 +114,17 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One verification: `error` is the largest error as a fraction of what the tolerance allows."""
+    """One verification: `error` is the largest error as a fraction of what the tolerance allows.
+
+    `guard` is what noticed, where it wasn't passed.
+    """
 
     shape: str
     seed: int
     passed: bool
     error: float
     message: str = ""
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True, slots=True)

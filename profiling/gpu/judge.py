@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
+from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source, Timing
 from mctskernel.core.launch_plan import LaunchPlanError
 from mctskernel.core.task import Array, Task, shape_label
 from mctskernel.profiling.architecture import architecture_of
@@ -126,7 +126,9 @@ class GpuJudge:
             try:
                 check_block(launch, resources, most, gpu.max_shared_bytes, gpu.name)
             except LaunchPlanError as error:
-                raise RefusedError(Outcome.LAUNCH_ERROR, str(error), candidate) from error
+                raise RefusedError(
+                    Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, str(error), candidate
+                ) from error
 
     def _verified(self, evaluation: Evaluation, candidate: Candidate, arenas: Sequence[Arena]) -> Evaluation:
         ran = self._gpu.run(candidate, arenas)

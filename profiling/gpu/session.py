@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import Outcome
+from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.candidate import Candidate, RefusedError
@@ -184,7 +184,9 @@ class GpuSession:
             case Failed(message, lost):
                 if lost:
                     self._process.renew()
-                raise RefusedError(Outcome.CRASH if lost else Outcome.LAUNCH_ERROR, message, candidate)
+                outcome = Outcome.CRASH if lost else Outcome.LAUNCH_ERROR
+                guard = Guard.SEPARATE_PROCESS if lost else Guard.LAUNCH_LIMITS
+                raise RefusedError(outcome, guard, message, candidate)
             case Broken(message):
                 raise DeviceError(message)
             case _:

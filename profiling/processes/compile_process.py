@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
@@ -104,10 +104,17 @@ class CompileService:
             return CompilerBroken(str(error))
         except MemoryError:
             message = "The compiler needed more memory than it may have."
-            return Refused(Evaluation(Outcome.BUILD_ERROR, Source.MEASURED, message), leaving=True)
+            evaluation = Evaluation(Outcome.BUILD_ERROR, Source.MEASURED, message, guard=Guard.MEMORY_LIMIT)
+            return Refused(evaluation, leaving=True)
         except Exception as error:  # noqa: BLE001 - one candidate that trips over a defect here costs one node
             message = f"The compiler itself failed: {type(error).__name__}: {error}"
-            evaluation = Evaluation(Outcome.CRASH, Source.MEASURED, message, log=traceback.format_exc())
+            evaluation = Evaluation(
+                Outcome.CRASH,
+                Source.MEASURED,
+                message,
+                log=traceback.format_exc(),
+                guard=Guard.SEPARATE_PROCESS,
+            )
             return Refused(evaluation, leaving=True)
 
 

@@ -43,7 +43,7 @@ class Compiler:
             reply = self._process.ask(Prepare(kernel), BUILD_SECONDS)
         except LostError as error:
             outcome = Outcome.TIMEOUT if error.outcome is Outcome.TIMEOUT else Outcome.BUILD_ERROR
-            return Evaluation(outcome, Source.MEASURED, error.message, log=error.log)
+            return Evaluation(outcome, Source.MEASURED, error.message, log=error.log, guard=error.guard)
         match reply:
             case Prepared():
                 return reply

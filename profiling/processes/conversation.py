@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import Outcome
+from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.channel import ProtocolError
 
@@ -29,6 +29,11 @@ class LostError(RuntimeError):
         self.outcome = outcome
         self.message = message
         self.log = log
+
+    @property
+    def guard(self) -> Guard:
+        """What a candidate that did this to its process was refused by."""
+        return Guard.TIME_LIMIT if self.outcome is Outcome.TIMEOUT else Guard.SEPARATE_PROCESS
 
 
 class Conversation(Generic[Reply]):

@@ -10,7 +10,7 @@ import traceback
 from dataclasses import dataclass
 
 from mctskernel.core.device import Device, DeviceError
-from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.evaluation import Evaluation, Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import TaskError
 from mctskernel.profiling.processes.child_service import lower_limits, serve
@@ -82,11 +82,18 @@ def _evaluated(device: Device, kernel: Kernel, opened: Open) -> Evaluated:
         raise
     except MemoryError:
         message = f"The evaluation needed more than its limit of {opened.memory_bytes >> 20} MiB of memory."
-        return Evaluated(Evaluation(Outcome.CRASH, opened.spec.source, message), leaving=True)
+        evaluation = Evaluation(Outcome.CRASH, opened.spec.source, message, guard=Guard.MEMORY_LIMIT)
+        return Evaluated(evaluation, leaving=True)
     except Exception as error:  # noqa: BLE001 - one candidate that trips over a defect here costs one node
         message = f"The evaluator itself failed: {type(error).__name__}: {error}"
-        log = traceback.format_exc()
-        return Evaluated(Evaluation(Outcome.CRASH, opened.spec.source, message, log=log), leaving=True)
+        evaluation = Evaluation(
+            Outcome.CRASH,
+            opened.spec.source,
+            message,
+            log=traceback.format_exc(),
+            guard=Guard.SEPARATE_PROCESS,
+        )
+        return Evaluated(evaluation, leaving=True)
 
 
 if __name__ == "__main__":

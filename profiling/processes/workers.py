@@ -86,7 +86,12 @@ class Worker:
         except LostError as error:
             seconds = {"evaluation": self._limits.seconds} if error.outcome is Outcome.TIMEOUT else {}
             return Evaluation(
-                error.outcome, self._source, error.message, log=error.log, stage_seconds=seconds
+                error.outcome,
+                self._source,
+                error.message,
+                log=error.log,
+                stage_seconds=seconds,
+                guard=error.guard,
             )
         if reply.leaving:
             self._process.renew()
@@ -97,7 +102,8 @@ class Worker:
         try:
             return self._ask(FinalCheck(kernel), Checked).checks
         except LostError as error:
-            return (Check("", 0, passed=False, error=float("inf"), message=error.message),)
+            message, guard = error.message, error.guard
+            return (Check("", 0, passed=False, error=float("inf"), message=message, guard=guard),)
 
     def fingerprint(self) -> dict[str, str]:
         """The device's fingerprint."""
