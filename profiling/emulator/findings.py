@@ -21,7 +21,10 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One defect; the first occurrence on its source line. `thread` and `block` are (x, y, z) where one is to blame."""
+    """One defect; the first occurrence on its source line. `thread` and `block` are (x, y, z) where one is to blame.
+
+    A race has another party: what it does stands at `other_line`, where that is known.
+    """
 
     kind: Kind
     message: str
@@ -30,6 +33,7 @@ class Finding:
     buffer: str | None = None
     thread: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
+    other_line: int | None = None
 
 
 @dataclass

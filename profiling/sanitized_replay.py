@@ -1,0 +1,101 @@
+"""Runs one kernel's launch plan at its task's small shapes, for compute-sanitizer to watch.
+
+Run as `python -m mctskernel.profiling.sanitized_replay TASK_FOLDER KERNEL_FILE SEED SECONDS` under `compute-sanitizer`.
+Buffers are exactly as large as their tensors, and outputs and scratch memory are left as they were allocated: what a
+profiler's replay fills or rounds up would hide what is looked for here. Each shape begins a line on standard output.
+What goes wrong is one sentence on standard error, after `COMPLAINT`: exit status 1 where the kernel can't be replayed,
+`LOST` where the GPU gave up on it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from cuda.bindings import driver as cu
+
+from mctskernel.core.device import DeviceError
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task import Shape, Task, TaskError, shape_label
+from mctskernel.core.task_file import load_task
+from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
+from mctskernel.profiling.gpu.cuda_driver import (
+    CudaError,
+    LoadedModule,
+    PreparedLaunch,
+    call,
+    open_gpu,
+    synchronize,
+)
+from mctskernel.profiling.replay_process import COMPLAINT
+from mctskernel.profiling.stages import Stages
+
+LOST = 3
+"""Exit status when the kernel broke the context."""
+
+AT_SHAPE = "at shape "
+
+
+def main(task_folder: Path, kernel_file: Path, seed: int, seconds: float) -> None:
+    """Run the plan once at every verify and held-out shape, the smallest first, until `seconds` have passed."""
+    end = time.monotonic() + seconds
+    language = Language.TRITON if kernel_file.suffix == Language.TRITON.suffix else Language.CUDA
+    task = load_task(task_folder)
+    gpu = open_gpu()
+    kernel = Kernel(kernel_file.read_text(encoding="utf-8"), language)
+    candidate = prepare(task, kernel, gpu.architecture, Stages())
+    modules = [LoadedModule(made.cubin) for made in candidate.builds]
+    shapes = task.verify_shapes + task.held_out_shapes or task.search_shapes
+    for shape in sorted(shapes, key=task.compulsory_bytes):
+        if time.monotonic() > end:
+            break
+        print(f"{AT_SHAPE}{shape_label(shape)}", flush=True)
+        _replay(task, candidate, modules, shape, seed)
+
+
+def _replay(task: Task, candidate: Candidate, modules: list[LoadedModule], shape: Shape, seed: int) -> None:
+    plan = candidate.at(task, shape)
+    inputs = task.draw_inputs(shape, seed)
+    with ExitStack() as stack:
+
+        def allocated(nbytes: int) -> int:
+            pointer = call(cu.cuMemAlloc, max(1, nbytes))
+            stack.callback(cu.cuMemFree, pointer)
+            return int(pointer)
+
+        addresses = {name: allocated(array.nbytes) for name, array in inputs.items()}
+        for name, array in inputs.items():
+            data = np.ascontiguousarray(array)
+            call(cu.cuMemcpyHtoD, addresses[name], data.ctypes.data, data.nbytes)
+        addresses |= {output.name: allocated(output.nbytes(shape)) for output in task.outputs}
+        for scratch in plan.scratch:
+            addresses[scratch.name] = allocated(scratch.nbytes)
+            if scratch.zero:
+                call(cu.cuMemsetD8, addresses[scratch.name], 0, scratch.nbytes)
+        launches = [
+            PreparedLaunch(
+                modules[candidate.index_of(launch)],
+                candidate.entry_of(launch),
+                grid=launch.grid,
+                block=launch.block,
+                shared_bytes=launch.shared_bytes,
+                arguments=candidate.arguments(launch, addresses),
+            )
+            for launch in plan.launches
+        ]
+        for launch in launches:
+            launch()
+        synchronize()
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
+    except CudaError as error:
+        print(f"{COMPLAINT}{error}", file=sys.stderr)
+        sys.exit(LOST if error.sticky else 1)
+    except (TaskError, DeviceError, RefusedError) as error:
+        sys.exit(f"{COMPLAINT}{error}")

@@ -1,0 +1,139 @@
+"""NVIDIA's compute-sanitizer over one kernel: memory, races, initialisation and synchronisation as the GPU ran them.
+
+It needs a GPU and the `compute-sanitizer` program, and some virtual machines refuse it: what could not be checked comes
+back as a remark, never as a silent pass. A kernel runs 10 to 100 times slower under it, so it runs at the task's small
+shapes, in a process of its own for each tool. What each of them can and can't find is in docs/races.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task import Task
+from mctskernel.profiling.emulator.findings import Finding
+from mctskernel.profiling.processes.child_process import worker_environment
+from mctskernel.profiling.replay_process import COMPLAINT
+from mctskernel.profiling.sanitizer_output import Tool, failure, parse_findings
+
+GATE_TOOLS = (Tool.MEMCHECK, Tool.RACECHECK, Tool.INITCHECK, Tool.SYNCCHECK)
+"""What a kernel that is about to be called best has to pass."""
+
+LIMIT_SECONDS = 90.0
+"""How long a tool may take, the start of its process included."""
+
+_REPLAY_SHARE = 0.5
+"""Share of the limit after which a replay begins no further shape."""
+
+_OPTIONS = {
+    # Allocations may lie side by side: the padding keeps an overrun of one from being an access to the next.
+    Tool.MEMCHECK: ("--padding", "65536", "--report-api-errors", "no"),
+    Tool.RACECHECK: ("--racecheck-report", "analysis"),
+    Tool.INITCHECK: (),
+    Tool.SYNCCHECK: (),
+}
+_WHERE = (Path("/usr/local/cuda/bin"), Path("/usr/local/cuda/compute-sanitizer"))
+
+
+@dataclass(frozen=True)
+class Sanitized:
+    """What compute-sanitizer found wrong with a kernel, and `remarks` on what it could not check and why."""
+
+    findings: tuple[Finding, ...]
+    remarks: tuple[str, ...]
+    seconds: float
+
+
+def sanitize(
+    task: Task,
+    kernel: Kernel,
+    *,
+    seed: int = 0,
+    tools: Sequence[Tool] = GATE_TOOLS,
+    limit_seconds: float = LIMIT_SECONDS,
+) -> Sanitized:
+    """Run a kernel at its task's verify and held-out shapes under each of the tools, all at the same time.
+
+    Inputs follow from `seed`. Nothing should be timed on the GPU meanwhile. No machine raises: where the program is
+    missing or refuses the GPU there are no findings and one remark.
+    """
+    began = time.monotonic()
+    program = find_compute_sanitizer()
+    if program is None:
+        remark = (
+            "compute-sanitizer is not on the PATH, so memory accesses and races were not checked on the GPU: "
+            "install the CUDA toolkit or the package nvidia-cuda-sanitizer-api."
+        )
+        return Sanitized((), (remark,), time.monotonic() - began)
+    with tempfile.TemporaryDirectory(prefix="mctskernel-sanitizer-") as folder, ThreadPoolExecutor() as pool:
+        source = Path(folder, "kernel" + kernel.language.suffix)
+        source.write_text(kernel.source, encoding="utf-8")
+        replay = [sys.executable, "-P", "-m", "mctskernel.profiling.sanitized_replay"]
+        replay += [str(task.folder.resolve()), str(source), str(seed), str(_REPLAY_SHARE * limit_seconds)]
+
+        def reported(tool: Tool) -> Sanitized:
+            return _report(program, tool, replay, Path(folder, tool.value), limit_seconds)
+
+        reports = list(pool.map(reported, tools))
+    findings: dict[tuple[str, int | None, int | None], Finding] = {}
+    for report in reports:
+        for finding in report.findings:
+            findings.setdefault((finding.kind, finding.line, finding.other_line), finding)
+    remarks = dict.fromkeys(remark for report in reports for remark in report.remarks)
+    return Sanitized(tuple(findings.values()), tuple(remarks), time.monotonic() - began)
+
+
+def find_compute_sanitizer() -> str | None:
+    """The path of the program: on the PATH, in the CUDA toolkit, or beside Python's packages; None without one."""
+    packaged = (Path(entry, "nvidia", "cu13", "compute-sanitizer") for entry in sys.path)
+    places = os.pathsep.join(map(str, (os.environ.get("PATH", os.defpath), *_WHERE, *packaged)))
+    return shutil.which("compute-sanitizer", path=places)
+
+
+def _report(
+    program: str, tool: Tool, replay: Sequence[str], scratch: Path, limit_seconds: float
+) -> Sanitized:
+    began = time.monotonic()
+    command = [program, "--tool", tool.value, *_OPTIONS[tool]]
+    command += ["--destroy-on-device-error", "kernel", "--show-backtrace", "no", *replay]
+    scratch.mkdir()
+    with subprocess.Popen(  # noqa: S603 - compute-sanitizer, and our own interpreter and module
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        cwd=scratch,
+        env=worker_environment(scratch),
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=limit_seconds)
+            remarks = [failure(tool, output)] if process.returncode or COMPLAINT in output else []
+        except subprocess.TimeoutExpired:
+            output = _killed(process)
+            remarks = [f"{tool.value} was not done after {limit_seconds:.0f} seconds."]
+        except BaseException:
+            _killed(process)
+            raise
+    findings = parse_findings(tool, output)
+    return Sanitized(findings, () if findings else tuple(remarks), time.monotonic() - began)
+
+
+def _killed(process: subprocess.Popen[str]) -> str:
+    """End the program and what it started; what they had printed."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.communicate()[0]
