@@ -31,6 +31,7 @@ class _Commands(CommandGroup):
         "generate": "mctskernel.cli.generate",
         "check": "mctskernel.cli.check",
         "calibrate": "mctskernel.cli.calibrate",
+        "gauntlet": "mctskernel.cli.gauntlet",
         "doctor": "mctskernel.cli.doctor",
     }
 

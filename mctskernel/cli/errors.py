@@ -17,6 +17,7 @@ from mctskernel.core.space import SpaceError
 from mctskernel.core.task import TaskError
 from mctskernel.edits.llm.experts import ExpertError
 from mctskernel.edits.llm.options import ModelError
+from mctskernel.gauntlet.corpus import CorpusError
 from mctskernel.memory import MemoryUnusableError
 from mctskernel.order import GenerationError
 from mctskernel.run import RunError
@@ -26,6 +27,7 @@ from mctskernel.tunables import TunableError
 from mctskernel.variants import VariantError
 
 SUCCESS = 0
+LET_THROUGH = 1
 USAGE = 2
 BAD_TASK = 3
 BAD_RUN = 4
@@ -35,6 +37,7 @@ INTERRUPTED = 130
 
 EXIT_CODES: tuple[tuple[int, str], ...] = (
     (SUCCESS, "success"),
+    (LET_THROUGH, "the gauntlet let a cheat through, or refused an honest kernel"),
     (USAGE, "wrong usage"),
     (BAD_TASK, "the task can't be used"),
     (BAD_RUN, "the run folder, or the memory, can't be read or written"),
@@ -49,6 +52,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (ModelError, USAGE),
     (ExpertError, USAGE),
     (TunableError, USAGE),
+    (CorpusError, USAGE),
     (TaskError, BAD_TASK),
     (SpaceError, BAD_TASK),
     (RunError, BAD_RUN),

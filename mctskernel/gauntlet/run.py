@@ -1,0 +1,269 @@
+"""Running the gauntlet: every entry goes the way of a search's kernel, the last gate included."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+
+from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.evaluation import Check, Evaluation, Guard
+from mctskernel.core.executor import Executor
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task_file import load_task
+from mctskernel.executors import open_executor
+from mctskernel.gauntlet.corpus import Entry
+from mctskernel.profiling.reward import is_eligible, log_speedup
+
+ENTRY_SECONDS = 240.0
+"""Longer than every limit that a kernel can reach: an executor that is silent for so long is broken."""
+
+MOST_IN_A_GROUP = 12
+"""Entries that share one opened device. Small enough that no core waits long for another at the end."""
+
+Opener = Callable[[DeviceSpec, int], AbstractContextManager[Executor]]
+
+
+class Verdict(enum.StrEnum):
+    """What became of an entry."""
+
+    CAUGHT = "caught"
+    ACCEPTED = "accepted"
+    LET_THROUGH = "let through"
+    WRONGLY_REFUSED = "wrongly refused"
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an entry came to on a device.
+
+    `guard` is what was recorded, not what was expected; `gate` is `evaluation` or `last gate`, empty where nothing
+    refused it. `unexpected` says that another guard noticed than one of those that the entry names. `log_gain` is the
+    logarithm of the speed-up over the task's starting kernel that it would have claimed.
+    """
+
+    label: str
+    language: Language
+    honest: bool
+    text: str
+    task: str
+    device: str
+    verdict: Verdict
+    outcome: str
+    guard: Guard | None
+    gate: str
+    message: str
+    seconds: float
+    unexpected: bool = False
+    log_gain: float | None = None
+
+    @property
+    def fine(self) -> bool:
+        """Whether the entry came to what it should."""
+        return self.verdict in (Verdict.CAUGHT, Verdict.ACCEPTED)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All results, in the order of the corpus, with the devices' fingerprints and the seconds that it took."""
+
+    results: tuple[Result, ...]
+    fingerprints: Mapping[str, Mapping[str, str]]
+    seconds: float
+    skipped: tuple[str, ...] = field(default=())
+
+    @property
+    def fine(self) -> bool:
+        """Whether every cheat was caught and every honest entry accepted."""
+        return all(result.fine for result in self.results)
+
+
+@dataclass(frozen=True)
+class Venue:
+    """Where the gauntlet is run: a device, the GPU that a model stands for, and what opens it."""
+
+    device: str
+    architecture: str = "H100"
+    seed: int = 0
+    workers: int = 1
+    opener: Opener = open_executor
+
+
+def run_gauntlet(entries: Sequence[Entry], venue: Venue, follow: Callable[[Result], None]) -> Report:
+    """Judge every entry that can be shown at the venue; `follow` hears of each as soon as it is known, in any thread.
+
+    On a GPU one after another, on the model in `workers` processes. Raises DeviceError for a device that can't be
+    opened at all, and TaskError.
+    """
+    began = time.monotonic()
+    shown = [entry for entry in entries if entry.shows_on(venue.device)]
+    results: dict[str, Result] = {}
+    fingerprint: dict[str, str] = {}
+    with ThreadPoolExecutor(1 if venue.device == "gpu" else venue.workers, "gauntlet") as pool:
+        groups = [pool.submit(_Group(tuple(group), venue).run, follow) for group in _groups(shown)]
+        try:
+            for done in as_completed(groups):
+                found, opened = done.result()
+                fingerprint |= opened
+                results |= {result.label: result for result in found}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return Report(
+        tuple(results[entry.label] for entry in shown),
+        {venue.device: fingerprint},
+        time.monotonic() - began,
+        tuple(entry.label for entry in entries if not entry.shows_on(venue.device)),
+    )
+
+
+def _groups(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Entries of one task and language, since a device is opened for a task; the large groups first."""
+
+    def key(entry: Entry) -> tuple[str, str]:
+        return str(entry.task), entry.language
+
+    parts: list[Sequence[Entry]] = []
+    for _, alike in groupby(sorted(entries, key=key), key):
+        group = list(alike)
+        parts += [group[at : at + MOST_IN_A_GROUP] for at in range(0, len(group), MOST_IN_A_GROUP)]
+    yield from sorted(parts, key=len, reverse=True)
+
+
+class _Group:
+    """Judges entries of one task, one after another, and opens the device again where an entry broke it."""
+
+    def __init__(self, entries: Sequence[Entry], venue: Venue) -> None:
+        self._entries = entries
+        self._venue = venue
+        self._spec = DeviceSpec(
+            venue.device,
+            entries[0].task,
+            venue.architecture,
+            venue.seed,
+            _starting_language(entries[0].task, entries[0].language),
+        )
+        self._start: Evaluation | None = None
+
+    def run(self, follow: Callable[[Result], None]) -> tuple[list[Result], Mapping[str, str]]:
+        """The results, and the device's fingerprint."""
+        results: list[Result] = []
+        fingerprint: Mapping[str, str] = {}
+        left = list(self._entries)
+        while left:
+            with self._venue.opener(self._spec, self._venue.workers) as executor:
+                fingerprint = executor.fingerprint()
+                while left:
+                    entry = left.pop(0)
+                    began = time.monotonic()
+                    try:
+                        results.append(self._judge(entry, executor, began))
+                        broken = False
+                    except DeviceError as error:
+                        message, broken = str(error), True
+                        results.append(
+                            _result(entry, self._venue, began, Verdict.NOT_JUDGED, message=message)
+                        )
+                    follow(results[-1])
+                    if broken:
+                        break
+        return results, fingerprint
+
+    def _judge(self, entry: Entry, executor: Executor, began: float) -> Result:
+        evaluation = _evaluate(executor, entry.kernel)
+        if not is_eligible(evaluation):
+            return _refused(entry, self._venue, began, evaluation)
+        failed = next((check for check in executor.final_check(entry.kernel) if not check.passed), None)
+        if failed is not None:
+            return _refused_at_last(entry, self._venue, began, failed)
+        return _result(
+            entry,
+            self._venue,
+            began,
+            Verdict.ACCEPTED if entry.honest else Verdict.LET_THROUGH,
+            outcome=evaluation.outcome,
+            log_gain=log_speedup(evaluation, self._baseline(executor)),
+        )
+
+    def _baseline(self, executor: Executor) -> Evaluation:
+        if self._start is None:
+            task = load_task(self._spec.task_folder, self._spec.language)
+            self._start = _evaluate(executor, task.starting_kernel)
+        return self._start
+
+
+def _evaluate(executor: Executor, kernel: Kernel) -> Evaluation:
+    executor.submit(0, kernel)
+    finished = executor.wait(ENTRY_SECONDS)
+    if not finished:
+        raise DeviceError(f"The executor gave no answer in {ENTRY_SECONDS:g} s.")
+    return finished[0][1]
+
+
+def _refused(entry: Entry, venue: Venue, began: float, evaluation: Evaluation) -> Result:
+    return _result(
+        entry,
+        venue,
+        began,
+        Verdict.WRONGLY_REFUSED if entry.honest else Verdict.CAUGHT,
+        outcome="quarantined" if evaluation.ok else evaluation.outcome,
+        guard=evaluation.guard,
+        gate="evaluation",
+        message=evaluation.message or evaluation.quarantine,
+    )
+
+
+def _refused_at_last(entry: Entry, venue: Venue, began: float, failed: Check) -> Result:
+    return _result(
+        entry,
+        venue,
+        began,
+        Verdict.WRONGLY_REFUSED if entry.honest else Verdict.CAUGHT,
+        outcome="ok",
+        guard=failed.guard or Guard.LAST_GATE,
+        gate="last gate",
+        message=failed.message,
+    )
+
+
+def _result(
+    entry: Entry,
+    venue: Venue,
+    began: float,
+    verdict: Verdict,
+    *,
+    outcome: str = "",
+    guard: Guard | None = None,
+    gate: str = "",
+    message: str = "",
+    log_gain: float | None = None,
+) -> Result:
+    return Result(
+        entry.label,
+        entry.language,
+        entry.honest,
+        entry.text,
+        entry.task.name,
+        venue.device,
+        verdict,
+        str(outcome),
+        guard,
+        gate,
+        message,
+        time.monotonic() - began,
+        unexpected=verdict is Verdict.CAUGHT and guard not in entry.guards,
+        log_gain=log_gain,
+    )
+
+
+def _starting_language(task: Path, language: Language) -> Language:
+    """The entry's, where the task starts in it too."""
+    if (task / f"kernel{language.suffix}").is_file():
+        return language
+    return Language.TRITON if language is Language.CUDA else Language.CUDA
