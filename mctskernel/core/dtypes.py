@@ -1,4 +1,4 @@
-"""Element types: numpy's, and bfloat16, which numpy borrows from ml_dtypes."""
+"""Element types: numpy's, and the floats that numpy borrows from ml_dtypes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 DType = np.dtype[Any]
 
-_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-_BFLOAT16_EPSILON = 2.0**-7
-
 DTYPE_BYTES: Mapping[str, int] = {
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
     "float16": 2,
     "bfloat16": 2,
     "float32": 4,
     "float64": 8,
+    "bool": 1,
     "int8": 1,
     "uint8": 1,
     "int16": 2,
@@ -28,27 +28,58 @@ DTYPE_BYTES: Mapping[str, int] = {
 }
 """Size in bytes of each element type that tensors and scratch buffers may have."""
 
+_BORROWED: Mapping[str, DType] = {
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
+}
+
 
 def numpy_dtype(name: str) -> DType:
     """The numpy type of a name in `DTYPE_BYTES`."""
-    return _BFLOAT16 if name == "bfloat16" else np.dtype(name)
+    return _BORROWED[name] if name in _BORROWED else np.dtype(name)
 
 
 def is_floating(dtype: DType) -> bool:
-    """Whether elements have a fraction; numpy itself doesn't count bfloat16 among the floats."""
-    return dtype == _BFLOAT16 or dtype.kind == "f"
+    """Whether elements have a fraction; numpy itself doesn't count the borrowed ones among the floats."""
+    return dtype.kind == "f" or dtype.name in _BORROWED
 
 
 def is_number(dtype: DType) -> bool:
     """Whether elements are real numbers or truth values."""
-    return dtype == _BFLOAT16 or dtype.kind in "biuf"
+    return dtype.kind in "biuf" or dtype.name in _BORROWED
 
 
 def rounding_unit(dtype: DType) -> float:
     """The distance from 1 to the next larger number of a floating-point type."""
-    return _BFLOAT16_EPSILON if dtype == _BFLOAT16 else float(np.finfo(dtype).eps)
+    return float(_limits(dtype).eps)
+
+
+def largest_number(dtype: DType) -> float:
+    """The largest finite number of a floating-point type."""
+    return float(_limits(dtype).max)
+
+
+def smallest_normal(dtype: DType) -> float:
+    """The smallest positive number of a floating-point type that has all its digits."""
+    return float(_limits(dtype).smallest_normal)
+
+
+def smallest_denormal(dtype: DType) -> float:
+    """The smallest positive number of a floating-point type."""
+    return float(_limits(dtype).smallest_subnormal)
+
+
+def has_infinity(dtype: DType) -> bool:
+    """Whether a floating-point type knows infinities; float8_e4m3fn doesn't."""
+    return dtype.name != "float8_e4m3fn"
 
 
 def arithmetic_dtype(dtype: DType) -> DType:
-    """The precision in which a plain implementation computes: 16-bit floats are stored, not added up."""
-    return np.dtype(np.float32) if is_floating(dtype) and dtype.itemsize == 2 else dtype
+    """The precision in which a plain implementation computes: narrow floats are stored, not added up."""
+    return np.dtype(np.float32) if is_floating(dtype) and dtype.itemsize <= 2 else dtype
+
+
+def _limits(dtype: DType) -> Any:
+    finfo: Any = ml_dtypes.finfo
+    return finfo(dtype)

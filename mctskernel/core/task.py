@@ -14,6 +14,7 @@ import numpy.typing as npt
 from mctskernel.core.dtypes import DTYPE_BYTES, is_number, numpy_dtype
 from mctskernel.core.expression import Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel
+from mctskernel.core.numerics import Numerics
 
 Array = npt.NDArray[Any]
 Shape = Mapping[str, int]
@@ -30,7 +31,10 @@ class TaskError(ValueError):
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output: extents, and the range of a distribution, are numbers or expressions over the dimensions."""
+    """An input or output: extents, and the range of a distribution, are numbers or expressions over the dimensions.
+
+    `scales` is what an input is multiplied by at the least and at the most, where it isn't what the task says.
+    """
 
     name: str
     dtype: str
@@ -38,6 +42,7 @@ class Tensor:
     distribution: str = "normal"
     low: float | str = 0.0
     high: float | str = 1.0
+    scales: tuple[float, float] | None = None
 
     def extents(self, shape: Shape) -> tuple[int, ...]:
         """The extents at one shape."""
@@ -58,7 +63,8 @@ class Tolerance:
 
     An element passes when |out - ref| <= absolute + relative * (largest |ref| of its last-axis row); and the
     largest error may be at most `ratio` times that of the reference run in the inputs' own precision, or
-    within the absolute part.
+    within the absolute part. Integers and truth values must be equal, unless a tolerance of their own lets them
+    differ by its absolute part.
     """
 
     relative: float = 1e-5
@@ -95,6 +101,8 @@ class Task:
     make_inputs: Callable[..., Mapping[str, Array]] | None = field(repr=False, default=None)
     space: str = ""
     unanchored: bool = False
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
+    numerics: Numerics = field(default_factory=Numerics)
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -109,8 +117,17 @@ class Task:
 
     @property
     def buffer_names(self) -> tuple[str, ...]:
-        """Inputs, then outputs."""
-        return tuple(tensor.name for tensor in (*self.inputs, *self.outputs))
+        """Inputs, then outputs; one that is both, once."""
+        return tuple(dict.fromkeys(tensor.name for tensor in (*self.inputs, *self.outputs)))
+
+    @property
+    def in_place(self) -> frozenset[str]:
+        """The outputs that share an input's buffer."""
+        return frozenset(tensor.name for tensor in self.outputs) & {tensor.name for tensor in self.inputs}
+
+    def tolerance_of(self, output: str) -> Tolerance:
+        """The tolerance of one output."""
+        return self.tolerances.get(output, self.tolerance)
 
     def names(self, shape: Shape, kernel: Kernel) -> dict[str, Number]:
         """What a launch plan's expressions may use: macros, scalars, dimensions (the last wins)."""

@@ -24,7 +24,8 @@ import math
 import re
 import runpy
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -34,6 +35,7 @@ from mctskernel.core.dtypes import DTYPE_BYTES, is_floating, numpy_dtype
 from mctskernel.core.expression import ExpressionError, Number, evaluate
 from mctskernel.core.interpreted_reference import InterpretedReference
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
+from mctskernel.core.numerics import Numerics, NumericsError, read_numerics, read_scales
 from mctskernel.core.reference_language import RefusedReferenceError
 from mctskernel.core.task import (
     DISTRIBUTIONS,
@@ -68,6 +70,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         "independent",
         "deterministic",
         "tolerance",
+        "numerics",
         "kernel",
         "flops",
         "unanchored",
@@ -82,17 +85,19 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
     shapes = document.get("shapes")
     if not isinstance(shapes, dict):
         raise TaskError(f"{where} needs a [shapes] table with 'search' and 'verify' lists.")
+    outputs = _tensors(document, "outputs", where)
+    tolerance, tolerances = _tolerances(document, outputs, where)
     task = Task(
         name=name,
         summary=_text(document, "summary", where, ""),
         folder=folder,
         inputs=_tensors(document, "inputs", where),
-        outputs=_tensors(document, "outputs", where),
+        outputs=outputs,
         scalars=_scalars(document, where),
         search_shapes=_shapes(shapes, "search", where, required=1),
         verify_shapes=_shapes(shapes, "verify", where, required=1),
         held_out_shapes=_shapes(shapes, "held_out", where, required=0),
-        tolerance=_tolerance(document, where),
+        tolerance=tolerance,
         starting_kernel=Kernel(_read(kernel_file), _language_of(kernel_file)),
         flops=document.get("flops"),
         independent=_text(document, "independent", where, ""),
@@ -100,6 +105,8 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         reference=code["reference"],
         make_inputs=code.get("make_inputs"),
         unanchored=unanchored,
+        tolerances=tolerances,
+        numerics=_numerics(document, [tolerances.get(each.name, tolerance) for each in outputs], where),
     )
     _check_names(task, where)
     _check_extents(task, where)
@@ -169,9 +176,21 @@ def _check_names(task: Task, where: Path) -> None:
         ("a dimension", sorted(dimensions)),
     ):
         for name in names:
-            if name in known:
+            if name in task.in_place and kind == "an output":
+                _check_in_place(task, name, where)
+            elif name in known:
                 raise TaskError(f"{where}: '{name}' is {known[name]} and {kind}; names must differ.")
             known[name] = kind
+
+
+def _check_in_place(task: Task, name: str, where: Path) -> None:
+    before, after = (
+        next(each for each in tensors if each.name == name) for tensors in (task.inputs, task.outputs)
+    )
+    if (before.dtype, before.shape) != (after.dtype, after.shape):
+        raise TaskError(
+            f"{where}: '{name}' is an input and an output, and so in place; both must have the same dtype and shape."
+        )
 
 
 def _check_extents(task: Task, where: Path) -> None:
@@ -207,8 +226,8 @@ def _check_limits(tensor: Tensor, shape: Shape, what: str) -> None:
         )
     dtype = numpy_dtype(tensor.dtype)
     if not is_floating(dtype):
-        limits = np.iinfo(dtype)
-        if low < limits.min or high > limits.max:
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        if low < least or high > most:
             raise TaskError(f"{what}: {low:g} to {high:g} doesn't fit {tensor.dtype}.")
 
 
@@ -283,7 +302,7 @@ def _tensors(document: Mapping[str, Any], key: str, where: Path) -> tuple[Tensor
 
 
 def _tensor(entry: Mapping[str, Any], what: str) -> Tensor:
-    unknown = sorted(entry.keys() - {"name", "dtype", "shape", "distribution", "low", "high"})
+    unknown = sorted(entry.keys() - {"name", "dtype", "shape", "distribution", "low", "high", "scales"})
     if unknown:
         raise TaskError(f"{what} has the unknown key '{unknown[0]}'.")
     name, dtype, shape = entry.get("name"), entry.get("dtype", "float32"), entry.get("shape")
@@ -297,10 +316,18 @@ def _tensor(entry: Mapping[str, Any], what: str) -> Tensor:
     distribution = entry.get("distribution", "normal" if floating else "integers")
     if distribution not in DISTRIBUTIONS:
         raise TaskError(f"{what} '{name}': distribution must be one of {', '.join(DISTRIBUTIONS)}.")
-    low, high = entry.get("low", 0.0), entry.get("high", 1.0 if distribution != "integers" else 100.0)
+    low, high = entry.get("low", 0.0), entry.get("high", _highest(dtype, distribution))
     if not all(_is_number(limit) or isinstance(limit, str) for limit in (low, high)):
         raise TaskError(f"{what} '{name}': 'low' and 'high' must be numbers or expressions.")
-    return Tensor(name, dtype, tuple(shape), distribution, low, high)
+    try:
+        scales = read_scales(entry["scales"], f"{what} '{name}'") if "scales" in entry else None
+    except NumericsError as error:
+        raise TaskError(str(error)) from error
+    return Tensor(name, dtype, tuple(shape), distribution, low, high, scales)
+
+
+def _highest(dtype: str, distribution: str) -> float:
+    return 100.0 if distribution == "integers" and dtype != "bool" else 1.0
 
 
 def _scalars(document: Mapping[str, Any], where: Path) -> dict[str, Number]:
@@ -322,17 +349,44 @@ def _shapes(table: Mapping[str, Any], key: str, where: Path, *, required: int) -
     return tuple(entries)
 
 
-def _tolerance(document: Mapping[str, Any], where: Path) -> Tolerance:
+def _tolerances(
+    document: Mapping[str, Any], outputs: Sequence[Tensor], where: Path
+) -> tuple[Tolerance, dict[str, Tolerance]]:
+    """What [tolerance] says of every output, and [tolerance.NAME] of one; what that leaves out is as for the others."""
     table = document.get("tolerance", {})
-    if (
-        not isinstance(table, dict)
-        or not table.keys() <= {"relative", "absolute", "ratio"}
-        or not all(_is_number(value) and value >= 0 for value in table.values())
+    names = {tensor.name for tensor in outputs}
+    if not isinstance(table, dict):
+        raise TaskError(f"{where}: [tolerance] must be a table.")
+    own = {name: part for name, part in table.items() if name in names and isinstance(part, dict)}
+    unknown = [name for name, part in table.items() if isinstance(part, dict) and name not in names]
+    if unknown:
+        raise TaskError(f"{where}: [tolerance.{unknown[0]}] is for no output ({', '.join(sorted(names))}).")
+    general = _tolerance({key: value for key, value in table.items() if key not in own}, Tolerance(), where)
+    floating = {tensor.name for tensor in outputs if is_floating(numpy_dtype(tensor.dtype))}
+    exact = Tolerance(relative=0.0, absolute=0.0)
+    return general, {
+        name: _tolerance(part, general if name in floating else exact, where) for name, part in own.items()
+    }
+
+
+def _tolerance(table: Mapping[str, Any], otherwise: Tolerance, where: Path) -> Tolerance:
+    if not table.keys() <= {"relative", "absolute", "ratio"} or not all(
+        _is_number(value) and value >= 0 for value in table.values()
     ):
         raise TaskError(
-            f"{where}: [tolerance] may hold 'relative', 'absolute' and 'ratio', all numbers of at least 0."
+            f"{where}: [tolerance] may hold 'relative', 'absolute' and 'ratio', all numbers of at least 0, and a "
+            "table of these for an output by its name."
         )
-    return Tolerance(**table)
+    return replace(otherwise, **table)
+
+
+def _numerics(document: Mapping[str, Any], tolerances: Sequence[Tolerance], where: Path) -> Numerics:
+    try:
+        return read_numerics(
+            document.get("numerics"), exact=all(each.relative == each.absolute == 0 for each in tolerances)
+        )
+    except NumericsError as error:
+        raise TaskError(f"{where}: {error}") from error
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mctskernel.core.task import Task, TaskError
+from mctskernel.core.numerics import Denormals, Numerics, Propagation
+from mctskernel.core.task import Task, TaskError, Tolerance
 from mctskernel.core.task_file import load_task
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML, WriteTask
 
@@ -28,6 +29,42 @@ def test_a_task_may_ask_for_determinism(write_task: WriteTask) -> None:
     assert not load_task(write_task()).deterministic
     asking = TASK_TOML.replace('name = "double"', 'name = "double"\ndeterministic = true')
     assert load_task(write_task(asking)).deterministic
+
+
+def test_a_task_states_its_numerical_contract(write_task: WriteTask) -> None:
+    assert load_task(write_task()).numerics == Numerics()
+    table = '[numerics]\nnan = "propagate"\ndenormals = "flush"\nscales = [1e-3, 1000]\n'
+    numerics = load_task(write_task(TASK_TOML + table)).numerics
+    assert (numerics.nan, numerics.infinity) == (Propagation.PROPAGATE, Propagation.LOCAL)
+    assert (numerics.denormals, numerics.scales) == (Denormals.FLUSH, (1e-3, 1000.0))
+    assert numerics.stated == {"nan", "denormals", "scales"}
+
+
+def test_where_nothing_may_differ_denormals_may_not(write_task: WriteTask) -> None:
+    task = load_task(write_task(TASK_TOML + "[tolerance]\nrelative = 0\nabsolute = 0\n"))
+    assert task.numerics.denormals is Denormals.PRESERVE
+
+
+def test_an_output_may_have_a_tolerance_of_its_own(write_task: WriteTask) -> None:
+    tables = "[tolerance]\nrelative = 0.5\nratio = inf\n[tolerance.out]\nabsolute = 0.25\n"
+    task = load_task(write_task(TASK_TOML + tables))
+    assert task.tolerance_of("out") == Tolerance(0.5, 0.25, float("inf"))
+    assert task.tolerance_of("other") == Tolerance(0.5, ratio=float("inf"))
+
+
+def test_an_output_with_an_input_s_name_is_in_place(write_task: WriteTask) -> None:
+    task = load_task(write_task(TASK_TOML.replace('name = "out"', 'name = "x"')))
+    assert task.in_place == {"x"}
+    assert task.buffer_names == ("x",)
+    assert task.compulsory_bytes(SHAPE) == 1040
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float8_e4m3fn", "float8_e5m2"])
+def test_narrow_dtypes_are_drawn(write_task: WriteTask, dtype: str) -> None:
+    task = load_task(write_task(TASK_TOML.replace("float32", dtype, 1)))
+    drawn = task.draw_inputs({"n": 4096}, 0)["x"]
+    assert drawn.dtype.name == dtype
+    assert len(np.unique(drawn.astype(np.float64))) > 1
 
 
 def test_inputs_are_the_same_for_the_same_seed(write_task: WriteTask) -> None:
@@ -125,7 +162,11 @@ INPUT = '[[inputs]]\nname = "x"\ndtype = "float32"\nshape = ["n"]\n'
         ('name = "double"', 'flops = "n * m"', "flops: .* unknown name 'm'"),
         (INPUT, "", r"at least one \[\[inputs\]\]"),
         (INPUT, INPUT + INPUT, "two .* same name"),
-        (INPUT, INPUT + INPUT.replace('"x"', '"out"'), "'out' is an input and an output"),
+        (
+            INPUT,
+            INPUT + INPUT.replace('"x"', '"out"').replace("float32", "int32"),
+            "'out' is an input and an output, .* same dtype",
+        ),
         (INPUT, INPUT + INPUT.replace('"x"', '"n"'), "'n' is an input and a dimension"),
         (INPUT, "[scalars]\nx = 1\n" + INPUT, "'x' is an input and a scalar"),
         (INPUT, '[scalars]\ny = "1"\n' + INPUT, r"\[scalars\] must hold numbers"),
@@ -159,6 +200,16 @@ INPUT = '[[inputs]]\nname = "x"\ndtype = "float32"\nshape = ["n"]\n'
         ("[shapes]", "[tolerance]\nrelative = nan\n[shapes]", "all numbers of at least 0"),
         ("[shapes]", '[tolerance]\nrelative = "1"\n[shapes]', "all numbers of at least 0"),
         ("[shapes]", "[tolerance]\nrtol = 1\n[shapes]", r"\[tolerance\] may hold"),
+        ("[shapes]", "[tolerance.x]\nratio = 1\n[shapes]", r"\[tolerance.x\] is for no output \(out\)"),
+        ("[shapes]", "[tolerance.out]\nrtol = 1\n[shapes]", r"\[tolerance\] may hold"),
+        ("[shapes]", "[tolerance]\nout = 1\n[shapes]", r"\[tolerance\] may hold"),
+        ("[shapes]", '[numerics]\nnan = "no"\n[shapes]', '\'nan\' must be one of "propagate", "local"'),
+        ("[shapes]", "[numerics]\ndenormals = true\n[shapes]", "'denormals' must be one of"),
+        ("[shapes]", "[numerics]\nscales = [0, 1]\n[shapes]", "'scales' must be two factors"),
+        ("[shapes]", "[numerics]\nscales = [2, 1]\n[shapes]", "'scales' must be two factors"),
+        ("[shapes]", '[numerics]\nnans = "local"\n[shapes]', r"\[numerics\] may hold nan, infinity"),
+        (INPUT, INPUT + "scales = 3\n", "'x': 'scales' must be two factors"),
+        (INPUT, INPUT.replace("float32", "bool") + "high = 2\n", "doesn't fit bool"),
     ],
 )
 def test_a_bad_task_toml_is_a_sentence(write_task: WriteTask, old: str, new: str, sentence: str) -> None:
