@@ -47,7 +47,7 @@ def enclose(policy: Confinement) -> tuple[Mechanism, ...]:
         _try("no new privileges", privileges.forbid_new_privileges),
         _try("Landlock", lambda: f"version {landlock.restrict(policy).version}"),
         _try("hidden memory", privileges.hide_memory),
-        _try("file limits", lambda: privileges.limit_files(policy.file_bytes)),
+        _try("size limits", lambda: privileges.limit_sizes(policy.memory_bytes, policy.file_bytes)),
     )
 
 

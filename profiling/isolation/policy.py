@@ -53,14 +53,16 @@ class Confinement:
 
     `scratch` is the one folder in which it may write. `reads` are files and folders that it may read besides the
     interpreter, its packages, the system's libraries and CUDA; `devices` are device nodes that it may use.
-    `processes` is how many programs it may have running besides itself (0: it can't start any); `file_bytes` is the
-    largest file. `capabilities` are numbers of those that a process of root keeps; all others are dropped.
+    `processes` is how many programs it may have running besides itself (0: it can't start any). `memory_bytes` is
+    the most memory of its own, `file_bytes` the largest file. `capabilities` are numbers of those that a process of
+    root keeps; all others are dropped.
     """
 
     scratch: Path
     reads: tuple[Path, ...] = ()
     devices: tuple[Path, ...] = ()
     processes: int = 0
+    memory_bytes: int | None = None
     file_bytes: int = 1 << 30
     capabilities: tuple[int, ...] = ()
 

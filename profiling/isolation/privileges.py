@@ -78,8 +78,11 @@ def drop_capabilities(kept: tuple[int, ...]) -> None:
     )
 
 
-def limit_files(file_bytes: int) -> None:
-    """No file over `file_bytes`, no core dump."""
+def limit_sizes(memory_bytes: int | None, file_bytes: int) -> None:
+    """No more memory of its own than `memory_bytes`, no file over `file_bytes`, no core dump."""
+    if memory_bytes is not None:
+        # Data, not address space: a CUDA context reserves far more addresses than it uses memory.
+        _lower(resource.RLIMIT_DATA, memory_bytes)
     _lower(resource.RLIMIT_FSIZE, file_bytes)
     _lower(resource.RLIMIT_CORE, 0)
 

@@ -18,8 +18,13 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
-from mctskernel.profiling.processes.child_service import lower_limits, serve
+from mctskernel.profiling.isolation.confinement import confine
+from mctskernel.profiling.isolation.policy import Confinement
+from mctskernel.profiling.processes.child_service import serve
 from mctskernel.profiling.stages import Stages
+
+PROGRAMS = 8
+"""How many compilers and disassemblers may run at a time."""
 
 
 class OpenCompiler(msgspec.Struct, tag=True, frozen=True):
@@ -68,6 +73,16 @@ COMPILE_REQUESTS: msgspec.msgpack.Decoder[CompileRequest] = msgspec.msgpack.Deco
 COMPILE_REPLIES: msgspec.msgpack.Decoder[CompileReply] = msgspec.msgpack.Decoder(CompileReply)
 
 
+def confinement(request: OpenCompiler) -> Confinement:
+    """What compiling takes once the task is loaded: ptxas and nvdisasm are programs of their own."""
+    return Confinement(
+        scratch=Path.cwd(),
+        reads=(Path(request.task_folder),),
+        processes=PROGRAMS,
+        memory_bytes=request.memory_bytes,
+    )
+
+
 class CompileService:
     """Answers for one task and one architecture."""
 
@@ -91,7 +106,7 @@ class CompileService:
         except TaskError as error:
             return CompilerBroken(str(error))
         self._architecture = request.architecture
-        lower_limits(request.memory_bytes)
+        confine(confinement(request))
         return CompilerReady()
 
     def _prepare(self, task: Task, kernel: Kernel) -> CompileReply:

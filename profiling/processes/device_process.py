@@ -8,12 +8,15 @@ from __future__ import annotations
 import importlib
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
 from mctskernel.core.device import Device, DeviceError
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import TaskError
-from mctskernel.profiling.processes.child_service import lower_limits, serve
+from mctskernel.profiling.isolation.confinement import confine
+from mctskernel.profiling.isolation.policy import Confinement
+from mctskernel.profiling.processes.child_service import serve
 from mctskernel.profiling.processes.device_protocol import (
     REQUESTS,
     Broken,
@@ -28,6 +31,9 @@ from mctskernel.profiling.processes.device_protocol import (
     Reply,
     Request,
 )
+
+PROGRAMS = 8
+"""How many compilers and disassemblers may run at a time."""
 
 
 @dataclass
@@ -45,7 +51,7 @@ class Judge:
 
     def _open(self, request: Open) -> Reply:
         try:
-            self.device, self.opened = open_limited(request), request
+            self.device, self.opened = open_confined(request), request
         except (TaskError, DeviceError) as error:
             return Broken(str(error))
         return Ready()
@@ -67,11 +73,21 @@ class Judge:
             return Broken(str(error))
 
 
-def open_limited(request: Open) -> Device:
-    """Open the requested device, then lower this process's limits for good."""
+def confinement(request: Open) -> Confinement:
+    """What judging on a device without hardware takes once it is open: it compiles and disassembles too."""
+    return Confinement(
+        scratch=Path.cwd(),
+        reads=(Path(request.task_folder),),
+        processes=PROGRAMS,
+        memory_bytes=request.memory_bytes,
+    )
+
+
+def open_confined(request: Open) -> Device:
+    """Open the requested device, then confine this process for good."""
     module, _, name = request.opener.partition(":")
     device: Device = getattr(importlib.import_module(module), name)(request.spec)
-    lower_limits(request.memory_bytes)
+    confine(confinement(request))
     return device
 
 
