@@ -1,0 +1,28 @@
+/*
+[[launch]]
+kernel = "k"
+grid = ["ceil_div(n, 128)"]
+block = [128]
+args = ["x", "out", "n", "sum", "done"]
+
+[[scratch]]
+name = "sum"
+dtype = "int32"
+shape = [1]
+zero = true
+
+[[scratch]]
+name = "done"
+dtype = "int32"
+shape = [1]
+zero = true
+*/
+// uninitialised_read: an output is added to that nobody has set
+extern "C" __global__ void k(const int* x, int* out, int n, int* sum, int* done) {
+    int i = blockIdx.x * 128 + threadIdx.x;
+    if (i < n) atomicAdd(out, x[i]);  // bug found
+    if (i < n) atomicAdd(sum, x[i]);  // clean
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0 && atomicAdd(done, 1) == gridDim.x - 1) out[0] = atomicAdd(sum, 0);  // clean
+}

@@ -1,0 +1,32 @@
+/*
+[[launch]]
+kernel = "k"
+grid = ["ceil_div(n, 128)"]
+block = [128]
+args = ["x", "out", "n", "sum", "done"]
+
+[[scratch]]
+name = "sum"
+dtype = "int32"
+shape = [1]
+zero = true
+
+[[scratch]]
+name = "done"
+dtype = "int32"
+shape = [1]
+zero = true
+*/
+// limit: every block waits for one that comes last and never signals
+extern "C" __global__ void k(const int* x, int* out, int n, int* sum, int* done) {
+    int i = blockIdx.x * 128 + threadIdx.x;
+    if (i < n) atomicAdd(sum, x[i]);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        if (atomicAdd(done, 1) == gridDim.x - 1) out[0] = atomicAdd(sum, 0);  // clean
+        atomicAdd(done, 1);  // bug
+        while (atomicAdd(done, 0) <= gridDim.x) {}  // bug found
+        out[0] = atomicAdd(sum, 0);  // bug
+    }
+}

@@ -1,0 +1,5 @@
+"""Each element doubled."""
+
+
+def reference(x):
+    return x * 2
