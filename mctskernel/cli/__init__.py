@@ -30,6 +30,7 @@ class _Commands(CommandGroup):
         "new-task": "mctskernel.cli.new_task",
         "generate": "mctskernel.cli.generate",
         "check": "mctskernel.cli.check",
+        "judge-module": "mctskernel.cli.judge_module",
         "calibrate": "mctskernel.cli.calibrate",
         "gauntlet": "mctskernel.cli.gauntlet",
         "doctor": "mctskernel.cli.doctor",

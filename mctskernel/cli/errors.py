@@ -33,6 +33,7 @@ BAD_TASK = 3
 BAD_RUN = 4
 BAD_MACHINE = 5
 NO_KERNEL = 6
+REFUSED = 7
 INTERRUPTED = 130
 
 EXIT_CODES: tuple[tuple[int, str], ...] = (
@@ -43,6 +44,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (BAD_RUN, "the run folder, or the memory, can't be read or written"),
     (BAD_MACHINE, "this machine lacks something that is needed"),
     (NO_KERNEL, "a model wrote no kernel that is right"),
+    (REFUSED, "a module was refused"),
     (INTERRUPTED, "interrupted by Ctrl-C, after writing everything down"),
 )
 

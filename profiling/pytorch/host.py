@@ -1,0 +1,154 @@
+"""The process that a candidate owns: it loads a module's source, makes a model, and calls it when it is told to.
+
+Everything here runs beside hostile code in one process, so nothing here is believed: the referee holds the clock,
+brings the inputs when it says go, and looks for the outputs in its own memory.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import mmap
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mctskernel.profiling.processes.child_service import lower_limits
+from mctskernel.profiling.pytorch.protocol import (
+    REQUESTS,
+    Again,
+    Construct,
+    Constructed,
+    Done,
+    Draw,
+    Failed,
+    Go,
+    Load,
+    Ready,
+    Reply,
+    Request,
+    receive,
+    send,
+)
+from mctskernel.profiling.pytorch.structures import Structure, slots
+from mctskernel.profiling.pytorch.tensors import (
+    StructureError,
+    mapped,
+    put_together,
+    take_apart,
+    unpacked,
+    views,
+    write,
+)
+from mctskernel.profiling.pytorch.weights import varied_initialisation
+
+MAX_LOG_CHARACTERS = 20_000
+MODULE_NAME = "candidate"
+
+
+def serve(connection: socket.socket) -> None:
+    """Answer until the referee hangs up."""
+    host = Host()
+    while (received := receive(connection, REQUESTS)) is not None:
+        request, descriptors = received
+        send(connection, _answered(host, request, descriptors))
+
+
+@dataclass
+class Host:
+    """One module and one model of it. `held` are the outputs of the last two calls."""
+
+    device: str = "cpu"
+    model_class: Callable[..., Any] | None = None
+    model: Any = None
+    window: mmap.mmap | None = None
+    held: list[Any] = field(default_factory=list)
+
+    def answer(self, request: Request, descriptors: tuple[int, ...]) -> Reply:
+        """The reply to a request. Raises whatever the module raises."""
+        match request:
+            case Load():
+                self.device = request.device
+                lower_limits(request.memory_bytes)
+                self.model_class = load_class(request.source, request.class_name)
+                return Ready()
+            case Construct():
+                return self._construct(request, descriptors)
+            case Go():
+                return self._call(request, descriptors)
+            case Again(outputs):
+                return self._written(self.held[0], outputs)
+            case Draw():
+                raise StructureError("a host draws no inputs")
+
+    def _construct(self, request: Construct, descriptors: tuple[int, ...]) -> Constructed:
+        if self.model_class is None:
+            raise StructureError("no module is loaded")
+        arguments = unpacked(request.arguments, descriptors[0])
+        weights = unpacked(request.weights, descriptors[1])
+        model = construct(self.model_class, arguments, request.seed, varied=request.varied)
+        own = {name: tensor.shape for name, tensor in model.state_dict().items()}
+        loaded = own == {name: tensor.shape for name, tensor in weights.items()}
+        if loaded:
+            model.load_state_dict(weights)
+        self.model, self.held = model.to(self.device), []
+        return Constructed(loaded)
+
+    def _call(self, request: Go, descriptors: tuple[int, ...]) -> Done:
+        memory = mapped(descriptors[0])
+        if len(descriptors) > 1:
+            self.window = mapped(descriptors[1])
+        for descriptor in descriptors:
+            os.close(descriptor)
+        inputs = put_together(request.inputs, views(memory, list(slots(request.inputs))))
+        with torch.no_grad():
+            outputs = self.model(*inputs)
+            self.held = [*self.held[-1:], outputs]
+            return self._written(outputs, request.outputs)
+
+    def _written(self, outputs: Any, wanted: Structure) -> Done:
+        given, tensors = take_apart(outputs)
+        if given == wanted and self.window is not None:
+            write(self.window, list(slots(wanted)), tensors)
+        return Done(given)
+
+
+def load_class(source: str, name: str) -> Callable[..., Any]:
+    """Run a source text as a module of its own, with a file in the working folder, and find a class in it."""
+    path = Path.cwd() / f"{MODULE_NAME}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    assert spec is not None and spec.loader is not None  # noqa: S101 - a file that ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE_NAME] = module
+    spec.loader.exec_module(module)
+    return getattr(module, name)  # type: ignore[no-any-return] # anything that can be called
+
+
+def construct(model_class: Callable[..., Any], arguments: Any, seed: int, *, varied: bool) -> Any:
+    """A model under a seed, on the CPU; `arguments` are the positional ones and those by name."""
+    positional, named = arguments
+    torch.manual_seed(seed)
+    if not varied:
+        return model_class(*positional, **named)
+    with varied_initialisation():
+        return model_class(*positional, **named)
+
+
+def failure(error: BaseException) -> Failed:
+    """An exception as a message."""
+    log = "".join(traceback.format_exception(error))[-MAX_LOG_CHARACTERS:]
+    return Failed(f"{type(error).__name__}: {error}"[:2000], log)
+
+
+def _answered(host: Host, request: Request, descriptors: tuple[int, ...]) -> Reply:
+    try:
+        return host.answer(request, descriptors)
+    except Exception as error:  # noqa: BLE001 - whatever a module raises is its outcome
+        return failure(error)

@@ -1,0 +1,160 @@
+"""The processes of the PyTorch door, seen from the referee: forked, asked one thing at a time, stopped and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from mctskernel.core.device import DeviceError
+from mctskernel.core.evaluation import Outcome
+from mctskernel.profiling.processes import child_process
+from mctskernel.profiling.processes.channel import ProtocolError
+from mctskernel.profiling.processes.conversation import LostError
+from mctskernel.profiling.pytorch.orders import ANSWERS, Fork, Forked, Reap, Reaped, Role
+from mctskernel.profiling.pytorch.protocol import REPLIES, Reply, receive, send
+
+STARTING_SECONDS = 180.0
+FORKING_SECONDS = 30.0
+ENDING_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class ModuleProcess:
+    """A process that owns a module, the leader of a group of its own, with a folder of its own.
+
+    It ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death.
+    """
+
+    server: ForkServer
+    connection: socket.socket
+    pid: int
+    lifeline: int
+    scratch: Path
+    role: str
+
+    def ask(
+        self, request: msgspec.Struct, descriptors: tuple[int, ...] = (), *, seconds: float
+    ) -> tuple[Reply, tuple[int, ...]]:
+        """The answer to a request and its descriptors, which are the caller's to close.
+
+        Raises LostError when there is none in time.
+        """
+        self.send(request, descriptors)
+        return self.receive(seconds)
+
+    def send(self, request: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> None:
+        """Send a request; that nobody listens any more is noticed when the answer is read."""
+        with contextlib.suppress(BrokenPipeError, ConnectionError):
+            send(self.connection, request, descriptors)
+
+    def receive(self, seconds: float) -> tuple[Reply, tuple[int, ...]]:
+        """Wait for the answer to what was sent. Raises LostError."""
+        self.connection.settimeout(seconds)
+        try:
+            received = receive(self.connection, REPLIES)
+        except TimeoutError as error:
+            slow = f"The process that {self.role} took more than its limit of {seconds:g} s."
+            raise LostError(Outcome.TIMEOUT, slow, self._last_words()) from error
+        except ProtocolError as error:
+            message = f"The process that {self.role} sent {error}."
+            raise LostError(Outcome.CRASH, message, self._last_words()) from error
+        if received is None:
+            message = f"The process that {self.role} {self.server.ending(self.pid)}."
+            raise LostError(Outcome.CRASH, message, self._last_words())
+        return received
+
+    def pause(self) -> None:
+        """Stop it and what it started: nothing of it runs while others are timed."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it and everything that it started, at once, and remove its folder."""
+        self._signal(signal.SIGKILL)
+        self.server.ending(self.pid)
+        self.connection.close()
+        os.close(self.lifeline)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def _last_words(self) -> str:
+        try:
+            words = (self.scratch / "stderr").read_bytes()
+        except OSError:
+            return ""
+        return words[-child_process.MAX_STDERR_BYTES :].decode(errors="replace")
+
+
+class ForkServer:
+    """A process with PyTorch imported, from which those that own modules are forked. For one thread."""
+
+    def __init__(self) -> None:
+        self._child = child_process.start("mctskernel.profiling.pytorch.fork_server")
+        self._connection = socket.socket(fileno=os.dup(self._child.channel.fileno()))
+        self._seconds = STARTING_SECONDS
+
+    def fork(self, role: Role, doing: str) -> ModuleProcess:
+        """A new process; `doing` is what it does, for messages: `called the candidate`. Raises DeviceError."""
+        scratch = Path(tempfile.mkdtemp(prefix="mctskernel-module-"))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        watched, lifeline = os.pipe()
+        with theirs, (scratch / "stderr").open("wb") as stderr:
+            answer = self._ask(Fork(role, str(scratch)), (theirs.fileno(), watched, stderr.fileno()))
+        os.close(watched)
+        if not isinstance(answer, Forked):
+            raise DeviceError("The process that forks others answered what it wasn't asked.")
+        return ModuleProcess(self, ours, answer.pid, lifeline, scratch, doing)
+
+    def ending(self, pid: int) -> str:
+        """How a process that has closed its socket ended: `exited with status 3`."""
+        end = time.monotonic() + ENDING_SECONDS
+        while time.monotonic() < end:
+            answer = self._ask(Reap(pid))
+            if isinstance(answer, Reaped) and answer.ending:
+                return answer.ending
+            time.sleep(0.002)
+        return "hung up"
+
+    def close(self) -> None:
+        """End it."""
+        self._connection.close()
+        self._child.kill()
+
+    def _ask(self, order: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> Forked | Reaped:
+        self._connection.settimeout(self._seconds)
+        try:
+            send(self._connection, order, descriptors)
+            received = receive(self._connection, ANSWERS)
+        except (OSError, ProtocolError) as error:
+            raise DeviceError(f"PyTorch's processes can't be started: {error}") from error
+        if received is None:
+            words = self._child.last_words()
+            raise DeviceError(f"PyTorch's processes can't be started: {words[-2000:]}")
+        self._seconds = FORKING_SECONDS
+        return received[0]
+
+
+@contextlib.contextmanager
+def fork_server() -> Iterator[ForkServer]:
+    """A fork server that ends with the block, and everything that it forked with it."""
+    server = ForkServer()
+    try:
+        yield server
+    finally:
+        server.close()

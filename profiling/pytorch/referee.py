@@ -1,0 +1,262 @@
+"""The judgement of modules: everything that counts is drawn, clocked and compared here, outside their processes."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source
+from mctskernel.core.task import TaskError
+from mctskernel.profiling.pytorch.echo import ECHO, echo_model
+from mctskernel.profiling.pytorch.orders import Role
+from mctskernel.profiling.pytorch.processes import ForkServer, fork_server
+from mctskernel.profiling.pytorch.reference import Reference, Round
+from mctskernel.profiling.pytorch.seat import Call, ModuleError, Seat
+from mctskernel.profiling.pytorch.source import ModuleSourceError, read_source
+from mctskernel.profiling.pytorch.speedup import Speedup, Turns, compared
+from mctskernel.profiling.pytorch.verdict import Judgement, judge_bytes, judge_call
+from mctskernel.profiling.stages import Stages
+
+MODELS = 2
+"""With how many sets of weights a module is verified."""
+
+CALLS = 3
+"""How often it is called with each of them before anything is timed."""
+
+QUIET_ROUNDS = 5
+PAUSE_SECONDS = 0.0005
+"""Between waking a host and its call, so that the waking isn't timed."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a module may cost: seconds for loading and for making a model, for a call, and bytes of memory."""
+
+    load_seconds: float = 300.0
+    call_seconds: float = 60.0
+    memory_bytes: int = 16 << 30
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How modules are judged. `seed` decides inputs and weights: no author of a module may know it beforehand.
+
+    A module is timed for `runs` rounds, or fewer once `seconds` have passed; `own_kernels` refuses those that
+    define no kernel.
+    """
+
+    device: str = "cpu"
+    seed: int = field(default_factory=lambda: secrets.randbits(48))
+    runs: int = 30
+    seconds: float = 60.0
+    own_kernels: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class ModuleVerdict:
+    """An evaluation, and the speed-up where the module was timed."""
+
+    evaluation: Evaluation
+    speedup: Speedup | None = None
+
+
+@contextmanager
+def referee(reference: str, terms: Terms | None = None) -> Iterator[Referee]:
+    """A referee for a reference's source, ready to judge modules one after another.
+
+    Raises TaskError for a reference that can't be used, and DeviceError for a machine that lacks something.
+    """
+    terms = terms or Terms()
+    with ExitStack() as stack:
+        server = stack.enter_context(fork_server())
+        yield Referee(server, reference, terms, stack)
+
+
+class Referee:
+    """A reference with the processes that stand for it.
+
+    The baseline is the reference's own module in a host like the candidate's; the echo is a module that does nothing,
+    whose time is that of the way there and back. They and the candidate take turns.
+    """
+
+    def __init__(self, server: ForkServer, reference: str, terms: Terms, stack: ExitStack) -> None:
+        self._server, self._terms = server, terms
+        self._rng = np.random.default_rng(np.random.SeedSequence(terms.seed).spawn(1)[0])
+        process = server.fork(Role.REFERENCE, "computes the reference")
+        stack.callback(process.kill)
+        limits = terms.limits
+        self._reference = Reference(process, reference, limits.memory_bytes, limits.load_seconds)
+        self._model = self._reference.model(self._seed(), varied=True)
+        self._pattern = self._draw()
+        self._check_repeats()
+        with _on_behalf_of_the_task():
+            self._baseline = self._seat(stack, "runs the reference", reference, "Model")
+            self._echo = self._seat(stack, "echoes", ECHO, "Model")
+            self._echo.construct(echo_model(self._pattern.outputs, self._pattern.plain), limits.load_seconds)
+
+    def judge(self, candidate: str) -> ModuleVerdict:
+        """The verdict on a module's source."""
+        stages = Stages()
+        try:
+            source = read_source(candidate, own_kernels=self._terms.own_kernels)
+        except ModuleSourceError as error:
+            return ModuleVerdict(Evaluation(error.outcome, Source.MEASURED, str(error), guard=error.guard))
+        trial = _Trial(flags=list(source.flags))
+        with ExitStack() as stack:
+            try:
+                speedup = self._try(candidate, trial, stages, stack)
+            except ModuleError as error:
+                refused = Evaluation(
+                    error.outcome,
+                    Source.MEASURED,
+                    error.message,
+                    checks=tuple(trial.checks),
+                    flags=tuple(trial.flags),
+                    log=error.log,
+                    guard=error.guard,
+                    stage_seconds=stages.seconds,
+                )
+                return ModuleVerdict(refused)
+        evaluation = Evaluation(
+            Outcome.OK,
+            Source.MEASURED,
+            timings=(speedup.timing,),
+            checks=tuple(trial.checks),
+            flags=(*trial.flags, *speedup.flags),
+            quarantine=speedup.doubt,
+            stage_seconds=stages.seconds,
+        )
+        return ModuleVerdict(evaluation, speedup)
+
+    def _try(self, candidate: str, trial: _Trial, stages: Stages, stack: ExitStack) -> Speedup:
+        with stages.timed("baseline"):
+            self._new_model(varied=True)
+            quiet = [self._turn(self._baseline, self._draw()).seconds for _ in range(QUIET_ROUNDS)]
+        with stages.timed("build"):
+            seat = self._seat(stack, "calls the module", candidate, "ModelNew")
+        with stages.timed("verify"):
+            for number in range(MODELS):
+                if number:
+                    self._new_model(varied=True)
+                self._make(seat, trial)
+                self._verify(seat, trial)
+        with stages.timed("time"):
+            return self._time(seat, trial, quiet)
+
+    def _make(self, seat: Seat, trial: _Trial) -> None:
+        """Make the candidate's model with the reference's weights, or under its seed where they don't fit."""
+        if self._construct(seat):
+            return
+        flag = "Its parameters have other names or shapes than the reference's: they got the same seed and no more."
+        if flag not in trial.flags:
+            trial.flags.append(flag)
+        self._new_model(varied=False)
+        self._construct(seat)
+
+    def _construct(self, seat: Seat) -> bool:
+        with _awake(seat):
+            return seat.construct(self._model, self._terms.limits.load_seconds)
+
+    def _verify(self, seat: Seat, trial: _Trial) -> None:
+        earlier: Call | None = None
+        for _ in range(CALLS):
+            drawn = self._draw()
+            call = self._turn(seat, drawn)
+            trial.add(judge_call(drawn, call, self._terms.seed))
+            if earlier is not None:
+                with _awake(seat):
+                    again = seat.again(self._terms.limits.call_seconds)
+                if not np.array_equal(again, earlier.outputs):
+                    message = "What an earlier call gave was overwritten by a later one."
+                    trial.add(_failed(message, self._terms.seed, Guard.REPETITION))
+            earlier = call
+
+    def _time(self, seat: Seat, trial: _Trial, quiet: list[float]) -> Speedup:
+        end = time.monotonic() + self._terms.seconds
+        seats = (seat, self._baseline, self._echo)
+        seconds: tuple[list[float], ...] = ([], [], [])
+        while len(seconds[0]) < self._terms.runs and (len(seconds[0]) < 5 or time.monotonic() < end):
+            drawn = self._draw()
+            for number in self._rng.permutation(len(seats)):
+                call = self._turn(seats[number], drawn)
+                seconds[number].append(call.seconds)
+                if seats[number] is seat:
+                    trial.add(judge_call(drawn, call, self._terms.seed))
+        ours, baseline, echo = seconds
+        return compared(Turns(ours, baseline, echo, quiet), "as given")
+
+    def _turn(self, seat: Seat, drawn: Round) -> Call:
+        """One call, with every other host stopped."""
+        with _awake(seat):
+            time.sleep(PAUSE_SECONDS)
+            return seat.call(drawn, self._rng, self._terms.limits.call_seconds)
+
+    def _new_model(self, *, varied: bool) -> None:
+        self._model.close()
+        self._model = self._reference.model(self._seed(), varied=varied)
+        with _on_behalf_of_the_task(), _awake(self._baseline):
+            self._baseline.construct(self._model, self._terms.limits.load_seconds)
+
+    def _draw(self) -> Round:
+        return self._reference.draw(self._seed())
+
+    def _seat(self, stack: ExitStack, doing: str, source: str, class_name: str) -> Seat:
+        seat = Seat(self._server.fork(Role.HOST, doing), self._pattern.outputs)
+        stack.callback(seat.close)
+        limits = self._terms.limits
+        seat.load(source, class_name, self._terms.device, limits.memory_bytes, limits.load_seconds)
+        return seat
+
+    def _check_repeats(self) -> None:
+        seed = self._seed()
+        first, second = self._reference.draw(seed), self._reference.draw(seed)
+        if not np.array_equal(first.content, second.content):
+            raise TaskError("The reference's get_inputs gives other inputs under the same seed.")
+        if not judge_bytes(first, second.plain, seed).check.passed:
+            raise TaskError("The reference gives other outputs for the same inputs.")
+
+    def _seed(self) -> int:
+        return int(self._rng.integers(0, 1 << 62))
+
+
+@contextmanager
+def _awake(seat: Seat) -> Iterator[None]:
+    """While this lasts a host runs; before and after it is stopped, so that it can't disturb the others."""
+    seat.resume()
+    try:
+        yield
+    finally:
+        seat.pause()
+
+
+@dataclass
+class _Trial:
+    """What has been found about one module so far."""
+
+    flags: list[str]
+    checks: list[Check] = field(default_factory=list)
+
+    def add(self, judgement: Judgement) -> None:
+        """Keep a check. Raises ModuleError for one that fails."""
+        self.checks.append(judgement.check)
+        if not judgement.check.passed:
+            raise ModuleError(Outcome.WRONG_RESULT, judgement.check.message, guard=judgement.guard)
+
+
+def _failed(message: str, seed: int, guard: Guard) -> Judgement:
+    return Judgement(Check("as given", seed, passed=False, error=float("inf"), message=message), guard)
+
+
+@contextmanager
+def _on_behalf_of_the_task() -> Iterator[None]:
+    """What fails in here fails because of the reference."""
+    try:
+        yield
+    except ModuleError as error:
+        raise TaskError(f"The reference can't be used: {error.message}") from error

@@ -1,0 +1,144 @@
+"""One host at work: a module that is made, called against the referee's clock, and looked at afterwards."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from mctskernel.core.evaluation import Guard, Outcome
+from mctskernel.core.task import Array
+from mctskernel.profiling.processes.conversation import LostError
+from mctskernel.profiling.pytorch.memory import Outputs, lent
+from mctskernel.profiling.pytorch.processes import ModuleProcess
+from mctskernel.profiling.pytorch.protocol import Again, Constructed, Done, Failed, Go, Load, Ready, Reply
+from mctskernel.profiling.pytorch.reference import Model, Round
+from mctskernel.profiling.pytorch.structures import Structure
+
+
+class ModuleError(RuntimeError):
+    """A module that can't be judged any further, with the outcome that this is."""
+
+    def __init__(self, outcome: Outcome, message: str, log: str = "", guard: Guard | None = None) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.message = message
+        self.log = log
+        self.guard = guard
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one call left behind: seconds by the referee's clock, and the bytes of outputs and inputs."""
+
+    seconds: float
+    outputs: Array
+    inputs: Array
+    settled: bool
+
+
+class Seat:
+    """A host's process with the memory for its outputs."""
+
+    def __init__(self, process: ModuleProcess, outputs: Structure) -> None:
+        self._process = process
+        self._structure = outputs
+        self._outputs = Outputs(outputs)
+        self._introduced = False
+
+    def load(self, source: str, class_name: str, device: str, memory_bytes: int, seconds: float) -> None:
+        """Run the source. Raises ModuleError."""
+        self._settled(Load(source, class_name, device, memory_bytes), (), Ready, Outcome.BUILD_ERROR, seconds)
+
+    def construct(self, model: Model, seconds: float) -> bool:
+        """Make a model; whether the host says that it took the weights. Raises ModuleError."""
+        windows = tuple(window.descriptor for window in model.windows)
+        reply = self._settled(model.request, windows, Constructed, Outcome.BUILD_ERROR, seconds)
+        return isinstance(reply, Constructed) and reply.loaded
+
+    def call(self, drawn: Round, rng: np.random.Generator, seconds: float) -> Call:
+        """Call the model on fresh inputs. Raises ModuleError.
+
+        The clock runs from the word go until elements that nobody could guess are read, after the host said that
+        it is done: what isn't there by then is missing.
+        """
+        outputs, inputs = self._outputs, lent(drawn.content)
+        outputs.poison()
+        chosen = outputs.chosen(rng)
+        descriptors = (
+            (inputs.descriptor,) if self._introduced else (inputs.descriptor, outputs.window.descriptor)
+        )
+        self._introduced = True
+        go = Go(drawn.inputs, self._structure)
+        began = time.perf_counter()
+        self._process.send(go, descriptors)
+        reply = self._received(seconds)
+        probed = outputs.probed(chosen)
+        ended = time.perf_counter()
+        copied = outputs.copied()
+        self._check(reply, Done, Outcome.LAUNCH_ERROR)
+        inputs.close()
+        settled = all(
+            np.array_equal(_bits(before), _bits(after))
+            for before, after in zip(probed, outputs.probed(chosen), strict=True)
+        )
+        return Call(ended - began, copied, inputs.bytes, settled)
+
+    def again(self, seconds: float) -> Array:
+        """The bytes of the outputs of the call before the last, as they are now. Raises ModuleError."""
+        self._outputs.poison()
+        self._settled(Again(self._structure), (), Done, Outcome.LAUNCH_ERROR, seconds)
+        return self._outputs.copied()
+
+    def pause(self) -> None:
+        """Stop its process."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        """Let its process go on."""
+        self._process.resume()
+
+    def close(self) -> None:
+        """End its process."""
+        self._process.kill()
+        self._outputs.window.close()
+
+    def _settled(
+        self,
+        request: msgspec.Struct,
+        descriptors: tuple[int, ...],
+        expected: type[msgspec.Struct],
+        outcome: Outcome,
+        seconds: float,
+    ) -> Reply:
+        self._process.send(request, descriptors)
+        reply = self._received(seconds)
+        self._check(reply, expected, outcome)
+        return reply
+
+    def _received(self, seconds: float) -> Reply:
+        try:
+            reply, descriptors = self._process.receive(seconds)
+        except LostError as error:
+            guard = Guard.TIME_LIMIT if error.outcome is Outcome.TIMEOUT else Guard.SEPARATE_PROCESS
+            raise ModuleError(error.outcome, error.message, error.log, guard) from error
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return reply
+
+    def _check(self, reply: Reply, expected: type[msgspec.Struct], outcome: Outcome) -> None:
+        if isinstance(reply, Failed):
+            raise ModuleError(outcome, reply.message, reply.log)
+        if not isinstance(reply, expected):
+            message = "The module's process answered what it wasn't asked."
+            raise ModuleError(Outcome.REJECTED, message, guard=Guard.SEPARATE_PROCESS)
+        if isinstance(reply, Done) and reply.given != self._structure:
+            message = f"The module gives {reply.given}, not {self._structure}."
+            raise ModuleError(Outcome.WRONG_RESULT, message, guard=Guard.COMPARISON)
+
+
+def _bits(array: Array) -> Array:
+    return np.ascontiguousarray(array).view(np.uint8)
