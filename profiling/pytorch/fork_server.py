@@ -36,7 +36,6 @@ def main() -> None:
         pid = os.fork()
         if pid == 0:
             _become(order, descriptors)
-        os.setpgid(pid, pid)
         for descriptor in descriptors:
             os.close(descriptor)
         send(connection, Forked(pid))
@@ -46,7 +45,7 @@ def _become(order: Fork, descriptors: tuple[int, ...]) -> None:
     """The forked process: never returns."""
     status = 1
     try:
-        os.setpgid(0, 0)
+        os.setsid()
         connection, lifeline, stderr = descriptors
         os.dup2(stderr, 2)
         os.close(stderr)

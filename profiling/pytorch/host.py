@@ -19,7 +19,8 @@ from typing import Any
 
 import torch
 
-from mctskernel.profiling.processes.child_service import lower_limits
+from mctskernel.profiling.isolation.confinement import confine
+from mctskernel.profiling.isolation.policy import Confinement, gpu_devices
 from mctskernel.profiling.pytorch.protocol import (
     REQUESTS,
     Again,
@@ -50,6 +51,8 @@ from mctskernel.profiling.pytorch.weights import varied_initialisation
 
 MAX_LOG_CHARACTERS = 20_000
 MODULE_NAME = "candidate"
+PROCESSES = 64
+"""Compilers that a module may have running at a time."""
 
 
 def serve(connection: socket.socket) -> None:
@@ -75,7 +78,7 @@ class Host:
         match request:
             case Load():
                 self.device = request.device
-                lower_limits(request.memory_bytes)
+                confine(policy(request))
                 self.model_class = load_class(request.source, request.class_name)
                 return Ready()
             case Construct():
@@ -117,6 +120,12 @@ class Host:
         if given == wanted and self.window is not None:
             write(self.window, list(slots(wanted)), tensors)
         return Done(given)
+
+
+def policy(request: Load) -> Confinement:
+    """What a module may do: write in its folder, use the GPU where it is judged on one, run compilers."""
+    devices = gpu_devices() if request.device == "cuda" else ()
+    return Confinement(Path.cwd(), devices=devices, processes=PROCESSES, memory_bytes=request.memory_bytes)
 
 
 def load_class(source: str, name: str) -> Callable[..., Any]:

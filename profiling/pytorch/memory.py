@@ -6,6 +6,7 @@ their own, whose descriptor the host gets with the word go and not before.
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from mctskernel.profiling.verify import poison
 
 PROBES = 512
 """How many elements of each output are read at the moment when the clock stops."""
+
+
+_ONE_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,10 @@ class Window:
 
 def new_window(nbytes: int) -> Window:
     """Fresh shared memory, all zeros."""
-    descriptor = os.memfd_create("mctskernel-module")
+    descriptor = os.memfd_create("mctskernel-module", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, nbytes)
+    # Whoever holds it could shrink it, and reading what is gone would end this process.
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _ONE_SIZE)
     return opened(descriptor)
 
 

@@ -28,7 +28,7 @@ class Reap(msgspec.Struct, tag=True, frozen=True):
 
 
 class Forked(msgspec.Struct, tag=True, frozen=True):
-    """A process was started, the leader of a group of its own."""
+    """A process was started, the leader of a session of its own."""
 
     pid: int
 

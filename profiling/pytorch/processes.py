@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import tempfile
 import time
@@ -20,6 +19,7 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.channel import ProtocolError
 from mctskernel.profiling.processes.conversation import LostError
+from mctskernel.profiling.pytorch import sessions
 from mctskernel.profiling.pytorch.orders import ANSWERS, Fork, Forked, Reap, Reaped, Role
 from mctskernel.profiling.pytorch.protocol import REPLIES, Reply, receive, send
 
@@ -30,7 +30,7 @@ ENDING_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class ModuleProcess:
-    """A process that owns a module, the leader of a group of its own, with a folder of its own.
+    """A process that owns a module, the leader of a session of its own, with a folder of its own.
 
     It ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death.
     """
@@ -75,23 +75,19 @@ class ModuleProcess:
 
     def pause(self) -> None:
         """Stop it and what it started: nothing of it runs while others are timed."""
-        self._signal(signal.SIGSTOP)
+        sessions.stop(self.pid)
 
     def resume(self) -> None:
         """Let it go on."""
-        self._signal(signal.SIGCONT)
+        sessions.resume(self.pid)
 
     def kill(self) -> None:
         """End it and everything that it started, at once, and remove its folder."""
-        self._signal(signal.SIGKILL)
+        sessions.end(self.pid)
         self.server.ending(self.pid)
         self.connection.close()
         os.close(self.lifeline)
         shutil.rmtree(self.scratch, ignore_errors=True)
-
-    def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
 
     def _last_words(self) -> str:
         try:
