@@ -36,7 +36,7 @@ class Subject:
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
         """Every shape that the task declares."""
-        return (*self.task.search_shapes, *self.task.verify_shapes, *self.task.held_out_shapes)
+        return self.task.shapes
 
     @cached_property
     def resolved(self) -> tuple[ResolvedPlan, ...]:

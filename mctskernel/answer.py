@@ -7,8 +7,9 @@ from itertools import islice, takewhile
 
 import msgspec
 
-from mctskernel.core.evaluation import Check
+from mctskernel.core.evaluation import Check, Evaluation, Timing
 from mctskernel.core.executor import Executor
+from mctskernel.profiling.last_gate import refusal
 from mctskernel.profiling.reward import are_tied, fastest_first, is_eligible
 from mctskernel.run import RunError, RunFolder, write_text
 from mctskernel.tree.node import Node, Tree
@@ -22,7 +23,8 @@ FINALISTS = 10
 class Answer:
     """The fastest kernel that passed every guard and the last gate, with those that didn't pass it.
 
-    `node` is 0, the baseline, when no faster kernel passed; None when not even the baseline did. `unanchored` is the
+    `node` is 0, the baseline, when no faster kernel passed; None when not even the baseline did. `timings` are those of
+    the last gate, at held-out shapes beside the baseline's, and `remarks` what it noticed besides. `unanchored` is the
     task's.
     """
 
@@ -31,6 +33,8 @@ class Answer:
     checks: tuple[Check, ...] = ()
     refused: tuple[tuple[int, str], ...] = ()
     unanchored: bool = False
+    timings: tuple[Timing, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def choose(search: TreeSearch, executor: Executor) -> Answer:
@@ -47,12 +51,23 @@ def choose(search: TreeSearch, executor: Executor) -> Answer:
     faster = takewhile(lambda node: node != 0, shortened)
     refused: list[tuple[int, str]] = []
     for node in (*islice(faster, FINALISTS), 0):
-        checks = executor.final_check(search.kernel(node))
-        failed = next((check for check in checks if not check.passed), None)
-        if failed is None:
-            return Answer(node, believed_speedup(tree.nodes[node]), checks, tuple(refused))
-        refused.append((node, f"{failed.shape}: {failed.message}"))
+        found = executor.last_gate(search.kernel(node), search.kernel(0))
+        if not (reason := refusal(found, root)):
+            return _answer(tree.nodes[node], found, tuple(refused))
+        refused.append((node, reason))
     return Answer(None, 0.0, (), tuple(refused))
+
+
+def _answer(node: Node, gate: Evaluation, refused: tuple[tuple[int, str], ...]) -> Answer:
+    known = node.evaluation.flags if node.evaluation is not None else ()
+    return Answer(
+        node.id,
+        believed_speedup(node),
+        gate.checks,
+        refused,
+        timings=gate.timings if node.id else (),
+        remarks=tuple(flag for flag in gate.flags if flag not in known),
+    )
 
 
 def _without_ties(tree: Tree, node: int) -> int:

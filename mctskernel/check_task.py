@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -226,18 +227,16 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
 
 
 def _verification_problems(task: Task, file: Path) -> Iterator[str]:
-    worker = Worker(DeviceSpec("model", task.folder, language=task.starting_kernel.language))
-    try:
-        evaluation = worker.evaluate(task.starting_kernel)
+    spec = DeviceSpec("model", task.folder, language=task.starting_kernel.language)
+    for described in (spec, spec.at_last_gate):
+        with closing(Worker(described)) as worker:
+            evaluation = worker.evaluate(task.starting_kernel)
         if not evaluation.ok:
             yield f"{file}: {evaluation.outcome}: {evaluation.message}"
         elif evaluation.quarantine:
             yield f"{file}: {evaluation.quarantine}"
-        else:
-            checks = worker.final_check(task.starting_kernel)
-            yield from (f"{file}: {check.message}" for check in checks if not check.passed)
-    finally:
-        worker.close()
+        if not evaluation.ok:
+            return
 
 
 def _parameter_problems(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from mctskernel.core.evaluation import Check, Evaluation
+from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
@@ -156,9 +156,9 @@ class ScheduledExecutor:
         self._flying -= len(finished)
         return finished
 
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
+    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """The executor's."""
-        return self._executor.final_check(kernel)
+        return self._executor.last_gate(kernel, baseline)
 
     def fingerprint(self) -> dict[str, str]:
         """The executor's."""

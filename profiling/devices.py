@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mctskernel.core.device import Device, DeviceError, DeviceSpec
-from mctskernel.core.task_file import load_task
+from mctskernel.core.task_file import task_of
 
 
 def open_device(spec: DeviceSpec) -> Device:
@@ -11,7 +11,7 @@ def open_device(spec: DeviceSpec) -> Device:
 
     Raises TaskError for a task that can't be used and DeviceError for a machine that can't run the device.
     """
-    task = load_task(spec.task_folder, spec.language)
+    task = task_of(spec)
     if task.space:
         raise DeviceError(f"{task.name} is a recorded space: its configurations can't be run, on no device.")
     # Imported here: the one needs a driver, the other a compiler, and neither needs the other's.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mctskernel.core.device import Device, DeviceError, DeviceSpec
-from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
+from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.surrogate import Prediction
 from mctskernel.core.task import Shape, Task, shape_label
@@ -58,10 +58,6 @@ class PricingDevice:
         except DisassemblerError as error:
             raise DeviceError(str(error)) from error
         return replace(evaluation, stage_seconds=stages.seconds)
-
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:  # noqa: ARG002 - nothing is verified
-        """Fails: nothing is verified here."""
-        return (Check("", 0, passed=False, error=math.inf, message="A surrogate verifies nothing."),)
 
     def fingerprint(self) -> dict[str, str]:
         """The GPU that is modelled."""

@@ -28,6 +28,7 @@ shape = ["n"]
 search = [{ n = 4096 }]
 verify = [{ n = 1 }, { n = 130 }]
 held_out = [{ n = 77 }]
+held_out_timed = [{ n = 5000 }]
 """
 
 REFERENCE = """\

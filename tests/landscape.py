@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from mctskernel.core.edit import Category, Edit, WholeSource
-from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
+from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task, Tensor, Tolerance
+from mctskernel.executors.baseline import beside_baseline
 
 BEST = (7, 2)
 
@@ -87,9 +88,16 @@ class InProcess:
         self.judged.append(candidate)
         return [(ticket, self._judge(candidate))]
 
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
-        passed = kernel.identity not in self.refuses
-        return (Check("held out", 1, passed, 0.0, "" if passed else "wrong on a held-out shape"),)
+    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        found = beside_baseline(self._judge(kernel), self._judge(baseline))
+        if kernel.identity in self.refuses:
+            return replace(
+                found,
+                outcome=Outcome.WRONG_RESULT,
+                message="wrong on a held-out shape",
+                guard=Guard.COMPARISON,
+            )
+        return replace(found, checks=(Check("held out", 1, passed=True, error=0.0),))
 
     @property
     def remarks(self) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -137,7 +139,7 @@ def test_the_last_gate_passes_the_answer_on() -> None:
     best = choose(search.tree_search, executor)
     assert best.node not in (None, 0)
     assert best.speedup == pytest.approx(38 / 2)
-    assert [reason for _, reason in best.refused] == ["held out: wrong on a held-out shape"]
+    assert [reason for _, reason in best.refused] == ["wrong result: wrong on a held-out shape"]
 
 
 def test_the_baseline_is_the_answer_when_everything_else_is_refused() -> None:
@@ -165,6 +167,29 @@ def test_a_slow_quarantined_kernel_is_never_the_best_so_far() -> None:
     run(search)
     assert snapshots[-1].best_speedup == pytest.approx(1.0)
     assert choose(search.tree_search, executor).node == 0
+
+
+def test_what_is_slower_at_a_shape_that_was_held_out_is_reported_and_the_next_one_gets_its_turn() -> None:
+    class Unseen(landscape.InProcess):
+        """The fastest kernel takes thrice the baseline's time where nobody looked."""
+
+        def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+            found = super().last_gate(kernel, baseline)
+            unseen = 3.0 if kernel.macros["X"] == landscape.BEST[0] else 0.5
+            timing = Timing("n=77", unseen, unseen, unseen, baseline_seconds=1.0)
+            return dataclasses.replace(found, timings=(timing,))
+
+    executor = Unseen()
+    search, _ = searching(executor)
+    run(search)
+    answer = choose(search.tree_search, executor)
+    assert answer.node
+    assert search.tree_search.kernel(answer.node).macros["X"] != landscape.BEST[0]
+    fastest, reason = answer.refused[0]
+    assert search.tree_search.kernel(fastest).macros == {"X": 7, "Y": 2}
+    assert "n=77" in reason
+    assert "3.00 times as long" in reason
+    assert [(timing.shape, timing.seconds) for timing in answer.timings] == [("n=77", 0.5)]
 
 
 def test_what_is_faster_within_the_models_uncertainty_is_no_improvement_and_no_answer() -> None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import enum
+import secrets
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from mctskernel.core.evaluation import Check, Evaluation, Source
+from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.core.kernel import Kernel, Language
+
+SEED_BITS = 32
+
+
+class Trial(enum.StrEnum):
+    """What a device judges kernels for, which decides the shapes that it judges them at."""
+
+    SEARCH = "search"
+    LAST_GATE = "last gate"
 
 
 @dataclass(frozen=True)
@@ -15,7 +26,7 @@ class DeviceSpec:
     """Which device judges which task: enough to open it in a worker process.
 
     `kind` is `gpu`, `model` or `recorded`; `architecture` names the GPU that is modelled (`H100`); `seed` decides
-    inputs; `language` is that of the starting kernel.
+    inputs; `language` is that of the starting kernel; `trial` says which of the task's shapes are judged at.
     """
 
     kind: str
@@ -23,11 +34,17 @@ class DeviceSpec:
     architecture: str = "H100"
     seed: int = 0
     language: Language = Language.CUDA
+    trial: Trial = Trial.SEARCH
 
     @property
     def source(self) -> Source:
         """What kind of numbers the device gives."""
         return _SOURCES.get(self.kind, Source.MEASURED)
+
+    @property
+    def at_last_gate(self) -> DeviceSpec:
+        """The same device for the last gate, with a seed that nobody can know before."""
+        return replace(self, trial=Trial.LAST_GATE, seed=secrets.randbits(SEED_BITS))
 
 
 _SOURCES = {"model": Source.MODELLED, "recorded": Source.RECORDED}
@@ -44,13 +61,6 @@ class Device(Protocol):
         """Build, verify, time and count one kernel.
 
         Raises DeviceError when the machine is broken.
-        """
-        ...
-
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
-        """Verify once more, on the held-out shapes and with seeds that no evaluation has used.
-
-        The last gate before a kernel is named the best: it must pass every check, and there is at least one.
         """
         ...
 

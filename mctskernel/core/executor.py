@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mctskernel.core.evaluation import Check, Evaluation
+from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
 
 
@@ -27,8 +27,11 @@ class Executor(Protocol):
         """
         ...
 
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
-        """`Device.final_check`, on one of the devices; waits for it. A failed machine is a failed check."""
+    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        """A whole evaluation at what was held out, in a fresh process and with a fresh seed; waits for it.
+
+        Its timings stand beside the baseline's. Raises DeviceError when the machine is broken.
+        """
         ...
 
     def fingerprint(self) -> dict[str, str]:

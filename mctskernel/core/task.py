@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ class Task:
     that two runs on the same inputs leave the same bytes. `space` is a file of the folder: the task is then to search
     the recorded times of configurations in it, and has neither tensors nor shapes. `unanchored` says that the reference
     was written by a model and vouched for by nobody: what is verified against it may be right about the wrong thing.
+    `held_out_timed_shapes` are of the search's size and seen by the last gate alone, which times there.
     """
 
     name: str
@@ -103,11 +104,28 @@ class Task:
     unanchored: bool = False
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     numerics: Numerics = field(default_factory=Numerics)
+    held_out_timed_shapes: tuple[Shape, ...] = ()
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """Every shape: those that are searched at, verified at, and held out, in this order."""
-        return (*self.search_shapes, *self.verify_shapes, *self.held_out_shapes)
+        """Every shape: those that are searched at, verified at, held out, and held out to be timed, in this order."""
+        return (
+            *self.search_shapes,
+            *self.verify_shapes,
+            *self.held_out_shapes,
+            *self.held_out_timed_shapes,
+        )
+
+    @property
+    def held_out(self) -> Task:
+        """The task as the last gate judges it: what was held out is verified and timed, as far as anything was."""
+        return replace(
+            self,
+            search_shapes=self.held_out_timed_shapes or self.search_shapes,
+            verify_shapes=self.held_out_shapes or self.verify_shapes,
+            held_out_shapes=(),
+            held_out_timed_shapes=(),
+        )
 
     @property
     def reference_source(self) -> str:

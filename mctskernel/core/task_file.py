@@ -31,6 +31,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from mctskernel.core.device import DeviceSpec, Trial
 from mctskernel.core.dtypes import DTYPE_BYTES, is_floating, numpy_dtype
 from mctskernel.core.expression import ExpressionError, Number, evaluate
 from mctskernel.core.interpreted_reference import InterpretedReference
@@ -97,6 +98,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         search_shapes=_shapes(shapes, "search", where, required=1),
         verify_shapes=_shapes(shapes, "verify", where, required=1),
         held_out_shapes=_shapes(shapes, "held_out", where, required=0),
+        held_out_timed_shapes=_shapes(shapes, "held_out_timed", where, required=0),
         tolerance=tolerance,
         starting_kernel=Kernel(_read(kernel_file), _language_of(kernel_file)),
         flops=document.get("flops"),
@@ -130,6 +132,12 @@ def _space_task(folder: Path, document: Mapping[str, Any], where: Path) -> Task:
         summary=_text(document, "summary", where, ""),
         space=space,
     )
+
+
+def task_of(spec: DeviceSpec) -> Task:
+    """The task of a device, as its trial judges it. Raises TaskError."""
+    task = load_task(spec.task_folder, spec.language)
+    return task.held_out if spec.trial is Trial.LAST_GATE else task
 
 
 def languages(folder: Path) -> tuple[Language, ...]:
@@ -194,7 +202,7 @@ def _check_in_place(task: Task, name: str, where: Path) -> None:
 
 
 def _check_extents(task: Task, where: Path) -> None:
-    for shape in (*task.search_shapes, *task.verify_shapes, *task.held_out_shapes):
+    for shape in task.shapes:
         for tensor in (*task.inputs, *task.outputs):
             try:
                 extents = tensor.extents(shape)

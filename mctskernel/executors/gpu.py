@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.evaluation import Check, Evaluation
+from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.task_file import load_task
+from mctskernel.core.task_file import task_of
+from mctskernel.executors.gpu_gate import emulated, watched
 from mctskernel.executors.tickets import Tickets
 from mctskernel.profiling.counter_sets import DEFAULT_METRICS
 from mctskernel.profiling.gpu.judge import GpuJudge
@@ -21,12 +22,16 @@ from mctskernel.profiling.processes.compiler import Compiler
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.versions import package_versions
 
+GateCheck = Callable[[Evaluation, Kernel, DeviceSpec], Evaluation]
+"""Refuses an evaluation of the last gate for what it finds, or adds a remark."""
+
 
 class GpuExecutor:
     """`workers` compile processes and one GPU process, which judges one kernel at a time.
 
-    Times are interleaved with the starting kernel's. Use it as a context manager, or call `close`. Not shared between
-    threads. Raises TaskError, and DeviceError for a GPU that can't be used.
+    Times are interleaved with the baseline's, which is the starting kernel unless another one is named; `gate_checks`
+    follow the last gate's evaluation. Use it as a context manager, or call `close`. Not shared between threads. Raises
+    TaskError, and DeviceError for a GPU that can't be used.
     """
 
     def __init__(
@@ -36,24 +41,26 @@ class GpuExecutor:
         workers: int = 1,
         metrics: Sequence[str] = DEFAULT_METRICS,
         service: str = GPU_SERVICE,
+        baseline: Kernel | None = None,
+        gate_checks: Sequence[GateCheck] = (watched, emulated),
     ) -> None:
         if workers < 1:
             raise ValueError(f"An executor needs at least one worker, not {workers}.")
+        self._spec, self._metrics, self._service = spec, metrics, service
+        self._gate_checks = gate_checks
         self._tickets = Tickets()
         self._compilers: list[Compiler] = []
         self._idle_compilers: queue.SimpleQueue[Compiler] = queue.SimpleQueue()
-        task = load_task(spec.task_folder, spec.language)
+        task = task_of(spec)
         self._judge = GpuJudge(task, spec.seed, metrics, service)
         self._compile_threads = ThreadPoolExecutor(workers, "compile")
         self._gpu_thread = ThreadPoolExecutor(1, "gpu")
         try:
             self._opened = self._judge.opened
             for _ in range(workers):
-                self._compilers.append(
-                    Compiler(spec.task_folder, spec.language, self._opened.gpu.architecture)
-                )
+                self._compilers.append(Compiler(spec, self._opened.gpu.architecture))
                 self._idle_compilers.put(self._compilers[-1])
-            self._gpu_thread.submit(self._use_baseline, task.starting_kernel)
+            self._gpu_thread.submit(self._use_baseline, baseline or task.starting_kernel)
         except BaseException:
             self.close()
             raise
@@ -76,12 +83,10 @@ class GpuExecutor:
         """
         return self._tickets.wait(timeout)
 
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
-        """Verify a kernel on the held-out shapes; waits for it."""
-        prepared = self._compile_threads.submit(self._compile, kernel).result()
-        if isinstance(prepared, Evaluation):
-            return (Check("", 0, passed=False, error=float("inf"), message=prepared.message),)
-        return self._gpu_thread.submit(self._judge.final_check, prepared.candidate).result()
+    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        """Evaluate a kernel at what was held out, in processes of its own and with a fresh seed; waits for it."""
+        # In the GPU's turn, so that nothing else is timed meanwhile.
+        return self._gpu_thread.submit(self._last_gate, kernel, baseline).result()
 
     def fingerprint(self) -> dict[str, str]:
         """The GPU, its driver and what compiles for it."""
@@ -118,6 +123,16 @@ class GpuExecutor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        spec = self._spec.at_last_gate
+        with GpuExecutor(spec, metrics=self._metrics, service=self._service, baseline=baseline) as gate:
+            gate.submit(0, kernel)
+            ((_, evaluation),) = gate.wait()
+        for check in self._gate_checks:
+            if evaluation.ok:
+                evaluation = check(evaluation, kernel, spec)
+        return evaluation
 
     def _compile(self, kernel: Kernel) -> Prepared | Evaluation:
         compiler = self._idle_compilers.get()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import Self
 
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.evaluation import Check, Evaluation
+from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
+from mctskernel.executors.baseline import beside_baseline
 from mctskernel.executors.tickets import Tickets
 from mctskernel.profiling.devices import open_device
 from mctskernel.profiling.processes.workers import Limits, Opener, Worker
@@ -34,8 +35,9 @@ class LocalExecutor:
     ) -> None:
         if workers < 1:
             raise ValueError(f"An executor needs at least one worker, not {workers}.")
+        self._spec, self._limits, self._opener = spec, limits or Limits(), opener
         self._tickets = Tickets()
-        self._workers = [Worker(spec, limits=limits, opener=opener) for _ in range(workers)]
+        self._workers = [self._open(spec) for _ in range(workers)]
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)
@@ -59,9 +61,15 @@ class LocalExecutor:
         """
         return self._tickets.wait(timeout)
 
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
-        """Verify a kernel on the held-out shapes; waits for it. A worker that fails is a failed check."""
-        return self._threads.submit(self._final_check, kernel).result()
+    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        """Evaluate a kernel at what was held out, in a process of its own and with a fresh seed; waits for it."""
+        with closing(self._open(self._spec.at_last_gate)) as worker:
+            evaluation = worker.evaluate(kernel)
+            if not evaluation.ok:
+                return evaluation
+            return beside_baseline(
+                evaluation, evaluation if kernel == baseline else worker.evaluate(baseline)
+            )
 
     def fingerprint(self) -> dict[str, str]:
         """What a time from these workers' devices may be compared with."""
@@ -93,9 +101,8 @@ class LocalExecutor:
         with self._idle_worker() as worker:
             return worker.evaluate(kernel)
 
-    def _final_check(self, kernel: Kernel) -> tuple[Check, ...]:
-        with self._idle_worker() as worker:
-            return worker.final_check(kernel)
+    def _open(self, spec: DeviceSpec) -> Worker:
+        return Worker(spec, limits=self._limits, opener=self._opener)
 
     def _fingerprint(self) -> dict[str, str]:
         with self._idle_worker() as worker:

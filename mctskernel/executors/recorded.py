@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from mctskernel.core.device import DeviceError, DeviceSpec
-from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
+from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.space import Entry, SearchSpace, SpaceError, values_of
 from mctskernel.core.task_file import load_task
@@ -59,9 +59,9 @@ class RecordedExecutor:
         self._now, _, ticket, found = heapq.heappop(self._in_flight)
         return [(ticket, found)]
 
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:  # noqa: ARG002 - nothing can be run
-        """None: a recorded kernel can't be run again."""
-        return ()
+    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:  # noqa: ARG002 - nothing can be run
+        """What was recorded, once more: a recorded kernel can't be run again."""
+        return self._look_up(kernel)
 
     def fingerprint(self) -> dict[str, str]:
         """Where the recorded times come from."""

@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
 from mctskernel.core.device import DeviceError, DeviceSpec
-from mctskernel.core.evaluation import Check, Evaluation, Guard
+from mctskernel.core.evaluation import Evaluation, Guard
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
 from mctskernel.gauntlet.corpus import Entry
+from mctskernel.profiling.last_gate import refusal
 from mctskernel.profiling.reward import is_eligible, log_speedup
 
 ENTRY_SECONDS = 240.0
@@ -179,23 +181,27 @@ class _Group:
         evaluation = _evaluate(executor, entry.kernel)
         if not is_eligible(evaluation):
             return _refused(entry, self._venue, began, evaluation)
-        failed = next((check for check in executor.final_check(entry.kernel) if not check.passed), None)
-        if failed is not None:
-            return _refused_at_last(entry, self._venue, began, failed)
+        root = self._baseline(executor)
+        gate = executor.last_gate(entry.kernel, self._starting_kernel)
+        if reason := refusal(gate, root):
+            return _refused_at_last(entry, self._venue, began, gate, reason)
         return _result(
             entry,
             self._venue,
             began,
             Verdict.ACCEPTED if entry.honest else Verdict.LET_THROUGH,
             outcome=evaluation.outcome,
-            log_gain=log_speedup(evaluation, self._baseline(executor)),
+            log_gain=log_speedup(evaluation, root),
         )
 
     def _baseline(self, executor: Executor) -> Evaluation:
         if self._start is None:
-            task = load_task(self._spec.task_folder, self._spec.language)
-            self._start = _evaluate(executor, task.starting_kernel)
+            self._start = _evaluate(executor, self._starting_kernel)
         return self._start
+
+    @cached_property
+    def _starting_kernel(self) -> Kernel:
+        return load_task(self._spec.task_folder, self._spec.language).starting_kernel
 
 
 def _evaluate(executor: Executor, kernel: Kernel) -> Evaluation:
@@ -219,16 +225,16 @@ def _refused(entry: Entry, venue: Venue, began: float, evaluation: Evaluation) -
     )
 
 
-def _refused_at_last(entry: Entry, venue: Venue, began: float, failed: Check) -> Result:
+def _refused_at_last(entry: Entry, venue: Venue, began: float, gate: Evaluation, reason: str) -> Result:
     return _result(
         entry,
         venue,
         began,
         Verdict.WRONGLY_REFUSED if entry.honest else Verdict.CAUGHT,
         outcome="ok",
-        guard=failed.guard or Guard.LAST_GATE,
+        guard=gate.guard or Guard.LAST_GATE,
         gate="last gate",
-        message=failed.message,
+        message=reason,
     )
 
 

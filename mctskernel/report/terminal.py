@@ -89,6 +89,7 @@ def _headline(view: View) -> list[RenderableType]:
     if start := origin(view.tree, view.best.id):
         lines.append(Text(f"It began at the starting point '{start}'."))
     lines += [Text(f"Refused there: node {node}: {why}", "yellow") for node, why in view.answer.refused]
+    lines += [Text(f"Noticed there: {remark}", "yellow") for remark in view.answer.remarks]
     if view.answer.node == 0:
         lines.append(Text("Nothing faster than the starting kernel passed every guard.", "yellow"))
     return lines

@@ -57,7 +57,13 @@ class View:
         if self.manifest.configuration.language is Language.CONFIGURATION:
             return "Last gate: none, because recorded configurations can't be run again."
         passed = sum(check.passed for check in self.answer.checks)
-        return f"Last gate: {passed} checks on held-out shapes and fresh seeds passed."
+        sentence = f"Last gate: {passed} checks on held-out shapes and fresh seeds passed."
+        times = [
+            f"{timing.baseline_seconds / timing.seconds:.2f}x over the starting kernel at {timing.shape}"
+            for timing in self.answer.timings
+            if timing.baseline_seconds is not None
+        ]
+        return " ".join([sentence, *([f"Timed there: {', '.join(times)}."] if times else [])])
 
     def refuse_recorded(self) -> None:
         """Raises RunError where nodes are configurations, of which nothing but recorded times is known."""

@@ -17,7 +17,7 @@ from mctskernel.core.task import Array, Shape, Task, Tensor
 from mctskernel.profiling.gpu.protocol import Place, Read, TensorPlace
 from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.sampling import Sample, draw_sample, whole
-from mctskernel.profiling.verify import draw_cases, draw_held_out_cases, judge, poison_word
+from mctskernel.profiling.verify import draw_cases, judge, poison_word
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,13 @@ class Arena:
 
 @dataclass(frozen=True)
 class Arenas:
-    """Every case of a search: those that candidates are verified on, timed on, and finally checked on."""
+    """Every case that candidates are verified on, and timed on."""
 
     verified: tuple[Arena, ...]
     timed: tuple[Arena, ...]
-    held_out: tuple[Arena, ...]
 
     def __iter__(self) -> Iterator[Arena]:
-        yield from (*self.verified, *self.timed, *self.held_out)
+        yield from (*self.verified, *self.timed)
 
 
 def draw_arenas(task: Task, seed: int, window: SharedWindow) -> Arenas:
@@ -92,8 +91,7 @@ def draw_arenas(task: Task, seed: int, window: SharedWindow) -> Arenas:
 
     verified = [keep(case.inputs, whole(case)) for case in draw_cases(task, task.verify_shapes, seed)]
     timed = [keep(*draw_sample(task, shape, seed, rng)) for shape in task.search_shapes]
-    held_out = [keep(case.inputs, whole(case)) for case in draw_held_out_cases(task, seed)]
-    return Arenas(tuple(verified), tuple(timed), tuple(held_out))
+    return Arenas(tuple(verified), tuple(timed))
 
 
 def _arena(

@@ -78,15 +78,6 @@ class GpuJudge:
             evaluation = replace(begun, outcome=error.outcome, message=error.message, log=log)
         return replace(evaluation, stage_seconds=stages.seconds)
 
-    def final_check(self, candidate: Candidate) -> tuple[Check, ...]:
-        """The checks on the held-out cases, up to the first that fails."""
-        try:
-            self._accept(candidate, self._gpu.load(candidate))
-            begun = Evaluation(Outcome.OK, Source.MEASURED)
-            return self._verified(begun, candidate, self._arenas.held_out).checks
-        except (RefusedError, LostError) as error:
-            return (Check("", 0, passed=False, error=float("inf"), message=error.message),)
-
     def outputs(self, candidate: Candidate) -> list[tuple[Case, dict[str, Array]]]:
         """What the kernel leaves in its outputs at each verification case, whether that is right or not.
 

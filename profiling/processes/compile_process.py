@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from mctskernel.core.device import DeviceError
+from mctskernel.core.device import DeviceError, DeviceSpec, Trial
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
-from mctskernel.core.task_file import load_task
+from mctskernel.core.task_file import task_of
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement
@@ -32,6 +32,7 @@ class OpenCompiler(msgspec.Struct, tag=True, frozen=True):
 
     task_folder: str
     language: Language
+    trial: Trial
     architecture: str
     memory_bytes: int
 
@@ -102,7 +103,10 @@ class CompileService:
 
     def _open(self, request: OpenCompiler) -> CompileReply:
         try:
-            self._task = load_task(Path(request.task_folder), request.language)
+            spec = DeviceSpec(
+                "gpu", Path(request.task_folder), language=request.language, trial=request.trial
+            )
+            self._task = task_of(spec)
         except TaskError as error:
             return CompilerBroken(str(error))
         self._architecture = request.architecture

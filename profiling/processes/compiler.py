@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from mctskernel.core.device import DeviceError
+from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
-from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.processes.compile_process import (
     COMPILE_REPLIES,
     CompilerBroken,
@@ -25,10 +23,14 @@ MEMORY_BYTES = 6 << 30
 
 
 class Compiler:
-    """Guards and builds kernels, one at a time, in a process of its own. For one thread, besides `interrupt`."""
+    """Guards and builds kernels, one at a time, in a process of its own. For one thread, besides `interrupt`.
 
-    def __init__(self, task_folder: Path, language: Language, architecture: str) -> None:
-        opening = OpenCompiler(str(task_folder.resolve()), language, architecture, MEMORY_BYTES)
+    `spec` is the device that they are for, `architecture` what is built for (`sm_90a`).
+    """
+
+    def __init__(self, spec: DeviceSpec, architecture: str) -> None:
+        folder = str(spec.task_folder.resolve())
+        opening = OpenCompiler(folder, spec.language, spec.trial, architecture, MEMORY_BYTES)
         self._process: Conversation[CompileReply] = Conversation(
             "mctskernel.profiling.processes.compile_process",
             "compiled the kernel",

@@ -20,10 +20,8 @@ from mctskernel.profiling.processes.child_service import serve
 from mctskernel.profiling.processes.device_protocol import (
     REQUESTS,
     Broken,
-    Checked,
     Evaluate,
     Evaluated,
-    FinalCheck,
     Fingerprint,
     Fingerprinted,
     Open,
@@ -63,8 +61,6 @@ class Judge:
             match request:
                 case Evaluate(kernel):
                     return _evaluated(self.device, kernel, self.opened)
-                case FinalCheck(kernel):
-                    return Checked(self.device.final_check(kernel))
                 case Fingerprint():
                     return Fingerprinted(self.device.fingerprint())
                 case _:

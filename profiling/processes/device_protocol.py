@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from mctskernel.core.device import DeviceSpec
-from mctskernel.core.evaluation import Check, Evaluation
+from mctskernel.core.device import DeviceSpec, Trial
+from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel, Language
 
 
@@ -21,21 +21,18 @@ class Open(msgspec.Struct, tag=True, frozen=True):
     opener: str
     memory_bytes: int
     language: Language = Language.CUDA
+    trial: Trial = Trial.SEARCH
 
     @property
     def spec(self) -> DeviceSpec:
         """The device to open."""
-        return DeviceSpec(self.kind, Path(self.task_folder), self.architecture, self.seed, self.language)
+        return DeviceSpec(
+            self.kind, Path(self.task_folder), self.architecture, self.seed, self.language, self.trial
+        )
 
 
 class Evaluate(msgspec.Struct, tag=True, frozen=True):
     """Evaluate a kernel; answered by Evaluated."""
-
-    kernel: Kernel
-
-
-class FinalCheck(msgspec.Struct, tag=True, frozen=True):
-    """Verify a kernel on the held-out shapes; answered by Checked."""
 
     kernel: Kernel
 
@@ -55,12 +52,6 @@ class Evaluated(msgspec.Struct, tag=True, frozen=True):
     leaving: bool = False
 
 
-class Checked(msgspec.Struct, tag=True, frozen=True):
-    """The checks on the held-out shapes."""
-
-    checks: tuple[Check, ...]
-
-
 class Fingerprinted(msgspec.Struct, tag=True, frozen=True):
     """The device's fingerprint."""
 
@@ -73,8 +64,8 @@ class Broken(msgspec.Struct, tag=True, frozen=True):
     message: str
 
 
-Request = Open | Evaluate | FinalCheck | Fingerprint
-Reply = Ready | Evaluated | Checked | Fingerprinted | Broken
+Request = Open | Evaluate | Fingerprint
+Reply = Ready | Evaluated | Fingerprinted | Broken
 
 REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)

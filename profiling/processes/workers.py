@@ -9,17 +9,15 @@ from typing import TypeVar
 import msgspec
 
 from mctskernel.core.device import Device, DeviceError, DeviceSpec
-from mctskernel.core.evaluation import Check, Evaluation, Outcome
+from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.devices import open_device
 from mctskernel.profiling.processes.conversation import Conversation, LostError
 from mctskernel.profiling.processes.device_protocol import (
     REPLIES,
     Broken,
-    Checked,
     Evaluate,
     Evaluated,
-    FinalCheck,
     Fingerprint,
     Fingerprinted,
     Open,
@@ -64,6 +62,7 @@ class Worker:
             f"{opener.__module__}:{opener.__qualname__}",
             self._limits.memory_bytes,
             spec.language,
+            spec.trial,
         )
         self._process: Conversation[Reply] = Conversation(
             "mctskernel.profiling.processes.device_process",
@@ -96,14 +95,6 @@ class Worker:
         if reply.leaving:
             self._process.renew()
         return reply.evaluation
-
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
-        """Verify on the held-out shapes; a process that is lost over it is a failed check."""
-        try:
-            return self._ask(FinalCheck(kernel), Checked).checks
-        except LostError as error:
-            message, guard = error.message, error.guard
-            return (Check("", 0, passed=False, error=float("inf"), message=message, guard=guard),)
 
     def fingerprint(self) -> dict[str, str]:
         """The device's fingerprint."""

@@ -37,7 +37,8 @@ def kernel(name: str) -> Kernel:
 def executor(write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuExecutor]:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     monkeypatch.setattr(session, "RUN_SECONDS", 2.0)
-    with GpuExecutor(DeviceSpec("gpu", write_task()), service=SERVICE) as opened:
+    spec = DeviceSpec("gpu", write_task())
+    with GpuExecutor(spec, service=SERVICE, gate_checks=()) as opened:
         yield opened
 
 
@@ -141,10 +142,20 @@ def test_many_in_flight_all_come_back(executor: GpuExecutor) -> None:
 
 
 def test_the_last_gate_checks_the_held_out_shapes(executor: GpuExecutor) -> None:
-    checks = executor.final_check(kernel("faster"))
-    assert {(check.shape, check.passed) for check in checks} == {("n=77", True)}
-    assert not executor.final_check(kernel("die"))[-1].passed
-    assert not executor.final_check(kernel("wrong"))[-1].passed
+    found = executor.last_gate(kernel("faster"), kernel("twice"))
+    assert found.ok, found.message
+    assert {check.shape for check in found.checks} == {"n=77", "n=5000"}
+    assert [timing.shape for timing in found.timings] == ["n=5000"]
+    assert found.timings[0].baseline_seconds == pytest.approx(100e-6, rel=1e-3)
+    assert executor.last_gate(kernel("die"), kernel("twice")).outcome is Outcome.CRASH
+    assert executor.last_gate(kernel("wrong"), kernel("twice")).outcome is Outcome.WRONG_RESULT
+
+
+def test_the_last_gate_has_a_gpu_process_and_a_seed_of_its_own(executor: GpuExecutor) -> None:
+    seeds = [executor.last_gate(kernel("faster"), kernel("twice")).checks[0].seed for _ in range(2)]
+    assert seeds[0] != seeds[1]
+    executor.last_gate(kernel("die"), kernel("twice"))
+    assert evaluate(executor, "faster").ok
 
 
 def test_a_gpu_process_that_dies_while_idle_is_replaced(executor: GpuExecutor) -> None:

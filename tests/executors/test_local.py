@@ -69,13 +69,41 @@ def test_waiting_gives_up_after_its_timeout(fakes: ModuleType) -> None:
         assert time.monotonic() - began < 2
 
 
-def test_the_final_check_waits_for_its_turn_and_loses_nothing(fakes: ModuleType) -> None:
+def test_the_last_gate_disturbs_nothing_that_is_in_flight(fakes: ModuleType) -> None:
     with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
         executor.submit(1, Kernel("sleep 0.2"))
         executor.submit(2, Kernel("ok"))
-        assert all(check.passed for check in executor.final_check(Kernel("ok")))
+        assert executor.last_gate(Kernel("ok"), Kernel("ok")).ok
         assert executor.fingerprint() == {"seed": "5"}
         assert set(drain(executor, 2)) == {1, 2}
+
+
+def test_the_last_gate_has_a_process_a_seed_and_shapes_of_its_own(fakes: ModuleType) -> None:
+    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
+        executor.submit(1, Kernel("report pid"))
+        pids = {drain(executor, 1)[1].message}
+        pids |= {executor.last_gate(Kernel("report pid"), Kernel("ok")).message for _ in range(2)}
+        assert len(pids) == 3
+        trials = {executor.last_gate(Kernel("report spec"), Kernel("ok")).message for _ in range(2)}
+    assert len(trials) == 2, "the seeds must differ"
+    assert all("last gate" in each and "seed=5," not in each for each in trials)
+
+
+def test_the_last_gate_tells_the_baselines_time_at_the_same_shape(fakes: ModuleType) -> None:
+    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
+        (timing,) = executor.last_gate(Kernel("ok n=1"), Kernel("ok n=1 ")).timings
+        assert timing.baseline_seconds is None, "another shape's time is no baseline"
+        (timing,) = executor.last_gate(Kernel("ok n=1"), Kernel("sleep 0")).timings
+        assert timing.baseline_seconds is None
+        (timing,) = executor.last_gate(Kernel("ok 0"), Kernel("sleep 0")).timings
+        assert timing.baseline_seconds == 1.0
+
+
+def test_a_kernel_that_dies_at_the_last_gate_is_refused_there(fakes: ModuleType) -> None:
+    with LocalExecutor(SPEC, limits=LIMITS, opener=fakes.Fake) as executor:
+        assert executor.last_gate(Kernel("abort"), Kernel("ok")).outcome is Outcome.CRASH
+        executor.submit(1, Kernel("ok"))
+        assert drain(executor, 1)[1].ok
 
 
 def test_a_ticket_in_flight_is_refused(fakes: ModuleType) -> None:

@@ -101,5 +101,8 @@ def test_recordings_are_told_apart_by_what_they_hold() -> None:
     assert first["recording"] != executor_of(spaces.single()).fingerprint()["recording"]
 
 
-def test_there_is_no_last_gate() -> None:
-    assert executor_of(SPACE).final_check(configuration_kernel(SPACE, spaces.BEST)) == ()
+def test_the_last_gate_knows_no_more_than_was_recorded() -> None:
+    best = configuration_kernel(SPACE, spaces.BEST)
+    found = executor_of(SPACE).last_gate(best, best)
+    assert found.source is Source.RECORDED
+    assert found.checks == ()

@@ -55,10 +55,6 @@ def test_what_cannot_be_built_or_launched_has_no_prediction(
     assert prediction_of(device.evaluate(Kernel(source.replace(before, after)))) is None
 
 
-def test_nothing_passes_the_surrogates_last_gate(task: Task, device: PricingDevice) -> None:
-    assert [check.passed for check in device.final_check(task.starting_kernel)] == [False]
-
-
 def test_only_modelled_times_are_predictions() -> None:
     timings = (Timing("a", 1e-3, 1e-3, 1e-3), Timing("b", 4e-3, 4e-3, 4e-3))
     modelled = Evaluation(Outcome.OK, Source.MODELLED, timings=timings, terms={"DRAM": 1e-3})
