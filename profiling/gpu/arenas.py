@@ -6,8 +6,9 @@ process that replaces another one finds them there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +18,13 @@ from mctskernel.core.task import Array, Shape, Task, Tensor
 from mctskernel.profiling.gpu.protocol import Place, Read, TensorPlace
 from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.sampling import Sample, draw_sample, whole
-from mctskernel.profiling.verify import draw_cases, judge, poison_word
+from mctskernel.profiling.verify import Case, draw_cases, judge, poison_word
+
+VARIANTS = 3
+"""How many drawings of its inputs a timed arena has: one that is held back, and two to choose among."""
+
+MOST_INPUT_BYTES = 4 << 30
+"""Of all drawings of an arena together, if two drawings aren't more already."""
 
 
 @dataclass(frozen=True)
@@ -30,43 +37,68 @@ class Fetch:
 
 
 @dataclass(frozen=True)
-class Arena:
-    """One case on the GPU."""
+class Variant:
+    """One drawing of an arena's inputs, what it must give, and what to fetch of it."""
 
-    index: int
-    task: Task
-    shape: Shape
     sample: Sample
-    place: Place
     fetches: tuple[Fetch, ...]
-    window: SharedWindow
 
     @property
     def reads(self) -> tuple[Read, ...]:
         """What to fetch after a run."""
         return tuple(fetch.read for fetch in self.fetches)
 
-    def verdict(self) -> Check:
-        """Whether what was fetched is right, and the inputs untouched."""
-        inputs = {tensor.name: self._fetched(tensor) for tensor in self.task.inputs}
-        return judge(self.sample.case, self.outputs(), inputs)
 
-    def outputs(self) -> dict[str, Array]:
+@dataclass(frozen=True)
+class Arena:
+    """One case on the GPU, or several that differ in what was drawn.
+
+    Whether a timed run left its inputs alone is told by digests, of every byte; those aren't fetched.
+    """
+
+    index: int
+    task: Task
+    shape: Shape
+    variants: tuple[Variant, ...]
+    place: Place
+    window: SharedWindow
+
+    @property
+    def case(self) -> Case:
+        """The first of its cases; the only one where it isn't timed."""
+        return self.variants[0].sample.case
+
+    @property
+    def reads(self) -> tuple[tuple[Read, ...], ...]:
+        """What to fetch after a run, by variant."""
+        return tuple(variant.reads for variant in self.variants)
+
+    def verdict(self, variant: int = 0) -> Check:
+        """Whether what was fetched is right, and the inputs untouched where they were fetched too."""
+        case = self.variants[variant].sample.case
+        inputs = {
+            tensor.name: self._fetched(tensor, variant)
+            for tensor in self.task.inputs
+            if tensor.name in case.inputs
+        }
+        return judge(case, self.outputs(variant), inputs)
+
+    def outputs(self, variant: int = 0) -> dict[str, Array]:
         """What was fetched of the outputs, a copy."""
-        return {tensor.name: self._fetched(tensor).copy() for tensor in self.task.outputs}
+        return {tensor.name: self._fetched(tensor, variant).copy() for tensor in self.task.outputs}
 
     def output_bytes(self) -> bytes:
         """The outputs that were fetched, to be compared bit by bit with those of another run."""
         return b"".join(array.tobytes() for array in self.outputs().values())
 
-    def _fetched(self, tensor: Tensor) -> Array:
-        dtype = numpy_dtype(tensor.dtype)
+    def _fetched(self, tensor: Tensor, variant: int) -> Array:
+        dtype, drawn = numpy_dtype(tensor.dtype), self.variants[variant]
         parts = [
             self.window.array_at(fetch.read.offset, dtype, fetch.extents)
-            for fetch in self.fetches
+            for fetch in drawn.fetches
             if fetch.tensor == tensor.name
         ]
-        return self.sample.joined(tensor, parts)
+        return drawn.sample.joined(tensor, parts)
 
 
 @dataclass(frozen=True)
@@ -82,33 +114,63 @@ class Arenas:
 
 def draw_arenas(task: Task, seed: int, window: SharedWindow) -> Arenas:
     """The cases of a seed, with their inputs in the window. Raises TaskError."""
-    rng = np.random.default_rng(seed)
     drawn: list[Arena] = []
 
-    def keep(inputs: Mapping[str, Array], sample: Sample) -> Arena:
-        drawn.append(_arena(len(drawn), task, inputs, sample, window))
+    def keep(variants: Sequence[tuple[Mapping[str, Array], Sample]]) -> Arena:
+        drawn.append(_arena(len(drawn), task, variants, window))
         return drawn[-1]
 
-    verified = [keep(case.inputs, whole(case)) for case in draw_cases(task, task.verify_shapes, seed)]
-    timed = [keep(*draw_sample(task, shape, seed, rng)) for shape in task.search_shapes]
+    cases = draw_cases(task, task.verify_shapes, seed)
+    verified = [keep([(case.inputs, whole(case))]) for case in cases]
+    timed = [keep(_draw_variants(task, shape, seed)) for shape in task.search_shapes]
     return Arenas(tuple(verified), tuple(timed))
 
 
+def _draw_variants(task: Task, shape: Shape, seed: int) -> list[tuple[Mapping[str, Array], Sample]]:
+    """Independent drawings at a shape that is timed, without the inputs in their cases."""
+    nbytes = max(1, sum(tensor.nbytes(shape) for tensor in task.inputs))
+    count = min(VARIANTS, max(2, MOST_INPUT_BYTES // nbytes))
+    others = np.random.SeedSequence([seed, 1]).generate_state(count - 1)
+
+    def draw(each: int) -> tuple[Mapping[str, Array], Sample]:
+        inputs, sample = draw_sample(task, shape, each, np.random.default_rng(each))
+        return inputs, replace(sample, case=replace(sample.case, inputs={}))
+
+    # numpy gives way to other threads while it draws and computes.
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(draw, (seed, *map(int, others))))
+
+
 def _arena(
-    index: int, task: Task, inputs: Mapping[str, Array], sample: Sample, window: SharedWindow
+    index: int, task: Task, variants: Sequence[tuple[Mapping[str, Array], Sample]], window: SharedWindow
 ) -> Arena:
-    shape = sample.case.shape
+    shape = variants[0][1].case.shape
     tensors = [
         *(
-            TensorPlace(each.name, each.nbytes(shape), offset=window.put(inputs[each.name]))
+            TensorPlace(
+                each.name,
+                each.nbytes(shape),
+                offsets=tuple(window.put(inputs[each.name]) for inputs, _ in variants),
+                output=each.name in task.in_place,
+            )
             for each in task.inputs
         ),
         *(
-            TensorPlace(each.name, each.nbytes(shape), poison=poison_word(each.dtype))
+            TensorPlace(each.name, each.nbytes(shape), poison=poison_word(each.dtype), output=True)
             for each in task.outputs
+            if each.name not in task.in_place
         ),
     ]
-    fetches = [
+    drawn = tuple(Variant(sample, _fetches(task, shape, sample, window)) for _, sample in variants)
+    return Arena(index, task, shape, drawn, Place(index, tuple(tensors)), window)
+
+
+def _fetches(task: Task, shape: Shape, sample: Sample, window: SharedWindow) -> tuple[Fetch, ...]:
+    """Where to put the outputs, and those inputs that the case has."""
+    inputs = [
+        each for each in task.inputs if each.name in sample.case.inputs and each.name not in task.in_place
+    ]
+    return tuple(
         Fetch(
             tensor.name,
             Read(
@@ -121,7 +183,6 @@ def _arena(
             ),
             part.extents,
         )
-        for tensor in (*task.inputs, *task.outputs)
+        for tensor in (*inputs, *task.outputs)
         for part in sample.parts(tensor, shape)
-    ]
-    return Arena(index, task, shape, sample, Place(index, tuple(tensors)), tuple(fetches), window)
+    )

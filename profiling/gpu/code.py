@@ -6,14 +6,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from mctskernel.profiling.gpu.cuda_driver import DeviceBuffer, LoadedModule, PreparedLaunch, copy_on_device
+from mctskernel.profiling.gpu.cuda_driver import (
+    CudaError,
+    DeviceBuffer,
+    LoadedModule,
+    PreparedLaunch,
+    copy_on_device,
+)
+from mctskernel.profiling.gpu.digests import Segment
 from mctskernel.profiling.gpu.memory import SCRATCH_POISON, Arena, GuardedBuffer, scratch_buffers
 from mctskernel.profiling.gpu.protocol import Code, Packed, Plan
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A `__device__` variable, and what it held when its module was loaded."""
+    """A `__device__` or `__constant__` variable, and what it held when its module was loaded."""
 
     address: int
     pristine: DeviceBuffer
@@ -29,9 +36,19 @@ class LoadedKernel:
     def __init__(self, codes: Sequence[Code]) -> None:
         self.modules: list[LoadedModule] = []
         self.variables: list[Variable] = []
+        self.local_bytes = 0
+        """The most local memory that a thread of any of its kernels has."""
         for code in codes:
-            self.modules.append(LoadedModule(code.cubin))
-            self.variables += [_variable(self.modules[-1], name) for name in code.variables]
+            module = LoadedModule(code.cubin)
+            self.modules.append(module)
+            found = (_variable(module, name) for name in code.variables)
+            self.variables += [variable for variable in found if variable is not None]
+            self.local_bytes = max([self.local_bytes, *map(module.local_bytes, code.entries)])
+
+    @property
+    def kept(self) -> list[Segment]:
+        """What its variables are restored from."""
+        return [Segment(each.pristine.address, each.pristine.nbytes) for each in self.variables]
 
     def max_threads(self, codes: Sequence[Code]) -> dict[str, int]:
         """The most threads that a block of each kernel can have: its registers and launch bounds decide."""
@@ -59,14 +76,13 @@ class BoundPlan:
     scratch: Sequence[GuardedBuffer]
     zeroed: Sequence[GuardedBuffer]
 
-    def restore(self) -> None:
+    def restore(self, variant: int = 0) -> None:
         """Nothing of an earlier run is left: inputs, outputs, scratch and variables. In stream order."""
-        self.arena.restore()
+        self.arena.restore(variant)
         self.restore_own()
 
     def restore_own(self) -> None:
-        """Nothing of an earlier run is left in outputs, scratch and variables. In stream order."""
-        self.arena.poison_outputs()
+        """Nothing of an earlier run is left in scratch and variables. In stream order."""
         for buffer in self.scratch:
             buffer.fill(SCRATCH_POISON)
         for variable in self.kernel.variables:
@@ -78,6 +94,11 @@ class BoundPlan:
             buffer.fill(0)
         for launch in self.launches:
             launch()
+
+    @property
+    def guards(self) -> list[Segment]:
+        """What lies around the buffers that it may write."""
+        return [*self.arena.guards, *(guard for each in self.scratch for guard in each.guards)]
 
     def overrun(self) -> str:
         """A sentence about the first buffer that was written beyond its ends."""
@@ -108,8 +129,14 @@ def bound(plan: Plan, arena: Arena, kernel: LoadedKernel) -> Iterator[BoundPlan]
         yield BoundPlan(arena, kernel, launches, list(scratch.values()), zeroed)
 
 
-def _variable(module: LoadedModule, name: str) -> Variable:
-    address, nbytes = module.variable(name)
+def _variable(module: LoadedModule, name: str) -> Variable | None:
+    """A variable of a module; None for one that the machine code doesn't have, because nothing uses it."""
+    try:
+        address, nbytes = module.variable(name)
+    except CudaError as error:
+        if error.name == "CUDA_ERROR_NOT_FOUND":
+            return None
+        raise
     pristine = DeviceBuffer(nbytes)
     copy_on_device(pristine.address, address, nbytes)
     return Variable(address, pristine)

@@ -137,6 +137,12 @@ def multiprocessors() -> int:
     return int(call(cu.cuDeviceGetAttribute, which, current_device()))
 
 
+def threads_per_multiprocessor() -> int:
+    """How many threads run at once on one of them."""
+    which = cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
+    return int(call(cu.cuDeviceGetAttribute, which, current_device()))
+
+
 class DeviceBuffer:
     """Bytes on the GPU, rounded up to whole 32-bit words."""
 
@@ -219,6 +225,11 @@ class LoadedModule:
         which = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
         return int(call(cu.cuFuncGetAttribute, which, self.function(entry)))
 
+    def local_bytes(self, entry: str) -> int:
+        """How much local memory each thread of the kernel has."""
+        which = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
+        return int(call(cu.cuFuncGetAttribute, which, self.function(entry)))
+
     def unload(self) -> None:
         """Give it back; harmless when the context is lost."""
         with contextlib.suppress(CudaError):
@@ -271,6 +282,12 @@ class Stopwatch:
     def seconds(self) -> float:
         """The time between the two marks, which the GPU must have passed."""
         return float(call(cu.cuEventElapsedTime, self._start, self._stop)) * 1e-3
+
+    def free(self) -> None:
+        """Give the events back; harmless when the context is lost."""
+        with contextlib.suppress(CudaError):
+            call(cu.cuEventDestroy, self._start)
+            call(cu.cuEventDestroy, self._stop)
 
 
 def synchronize() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
@@ -19,8 +20,9 @@ from mctskernel.profiling.candidate import Candidate, RefusedError
 from mctskernel.profiling.ceilings import Ceilings, documented_ceilings, highest
 from mctskernel.profiling.counter_diagnosis import diagnose_launches, widest_access
 from mctskernel.profiling.counters import REGISTERS, SHARED_BYTES, TIME, combined_counters
-from mctskernel.profiling.gpu.arenas import Arena
-from mctskernel.profiling.gpu.protocol import Loaded, Opened
+from mctskernel.profiling.gpu.accounting import finding, strays
+from mctskernel.profiling.gpu.arenas import VARIANTS, Arena
+from mctskernel.profiling.gpu.protocol import Loaded, Opened, Timed
 from mctskernel.profiling.gpu.session import GPU_SERVICE, GpuSession
 from mctskernel.profiling.gpu.timing import timing
 from mctskernel.profiling.guardrails import chance_remark, flags, outside_reason, quarantine_reason
@@ -32,6 +34,10 @@ from mctskernel.profiling.verify import Case
 
 TIMING_SECONDS = 0.05
 """Kernel time of a candidate that is spent on one search shape; its baseline gets a share of it besides."""
+
+RECHECKS = 8
+"""How many runs are judged, picked at random, of a kernel whose results differ from run to run. One that is wrong in
+half of them, as few as can move a median, passes once in 256 times."""
 
 BASELINE_RUNS = 31
 """The baseline's time is the median of so many runs, the latest ones: few of them fall on one candidate, and a hiccup
@@ -48,6 +54,7 @@ class GpuJudge:
     def __init__(self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE) -> None:
         self._task = task
         self._baseline_runs: dict[int, deque[float]] = {}
+        self._threads = ThreadPoolExecutor(VARIANTS, "judge")
         self._gpu = GpuSession(task, seed, metrics, service)
         self._arenas = self._gpu.arenas
 
@@ -85,7 +92,7 @@ class GpuJudge:
         """
         self._accept(candidate, self._gpu.load(candidate))
         self._gpu.run(candidate, self._arenas.verified)
-        return [(arena.sample.case, arena.outputs()) for arena in self._arenas.verified]
+        return [(arena.case, arena.outputs()) for arena in self._arenas.verified]
 
     def interrupt(self) -> None:
         """End the GPU process for good, from any thread."""
@@ -93,6 +100,7 @@ class GpuJudge:
 
     def close(self) -> None:
         """End the GPU process and give the tensors back."""
+        self._threads.shutdown(cancel_futures=True)
         self._gpu.close()
 
     def _judged(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
@@ -125,7 +133,8 @@ class GpuJudge:
         ran = self._gpu.run(candidate, arenas)
         checks: list[Check] = []
         for index, arena in enumerate(arenas):
-            checks.append(_overrun(arena, ran.overruns[index]) if index in ran.overruns else arena.verdict())
+            overrun = ran.overruns.get(index)
+            checks.append(_refused(arena, overrun, Guard.GUARD_BYTES) if overrun else arena.verdict())
             if not checks[-1].passed:
                 break
         return _with_checks(evaluation, checks)
@@ -135,27 +144,62 @@ class GpuJudge:
         arena = self._arenas.verified[-1]
         before = arena.output_bytes()
         self._gpu.run(candidate, (arena,))
-        remark = chance_remark(before, arena.output_bytes(), arena.sample.case.label)
+        remark = chance_remark(before, arena.output_bytes(), arena.case.label)
         if not remark:
             return evaluation
         if self._task.deterministic:
-            return replace(evaluation, outcome=Outcome.WRONG_RESULT, message=remark)
+            return replace(evaluation, outcome=Outcome.WRONG_RESULT, message=remark, guard=Guard.REPETITION)
         return replace(evaluation, flags=(*evaluation.flags, remark))
 
     def _timed(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
-        """Time at every search shape; what the last timed run left there must be right."""
+        """Time at every search shape; what every timed run left there must be right."""
         timings: list[Timing] = []
         checks: list[Check] = []
+        remarks: list[str] = []
         for arena in self._arenas.timed:
             with stages.timed("time"):
                 timed = self._gpu.time(candidate, arena, TIMING_SECONDS)
+            # Digests are taken among the timed runs, but they are verification.
+            stages.add({"time": -timed.digest_seconds, "verify": timed.digest_seconds})
             baseline = self._recent_baseline(arena, timed.baseline)
             timings.append(timing(shape_label(arena.shape), timed.samples, baseline))
             with stages.timed("verify"):
-                checks.append(arena.verdict())
+                found, remark = self._accounted(candidate, arena, timed)
+            checks += found
+            remarks += [remark] if remark else []
             if not checks[-1].passed:
                 break
-        return replace(_with_checks(evaluation, checks), timings=tuple(timings))
+        evaluation = replace(evaluation, timings=tuple(timings), flags=(*evaluation.flags, *remarks))
+        return _with_checks(evaluation, checks)
+
+    def _accounted(self, candidate: Candidate, arena: Arena, timed: Timed) -> tuple[list[Check], str]:
+        """The checks of the timed runs at one shape, up to the first that fails, and a remark."""
+        if found := finding(timed):
+            return [_refused(arena, found.sentence, found.guard)], ""
+        checks = list(self._threads.map(arena.verdict, range(len(arena.variants))))
+        wrong = [check for check in checks if not check.passed]
+        different = strays(timed)
+        if wrong:
+            return [replace(wrong[0], guard=Guard.TIMED_OUTPUTS)], ""
+        if not different:
+            return checks[:1], ""
+        remark = (
+            f"At {arena.case.label} {different} of {len(timed.runs)} timed runs left other bytes than the one on the "
+            f"same inputs that was judged"
+        )
+        if self._task.deterministic:
+            return [_refused(arena, f"{remark}: the result depends on chance.", Guard.REPETITION)], ""
+        for _ in range(RECHECKS):
+            again = self._gpu.recheck(candidate, arena)
+            if again.overrun or not again.run.inputs_kept:
+                return [
+                    _refused(arena, again.overrun or "an input was changed in place.", Guard.GUARD_BYTES)
+                ], ""
+            check = arena.verdict(again.run.variant)
+            if not check.passed:
+                message = f"{check.message} That was one of the timed runs, picked at random."
+                return [replace(check, message=message, guard=Guard.TIMED_OUTPUTS)], ""
+        return checks[:1], f"{remark}; {RECHECKS} more runs, picked at random, were right."
 
     def _recent_baseline(self, arena: Arena, samples: tuple[float, ...]) -> tuple[float, ...]:
         if not self._gpu.has_baseline:
@@ -175,7 +219,9 @@ class GpuJudge:
         counters |= combined_counters(counted.launches)
         reason = outside_reason(evaluation.timings[0].seconds, [each[TIME] for each in counted.launches])
         if reason:
-            return replace(evaluation, outcome=Outcome.REJECTED, message=reason, counters=counters)
+            return replace(
+                evaluation, outcome=Outcome.REJECTED, message=reason, counters=counters, guard=Guard.GPU_TIME
+            )
         gpu = self.opened.gpu
         architecture = architecture_of(gpu.architecture, gpu.name)
         access_bytes = max(widest_access(made.ptx) for made in candidate.builds)
@@ -188,7 +234,10 @@ class GpuJudge:
         l2_bytes = self.opened.gpu.l2_bytes
         peaks = roofline(self._task, ptx, evaluation.counters, self._ceilings, l2_bytes)
         reason = quarantine_reason(self._task, evaluation.timings, peaks)
-        return replace(evaluation, quarantine=reason, flags=(*evaluation.flags, *flags(evaluation)))
+        guard = Guard.ROOFLINE if reason else None
+        return replace(
+            evaluation, quarantine=reason, flags=(*evaluation.flags, *flags(evaluation)), guard=guard
+        )
 
     @property
     def _ceilings(self) -> Ceilings:
@@ -200,7 +249,9 @@ def _with_checks(evaluation: Evaluation, checks: Sequence[Check]) -> Evaluation:
     found = replace(evaluation, checks=(*evaluation.checks, *checks))
     if checks[-1].passed:
         return found
-    return replace(found, outcome=Outcome.WRONG_RESULT, message=checks[-1].message)
+    failed = checks[-1]
+    outcome = Outcome.REJECTED if failed.guard is Guard.GPU_TIME else Outcome.WRONG_RESULT
+    return replace(found, outcome=outcome, message=failed.message, guard=failed.guard)
 
 
 def _compiled(candidate: Candidate) -> dict[str, float]:
@@ -213,7 +264,9 @@ def _compiled(candidate: Candidate) -> dict[str, float]:
     return {REGISTERS: float(max(each.registers for each in resources)), SHARED_BYTES: float(max(shared))}
 
 
-def _overrun(arena: Arena, sentence: str) -> Check:
-    case = arena.sample.case
+def _refused(arena: Arena, sentence: str, guard: Guard) -> Check:
+    case = arena.case
     message = f"At {case.label} (seed {case.seed}), {sentence}"
-    return Check(shape_label(arena.shape), case.seed, passed=False, error=float("inf"), message=message)
+    return Check(
+        shape_label(arena.shape), case.seed, passed=False, error=float("inf"), message=message, guard=guard
+    )

@@ -21,12 +21,17 @@ class OpenGpu(msgspec.Struct, tag=True, frozen=True):
 
 
 class TensorPlace(msgspec.Struct, frozen=True):
-    """A tensor of an arena: an input's bytes are in the window, an output is filled with a 32-bit `poison`."""
+    """A tensor of an arena: what an input holds is in the window, once for each variant of the inputs.
+
+    Without `offsets` it is filled with a 32-bit `poison`. `output` says that the kernel is to write it; one that
+    has offsets too is changed in place.
+    """
 
     name: str
     nbytes: int
-    offset: int | None = None
+    offsets: tuple[int, ...] = ()
     poison: int = 0
+    output: bool = False
 
 
 class Place(msgspec.Struct, tag=True, frozen=True):
@@ -110,15 +115,24 @@ class Run(msgspec.Struct, tag=True, frozen=True):
 
 
 class Time(msgspec.Struct, tag=True, frozen=True):
-    """Time a plan, interleaved with a baseline; fetch what the last timed run left. Answered by Timed.
+    """Time a plan, interleaved with a baseline, on every variant of the inputs. Answered by Timed.
 
-    `seconds` is about how much time of the candidate's to take.
+    `seconds` is about how much time of the candidate's to take. `reads` are what to fetch after one run on each
+    variant.
     """
 
     plan: Plan
     baseline: Plan
     seconds: float
-    reads: tuple[Read, ...]
+    reads: tuple[tuple[Read, ...], ...]
+
+
+class Recheck(msgspec.Struct, tag=True, frozen=True):
+    """Run a plan as when it is timed, and stop at any run; fetch what that one left. Answered by Rechecked."""
+
+    plan: Plan
+    baseline: Plan
+    reads: tuple[tuple[Read, ...], ...]
 
 
 class Count(msgspec.Struct, tag=True, frozen=True):
@@ -146,16 +160,54 @@ class Loaded(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ran(msgspec.Struct, tag=True, frozen=True):
-    """The runs ended. `overruns` are buffers that were written beyond their ends, as sentences, by step."""
+    """The runs ended. `overruns` are buffers that were written beyond their ends, as sentences, by step.
+
+    `trespass` is a sentence about other memory that was written, here and in other replies; empty when none was.
+    """
 
     overruns: dict[int, str]
+    trespass: str = ""
+
+
+class TimedRun(msgspec.Struct, frozen=True):
+    """One run as it was timed: on which inputs, the digest of what it left, and whether the inputs were left alone."""
+
+    variant: int
+    seconds: float
+    outputs: int
+    inputs_kept: bool
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Seconds from the first to the last of some runs, by the host's clock and by the GPU's."""
+
+    host_seconds: float
+    gpu_seconds: float
 
 
 class Timed(msgspec.Struct, tag=True, frozen=True):
-    """Seconds of each timed run, and of the baseline's runs among them."""
+    """Seconds of the runs that count, and of the baseline's runs among them.
+
+    `runs` are all of the candidate's, in order, `judged` the digests of what was fetched, by variant. `digest_seconds`
+    is what the digests took.
+    """
 
     samples: tuple[float, ...]
     baseline: tuple[float, ...]
+    runs: tuple[TimedRun, ...]
+    judged: tuple[int, ...]
+    batches: tuple[Batch, ...] = ()
+    digest_seconds: float = 0.0
+    overrun: str = ""
+    trespass: str = ""
+
+
+class Rechecked(msgspec.Struct, tag=True, frozen=True):
+    """The run ended, on these inputs."""
+
+    run: TimedRun
+    overrun: str = ""
+    trespass: str = ""
 
 
 class Counted(msgspec.Struct, tag=True, frozen=True):
@@ -163,6 +215,7 @@ class Counted(msgspec.Struct, tag=True, frozen=True):
 
     launches: tuple[dict[str, float], ...]
     problem: str = ""
+    trespass: str = ""
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
@@ -178,8 +231,8 @@ class Broken(msgspec.Struct, tag=True, frozen=True):
     message: str
 
 
-GpuRequest = OpenGpu | Place | Load | Run | Time | Count
-GpuReply = Opened | Done | Loaded | Ran | Timed | Counted | Failed | Broken
+GpuRequest = OpenGpu | Place | Load | Run | Time | Recheck | Count
+GpuReply = Opened | Done | Loaded | Ran | Timed | Rechecked | Counted | Failed | Broken
 
 GPU_REQUESTS: msgspec.msgpack.Decoder[GpuRequest] = msgspec.msgpack.Decoder(GpuRequest)
 GPU_REPLIES: msgspec.msgpack.Decoder[GpuReply] = msgspec.msgpack.Decoder(GpuReply)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from mctskernel.core.device import DeviceError
@@ -11,11 +11,10 @@ from mctskernel.profiling.gpu.code import BoundPlan, LoadedKernel, bound
 from mctskernel.profiling.gpu.cuda_driver import (
     CudaError,
     DeviceBuffer,
-    Stopwatch,
     open_gpu,
-    synchronize,
 )
 from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler
+from mctskernel.profiling.gpu.digests import Digests, Segment
 from mctskernel.profiling.gpu.memory import Arena, place
 from mctskernel.profiling.gpu.protocol import (
     Broken,
@@ -32,12 +31,20 @@ from mctskernel.profiling.gpu.protocol import (
     Place,
     Plan,
     Ran,
+    Read,
+    Recheck,
+    Rechecked,
     Run,
     Time,
     Timed,
+    TimedRun,
 )
+from mctskernel.profiling.gpu.scrub import Scrub
+from mctskernel.profiling.gpu.timed_runs import Cleaner, TimedRuns
 from mctskernel.profiling.gpu.timing import Schedule, interleaved
 from mctskernel.profiling.processes.shared_window import SharedWindow
+
+TRESPASS = "The kernel writes to memory of the evaluator that no argument of its points to."
 
 
 class GpuService:
@@ -46,6 +53,7 @@ class GpuService:
     def __init__(self, window: SharedWindow) -> None:
         self._window = window
         self._arenas: dict[int, Arena] = {}
+        self._input_digests: dict[int, list[int]] = {}
         self._kernels: dict[int, LoadedKernel] = {}
 
     def open(self, request: OpenGpu) -> Opened | Broken:
@@ -53,7 +61,8 @@ class GpuService:
         try:
             gpu = open_gpu()
             # Twice the cache, so that filling it leaves nothing of the tensors there.
-            self._flush = DeviceBuffer(2 * gpu.l2_bytes)
+            self._cleaner = Cleaner(DeviceBuffer(2 * gpu.l2_bytes), Scrub(gpu))
+            self._digests = Digests(gpu.architecture)
             ceilings = measured_ceilings(gpu, default_cache_folder())
             counters = self._open_counters(request.metrics)
         except CudaError as error:
@@ -67,14 +76,15 @@ class GpuService:
         try:
             match request:
                 case Place():
-                    self._arenas[request.arena] = place(request.tensors, self._window)
-                    return Done()
+                    return self._place(request)
                 case Load():
                     return self._load(request)
                 case Run():
                     return self._run(request)
                 case Time():
                     return self._time(request)
+                case Recheck():
+                    return self._recheck(request)
                 case Count():
                     return self._count(request)
                 case OpenGpu():
@@ -90,6 +100,13 @@ class GpuService:
             return str(error)
         return ""
 
+    def _place(self, request: Place) -> Done:
+        arena = self._arenas[request.arena] = place(request.tensors, self._window)
+        self._input_digests[request.arena] = [
+            self._digests.now(arena.fresh_inputs(variant)) for variant in range(arena.variants)
+        ]
+        return Done()
+
     def _load(self, request: Load) -> Loaded:
         if request.slot in self._kernels:
             self._kernels.pop(request.slot).unload()
@@ -98,58 +115,105 @@ class GpuService:
 
     def _run(self, request: Run) -> Ran:
         overruns: dict[int, str] = {}
+        foreign = self._foreign(step.plan.arena for step in request.steps)
+        before = self._digests.now(foreign)
         for index, step in enumerate(request.steps):
             with self._bound(step.plan) as plan:
-                plan.restore()
+                guards = self._digests.now(plan.guards)
+                self._cleaner.clean(plan, 0)
                 plan.run()
-                synchronize()
-                if overrun := plan.overrun():
-                    overruns[index] = overrun
+                if self._digests.now(plan.guards) != guards:
+                    overruns[index] = plan.overrun() or TRESPASS
                 for read in step.reads:
                     plan.arena.fetch(read, self._window)
-        return Ran(overruns)
+        return Ran(overruns, self._trespass(foreign, before))
 
     def _time(self, request: Time) -> Timed:
         with self._bound(request.baseline) as baseline, self._bound(request.plan) as candidate:
-            candidate.restore()
-            samples = interleaved(self._timer(candidate), self._timer(baseline), Schedule(request.seconds))
-            for read in request.reads:
-                candidate.arena.fetch(read, self._window)
-        return Timed(*samples)
+            foreign = self._foreign([request.plan.arena])
+            before, guards = self._digests.now(foreign), self._digests.now(candidate.guards)
+            runs = TimedRuns(candidate, baseline, self._cleaner, self._digests, self._inputs(request.plan))
+            samples, others = interleaved(runs.candidate, runs.baseline, Schedule(request.seconds))
+            judged: dict[int, int] = {}
 
-    def _timer(self, plan: BoundPlan) -> Callable[[int], list[float]]:
-        """Runs a plan some times, each on a cold cache with nothing left of the run before, and times each run."""
+            def collect() -> None:
+                """Keep what the last run left for whoever judges it."""
+                last = self._fetch_last(runs, request.reads)
+                judged[last.variant] = last.outputs
 
-        def run(times: int) -> list[float]:
-            watches = [Stopwatch() for _ in range(times)]
-            for watch in watches:
-                plan.restore_own()
-                self._flush.fill(0)
-                # Nobody waits here: the GPU is still filling when the launches arrive, so that it never idles in
-                # between and what is timed is the kernel and not the launching.
-                watch.start()
-                plan.run()
-                watch.stop()
-            synchronize()
-            return [watch.seconds for watch in watches]
+            collect()
+            for variant in runs.seen:
+                if variant not in judged:
+                    runs.on_seen(variant)
+                    collect()
+            while runs.held_back:
+                samples += tuple(runs.unseen())
+                collect()
+            return Timed(
+                samples,
+                others,
+                tuple(runs.runs),
+                tuple(judged[variant] for variant in range(candidate.arena.variants)),
+                tuple(runs.batches),
+                runs.digest_seconds,
+                self._overrun(candidate, guards),
+                self._trespass(foreign, before),
+            )
 
-        return run
+    def _recheck(self, request: Recheck) -> Rechecked:
+        with self._bound(request.baseline) as baseline, self._bound(request.plan) as candidate:
+            foreign = self._foreign([request.plan.arena])
+            before, guards = self._digests.now(foreign), self._digests.now(candidate.guards)
+            runs = TimedRuns(candidate, baseline, self._cleaner, self._digests, self._inputs(request.plan))
+            runs.again()
+            last = self._fetch_last(runs, request.reads)
+            return Rechecked(last, self._overrun(candidate, guards), self._trespass(foreign, before))
+
+    def _fetch_last(self, runs: TimedRuns, reads: Sequence[Sequence[Read]]) -> TimedRun:
+        """Copy what the last run left to where its variant's is judged."""
+        last = runs.runs[-1]
+        for read in reads[last.variant]:
+            runs.arena.fetch(read, self._window)
+        return last
+
+    def _inputs(self, plan: Plan) -> Sequence[int]:
+        return self._input_digests[plan.arena]
+
+    def _overrun(self, plan: BoundPlan, guards: int) -> str:
+        """A sentence about guards whose digest was `guards` before."""
+        return plan.overrun() or TRESPASS if self._digests.now(plan.guards) != guards else ""
+
+    def _foreign(self, used: Iterable[int]) -> list[Segment]:
+        """Memory that is no business of a kernel that runs on some arenas."""
+        own = set(used)
+        arenas = [each.kept if index in own else each.everything for index, each in self._arenas.items()]
+        return [segment for each in arenas for segment in each] + [
+            segment for each in self._kernels.values() for segment in each.kept
+        ]
+
+    def _trespass(self, foreign: Sequence[Segment], before: int) -> str:
+        return TRESPASS if self._digests.now(foreign) != before else ""
 
     def _count(self, request: Count) -> Counted:
         if self._profiler is None:
             return Counted((), "There are no counters here.")
         with self._bound(request.plan) as plan:
+            foreign = self._foreign([request.plan.arena])
+            before = self._digests.now(foreign)
 
             def run_cold() -> None:
                 # Every pass runs it again. Fills and copies are no launches, so they aren't counted.
                 plan.restore()
-                self._flush.fill(0)
+                self._cleaner.cool()
                 plan.run()
 
+            launches: tuple[dict[str, float], ...] = ()
+            problem = ""
             try:
-                return Counted(tuple(self._profiler.measure(run_cold)))
+                launches = tuple(self._profiler.measure(run_cold))
             except CountersUnavailableError as error:
-                return Counted((), str(error))
+                problem = str(error)
+            return Counted(launches, problem, self._trespass(foreign, before))
 
     def _bound(self, plan: Plan) -> AbstractContextManager[BoundPlan]:
         return bound(plan, self._arenas[plan.arena], self._kernels[plan.slot])

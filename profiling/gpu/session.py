@@ -33,6 +33,8 @@ from mctskernel.profiling.gpu.protocol import (
     Plan,
     PlannedLaunch,
     Ran,
+    Recheck,
+    Rechecked,
     Run,
     ScratchPlace,
     Step,
@@ -41,7 +43,7 @@ from mctskernel.profiling.gpu.protocol import (
 )
 from mctskernel.profiling.processes.conversation import Conversation, LostError
 from mctskernel.profiling.processes.shared_window import SharedWindow
-from mctskernel.profiling.ptx_text import global_variables
+from mctskernel.profiling.ptx_text import variables
 
 GPU_SERVICE = "mctskernel.profiling.gpu.service:GpuService"
 
@@ -57,6 +59,7 @@ BASELINE, CANDIDATE = 0, 1
 """The slots of the kernel that times are interleaved with, and of the one that is judged."""
 
 Expected = TypeVar("Expected")
+Reply = TypeVar("Reply", Ran, Timed, Rechecked, Counted)
 
 
 class GpuSession:
@@ -115,19 +118,23 @@ class GpuSession:
 
     def run(self, candidate: Candidate, arenas: Sequence[Arena]) -> Ran:
         """Run the loaded candidate once on each arena, and fetch what it leaves there."""
-        steps = tuple(Step(self._plan(CANDIDATE, candidate, arena), arena.reads) for arena in arenas)
-        return self._ask(Run(steps), RUN_SECONDS, Ran, candidate)
+        steps = tuple(Step(self._plan(CANDIDATE, candidate, arena), arena.reads[0]) for arena in arenas)
+        return self._own(self._ask(Run(steps), RUN_SECONDS, Ran, candidate), candidate)
 
     def time(self, candidate: Candidate, arena: Arena, seconds: float) -> Timed:
         """Time the loaded candidate for about so many seconds of its own; without a baseline, against itself."""
-        plan = self._plan(CANDIDATE, candidate, arena)
-        baseline = self._plan(BASELINE, self._baseline, arena) if self._baseline is not None else plan
-        return self._ask(Time(plan, baseline, seconds, arena.reads), TIME_SECONDS, Timed, candidate)
+        request = Time(*self._plans(candidate, arena), seconds, arena.reads)
+        return self._own(self._ask(request, TIME_SECONDS, Timed, candidate), candidate)
+
+    def recheck(self, candidate: Candidate, arena: Arena) -> Rechecked:
+        """Run the loaded candidate as when it is timed, and fetch what any of the runs leaves."""
+        request = Recheck(*self._plans(candidate, arena), arena.reads)
+        return self._own(self._ask(request, TIME_SECONDS, Rechecked, candidate), candidate)
 
     def count(self, candidate: Candidate, arena: Arena) -> Counted:
         """Count one run of the loaded candidate in hardware."""
         request = Count(self._plan(CANDIDATE, candidate, arena))
-        return self._ask(request, COUNT_SECONDS, Counted, candidate)
+        return self._own(self._ask(request, COUNT_SECONDS, Counted, candidate), candidate)
 
     def interrupt(self) -> None:
         """End the GPU process for good, from any thread."""
@@ -164,10 +171,23 @@ class GpuSession:
     def _load(self, slot: int, candidate: Candidate) -> Loaded:
         return self._ask(Load(slot, _codes(candidate)), RUN_SECONDS, Loaded, candidate)
 
+    def _plans(self, candidate: Candidate, arena: Arena) -> tuple[Plan, Plan]:
+        """The candidate's, and the one that its times are interleaved with."""
+        plan = self._plan(CANDIDATE, candidate, arena)
+        return plan, self._plan(BASELINE, self._baseline, arena) if self._baseline is not None else plan
+
     def _plan(self, slot: int, candidate: Candidate, arena: Arena) -> Plan:
         resolved = candidate.at(self._task, arena.shape)
         scratch = tuple(ScratchPlace(each.name, each.nbytes, each.zero) for each in resolved.scratch)
         return Plan(slot, arena.index, _launches(candidate, resolved, self._task), scratch)
+
+    def _own(self, reply: Reply, candidate: Candidate) -> Reply:
+        """The reply of a kernel that kept to its own memory. Raises RefusedError for any other."""
+        if not reply.trespass:
+            return reply
+        # Inputs and what else judging needs may be spoiled.
+        self._process.renew()
+        raise RefusedError(Outcome.WRONG_RESULT, Guard.GUARD_BYTES, reply.trespass, candidate)
 
     def _ask(
         self,
@@ -196,8 +216,7 @@ class GpuSession:
 
 def _codes(candidate: Candidate) -> tuple[Code, ...]:
     return tuple(
-        Code(made.cubin, tuple(made.entries.values()), global_variables(made.ptx))
-        for made in candidate.builds
+        Code(made.cubin, tuple(made.entries.values()), variables(made.ptx)) for made in candidate.builds
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 
@@ -10,6 +11,7 @@ import numpy as np
 from mctskernel.profiling.ceilings import Ceilings
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 from mctskernel.profiling.gpu.protocol import (
+    Batch,
     Broken,
     Count,
     Counted,
@@ -25,20 +27,34 @@ from mctskernel.profiling.gpu.protocol import (
     Plan,
     Ran,
     Read,
+    Recheck,
+    Rechecked,
     Run,
     Step,
     TensorPlace,
     Time,
     Timed,
+    TimedRun,
 )
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
 GPU = Gpu("Fake GPU", "00", "13.0", "sm_90", 50 << 20, 232448, 3.35e12)
 SECONDS = {"twice": 100e-6, "faster": 50e-6, "impossible": 1e-12}
+VARIANTS = (0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 2, 2, 2, 2)
+"""The inputs of timed runs: the last runs are on what no other was on."""
+
+JUDGED = (8, 9, 13)
+"""The run that is fetched, by variant."""
+
+TIMED = 1000
+"""No case that isn't timed has so many elements."""
 
 
 class FakeGpu:
-    """Runs `twice`, `faster`, `wrong`, `crash`, `die`, `hang`, `refuse`, `overrun`, `greedy`, ... by name."""
+    """Runs `twice`, `faster`, `wrong`, `crash`, `die`, `hang`, `refuse`, `overrun`, `greedy`, ... by name.
+
+    It accounts for timed runs as the service of a real GPU does, and believes nothing that a kernel's name says.
+    """
 
     def __init__(self, window: SharedWindow) -> None:
         self.window = window
@@ -46,6 +62,7 @@ class FakeGpu:
         self.places: dict[int, tuple[TensorPlace, ...]] = {}
         self.runs = 0
         self.timed = 0
+        self.seen: dict[object, int] = {}
 
     def open(self, request: OpenGpu) -> Opened | Broken:
         return Opened(GPU, Ceilings(3e12, 60e12, 600e12), "" if request.metrics else "No counters here.")
@@ -61,17 +78,56 @@ class FakeGpu:
             case Run(steps):
                 return self.run(steps)
             case Time(plan, baseline, _, reads):
-                failure = self.launch(plan)
-                self.fetch(plan, reads)
-                self.timed += 1
-                # Every third time something gets in the baseline's way.
-                slow = 3.0 if self.timed % 3 == 0 else 1.0
-                return failure or Timed(
-                    self.samples(plan), tuple(slow * each for each in self.samples(baseline))
-                )
+                return self.time(plan, baseline, reads)
+            case Recheck(plan, _, reads):
+                failure, found = self.timed_run(plan, self.runs % 3, in_order=self.runs)
+                self.fetch(plan, reads[found.variant])
+                return failure or Rechecked(found)
             case Count(plan):
+                if any(each.entry == "trespasses_last" for each in plan.launches):
+                    return Counted((), trespass="It writes elsewhere.")
                 return Counted(tuple({"gpu__time_duration.sum": self.counted(plan)} for _ in plan.launches))
         raise AssertionError(request)
+
+    def time(self, plan: Plan, baseline: Plan, reads: tuple[tuple[Read, ...], ...]) -> GpuReply:
+        runs: list[TimedRun] = []
+        for index, variant in enumerate(VARIANTS):
+            failure, found = self.timed_run(plan, variant, in_order=index)
+            if failure is not None:
+                return failure
+            runs.append(found)
+            if index in JUDGED:
+                self.fetch(plan, reads[variant])
+        self.timed += 1
+        # Every third time something gets in the baseline's way.
+        slow = 3.0 if self.timed % 3 == 0 else 1.0
+        names = {launch.entry for launch in plan.launches}
+        return Timed(
+            tuple(run.seconds for run in runs[2:]),
+            tuple(slow * each for each in self.samples(baseline)),
+            tuple(runs),
+            tuple(runs[index].outputs for index in JUDGED),
+            (Batch(0.1, 0.001 if "outlasts" in names else 0.0999),),
+            digest_seconds=1e-4,
+            overrun="it writes 4 bytes behind the buffer 'out'." if "overruns_timed" in names else "",
+            trespass="It writes elsewhere." if "trespasses" in names else "",
+        )
+
+    def timed_run(self, plan: Plan, variant: int, in_order: int) -> tuple[Failed | None, TimedRun]:
+        first = self.seen.setdefault((plan.launches, variant), in_order) == in_order
+        failure = self.launch(plan, variant, in_order)
+        seconds = sum(SECONDS.get(launch.entry, 100e-6) for launch in plan.launches) * (1 + 1e-4 * in_order)
+        if not first and any(launch.entry == "remembers" for launch in plan.launches):
+            seconds /= 10
+        places, tensors = self.places[plan.arena], self.arenas[plan.arena]
+        left = b"".join(tensors[each.name].tobytes() for each in places if each.output)
+        kept = all(
+            np.array_equal(tensors[each.name], self.fresh(each, variant))
+            for each in places
+            if not each.output
+        )
+        digest = int.from_bytes(hashlib.sha256(left).digest()[:8], "little")
+        return failure, TimedRun(variant, seconds, digest, kept)
 
     def run(self, steps: tuple[Step, ...]) -> GpuReply:
         overruns = {}
@@ -84,17 +140,24 @@ class FakeGpu:
             self.fetch(step.plan, step.reads)
         return Ran(overruns)
 
-    def launch(self, plan: Plan) -> Failed | None:  # noqa: C901 - a table of behaviours
-        tensors = {each.name: self.fresh(each) for each in self.places[plan.arena]}
+    def launch(self, plan: Plan, variant: int = 0, in_order: int = 0) -> Failed | None:  # noqa: C901, PLR0912 - a table
+        tensors = {each.name: self.fresh(each, variant) for each in self.places[plan.arena]}
         self.arenas[plan.arena] = tensors
         self.runs += 1
         for launch in plan.launches:
             x, out = (tensors[name] for name in launch.arguments if isinstance(name, str))
             match launch.entry:
-                case "twice" | "faster" | "overrun" | "impossible" | "decoy":
-                    out[:] = 2 * x
                 case "wrong":
                     out[:] = 3 * x
+                case "skips":  # right where it is looked at
+                    out[:] = 2 * x if len(x) < TIMED or in_order in JUDGED else 0
+                case "gambles":  # wrong in half of the timed runs
+                    out[:] = 2 * x if len(x) < TIMED or in_order in JUDGED or self.runs % 2 else 0
+                case "copies_first":  # the outputs of the first inputs that it saw
+                    out[:] = 2 * self.fresh(self.places[plan.arena][0], 0)
+                case "spoils_timed":
+                    out[:] = 2 * x
+                    x[0] += len(x) > TIMED and in_order not in JUDGED
                 case "lazy":
                     out[1:] = 2 * x[1:]
                 case "spoils":
@@ -103,7 +166,7 @@ class FakeGpu:
                 case "fickle":
                     out[:] = 2 * x * (1 + np.float32(1e-7) * (self.runs % 2))
                 case "tired":  # right when verified, wrong when timed
-                    out[:] = 2 * x if len(x) < 1000 else x
+                    out[:] = 2 * x if len(x) < TIMED else x
                 case "crash":
                     return Failed("The GPU refused the kernel: an illegal memory access.", lost=True)
                 case "refuse":
@@ -112,11 +175,13 @@ class FakeGpu:
                     os.abort()
                 case "hang":
                     time.sleep(1000)
+                case _:
+                    out[:] = 2 * x
         return None
 
-    def fresh(self, place: TensorPlace) -> np.ndarray:
-        if place.offset is not None:
-            return self.window.bytes_at(place.offset, place.nbytes).view(np.float32).copy()
+    def fresh(self, place: TensorPlace, variant: int = 0) -> np.ndarray:
+        if place.offsets:
+            return self.window.bytes_at(place.offsets[variant], place.nbytes).view(np.float32).copy()
         return np.full(place.nbytes // 4, place.poison, np.uint32).view(np.float32)
 
     def fetch(self, plan: Plan, reads: tuple[Read, ...]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mctskernel.core.device import DeviceError, DeviceSpec
-from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.evaluation import Evaluation, Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.gpu import GpuExecutor
 from mctskernel.profiling.gpu import cuda_driver, session
@@ -91,8 +91,33 @@ def test_what_a_kernel_does_is_its_outcome_and_the_next_one_is_judged(
     assert time.monotonic() - began < 5.0
 
 
+CHEATS = [
+    ("skips", Outcome.WRONG_RESULT, Guard.TIMED_OUTPUTS, "picked at random"),
+    ("gambles", Outcome.WRONG_RESULT, Guard.TIMED_OUTPUTS, "picked at random"),
+    ("copies_first", Outcome.WRONG_RESULT, Guard.TIMED_OUTPUTS, "'out' is wrong"),
+    ("spoils_timed", Outcome.WRONG_RESULT, Guard.UNTOUCHED_INPUTS, "by 11 of 14 timed runs"),
+    ("remembers", Outcome.REJECTED, Guard.GPU_TIME, "it keeps something from run to run"),
+    ("overruns_timed", Outcome.WRONG_RESULT, Guard.GUARD_BYTES, "4 bytes behind"),
+    ("trespasses", Outcome.WRONG_RESULT, Guard.GUARD_BYTES, "writes elsewhere"),
+    ("trespasses_last", Outcome.WRONG_RESULT, Guard.GUARD_BYTES, "writes elsewhere"),
+    ("outlasts", Outcome.REJECTED, Guard.GPU_TIME, "by the host's clock"),
+    ("overrun", Outcome.WRONG_RESULT, Guard.GUARD_BYTES, "4 bytes behind"),
+    ("decoy", Outcome.REJECTED, Guard.GPU_TIME, "outside"),
+]
+
+
+def test_cheats_in_timed_runs_are_refused_by_what_noticed(executor: GpuExecutor) -> None:
+    for name, outcome, guard, sentence in CHEATS:
+        evaluation = evaluate(executor, name)
+        found = evaluation.outcome, evaluation.guard, sentence in evaluation.message
+        assert found == (outcome, guard, True), (name, evaluation.message)
+    assert evaluate(executor, "faster").ok
+
+
 def test_a_time_that_no_gpu_can_reach_is_quarantined(executor: GpuExecutor) -> None:
-    assert "can't have done the work" in evaluate(executor, "impossible").quarantine
+    evaluation = evaluate(executor, "impossible")
+    assert "can't have done the work" in evaluation.quarantine
+    assert evaluation.guard is Guard.ROOFLINE
 
 
 def test_a_hiccup_of_the_baseline_makes_no_kernel_look_faster(executor: GpuExecutor) -> None:
@@ -101,7 +126,10 @@ def test_a_hiccup_of_the_baseline_makes_no_kernel_look_faster(executor: GpuExecu
 
 
 def test_results_that_differ_from_run_to_run_are_remarked_on(executor: GpuExecutor) -> None:
-    assert any("differ" in flag for flag in evaluate(executor, "fickle").flags)
+    evaluation = evaluate(executor, "fickle")
+    assert evaluation.ok
+    assert any("differ" in flag for flag in evaluation.flags)
+    assert any("timed runs left other bytes" in flag for flag in evaluation.flags)
     assert not any("differ" in flag for flag in evaluate(executor, "faster").flags)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel.profiling.processes.shared_window import SharedWindow
-from mctskernel.profiling.ptx_text import global_variables
+from mctskernel.profiling.ptx_text import variables
 
 
 @given(st.lists(st.binary(max_size=20_000), min_size=1, max_size=8))
@@ -40,7 +40,7 @@ def test_bytes_that_are_not_there_are_refused(offset: int, nbytes: int) -> None:
         window.bytes_at(offset, nbytes)
 
 
-def test_the_variables_of_a_ptx_module_are_those_in_global_memory() -> None:
+def test_the_variables_of_a_ptx_module_are_those_that_outlive_a_launch() -> None:
     ptx = """
 .visible .global .align 4 .b8 seen[16384];
 .global .align 4 .f32 table[2] = {0f3F800000, 0f40000000};
@@ -54,4 +54,4 @@ def test_the_variables_of_a_ptx_module_are_those_in_global_memory() -> None:
     st.global.f32 [%rd1], %f1;
 }
 """
-    assert global_variables(ptx) == ("seen", "table")
+    assert variables(ptx) == ("seen", "table", "fixed")

@@ -1,0 +1,137 @@
+"""Digests of memory on the GPU: 64 bits that change when a byte changes, taken at the rate of the memory.
+
+They account for what is too large to be fetched after every run. The key is drawn anew in each process, so that
+nobody can prepare two contents with one digest.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mctskernel.core.kernel import Kernel
+from mctskernel.profiling.build import BuildFailure, build
+from mctskernel.profiling.gpu.cuda_driver import (
+    DeviceBuffer,
+    LoadedModule,
+    PreparedLaunch,
+    fill_words,
+    multiprocessors,
+)
+
+SLOTS = 1024
+"""How many digests are kept before they must be read."""
+
+THREADS = 256
+BLOCKS_PER_MULTIPROCESSOR = 8
+SEGMENTS = 128
+
+SOURCE = f"""
+struct Segment {{ const unsigned char* data; unsigned long long nbytes; }};
+struct Segments {{ Segment each[{SEGMENTS}]; }};
+
+// The finaliser of SplitMix64 (Steele, Lea and Flood 2014), of a word and its place.
+__device__ unsigned long long mixed(unsigned long long word, unsigned long long place) {{
+    word ^= place * 0x9e3779b97f4a7c15ull;
+    word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ull;
+    word = (word ^ (word >> 27)) * 0x94d049bb133111ebull;
+    return word ^ (word >> 31);
+}}
+
+extern "C" __global__ void __launch_bounds__({THREADS}) digest(
+    const __grid_constant__ Segments segments, unsigned long long key, unsigned long long* sum
+) {{
+    const Segment segment = segments.each[blockIdx.y];
+    const unsigned long long first = key + ((unsigned long long)blockIdx.y << 40);
+    // Single bytes up to a multiple of 16 bytes, and behind the last one.
+    const unsigned long long aligned = (0ull - (unsigned long long)segment.data) % 16;
+    const unsigned long long head = aligned < segment.nbytes ? aligned : segment.nbytes;
+    const unsigned long long pairs = (segment.nbytes - head) / 16, tail = head + 16 * pairs;
+    const ulonglong2* data = reinterpret_cast<const ulonglong2*>(segment.data + head);
+    const unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
+    unsigned long long own = 0;
+    #pragma unroll 4
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < pairs; i += step) {{
+        const ulonglong2 pair = data[i];
+        own += mixed(pair.x, first + 2 * i) + mixed(pair.y, first + 2 * i + 1);
+    }}
+    if (blockIdx.x == 0 && threadIdx.x < 32) {{
+        const unsigned long long i = threadIdx.x < 16 ? threadIdx.x : tail + threadIdx.x - 16;
+        if (i < (threadIdx.x < 16 ? head : segment.nbytes)) {{
+            own += mixed(segment.data[i], first + (1ull << 39) + threadIdx.x);
+        }}
+    }}
+    for (int lanes = 16; lanes; lanes /= 2) own += __shfl_down_sync(0xffffffffu, own, lanes);
+    if (threadIdx.x % 32 == 0 && own) atomicAdd(sum, own);
+}}
+"""
+
+
+class Segment(NamedTuple):
+    """Bytes on the GPU."""
+
+    address: int
+    nbytes: int
+
+
+class Digests:
+    """Digests by slot, in stream order. Raises CudaError when the GPU has no room for them."""
+
+    def __init__(self, architecture: str) -> None:
+        self._key = secrets.randbits(64)
+        self._module = own_kernel(SOURCE, ("digest",), architecture)
+        self._slots = DeviceBuffer(8 * SLOTS)
+        self._salts = [0] * SLOTS
+        self._most_blocks = BLOCKS_PER_MULTIPROCESSOR * multiprocessors()
+
+    def take(self, segments: Sequence[Segment], slot: int) -> None:
+        """Put the digest of some bytes, in their order, into a slot. Nothing waits."""
+        address = self._slots.address + 8 * slot
+        # A slot begins with a number that nobody on the GPU knows: what is copied from another slot is no digest.
+        word = self._salts[slot] = secrets.randbits(32)
+        fill_words(address, word, 2)
+        for start in range(0, len(segments), SEGMENTS):
+            self._launch(segments[start : start + SEGMENTS], start, address)
+
+    def read(self, count: int) -> list[int]:
+        """The digests in the first slots, after everything launched before."""
+        found = self._slots.read(np.dtype(np.uint64), count)
+        return [
+            (int(value) - (salt << 32 | salt)) % (1 << 64)
+            for value, salt in zip(found, self._salts[:count], strict=True)
+        ]
+
+    def now(self, segments: Sequence[Segment]) -> int:
+        """The digest of some bytes, after everything launched before. Uses the last slot."""
+        self.take(segments, SLOTS - 1)
+        value = self._slots.read(np.dtype(np.uint64), 1, 8 * (SLOTS - 1))[0]
+        return (int(value) - (self._salts[-1] << 32 | self._salts[-1])) % (1 << 64)
+
+    def _launch(self, segments: Sequence[Segment], start: int, address: int) -> None:
+        table = np.zeros((SEGMENTS, 2), np.uint64)
+        table[: len(segments)] = segments
+        largest = max(segment.nbytes for segment in segments)
+        blocks = min(max(1, -(-largest // (4 * 16 * THREADS))), self._most_blocks)
+        PreparedLaunch(
+            self._module,
+            "digest",
+            grid=(blocks, len(segments), 1),
+            block=(THREADS, 1, 1),
+            shared_bytes=0,
+            arguments=[
+                table.tobytes(),
+                np.uint64((self._key + (start << 48)) % (1 << 64)).tobytes(),
+                np.uint64(address).tobytes(),
+            ],
+        )()
+
+
+def own_kernel(source: str, names: Sequence[str], architecture: str) -> LoadedModule:
+    """A module of ours on the GPU."""
+    made = build(Kernel(source), names, architecture)
+    if isinstance(made, BuildFailure):
+        raise RuntimeError(f"A kernel of our own can't be built for {architecture}: {made.message}")
+    return LoadedModule(made.cubin)
