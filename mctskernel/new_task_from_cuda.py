@@ -26,6 +26,7 @@ SEARCH_SIZES = (4096, 1024, 64)
 
 VERIFY_SIZES = ((1, 1, 1), (67, 1, 2), (7, 131, 3), (64, 128, 4))
 HELD_OUT_SIZES = ((1, 257, 1), (35, 96, 2))
+HELD_OUT_TIMED_SIZES = (3000, 1280, 48)
 
 _WHOLE = {"int32", "uint32", "int64", "uint64", "int16"}
 
@@ -144,6 +145,7 @@ def _task_lines(  # noqa: PLR0917 - the parts of the file, in order
     yield "# small and awkward: one, primes, multiples of a block. Leave out what the kernel isn't meant for.\n"
     yield f"verify = [{', '.join(_shape(dimensions, sizes) for sizes in VERIFY_SIZES)}]\n"
     yield f"held_out = [{', '.join(_shape(dimensions, sizes) for sizes in HELD_OUT_SIZES)}]\n"
+    yield f"held_out_timed = [{_shape(dimensions, HELD_OUT_TIMED_SIZES)}]\n"
     yield "\n[tolerance] # guessed: of a row's largest value\nrelative = 1e-5\nabsolute = 1e-6\n"
 
 

@@ -66,6 +66,17 @@ def test_verification_is_small_awkward_and_apart_from_the_held_out_shapes(name: 
     assert not [shape for shape in task.verify_shapes if shape in task.held_out_shapes]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_timed_at_last_is_of_the_searchs_size_and_seen_by_no_search(name: str) -> None:
+    task = load_task(find_task(name))
+    (unseen,), (searched,) = task.held_out_timed_shapes, task.search_shapes
+    assert unseen != searched
+    assert 0.1 < task.compulsory_bytes(unseen) / task.compulsory_bytes(searched) < 2
+    assert task.held_out.search_shapes == (unseen,)
+    assert task.held_out.verify_shapes == task.held_out_shapes
+    assert all(shape in task.shapes for shape in task.held_out.shapes)
+
+
 def _elements(task: Task, shape: dict[str, int]) -> int:
     return sum(math.prod(tensor.extents(shape)) for tensor in (*task.inputs, *task.outputs))
 
