@@ -1,0 +1,24 @@
+"""GPU services that leave one of their duties undone: what each of them is for."""
+
+from __future__ import annotations
+
+from mctskernel.profiling.gpu.protocol import Broken, Load, Loaded, Opened, OpenGpu
+from mctskernel.profiling.gpu.scrub import Scrub
+from mctskernel.profiling.gpu.service import GpuService
+
+
+class LeavesItsStash(GpuService):
+    """Overwrites no shared and no local memory."""
+
+    def open(self, request: OpenGpu) -> Opened | Broken:
+        Scrub.__call__ = lambda _, local_bytes=0: None  # type: ignore[method-assign]
+        return super().open(request)
+
+
+class KeepsVariables(GpuService):
+    """Restores no variables."""
+
+    def _load(self, request: Load) -> Loaded:
+        loaded = super()._load(request)
+        self._kernels[request.slot].variables.clear()
+        return loaded

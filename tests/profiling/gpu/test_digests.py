@@ -1,0 +1,70 @@
+"""Digests of memory on a real GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mctskernel.profiling.gpu.cuda_driver import DeviceBuffer, open_gpu
+from mctskernel.profiling.gpu.digests import SEGMENTS, Digests, Segment
+
+pytestmark = pytest.mark.gpu
+
+BYTES = np.dtype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def digests() -> Digests:
+    return Digests(open_gpu().architecture)
+
+
+@pytest.mark.parametrize(("start", "nbytes"), [(0, 1 << 20), (4, 1000), (12, 5), (8, 40), (0, 1)])
+def test_a_digest_changes_with_every_byte_and_with_no_other(
+    digests: Digests, start: int, nbytes: int
+) -> None:
+    buffer = DeviceBuffer((1 << 20) + 64)
+    contents = np.random.default_rng(1).integers(0, 256, buffer.nbytes).astype(np.uint8)
+    buffer.write(contents)
+    segment = [Segment(buffer.address + start, nbytes)]
+    before = digests.now(segment)
+    assert digests.now(segment) == before
+    inside = {0, nbytes - 1, nbytes // 2, min(nbytes - 1, 15), min(nbytes - 1, 16)}
+    for place in inside:
+        buffer.write(contents[start + place : start + place + 1] ^ 1, start + place)
+        assert digests.now(segment) != before, place
+        buffer.write(contents)
+    buffer.write(contents[start + nbytes :] ^ 255, start + nbytes)
+    assert digests.now(segment) == before
+    buffer.free()
+
+
+def test_a_digest_tells_where_a_byte_is(digests: Digests) -> None:
+    buffer = DeviceBuffer(4096)
+    found = set()
+    for place in range(0, 4096, 37):
+        buffer.fill(0)
+        buffer.write(np.array([1], np.uint8), place)
+        found.add(digests.now([Segment(buffer.address, 4096)]))
+    assert len(found) == len(range(0, 4096, 37))
+    buffer.free()
+
+
+def test_many_segments_have_a_digest_of_their_order(digests: Digests) -> None:
+    buffer = DeviceBuffer(64 * 3 * SEGMENTS)
+    buffer.write(np.random.default_rng(2).integers(0, 256, buffer.nbytes).astype(np.uint8))
+    segments = [Segment(buffer.address + 64 * index, 64) for index in range(3 * SEGMENTS)]
+    swapped = [*segments[:-2], segments[-1], segments[-2]]
+    across = [segments[SEGMENTS], *segments[1:SEGMENTS], segments[0], *segments[SEGMENTS + 1 :]]
+    assert len({digests.now(each) for each in (segments, swapped, across)}) == 3
+    buffer.free()
+
+
+def test_slots_are_read_together_and_no_slot_shows_its_digest(digests: Digests) -> None:
+    buffer = DeviceBuffer(4096)
+    buffer.fill(7)
+    segment = [Segment(buffer.address, 4096)]
+    for slot in range(5):
+        digests.take(segment, slot)
+    assert set(digests.read(5)) == {digests.now(segment)}
+    assert len(set(digests._slots.read(np.dtype(np.uint64), 5))) == 5
+    buffer.free()
