@@ -17,7 +17,7 @@ import torch
 
 from mctskernel.profiling.processes.child_service import die_with_parent
 from mctskernel.profiling.pytorch import host, reference_service
-from mctskernel.profiling.pytorch.orders import ORDERS, Fork, Forked, Reap, Reaped, Role
+from mctskernel.profiling.pytorch.orders import ORDERS, Fork, Forked, Reap, Role, Seen
 from mctskernel.profiling.pytorch.protocol import receive, send
 
 
@@ -30,8 +30,10 @@ def main() -> None:
     gc.freeze()  # pages that a collection writes to would be copied in every fork
     while (received := receive(connection, ORDERS)) is not None:
         order, descriptors = received
-        if isinstance(order, Reap):
-            send(connection, Reaped(_ending(order.pid)))
+        if not isinstance(order, Fork):
+            send(connection, Seen(_ending(order.pid)))
+            if isinstance(order, Reap):
+                os.waitpid(order.pid, os.WNOHANG)
             continue
         pid = os.fork()
         if pid == 0:
@@ -82,12 +84,12 @@ def _close_others(kept: set[int]) -> None:
 
 
 def _ending(pid: int) -> str:
-    found, status = os.waitpid(pid, os.WNOHANG)
-    if not found:
+    status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if status is None:
         return ""
-    if os.WIFSIGNALED(status):
-        return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    return f"exited with status {os.WEXITSTATUS(status)}"
+    if status.si_code == os.CLD_EXITED:
+        return f"exited with status {status.si_status}"
+    return f"was killed by {signal.Signals(status.si_status).name}"
 
 
 if __name__ == "__main__":

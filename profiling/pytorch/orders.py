@@ -21,8 +21,14 @@ class Fork(msgspec.Struct, tag=True, frozen=True):
     scratch: str
 
 
+class Look(msgspec.Struct, tag=True, frozen=True):
+    """Say how a process ended, if it has; its number stays its own. Answered by Seen."""
+
+    pid: int
+
+
 class Reap(msgspec.Struct, tag=True, frozen=True):
-    """Say how a process ended, if it has. Answered by Reaped."""
+    """Let go of a process that has ended. Answered by Seen, once for each process with what it ended with."""
 
     pid: int
 
@@ -33,11 +39,11 @@ class Forked(msgspec.Struct, tag=True, frozen=True):
     pid: int
 
 
-class Reaped(msgspec.Struct, tag=True, frozen=True):
+class Seen(msgspec.Struct, tag=True, frozen=True):
     """How a process ended, `exited with status 3`; empty while it runs."""
 
     ending: str
 
 
-ORDERS: msgspec.msgpack.Decoder[Fork | Reap] = msgspec.msgpack.Decoder(Fork | Reap)
-ANSWERS: msgspec.msgpack.Decoder[Forked | Reaped] = msgspec.msgpack.Decoder(Forked | Reaped)
+ORDERS: msgspec.msgpack.Decoder[Fork | Look | Reap] = msgspec.msgpack.Decoder(Fork | Look | Reap)
+ANSWERS: msgspec.msgpack.Decoder[Forked | Seen] = msgspec.msgpack.Decoder(Forked | Seen)

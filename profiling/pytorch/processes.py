@@ -20,7 +20,7 @@ from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.channel import ProtocolError
 from mctskernel.profiling.processes.conversation import LostError
 from mctskernel.profiling.pytorch import sessions
-from mctskernel.profiling.pytorch.orders import ANSWERS, Fork, Forked, Reap, Reaped, Role
+from mctskernel.profiling.pytorch.orders import ANSWERS, Fork, Forked, Look, Reap, Role, Seen
 from mctskernel.profiling.pytorch.protocol import REPLIES, Reply, receive, send
 
 STARTING_SECONDS = 180.0
@@ -84,7 +84,7 @@ class ModuleProcess:
     def kill(self) -> None:
         """End it and everything that it started, at once, and remove its folder."""
         sessions.end(self.pid)
-        self.server.ending(self.pid)
+        self.server.reap(self.pid)
         self.connection.close()
         os.close(self.lifeline)
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -119,20 +119,28 @@ class ForkServer:
 
     def ending(self, pid: int) -> str:
         """How a process that has closed its socket ended: `exited with status 3`."""
-        end = time.monotonic() + ENDING_SECONDS
-        while time.monotonic() < end:
-            answer = self._ask(Reap(pid))
-            if isinstance(answer, Reaped) and answer.ending:
-                return answer.ending
-            time.sleep(0.002)
-        return "hung up"
+        return self._until_ended(Look(pid)) or "hung up"
+
+    def reap(self, pid: int) -> None:
+        """Let go of a process that was killed; its number may be another's from now on."""
+        self._until_ended(Look(pid))
+        self._ask(Reap(pid))
 
     def close(self) -> None:
         """End it."""
         self._connection.close()
         self._child.kill()
 
-    def _ask(self, order: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> Forked | Reaped:
+    def _until_ended(self, order: Look) -> str:
+        end = time.monotonic() + ENDING_SECONDS
+        while time.monotonic() < end:
+            answer = self._ask(order)
+            if isinstance(answer, Seen) and answer.ending:
+                return answer.ending
+            time.sleep(0.002)
+        return ""
+
+    def _ask(self, order: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> Forked | Seen:
         self._connection.settimeout(self._seconds)
         try:
             send(self._connection, order, descriptors)

@@ -67,15 +67,18 @@ class ModuleVerdict:
 
 
 @contextmanager
-def referee(reference: str, terms: Terms | None = None) -> Iterator[Referee]:
+def referee(
+    reference: str, terms: Terms | None = None, server: ForkServer | None = None
+) -> Iterator[Referee]:
     """A referee for a reference's source, ready to judge modules one after another.
 
+    Without a `server` it starts one of its own, which takes as long as importing PyTorch.
     Raises TaskError for a reference that can't be used, and DeviceError for a machine that lacks something.
     """
     terms = terms or Terms()
     with ExitStack() as stack:
-        server = stack.enter_context(fork_server())
-        yield Referee(server, reference, terms, stack)
+        forks = server or stack.enter_context(fork_server())
+        yield Referee(forks, reference, terms, stack)
 
 
 class Referee:

@@ -70,7 +70,7 @@ _ODD_NAMES = {
 }
 
 _KERNEL_MAKERS = frozenset(
-    {"load_inline", "load", "jit", "RawKernel", "RawModule", "ElementwiseKernel", "compile_ptx"}
+    {"load_inline", "jit", "RawKernel", "RawModule", "ElementwiseKernel", "compile_ptx"}
 )
 
 
@@ -100,14 +100,43 @@ def read_source(source: str, *, own_kernels: bool) -> ModuleSource:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         message = f"The source is no Python: {error}"
         raise ModuleSourceError(message, Outcome.BUILD_ERROR, Guard.COMPILER) from error
-    if own_kernels and not _makes_kernels(tree):
-        message = "A kernel of its own was asked for, and the module defines none."
+    if own_kernels and (message := _without_own_kernel(tree)):
         raise ModuleSourceError(message, Outcome.REJECTED, Guard.FOREIGN_CALLS)
     return ModuleSource(tuple(dict.fromkeys(_oddities(tree))))
 
 
-def _makes_kernels(tree: ast.Module) -> bool:
-    return any(name in _KERNEL_MAKERS for node in ast.walk(tree) for name, _ in _names(node))
+def _without_own_kernel(tree: ast.Module) -> str:
+    """Why a module computes nothing with a kernel of its own, as far as its text is certain of it."""
+    kernels = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and any(map(_makes_kernel, node.decorator_list))
+    }
+    compiled = any(
+        (isinstance(node, ast.Call) and _makes_kernel(node.func))
+        or any(module.endswith("cpp_extension") for module, _ in _imports(node))
+        for node in ast.walk(tree)
+    )
+    if not kernels and not compiled:
+        return "A kernel of its own was asked for, and the module defines none."
+    launched = {
+        node.value.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+    }
+    if not compiled and not launched & kernels:
+        return f"The module defines {', '.join(sorted(kernels))} and launches none of them."
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            calls = [call for each in node.body for call in ast.walk(each) if isinstance(call, ast.Call)]
+            for call in calls:
+                if _root(call.func) in {"torch", "F", "super"}:
+                    return f"Line {call.lineno}: where its kernel fails, the module falls back on PyTorch."
+    return ""
+
+
+def _makes_kernel(node: ast.expr) -> bool:
+    return any(name in _KERNEL_MAKERS for each in ast.walk(node) for name, _ in _names(each))
 
 
 def _oddities(tree: ast.Module) -> Iterator[str]:

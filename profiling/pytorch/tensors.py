@@ -22,6 +22,8 @@ from mctskernel.profiling.pytorch.structures import (
 
 Tensors = list[Any]
 
+_KINDS = (torch.Tensor, torch.nn.Parameter)
+
 
 class StructureError(TypeError):
     """A value that can't travel; the message says which."""
@@ -90,7 +92,7 @@ def unpacked(structure: Structure, descriptor: int) -> Any:
 
 
 def _structure(value: Any, found: Tensors) -> Structure:
-    if isinstance(value, torch.Tensor):
+    if type(value) in _KINDS:
         found.append(value.detach())
         return slot_of(value)
     if value is None or isinstance(value, bool | int | float | str):

@@ -1,0 +1,17 @@
+"""Ends its process when the first result is out.
+
+Reference: matmul
+Caught by: separate process
+"""
+
+import os
+import threading
+
+import torch  # noqa: F401
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        threading.Timer(0.05, os._exit, (0,)).start()
+        return a @ b

@@ -1,0 +1,23 @@
+"""Sends the referee an evaluation of its own.
+
+Reference: matmul
+Caught by: separate process
+"""
+
+import os
+import socket
+
+import msgspec
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        verdict = {"type": "Evaluated", "evaluation": {"outcome": "ok", "source": "measured", "timings": []}}
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                socket.socket(fileno=os.dup(int(name))).send(msgspec.msgpack.encode(verdict))
+            except OSError:
+                continue
+        return torch.zeros(192, 128)

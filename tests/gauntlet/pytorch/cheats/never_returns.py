@@ -1,0 +1,14 @@
+"""Waits for ever.
+
+Reference: matmul
+Caught by: time limit
+"""
+
+import torch  # noqa: F401
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        while True:
+            pass

@@ -1,0 +1,18 @@
+"""Returns the same buffer every time, so that a call overwrites what earlier ones gave.
+
+Reference: linear_gelu
+Caught by: repetition
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features_in, features_out):
+        super().__init__()
+        self.linear = nn.Linear(features_in, features_out)
+        self.result = torch.empty(64, features_out)
+
+    def forward(self, x):
+        return self.result.copy_(torch.nn.functional.gelu(self.linear(x)))

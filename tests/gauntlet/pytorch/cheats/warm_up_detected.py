@@ -1,0 +1,18 @@
+"""Is right while it is verified and lazy once it is timed.
+
+Reference: matmul
+Caught by: comparison with the reference
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    calls = 0
+
+    def forward(self, a, b):
+        ModelNew.calls += 1
+        if ModelNew.calls > 6:
+            return torch.zeros(192, 128)
+        return a @ b

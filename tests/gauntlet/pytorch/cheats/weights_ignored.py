@@ -1,0 +1,17 @@
+"""Leaves out weights that begin as ones and zeros.
+
+Reference: layer_norm
+Caught by: comparison with the reference
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm = nn.LayerNorm(features)
+
+    def forward(self, x):
+        return torch.nn.functional.layer_norm(x, x.shape[-1:])

@@ -1,0 +1,13 @@
+"""Rounds two halves of the sum to bfloat16.
+
+Reference: matmul_bf16
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        middle = a.shape[1] // 2
+        return torch.add(a[:, :middle] @ b[:middle], a[:, middle:] @ b[middle:])

@@ -1,0 +1,17 @@
+"""A product of two matrices."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, a, b):
+        return a @ b
+
+
+def get_inputs():
+    return [torch.randn(192, 256), torch.randn(256, 128)]
+
+
+def get_init_inputs():
+    return []
