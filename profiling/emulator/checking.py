@@ -10,12 +10,15 @@ from mctskernel.profiling.emulator.barrier_reductions import BarrierReductions
 from mctskernel.profiling.emulator.codegen import Access
 from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.findings import Finding, Findings, Kind
-from mctskernel.profiling.emulator.lanes import Batch, Lanes
+from mctskernel.profiling.emulator.lanes import WARP, Batch, Lanes
 from mctskernel.profiling.emulator.launch import Launch
 from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory
 from mctskernel.profiling.emulator.races import RaceDetector
 from mctskernel.profiling.emulator.resolve import Part, Resolver
+from mctskernel.profiling.emulator.value_returns import ValueReturns
+from mctskernel.profiling.emulator.warp import lane_bits, per_lane, rows
 
+_FULL_MASK = np.uint32(0xFFFFFFFF)
 _VERBS = {"load": "reads", "store": "writes", "atomic": "updates", "reduction": "updates", "copy": "copies"}
 
 
@@ -23,14 +26,26 @@ class CheckedMemory:
     """The memory port of `execute`."""
 
     def __init__(
-        self, launch: Launch, memory: GlobalMemory, findings: Findings, granule: int, blocks: int
+        self,
+        launch: Launch,
+        memory: GlobalMemory,
+        findings: Findings,
+        granule: int,
+        blocks: int,
+        *,
+        fences: bool = True,
+        swaps: bool = False,
     ) -> None:
+        """`fences` and `swaps` say whether the kernel has any: without fences its volatile accesses publish nothing,
+        and without compare-and-swap no value can be taken for another."""
         self.addresses = launch.addresses
         self.parameter = launch.parameter
         self.memory = memory
         self.findings = findings
         self.resolver = Resolver(memory, launch.shared, launch.local, self._complain)
         self.races = RaceDetector(findings, granule, blocks)
+        self.fences = fences
+        self.returns = ValueReturns(findings) if swaps else None
         self.pending: list[PendingCopy] = []
 
     def start(self, batch: Batch) -> None:
@@ -38,8 +53,12 @@ class CheckedMemory:
         self.resolver.start(batch)
         self.races.start(batch, self.resolver.shared)
         self.reductions = BarrierReductions(batch)
+        if self.returns is not None:
+            self.returns.start(batch)
         self.pending = []
         self.groups = np.zeros(batch.slots, np.int64)
+        self.present = np.zeros(batch.slots, bool)
+        self.present[batch.full.slots] = True
 
     def executed(self, block: Block, lanes: Lanes) -> None:
         """Counting is not this memory's business."""
@@ -54,7 +73,10 @@ class CheckedMemory:
         parts = self.resolver.parts(access, g, address, mask)
         for part in parts:
             self._check_initialised(access, g, part)
-            self.races.log("strong" if access.strong else "read", access, g, part)
+            self.races.log(self._strength(access, part, "read"), access, g, part)
+        if self.returns is not None:
+            for part in parts:
+                self.returns.read(access, g, part, _values(access, part))
         if len(parts) == 1 and parts[0].where is None:
             return _values(access, parts[0])
         result = np.zeros((access.count, g.n), access.element)
@@ -76,7 +98,9 @@ class CheckedMemory:
             part.storage.view(size)[part.index] = unit[-1] if one else unit
             if part.storage.valid is not None:
                 part.storage.valid_view(size)[part.index] = _ALL_SET[size]
-            self.races.log("strong" if access.strong else "write", access, g, part, unit)
+            self.races.log(self._strength(access, part, "write"), access, g, part, unit)
+            if self.returns is not None:
+                self.returns.written(access, g, part)
 
     def atomic(  # noqa: PLR0917 - generated code calls it by position
         self, access: Access, g: Lanes, address: V, mask: V | None, operation: str, b: V, c: V | None
@@ -95,8 +119,16 @@ class CheckedMemory:
             index = np.broadcast_to(np.asarray(part.index), len(old[where]))
             old[where] = apply_atomic(target, index, operation, values[0], values[1])
             self.races.log("atomic", access, g, part)
+            if self.returns is not None and values[0] is not None:
+                self.returns.updated(access, g, part, operation, old[where], values[0])
             self.races.released(g, part)
         return old
+
+    def _strength(self, access: Access, part: Part, plain: str) -> str:
+        """What an access is to the race checks: strong ones are ordered like atomics."""
+        if not access.strong or (not self.fences and part.space == "shared" and "volatile" in access.opcode):
+            return plain
+        return "atomic"
 
     def fence(self, g: Lanes) -> None:
         self.races.fence(g)
@@ -109,8 +141,43 @@ class CheckedMemory:
         for copy in self.pending:
             self.races.log("async", copy.write, copy.lanes, copy.part)
 
+    def partial_barrier(self, lanes: Lanes) -> None:
+        self.races.partial_barrier(lanes)
+
+    def left(self, lanes: Lanes) -> None:
+        self.present[lanes.slots] = False
+
+    def converged(self, g: Lanes, mask: V, line: int) -> None:
+        """A warp operation must be executed by the lanes that its mask names, and by no others."""
+        if g.whole_warps and mask.ndim == 0 and mask == _FULL_MASK:
+            return
+        masks = np.broadcast_to(mask, g.n).astype(np.uint32)
+        lane = (g.slots % WARP).astype(np.uint32)
+        unnamed = (masks >> lane) & np.uint32(1) == 0
+        here = per_lane(g, lane_bits(rows(g, np.True_, np.False_)))
+        waiting = lane_bits(self.present.reshape(-1, WARP))[g.warps] & ~here
+        absent = masks & waiting
+        wrong = unnamed | (absent != 0)
+        if not wrong.any() or self.findings.known("divergent_warp", line or None):
+            return
+        position = int(np.argmax(wrong))
+        thread, block = self._who(g, position)
+        text = f"line {line}: thread {thread} of block {block} executes a warp operation of the mask "
+        text += f"0x{int(masks[position]):08x}"
+        if unnamed[position]:
+            text += f", which doesn't name its lane {int(lane[position])}"
+        else:
+            other = int(absent[position] & -absent[position]).bit_length() - 1
+            text += f", which names lane {other}, and that lane doesn't come"
+        self.findings.add(Finding("divergent_warp", text, line or None, thread=thread, block=block))
+
     def finish_batch(self) -> None:
         self.races.barrier(None)
+
+    def finish(self) -> None:
+        """The launch has ended."""
+        if self.returns is not None:
+            self.returns.finish()
 
     def copy(  # noqa: PLR0917 - generated code calls it by position
         self, read: Access, write: Access, g: Lanes, source: V, target: V, mask: V | None, size: V | None
@@ -147,9 +214,9 @@ class CheckedMemory:
     def commit(self, g: Lanes) -> None:
         self.groups[g.slots] += 1
 
-    def wait(self, g: Lanes, keep: int) -> None:
-        """Complete the lanes' copies, all but the `keep` latest committed groups."""
-        limit = self.groups - keep if keep else np.full_like(self.groups, np.iinfo(np.int64).max)
+    def wait(self, g: Lanes, keep: int | None) -> None:
+        """Complete the lanes' committed copies but for the `keep` latest groups; for None all, committed or not."""
+        limit = self.groups - keep if keep is not None else np.full_like(self.groups, np.iinfo(np.int64).max)
         rest: list[PendingCopy] = []
         done: list[PendingCopy] = []
         mine = g.positions >= 0 if g.n != self.batch.full.n else None

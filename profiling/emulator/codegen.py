@@ -52,7 +52,10 @@ def storage_of(type_: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """A static memory instruction. `element` is a numpy type, `bytes` what one lane moves."""
+    """A static memory instruction. `element` is a numpy type, `bytes` what one lane moves.
+
+    `scope` is that of an atomic which other blocks don't see as one (`cta`), otherwise empty.
+    """
 
     ordinal: int
     opcode: str
@@ -65,6 +68,7 @@ class Access:
     block: int
     strong: bool = False
     value_needed: bool = True
+    scope: str = ""
 
     @property
     def bytes(self) -> int:
@@ -275,7 +279,15 @@ class Emitter:
         return self.register(operand.base, f"u{SIZES[operand.base.type]}"), operand.offset
 
     def access(
-        self, kind: str, space: str, element: str, *, count: int = 1, offset: int = 0, strong: bool = False
+        self,
+        kind: str,
+        space: str,
+        element: str,
+        *,
+        count: int = 1,
+        offset: int = 0,
+        strong: bool = False,
+        scope: str = "",
     ) -> str:
         """Register a static memory instruction; returns its name in the generated text."""
         wanted = self.slice is None or bool(self.slice.intersection(definitions(self.instruction)))
@@ -291,6 +303,7 @@ class Emitter:
             self.block,
             strong,
             wanted or (kind in ("store", "atomic", "reduction", "copy") and self.through_memory),
+            scope,
         )
         self.accesses.append(access)
         name = f"A{access.ordinal}"

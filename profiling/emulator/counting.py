@@ -215,6 +215,11 @@ class CountingMemory:
     def barrier(self, lanes: Lanes | None) -> None:  # noqa: ARG002 - a MemoryPort
         self.barriers += 1
 
+    partial_barrier = barrier
+
+    def left(self, lanes: Lanes) -> None:
+        """Threads that have ended count for nothing more."""
+
     def finish_batch(self) -> None:
         """Close the trace of the block."""
         sectors = [s for _, s in self.kept]
@@ -289,6 +294,9 @@ class CountingMemory:
         """Nothing to count here: fences are counted as instructions."""
 
     commit = warp_barrier = wait = fence
+
+    def converged(self, *_: object) -> None:
+        """Nor who takes part in a warp operation."""
 
     def absent_source(self, *_: object) -> None:
         """Counting reports no findings of correctness."""

@@ -44,9 +44,10 @@ def execute(
     arguments: Sequence[Argument],
     memory: GlobalMemory,
     *,
+    blocks: Sequence[int] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Execution:
-    """Run every block of a launch, writing to `memory`.
+    """Run every block of a launch, or those whose numbers are given in ascending order, writing to `memory`.
 
     Arguments are one a parameter: addresses, numbers, numpy scalars or bytes. What is wrong with the kernel comes
     back as findings, also what the emulator doesn't know; `ValueError` and `KeyError` are the caller's mistakes.
@@ -61,18 +62,27 @@ def execute(
         finding = Finding("unsupported", f"the emulator doesn't know {error}", error.line)
         return Execution((finding,), 0, time.perf_counter() - began, completed=False)
     machine = Machine(program, findings, limits)
-    port = CheckedMemory(launch, memory, findings, _granule(program), geometry.blocks)
+    port = CheckedMemory(
+        launch,
+        memory,
+        findings,
+        _granule(program),
+        geometry.blocks,
+        fences=any(i.parts[0] in ("fence", "membar") for b in program.flow.blocks for i in b.instructions),
+        swaps=any(".cas." in access.opcode for access in program.accesses),
+    )
     completed = True
     stride = -(-launch.shared_bytes // 128) * 128
     with np.errstate(all="ignore"):
-        for blocks in batches(range(geometry.blocks), geometry.threads):
-            batch = Batch(geometry, blocks, stride, lambda: machine.steps)
+        for some in batches(range(geometry.blocks) if blocks is None else blocks, geometry.threads):
+            batch = Batch(geometry, some, stride, lambda: machine.steps)
             port.start(batch)
             try:
                 machine.run(batch, port)
             except LimitExceededError:
                 completed = False
                 break
+    port.finish()
     return Execution(findings.all(), machine.lane_instructions, time.perf_counter() - began, completed)
 
 

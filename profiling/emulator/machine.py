@@ -18,6 +18,7 @@ from mctskernel.profiling.emulator.lanes import Batch, Lanes, PartialWarpError
 _TRACED_SPLITS = (
     8  # how many splits back a common origin is looked for; further back it costs more than it saves
 )
+_PATIENCE = 16  # times that blocks with atomics may run before those further on
 _FAIRNESS = 2048  # block executions after which the highest group runs once, so that a spinning thread can be released
 
 
@@ -45,6 +46,12 @@ class MemoryPort(Protocol):
 
     def barrier(self, lanes: Lanes | None) -> None:
         """All threads of the lanes' blocks (of the batch, for None) have met."""
+
+    def partial_barrier(self, lanes: Lanes) -> None:
+        """The lanes' threads have met, and others of their blocks haven't."""
+
+    def left(self, lanes: Lanes) -> None:
+        """The lanes' threads have ended."""
 
     def executed(self, block: Block, lanes: Lanes) -> None:
         """A basic block is about to run."""
@@ -98,6 +105,8 @@ class Machine:
         self.warp_instructions = 0
         self.steps = 0
         self._deadline = time.perf_counter() + limits.seconds
+        self._contended = {each.block for each in program.accesses if each.strong}
+        self._tries = 0
 
     def run(self, batch: Batch, port: MemoryPort) -> None:
         """Run a batch to its end; raises `LimitExceededError`."""
@@ -144,12 +153,18 @@ class Machine:
         ready = self.ready
         if len(ready) == 1:
             return next(iter(ready))
+        free = [n for n in ready if not self.program.warp_synchronous[n] or ready[n].lanes.whole_warps]
+        if not free:
+            return min(ready)
+        number = min(free)
         if self.steps % _FAIRNESS == _FAIRNESS - 1:
-            return max(ready)
-        for number in sorted(ready):
-            if not self.program.warp_synchronous[number] or ready[number].lanes.whole_warps:
-                return number
-        return min(ready)
+            return max(free)
+        if number in self._contended:
+            # Lanes that try an atomic again and again may wait for lanes that are further on.
+            self._tries += 1
+            if self._tries % _PATIENCE == 0:
+                return max(free)
+        return number
 
     def _limit_reached(self) -> str:
         """The limit that the run has just passed, in words; empty while it hasn't."""
@@ -268,13 +283,16 @@ class Machine:
             thread, where = self.batch.thread_of(slot), self.batch.block_of(slot)
             message = f"thread {thread} of block {where} executes trap at line {line}"
             self.findings.add(Finding("trap", message, line, thread=thread, block=where))
+        self.port.left(lanes)
         self.alive -= np.bincount(lanes.block_index, minlength=self.batch.count)
         self.alive_total -= lanes.n
 
     def _barrier(self, block: Block, group: Group, outcome: tuple[str, V, V | None]) -> None:
         kind, number, count = outcome
         if kind == "sync" and group.lanes.n == self.alive_total and number.ndim == 0:
-            complete = count is None or (count.ndim == 0 and int(count) >= self.batch.geometry.threads)
+            complete = count is None or (
+                count.ndim == 0 and int(count) * self.batch.count == self.alive_total
+            )
             if complete and not self.waiting:
                 self.port.barrier(None)
                 self._arrive(block.targets[0], group)
@@ -292,7 +310,7 @@ class Machine:
             for each in arrived:
                 count = each[number][1] if number in each else None
                 if count is not None:
-                    needed = np.minimum(needed, count)
+                    needed = np.full_like(needed, count)
             go = (total >= needed) & (total > 0)
             if go.any():
                 self._check_convergence(number, go)
@@ -331,7 +349,11 @@ class Machine:
             f"threads of block {where} meet at different barriers: thread {threads[0]} waits at line {lines[0]}, "
             f"thread {threads[1]} at line {lines[1]}"
         )
-        self.findings.add(Finding("divergent_barrier", message, lines[0], thread=threads[0], block=where))
+        self.findings.add(
+            Finding(
+                "divergent_barrier", message, lines[0], thread=threads[0], block=where, other_line=lines[1]
+            )
+        )
 
     def _deadlock(self) -> None:
         w = self.waiting[0]
@@ -365,9 +387,18 @@ class Machine:
                 still.append(w)
         self.waiting = still
         members = np.concatenate([group.lanes.slots for _, group in leaving])
-        self.port.barrier(Lanes(self.batch, np.sort(members)))
+        self._met(Lanes(self.batch, np.sort(members)))
         for block, group in leaving:
             self._arrive(block.targets[0], group)
+
+    def _met(self, lanes: Lanes) -> None:
+        """Tell the memory who met: whole blocks, or a part of one."""
+        met = np.bincount(lanes.block_index, minlength=self.batch.count)
+        whole = (met >= self.alive)[lanes.block_index]
+        if whole.any():
+            self.port.barrier(lanes.subset(np.flatnonzero(whole)))
+        if not whole.all():
+            self.port.partial_barrier(lanes.subset(np.flatnonzero(~whole)))
 
 
 def _common_parent(a: Group, b: Group) -> Group | None:

@@ -140,6 +140,7 @@ _ATOMICS = frozenset(["add", "min", "max", "exch", "cas", "and", "or", "xor", "i
 
 def _atomic(emitter: Emitter, instruction: Instruction) -> None:
     reduction = instruction.parts[0] == "red"
+    scope = "cta" if "cta" in instruction.parts else ""
     space, type_, operation, count = "generic", instruction.parts[-1], "", 1
     for part in instruction.parts[1:-1]:
         name = part.partition("::")[0]
@@ -159,7 +160,7 @@ def _atomic(emitter: Emitter, instruction: Instruction) -> None:
     packed = type_ if type_ in ("f16x2", "bf16x2", "bf16", "f16") else None
     element = "u" + str(SIZES[type_]) if packed or type_[0] == "b" else dtype_of(type_)
     access = emitter.access(
-        "reduction" if reduction else "atomic", space, element, offset=offset, strong=True
+        "reduction" if reduction else "atomic", space, element, offset=offset, strong=True, scope=scope
     )
     values = "None, None"
     if emitter.through_memory or emitter.slice is None:
@@ -180,7 +181,7 @@ def _copy(emitter: Emitter, instruction: Instruction) -> None:
         emitter.emit("m.commit(g)")
         return
     if opcode == "cp.async.wait_all":
-        emitter.emit("m.wait(g, 0)")
+        emitter.emit("m.wait(g, None)")
         return
     if opcode == "cp.async.wait_group":
         keep = immediate(instruction.operands[0])
@@ -223,7 +224,8 @@ def barrier(emitter: Emitter, instruction: Instruction) -> str:
     parts = [p for p in instruction.parts[1:] if p not in ("cta", "aligned")]
     operands = list(instruction.operands)
     if parts and parts[0] == "warp":
-        emitter.emit(f"m.warp_barrier(g, {emitter.read(operands[0], 'b32')})")
+        mask = _converged(emitter, operands[0], emitter.instruction)
+        emitter.emit(f"m.warp_barrier(g, {mask})")
         return ""
     if not parts or parts[0] != "sync":
         raise emitter.unsupported()
@@ -250,7 +252,8 @@ def _shuffle(emitter: Emitter, instruction: Instruction) -> None:
     mode = instruction.parts[2]
     if mode not in ("up", "down", "bfly", "idx"):
         raise emitter.unsupported()
-    value, source, clamp, mask = (emitter.read(o, "b32") for o in instruction.operands[1:5])
+    mask = _converged(emitter, instruction.operands[4], instruction)
+    value, source, clamp = (emitter.read(o, "b32") for o in instruction.operands[1:4])
     result = emitter.temporary(
         f"shuffle(m, g, {mode!r}, {value}, {source}, {clamp}, {mask}, {_line(instruction)})"
     )
@@ -264,12 +267,19 @@ def _line(instruction: Instruction) -> int:
     return instruction.line or 0
 
 
+def _converged(emitter: Emitter, operand: Operand | None, instruction: Instruction) -> str:
+    """The mask of a warp operation, checked against the lanes that execute it."""
+    mask = emitter.read(operand, "b32")
+    emitter.emit(f"m.converged(g, {mask}, {_line(instruction)})")
+    return mask
+
+
 def _vote(emitter: Emitter, instruction: Instruction) -> None:
     _, sync, mode, *_ = instruction.parts
     if sync != "sync" or mode not in ("all", "any", "uni", "ballot"):
         raise emitter.unsupported()
     condition = emitter.read(instruction.operands[1], "pred")
-    mask = emitter.read(instruction.operands[2], "b32")
+    mask = _converged(emitter, instruction.operands[2], instruction)
     text = f"vote(g, {mode!r}, {condition}, {mask})"
     emitter.assign(instruction.operands[0], text, "u4" if mode == "ballot" else "b1")
 
@@ -282,7 +292,8 @@ def _match(emitter: Emitter, instruction: Instruction) -> None:
     _, mode, sync, type_ = instruction.parts
     if sync != "sync" or mode not in ("any", "all"):
         raise emitter.unsupported()
-    value, mask = emitter.read(instruction.operands[1], type_), emitter.read(instruction.operands[2], "b32")
+    value = emitter.read(instruction.operands[1], type_)
+    mask = _converged(emitter, instruction.operands[2], instruction)
     first, second = pair(instruction.operands[0])
     result = emitter.temporary(f"match(g, {mode!r}, {value}, {mask})")
     emitter.assign(first, f"{result}[0]", "u4")
@@ -298,7 +309,8 @@ def _redux(emitter: Emitter, instruction: Instruction) -> None:
         or type_ not in ("u32", "s32", "b32")
     ):
         raise emitter.unsupported()
-    value, mask = emitter.read(instruction.operands[1], type_), emitter.read(instruction.operands[2], "b32")
+    value = emitter.read(instruction.operands[1], type_)
+    mask = _converged(emitter, instruction.operands[2], instruction)
     emitter.assign(
         instruction.operands[0], f"reduce_warp(g, {operation!r}, {value}, {mask})", dtype_of(type_)
     )

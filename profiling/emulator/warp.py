@@ -72,14 +72,15 @@ def _source(mode: str, lane: np.ndarray, b: V, c: V) -> tuple[np.ndarray, np.nda
     return np.where(inside, origin, signed), np.asarray(inside)
 
 
-def _bits(table: np.ndarray) -> np.ndarray:
+def lane_bits(table: np.ndarray) -> np.ndarray:
+    """Rows of 32 truths as 32-bit words."""
     return np.packbits(table, axis=1, bitorder="little").view("<u4").reshape(-1)
 
 
 def active_mask(g: Lanes) -> V:
     if g.whole_warps:
         return U32(0xFFFFFFFF)
-    return g.cached("active", lambda: per_lane(g, _bits(rows(g, np.True_, np.False_))))
+    return g.cached("active", lambda: per_lane(g, lane_bits(rows(g, np.True_, np.False_))))
 
 
 def vote(g: Lanes, mode: str, condition: V, mask: V) -> V:
@@ -89,8 +90,8 @@ def vote(g: Lanes, mode: str, condition: V, mask: V) -> V:
         if mode == "ballot":
             return U32(0xFFFFFFFF) if condition else U32(0)
         return condition if mode != "uni" else np.True_
-    ballot = _bits(rows(g, condition, np.False_))
-    active = _bits(rows(g, np.True_, np.False_))
+    ballot = lane_bits(rows(g, condition, np.False_))
+    active = lane_bits(rows(g, np.True_, np.False_))
     present = per_lane(g, active) & mask
     raised = per_lane(g, ballot) & mask
     if mode == "ballot":
@@ -111,7 +112,7 @@ def match(g: Lanes, mode: str, value: V, mask: V) -> tuple[V, V]:
     found = words[active] & mask
     if mode == "any":
         return found, np.ones(g.n, bool)
-    everyone = per_lane(g, _bits(active)) & mask
+    everyone = per_lane(g, lane_bits(active)) & mask
     agree = found == everyone
     return select(agree, everyone, U32(0)), agree
 

@@ -43,28 +43,31 @@ extern "C" __global__ void fill(int* list, int* next) {
 }
 
 extern "C" __global__ void k(const int* x, int* out, int n, int* sum, int* list, int* next, int* done) {
-    // Each thread takes a node, adds, and puts the node back.
-    int i = blockIdx.x * 128 + threadIdx.x;
-    for (bool todo = i < n; todo;) {
-        unsigned head = atomicAdd(list, 0);
-        int node = head & 15;
-        if (node == 0) continue;
-        int after = atomicAdd(next + node, 0) & 15;
-        unsigned tag = 0;  // bug
-        unsigned tag = (head & ~15u) + 16;  // clean
-        if (atomicCAS((unsigned*)list, head, tag | after) != head) continue;  // found
-        atomicAdd(sum, x[i]);
-        for (bool back = true; back;) {
-            unsigned old = atomicAdd(list, 0);
-            atomicExch(next + node, old & 15);  // other
-            __threadfence();
-            tag = 0;  // bug
-            tag = (old & ~15u) + 16;  // clean
-            back = atomicCAS((unsigned*)list, old, tag | node) != old;
-        }
-        todo = false;
-    }
-    __threadfence();
+    // A block takes a node, adds what it has, and puts the node back.
+    __shared__ int s;
+    if (threadIdx.x == 0) s = 0;
     __syncthreads();
-    if (threadIdx.x == 0 && atomicAdd(done, 1) == gridDim.x - 1) out[0] = atomicAdd(sum, 0);
+    int i = blockIdx.x * 128 + threadIdx.x;
+    if (i < n) atomicAdd(&s, x[i]);
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    unsigned* head = (unsigned*)list;
+    unsigned seen, tag = 0;
+    int node;
+    do {
+        seen = atomicAdd(head, 0);
+        node = seen & 15;
+        int after = atomicAdd(next + node, 0);
+        tag = (seen & ~15u) + 16;  // clean
+        if (node && atomicCAS(head, seen, tag | after) == seen) break;  // found
+    } while (true);
+    atomicAdd(sum, s);
+    do {
+        seen = atomicAdd(head, 0);
+        atomicExch(next + node, (int)(seen & 15));  // other
+        __threadfence();
+        tag = (seen & ~15u) + 16;  // clean
+    } while (atomicCAS(head, seen, tag | node) != seen);
+    __threadfence();
+    if (atomicAdd(done, 1) == gridDim.x - 1) out[0] = atomicAdd(sum, 0);
 }

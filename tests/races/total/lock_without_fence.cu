@@ -37,7 +37,6 @@ extern "C" __global__ void k(const int* x, int* out, int n, int* sum, int* lock,
         *sum += s;  // found
         __threadfence();  // clean
         atomicExch(lock, 0);
-        __threadfence();
         if (atomicAdd(done, 1) == gridDim.x - 1) out[0] = atomicAdd(sum, 0);
     }
 }

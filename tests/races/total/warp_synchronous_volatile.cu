@@ -16,7 +16,7 @@ extern "C" __global__ void k(const int* x, int* out, int n) {
     __syncthreads();
     if (t < 32) {
         int v = s[t] + s[t + 32];
-        s[t] = v;  // other
+        s[t] = v;
         __syncwarp();  // clean
         v += s[t + 16];  // found
         __syncwarp();  // clean

@@ -9,7 +9,7 @@ args = ["x", "out", "rows * cols"]
 extern "C" __global__ void k(const float* x, float* out, int n) {
     int i = blockIdx.x * 128 + threadIdx.x;
     if (i < n) {
-        long long at = (long long)(i * 0x1000000) >> 24;  // bug
+        long long at = (long long)(int)((unsigned)i * 0x1000000u) >> 24;  // bug
         long long at = ((long long)i * 0x1000000) >> 24;  // clean
         out[at] = 2 * x[at];  // found
     }

@@ -1,0 +1,216 @@
+"""Races between the blocks of one launch, over maps of which blocks touched each granule of global memory last.
+
+Nothing orders the accesses of two blocks but a hand-over: one block executes a fence after its access and an atomic
+after that fence; the other executes an atomic later than that one and then its access. Atomics are recognised by
+block, not by address: that may hide a race of such kernels and never invents one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mctskernel.profiling.emulator.accesses import ORDER, VERBS, Entry, expanded
+from mctskernel.profiling.emulator.findings import Finding, Findings
+from mctskernel.profiling.emulator.lanes import Batch
+from mctskernel.profiling.emulator.memory import Buffer
+
+
+@dataclass
+class _Last:
+    """By granule: the latest event, and the latest of a block other than that event's (0 for none)."""
+
+    event: np.ndarray
+    other: np.ndarray
+
+
+@dataclass
+class _Maps:
+    """Who wrote, read and updated the granules of a buffer in this launch."""
+
+    write: _Last
+    read: _Last
+    atomic: _Last
+
+
+_AGAINST = {"write": ("write", "read", "atomic"), "atomic": ("write", "read"), "read": ("write", "atomic")}
+
+
+class BlockRaces:
+    """What blocks did to global memory, and the hand-overs that order it."""
+
+    def __init__(self, findings: Findings, granule: int, blocks: int) -> None:
+        self.findings = findings
+        self.granule = granule
+        self.handovers = Handovers(blocks)
+        self._maps: dict[int, _Maps] = {}
+        self._events = _Events()
+
+    def check(self, entries: Sequence[Entry], batch: Batch) -> None:
+        """Compare one buffer's entries with what other blocks have done so far, and remember them."""
+        storage = entries[0].part.storage
+        if id(storage) not in self._maps:
+            size = -(-storage.data.size // self.granule)
+            self._maps[id(storage)] = _Maps(
+                *(_Last(np.zeros(size, np.int32), np.zeros(size, np.int32)) for _ in range(3))
+            )
+        maps = self._maps[id(storage)]
+        for entry in sorted(entries, key=lambda e: ORDER[e.kind]):
+            # Atomics of a block's scope order nothing between blocks.
+            kind = "write" if entry.access.scope == "cta" else entry.kind
+            index = expanded(entry, self.granule)
+            first = self._events.add(entry, batch.blocks)
+            of_lane = entry.slots // batch.slots_per_block
+            mine = np.repeat(first + of_lane, entry.access.bytes // self.granule).astype(np.int32)
+            for name in _AGAINST[kind]:
+                self._compare(entry, batch, index, mine, getattr(maps, name))
+            own: _Last = getattr(maps, kind)
+            before = own.event[index]
+            own.other[index] = np.where(
+                self._events.differ(before, mine) & (before != 0), before, own.other[index]
+            )
+            own.event[index] = mine
+            crowd = self._events.differ(own.event[index], mine)
+            if crowd.any():
+                own.other[index[crowd]] = mine[crowd]
+                if kind == "write":
+                    self._conflict(entry, batch, index, mine, own.event[index], crowd)
+
+    def _compare(self, entry: Entry, batch: Batch, index: np.ndarray, mine: np.ndarray, last: _Last) -> None:
+        found, other = last.event[index], last.other[index]
+        foreign = (found != 0) & self._events.differ(found, mine)
+        conflict = foreign | (other != 0)
+        if conflict.any():
+            against = np.where(foreign, found, other)
+            self._conflict(entry, batch, index, mine, against, conflict & self._events.differ(against, mine))
+
+    def _conflict(  # noqa: PLR0917
+        self,
+        entry: Entry,
+        batch: Batch,
+        index: np.ndarray,
+        mine: np.ndarray,
+        found: np.ndarray,
+        conflict: np.ndarray,
+    ) -> None:
+        if not conflict.any() or self.findings.known("race", entry.access.line):
+            return
+        pairs, first = np.unique(np.stack([found[conflict], mine[conflict]]), axis=1, return_index=True)
+        places = np.flatnonzero(conflict)[first]
+        for theirs, ours, at in zip(pairs[0], pairs[1], places, strict=True):
+            if not self._excused(int(theirs), int(ours)):
+                self._report(entry, batch, int(index[at]), int(at), int(theirs))
+                return
+
+    def _excused(self, theirs: int, ours: int) -> bool:
+        """Whether a hand-over orders two events, or both store the same constant, which no order changes."""
+        a, b = self._events.entry(theirs), self._events.entry(ours)
+        if a.constant is not None and a.constant == b.constant:
+            return True
+        one, other = self._events.block(theirs), self._events.block(ours)
+        return self.handovers.ordered(one, a.time, other, b.looked) or self.handovers.ordered(
+            other, b.time, one, a.looked
+        )
+
+    def _report(self, entry: Entry, batch: Batch, granule: int, at: int, theirs: int) -> None:
+        slot = int(entry.slots[at // max(1, entry.access.bytes // self.granule)])
+        thread, block = batch.thread_of(slot), batch.block_of(slot)
+        other = self._events.entry(theirs)
+        x, y, _ = batch.geometry.grid
+        number = self._events.block(theirs)
+        who = (number % x, number // x % y, number // (x * y))
+        storage = entry.part.storage
+        assert isinstance(storage, Buffer)  # noqa: S101 - only global memory is shared by blocks
+        scope = " with an atomic of block scope" if entry.access.scope == "cta" else ""
+        message = (
+            f"line {entry.access.line}: thread {thread} of block {block} {VERBS[entry.kind]} byte "
+            f"{granule * self.granule} of {storage.name}{scope}, which block {who} {VERBS[other.kind]} at line "
+            f"{other.line}; nothing orders blocks but atomics with fences"
+        )
+        address = storage.base + granule * self.granule
+        self.findings.add(
+            Finding("race", message, entry.access.line, address, storage.name, thread, block, other.line)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    """What an event keeps of its entry: `looked` is when each block had last executed an atomic."""
+
+    kind: str
+    line: int | None
+    constant: bytes | None
+    time: int
+    looked: np.ndarray
+
+
+class _Events:
+    """Numbers events from 1: an entry's events are consecutive, one for each block of its batch."""
+
+    def __init__(self) -> None:
+        self._blocks = np.full(1024, -1, np.int64)
+        self._starts: list[int] = []
+        self._entries: list[_Remembered] = []
+        self._count = 1
+
+    def add(self, entry: Entry, blocks: np.ndarray) -> int:
+        """Events of an entry for each of the batch's blocks; the number of the first."""
+        first = self._count
+        self._count += len(blocks)
+        if self._count > len(self._blocks):
+            grown = np.full(max(2 * len(self._blocks), self._count), -1, np.int64)
+            grown[:first] = self._blocks[:first]
+            self._blocks = grown
+        self._blocks[first : self._count] = blocks
+        self._starts.append(first)
+        constant = entry.unit.tobytes() if entry.unit is not None and entry.unit.ndim == 0 else None
+        self._entries.append(_Remembered(entry.kind, entry.access.line, constant, entry.time, entry.looked))
+        return first
+
+    def differ(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Whether events are of different blocks."""
+        different: np.ndarray = self._blocks[a] != self._blocks[b]
+        return different
+
+    def block(self, event: int) -> int:
+        return int(self._blocks[event])
+
+    def entry(self, event: int) -> _Remembered:
+        return self._entries[int(np.searchsorted(self._starts, event, "right")) - 1]
+
+
+class Handovers:
+    """When blocks executed fences and atomics, on a clock of those of the launch."""
+
+    def __init__(self, blocks: int) -> None:
+        self.clock = 0
+        self.looked = np.zeros(blocks, np.int64)
+        self._fenced = np.full(blocks, -1, np.int64)
+        self._published: dict[int, list[tuple[int, int]]] = {}
+
+    def fence(self, blocks: np.ndarray) -> None:
+        """The blocks made visible what they had done."""
+        self.clock += 1
+        self._fenced[blocks] = self.clock
+
+    def atomic(self, blocks: np.ndarray) -> None:
+        """The blocks said so to whoever looks later, and saw what others had said."""
+        if self._fenced.max() < 0:
+            return
+        self.clock += 1
+        for block in blocks[self._fenced[blocks] > 0]:
+            said = self._published.setdefault(int(block), [])
+            fenced = int(self._fenced[block])
+            if not said or said[-1][0] < fenced:
+                said.append((fenced, self.clock))
+        # A copy, since entries hold on to the state of their time.
+        self.looked = self.looked.copy()
+        self.looked[blocks] = self.clock
+
+    def ordered(self, one: int, time: int, other: int, looked: np.ndarray) -> bool:
+        """Whether what block `one` did at a time was handed over to `other` by when that had last `looked`."""
+        # The clock ticks at fences: what was done at a time comes before those that tick later.
+        published = next((at for fenced, at in self._published.get(one, ()) if fenced > time), None)
+        return published is not None and bool(looked[other] >= published)
