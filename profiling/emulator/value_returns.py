@@ -87,9 +87,7 @@ class ValueReturns:
         for at in index[:1]:
             self._lines[id(part.storage), int(at)] = access.line
 
-    def updated(
-        self, access: Access, g: Lanes, part: Part, operation: str, old: V, b: V, c: V | None
-    ) -> None:
+    def updated(self, access: Access, g: Lanes, part: Part, operation: str, old: V, b: V) -> None:  # noqa: PLR0917
         """Lanes have executed an atomic, in ascending order, and found `old`."""
         if not isinstance(part.storage, Buffer) or access.bytes != 4:
             return
