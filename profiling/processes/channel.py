@@ -38,6 +38,15 @@ class Channel:
         payload = msgspec.msgpack.encode(message)
         self._socket.sendall(_LENGTH.pack(len(payload)) + payload)
 
+    def has_spoken(self) -> bool:
+        """Whether the other side has said anything that `next_message` hasn't given; hanging up says nothing."""
+        if self._buffer:
+            return True
+        try:
+            return bool(self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except (BlockingIOError, ConnectionError):
+            return False
+
     def receive_available(self) -> bool:
         """Read what has arrived, waiting if nothing has; False when the other side is gone."""
         try:

@@ -11,16 +11,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mctskernel.profiling.isolation.bubblewrap import bubblewrap_command, find_bubblewrap
+from mctskernel.profiling.isolation.policy import READABLE_VARIABLE, Confinement
 from mctskernel.profiling.processes.channel import Channel
 
 MAX_STDERR_BYTES = 20_000
 HANG_UP_SECONDS = 1.0
 """How long a process that closed its socket may take to end by itself."""
 
-_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "XDG_CACHE_HOME")
+MAX_SWEEPS = 100
+"""How often a session is looked through for processes that were started while it was being ended."""
+
+_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV", READABLE_VARIABLE)
+_SIGNALLED = 128
+"""Bubblewrap's exit status for a process that was killed by signal n is this plus n."""
 _KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "NVRTC_")
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 
@@ -29,13 +37,15 @@ _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 class ChildProcess:
     """A running worker process, the leader of a session of its own, with a folder of its own.
 
-    The process ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death.
+    The process ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death. `wrapped`
+    says that it runs in bubblewrap.
     """
 
     process: subprocess.Popen[bytes]
     channel: Channel
     lifeline: int
     scratch: Path
+    wrapped: bool = False
 
     @property
     def pid(self) -> int:
@@ -44,8 +54,7 @@ class ChildProcess:
 
     def kill(self) -> None:
         """End the process and everything that it started, at once, and remove its folder."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        end_session(self.process.pid)
         self.process.wait()
         self.channel.close()
         os.close(self.lifeline)
@@ -65,6 +74,8 @@ class ChildProcess:
             if time.monotonic() > end:
                 return "hung up"
             time.sleep(0.005)
+        if self.wrapped and status.si_code == os.CLD_EXITED and status.si_status > _SIGNALLED:
+            return f"was killed by {_signal_name(status.si_status - _SIGNALLED)}"
         if status.si_code == os.CLD_EXITED:
             return f"exited with status {status.si_status}"
         return f"was killed by {_signal_name(status.si_status)}"
@@ -80,17 +91,26 @@ class ChildProcess:
             return ""
 
 
-def start(module: str, shared: tuple[int, ...] = ()) -> ChildProcess:
-    """Start a process that runs a module, which waits for its first request; it inherits the descriptors `shared`."""
+def start(
+    module: str, shared: tuple[int, ...] = (), policy: Callable[[Path], Confinement] | None = None
+) -> ChildProcess:
+    """Start a process that runs a module, which waits for its first request; it inherits the descriptors `shared`.
+
+    `policy` says, given the process's folder, what it may do from its start; it runs in bubblewrap where there is
+    one. Without it the process is free until it confines itself.
+    """
     scratch = Path(tempfile.mkdtemp(prefix="mctskernel-worker-"))
     ours, theirs = socket.socketpair()
     watched, lifeline = os.pipe()
-    command = [sys.executable, "-P", "-m", module]
     inherited = (theirs.fileno(), watched, *shared)
+    command: tuple[str, ...] = (sys.executable, "-P", "-m", module, *map(str, inherited))
+    bubblewrap = find_bubblewrap() if policy is not None else None
+    if policy is not None and bubblewrap is not None:
+        command = bubblewrap_command(bubblewrap, policy(scratch), command)
     try:
         with (scratch / "stderr").open("wb") as stderr:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [*command, *map(str, inherited)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
@@ -102,7 +122,35 @@ def start(module: str, shared: tuple[int, ...] = ()) -> ChildProcess:
     finally:
         theirs.close()
         os.close(watched)
-    return ChildProcess(process, Channel(ours), lifeline, scratch)
+    return ChildProcess(process, Channel(ours), lifeline, scratch, bubblewrap is not None)
+
+
+def end_session(leader: int) -> None:
+    """End a process that leads a session of its own and everything in it, groups of their own included.
+
+    To be called before the leader is reaped, so that its number can't be another's. A confined process can't leave
+    its session.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+    for _ in range(MAX_SWEEPS):
+        left = [each for each in _session_members(leader) if each != leader]
+        if not left:
+            return
+        for each in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        time.sleep(0.001)
+
+
+def folder_bytes(folder: Path) -> int:
+    """The disk space that a folder's files take; what disappears meanwhile counts nothing."""
+    total = 0
+    for where, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(where, name)).st_blocks * 512  # noqa: PTH118 - as os.walk gives it
+    return total
 
 
 def worker_environment(scratch: Path) -> dict[str, str]:
@@ -114,6 +162,9 @@ def worker_environment(scratch: Path) -> dict[str, str]:
     }
     return {
         **kept,
+        "HOME": str(scratch),
+        # Measured ceilings are kept there.
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
         "PYTHONPATH": os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path),
         "PYTHONHASHSEED": "0",
         "TMPDIR": str(scratch),
@@ -131,6 +182,18 @@ def environment_without_secrets() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in _KEPT_VARIABLES or not any(word in name.upper() for word in _SECRET_WORDS)
     }
+
+
+def _session_members(session: int) -> list[int]:
+    """The living processes of a session. None where the system has no /proc."""
+    members = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            # Behind the program's name, which may hold anything: state, parent, group, session.
+            state, _, _, found, *_ = (process / "stat").read_text().rpartition(")")[2].split()
+            if int(found) == session and state not in "ZX":
+                members.append(int(process.name))
+    return members
 
 
 def _signal_name(number: int) -> str:

@@ -74,10 +74,10 @@ COMPILE_REQUESTS: msgspec.msgpack.Decoder[CompileRequest] = msgspec.msgpack.Deco
 COMPILE_REPLIES: msgspec.msgpack.Decoder[CompileReply] = msgspec.msgpack.Decoder(CompileReply)
 
 
-def confinement(request: OpenCompiler) -> Confinement:
-    """What compiling takes once the task is loaded: ptxas and nvdisasm are programs of their own."""
+def confinement(request: OpenCompiler, scratch: Path) -> Confinement:
+    """What compiling for a task takes: ptxas and nvdisasm are programs of their own."""
     return Confinement(
-        scratch=Path.cwd(),
+        scratch=scratch,
         reads=(Path(request.task_folder),),
         processes=PROGRAMS,
         memory_bytes=request.memory_bytes,
@@ -110,7 +110,7 @@ class CompileService:
         except TaskError as error:
             return CompilerBroken(str(error))
         self._architecture = request.architecture
-        confine(confinement(request))
+        confine(confinement(request, Path.cwd()))
         return CompilerReady()
 
     def _prepare(self, task: Task, kernel: Kernel) -> CompileReply:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
@@ -14,6 +16,7 @@ from mctskernel.profiling.processes.compile_process import (
     Prepare,
     Prepared,
     Refused,
+    confinement,
 )
 from mctskernel.profiling.processes.conversation import Conversation, LostError
 
@@ -37,6 +40,7 @@ class Compiler:
             opening,
             COMPILE_REPLIES,
             _check_ready,
+            policy=partial(confinement, opening),
         )
 
     def prepare(self, kernel: Kernel) -> Prepared | Evaluation:

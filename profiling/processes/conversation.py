@@ -6,17 +6,22 @@ import contextlib
 import select
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Guard, Outcome
+from mctskernel.profiling.isolation.policy import Confinement
 from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.channel import ProtocolError
 
 MAX_FAILED_STARTS = 3
 OPENING_SECONDS = 180.0
+MAX_FOLDER_BYTES = 2 << 30
+LOOKING_SECONDS = 1.0
+"""How often a process's folder is measured while it is waited for."""
 
 Reply = TypeVar("Reply")
 
@@ -40,7 +45,8 @@ class Conversation(Generic[Reply]):
     """Talks to a process that runs `module`. For one thread, besides `interrupt`.
 
     `opening` is its first request, sent again to every replacement; `opened` gets the answer before anything else
-    is asked, and may ask too. `role` is what the process does, for messages: `judged the kernel`.
+    is asked, and may ask too. `role` is what the process does, for messages: `judged the kernel`. `policy` says, given
+    its folder, what the process may do from its start, where this machine has bubblewrap.
     """
 
     def __init__(
@@ -51,6 +57,7 @@ class Conversation(Generic[Reply]):
         replies: msgspec.msgpack.Decoder[Reply],
         opened: Callable[[Reply], None],
         *,
+        policy: Callable[[Path], Confinement] | None = None,
         shared: tuple[int, ...] = (),
         opening_seconds: float = OPENING_SECONDS,
     ) -> None:
@@ -60,11 +67,13 @@ class Conversation(Generic[Reply]):
         self._opening = opening
         self._replies = replies
         self._opened = opened
+        self._policy = policy
         self._shared = shared
         self._failed_starts = 0
         self._interrupted = False
         self._closed = False
         self._ready = False
+        self._looked = time.monotonic()
         self._child = self._start()
 
     @property
@@ -78,6 +87,10 @@ class Conversation(Generic[Reply]):
         Raises LostError when there is none, and DeviceError when no process can be opened at all.
         """
         self.open()
+        if self._child.channel.has_spoken():
+            # An answer to what nobody asked would pass for one to what is asked now.
+            self.renew()
+            self.open()
         return self._exchange(request, seconds)
 
     def open(self) -> None:
@@ -119,7 +132,7 @@ class Conversation(Generic[Reply]):
             self._child.kill()
 
     def _start(self) -> child_process.ChildProcess:
-        child = child_process.start(self._module, self._shared)
+        child = child_process.start(self._module, self._shared, self._policy)
         with contextlib.suppress(OSError):
             child.channel.send(self._opening)
         return child
@@ -135,7 +148,10 @@ class Conversation(Generic[Reply]):
         try:
             while (reply := channel.next_message(self._replies)) is None:
                 left = deadline - time.monotonic()
-                if left <= 0 or not select.select([channel], [], [], left)[0]:
+                self._look_at_folder()
+                if left > 0 and not select.select([channel], [], [], min(left, LOOKING_SECONDS))[0]:
+                    continue
+                if left <= 0:
                     slow = f"The process that {self._role} took more than its limit of {seconds:g} s."
                     raise self._lost(Outcome.TIMEOUT, slow)
                 if not channel.receive_available():
@@ -144,6 +160,14 @@ class Conversation(Generic[Reply]):
         except ProtocolError as error:
             raise self._lost(Outcome.CRASH, f"The process that {self._role} sent {error}.") from error
         return reply
+
+    def _look_at_folder(self) -> None:
+        if time.monotonic() - self._looked < LOOKING_SECONDS:
+            return
+        self._looked = time.monotonic()
+        if child_process.folder_bytes(self._child.scratch) > MAX_FOLDER_BYTES:
+            full = f"wrote more than its limit of {MAX_FOLDER_BYTES >> 20} MiB"
+            raise self._lost(Outcome.CRASH, f"The process that {self._role} {full}.")
 
     def _lost(self, outcome: Outcome, message: str) -> LostError:
         log = self._child.last_words()

@@ -69,10 +69,10 @@ class Judge:
             return Broken(str(error))
 
 
-def confinement(request: Open) -> Confinement:
-    """What judging on a device without hardware takes once it is open: it compiles and disassembles too."""
+def confinement(request: Open, scratch: Path) -> Confinement:
+    """What judging on a device without hardware takes: it compiles and disassembles too."""
     return Confinement(
-        scratch=Path.cwd(),
+        scratch=scratch,
         reads=(Path(request.task_folder),),
         processes=PROGRAMS,
         memory_bytes=request.memory_bytes,
@@ -83,7 +83,7 @@ def open_confined(request: Open) -> Device:
     """Open the requested device, then confine this process for good."""
     module, _, name = request.opener.partition(":")
     device: Device = getattr(importlib.import_module(module), name)(request.spec)
-    confine(confinement(request))
+    confine(confinement(request, Path.cwd()))
     return device
 
 

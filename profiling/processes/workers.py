@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -13,6 +14,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.devices import open_device
 from mctskernel.profiling.processes.conversation import Conversation, LostError
+from mctskernel.profiling.processes.device_process import confinement
 from mctskernel.profiling.processes.device_protocol import (
     REPLIES,
     Broken,
@@ -70,6 +72,7 @@ class Worker:
             opening,
             REPLIES,
             _check_ready,
+            policy=partial(confinement, opening),
             opening_seconds=self._limits.opening_seconds,
         )
 
