@@ -13,7 +13,8 @@ from mctskernel.core.launch_plan import ResolvedScratch
 from mctskernel.core.task import Array, Task, shape_label
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import Finding, Geometry, GlobalMemory, Limits, Module, execute
-from mctskernel.profiling.verify import Case, judge, poison
+from mctskernel.profiling.poison import poison
+from mctskernel.profiling.verify import Case, judge
 
 MAX_THREADS = 1 << 26
 """More threads than this in one launch are not emulated; the largest verify shape takes far fewer."""
@@ -92,8 +93,12 @@ def emulated_outputs(
     """What the outputs hold after one run on a case's inputs."""
     resolved = candidate.at(task, case.shape)
     memory = GlobalMemory()
-    addresses = {name: memory.add(name, array, writable=False) for name, array in case.inputs.items()}
+    addresses = {
+        name: memory.add(name, array, writable=name in case.in_place) for name, array in case.inputs.items()
+    }
     for output in task.outputs:
+        if output.name in case.in_place:
+            continue
         blank = poison(output.dtype, output.extents(case.shape))
         addresses[output.name] = memory.add(output.name, blank, initialised=False)
     for scratch in resolved.scratch:

@@ -6,30 +6,55 @@ kernel on a copy of the inputs, and hands back what both hold afterwards; `judge
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype, rounding_unit
+from mctskernel.core.dtypes import (
+    arithmetic_dtype,
+    is_floating,
+    numpy_dtype,
+    rounding_unit,
+    smallest_denormal,
+    smallest_normal,
+)
 from mctskernel.core.evaluation import Check, Guard
-from mctskernel.core.task import Array, Shape, Task, Tensor, Tolerance, shape_label
+from mctskernel.core.numerics import Denormals, SignedZero
+from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, Tolerance, shape_label
+from mctskernel.profiling.comparison import Comparison, Mask, compare, compare_signs_of_zero, nearest_truth
+from mctskernel.profiling.input_values import (
+    CONTRACTED,
+    FIRST,
+    IN_TURN,
+    Values,
+    applicable,
+    places,
+    with_values,
+)
+from mctskernel.profiling.poison import as_bits, poison, poison_word
+from mctskernel.profiling.propagation import settle
+
+__all__ = [
+    "Case",
+    "Comparison",
+    "Values",
+    "compare",
+    "draw_case",
+    "draw_cases",
+    "draw_held_out_cases",
+    "expect",
+    "judge",
+    "poison",
+    "poison_word",
+]
 
 HELD_OUT_SEED = 1 << 40
 MAX_WIDENING = 1000.0
 ROUNDINGS = 4.0
 
-
-class Values(enum.StrEnum):
-    """Which values a case's inputs have. Kernels fail on the awkward ones first."""
-
-    DRAWN = "drawn"
-    LARGE = "large"
-    SMALL = "small"
-    ZERO = "zero"
-    CONSTANT_ROWS = "row-constant"
+_ROWS = 4
+_EXACT = Tolerance(relative=0.0, absolute=0.0)
 
 
 @dataclass(frozen=True)
@@ -37,7 +62,10 @@ class Case:
     """Inputs, and what they must give.
 
     `expected` is the reference on float64 inputs, `plain` the reference in the inputs' own precision, whose
-    error is the yardstick of the ratio test.
+    error is the yardstick of the ratio test. Each element may be what one of the `alternatives` has instead, and
+    anything where it is `unsettled`. What rounding the inputs changes is the least of `yardsticks`: numbers whose
+    signs alternate, say, leave a running sum no error and sums in another order some. What is `in_place` is an input
+    that the result replaces.
     """
 
     shape: Shape
@@ -46,7 +74,12 @@ class Case:
     inputs: Mapping[str, Array]
     expected: Mapping[str, Array]
     plain: Mapping[str, Array]
-    tolerance: Tolerance
+    tolerances: Mapping[str, Tolerance]
+    alternatives: Mapping[str, tuple[Array, ...]] = field(default_factory=dict)
+    unsettled: Mapping[str, Mask] = field(default_factory=dict)
+    yardsticks: Mapping[str, float] = field(default_factory=dict)
+    in_place: frozenset[str] = frozenset()
+    signed_zero: SignedZero = SignedZero.UNSPECIFIED
 
     @property
     def label(self) -> str:
@@ -55,55 +88,53 @@ class Case:
         return label if self.values is Values.DRAWN else f"{label}, {self.values} values"
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """`error` is the largest error as a fraction of what is allowed; `message` is empty when it passes.
-
-    `guard` is then what noticed.
-    """
-
-    error: float
-    message: str = ""
-    guard: Guard = Guard.COMPARISON
-
-    @property
-    def passed(self) -> bool:
-        """Whether every element is within the tolerance."""
-        return not self.message
-
-
-def draw_cases(task: Task, shapes: Sequence[Shape], seed: int, draws: int = 1) -> tuple[Case, ...]:
+def draw_cases(
+    task: Task, shapes: Sequence[Shape], seed: int, draws: int = 1, turns: int = 1
+) -> tuple[Case, ...]:
     """For each shape `draws` cases of drawn values, small shapes first; special values for the larger ones.
 
-    Special values are left out where the task makes its own inputs, and where rounding the inputs would
-    change the result so much that nothing could be told.
+    Of special values there are those that every task gets, those that its numerical contract asks for, and `turns` of
+    the others, by the seed. They are left out where the task makes its own inputs and doesn't ask, and where rounding
+    the inputs would change the result so much that nothing could be told.
     """
-    seeds = (int(word) for word in np.random.SeedSequence(seed).generate_state(len(shapes) * (draws + 1)))
-    special = tuple(Values)[1:]
-    cases: list[Case] = []
-    for left, shape in enumerate(sorted(shapes, key=task.compulsory_bytes), 1 - len(shapes)):
-        cases += [draw_case(task, shape, next(seeds)) for _ in range(draws)]
-        if -left < len(special):
-            awkward = _special_case(task, shape, next(seeds), special[-left])
-            cases += [awkward] if awkward is not None else []
-    return tuple(cases)
+    shapes = sorted(shapes, key=task.compulsory_bytes)
+    count = len(shapes) * (draws + 1) + len(CONTRACTED) + len(IN_TURN)
+    seeds = (int(word) for word in np.random.SeedSequence(seed).generate_state(count))
+    cases: list[list[Case]] = [[] for _ in shapes]
+    for index, shape in enumerate(shapes):
+        cases[index] += [draw_case(task, shape, next(seeds)) for _ in range(draws)]
+        left = len(shapes) - 1 - index
+        if left < len(FIRST):
+            cases[index] += _special_case(task, shape, next(seeds), FIRST[left])
+    spacious = _spacious(task, shapes)
+    for turn, values in enumerate(CONTRACTED):
+        index = spacious[(seed + turn) % len(spacious)]
+        cases[index] += _special_case(task, shapes[index], next(seeds), values)
+    for turn in range(len(IN_TURN)):
+        if turns:
+            index = spacious[(seed + turn) % len(spacious)]
+            found = _special_case(task, shapes[index], next(seeds), IN_TURN[(seed + turn) % len(IN_TURN)])
+            cases[index] += found
+            turns -= len(found)
+    return tuple(case for group in cases for case in group)
 
 
 def draw_held_out_cases(task: Task, seed: int) -> tuple[Case, ...]:
-    """Cases for the last gate: on the held-out shapes, or the verify shapes where there are none.
+    """Cases for the last gate: on the held-out shapes, or the verify shapes where there are none, of all values.
 
     Their seeds differ from those of every `draw_cases` with the same seed.
     """
-    return draw_cases(task, task.held_out_shapes or task.verify_shapes, seed + HELD_OUT_SEED)
+    shapes = task.held_out_shapes or task.verify_shapes
+    return draw_cases(task, shapes, seed + HELD_OUT_SEED, turns=len(IN_TURN))
 
 
 def draw_case(task: Task, shape: Shape, seed: int, values: Values = Values.DRAWN) -> Case:
-    """Fresh inputs at one shape, with what they must give."""
-    inputs = task.draw_inputs(shape, seed)
-    if values is not Values.DRAWN:
-        rng = np.random.default_rng(seed)
-        inputs = {each.name: _special(each, shape, inputs[each.name], values, rng) for each in task.inputs}
-    return expect(task, shape, seed, inputs, values)
+    """Fresh inputs at one shape, with what they must give. Raises TaskError where the reference can't take them."""
+    rng = np.random.default_rng(seed)
+    drawn = task.draw_inputs(shape, seed)
+    if values in {Values.NAN, Values.INFINITY}:
+        return _propagating_case(task, shape, seed, drawn, values)
+    return expect(task, shape, seed, with_values(task, shape, drawn, values, rng), values)
 
 
 def expect(
@@ -113,22 +144,17 @@ def expect(
     with np.errstate(all="ignore"):
         expected = task.expected(_in_float64(inputs), shape)
         plain = _rounded(task, task.expected(_in_arithmetic_precision(inputs), shape))
-    return Case(shape, seed, values, inputs, expected, plain, task.tolerance)
-
-
-def poison(dtype: str, extents: tuple[int, ...]) -> Array:
-    """An array that no kernel has written: a NaN with a payload of its own, or 0xCB in every byte."""
-    kind = numpy_dtype(dtype)
-    array = np.empty(extents, kind)
-    array.view(_bits(kind))[...] = _poison_pattern(kind)
-    return array
-
-
-def poison_word(dtype: str) -> int:
-    """The 32-bit pattern that fills memory with poison of a type."""
-    kind = numpy_dtype(dtype)
-    pattern = _poison_pattern(kind).to_bytes(kind.itemsize, "little")
-    return int.from_bytes((pattern * 4)[:4], "little")
+    return Case(
+        shape,
+        seed,
+        values,
+        inputs,
+        expected,
+        plain,
+        {tensor.name: _tolerance_of(task, tensor) for tensor in task.outputs},
+        in_place=task.in_place,
+        signed_zero=task.numerics.signed_zero,
+    )
 
 
 def judge(
@@ -136,156 +162,131 @@ def judge(
 ) -> Check:
     """The verdict on one run of a kernel. `inputs_afterwards` is what the input buffers hold at its end."""
     worst = Comparison(0.0)
-    for name, expected in case.expected.items():
-        comparison = compare(outputs[name], expected, case.plain[name], case.tolerance)
+    for name in case.expected:
+        comparison = _compared(case, name, outputs[name])
         if not comparison.passed:
             return _check(
                 case, comparison.error, f"'{name}' is wrong: {comparison.message}", comparison.guard
             )
         worst = max(worst, comparison, key=lambda each: each.error)
-    for name, before in case.inputs.items():
-        after = (inputs_afterwards or case.inputs)[name]
-        if not np.array_equal(_as_bits(before), _as_bits(after)):
+    for name in case.inputs.keys() - case.in_place:
+        before, after = case.inputs[name], (inputs_afterwards or case.inputs)[name]
+        if not np.array_equal(as_bits(before), as_bits(after)):
             message = f"the input '{name}' was changed in place."
             return _check(case, float("inf"), message, Guard.UNTOUCHED_INPUTS)
     return _check(case, worst.error, "")
 
 
-def compare(actual: Array, expected: Array, plain: Array, tolerance: Tolerance) -> Comparison:
-    """One output against its reference, as `Tolerance` says; integers exactly.
+def _compared(case: Case, name: str, actual: Array) -> Comparison:
+    truth = case.expected[name]
+    if name in case.alternatives and actual.shape == truth.shape:
+        truth = nearest_truth(actual, truth, case.alternatives[name], case.unsettled.get(name))
+    least = case.yardsticks.get(name, 0.0)
+    comparison = compare(actual, truth, case.plain[name], case.tolerances[name], least)
+    if comparison.passed and case.signed_zero is SignedZero.PRESERVE and is_floating(actual.dtype):
+        signs = compare_signs_of_zero(actual, truth)
+        return comparison if signs.passed else signs
+    return comparison
 
-    NaN and infinities pass only where the reference, rounded to the output's precision, has the same.
-    """
-    if actual.shape != expected.shape:
-        return Comparison(float("inf"), f"it has the shape {actual.shape}, not {expected.shape}.")
-    if not is_floating(actual.dtype):
-        with np.errstate(invalid="ignore"):
-            wrong = actual != expected.astype(actual.dtype)
-        return _describe(actual, expected, wrong, 1.0 if wrong.any() else 0.0)
-    truth = expected.astype(np.float64)
-    with np.errstate(all="ignore"):
-        representable = truth.astype(actual.dtype)
-        error = np.abs(actual.astype(np.float64) - truth)
-        settled = (np.isfinite(representable) == 0) & _same_special(actual, representable)
-        error[settled] = 0.0
-        error[~np.isfinite(error)] = np.inf
-        allowed = tolerance.absolute + tolerance.relative * _row_scale(truth)
-        excess = np.where(error == 0.0, 0.0, error / allowed)
-    worst = float(excess.max(initial=0.0))
-    if worst > 1.0:
-        return _describe(actual, expected, excess > 1.0, worst)
-    yardstick = _plain_error(plain, truth, actual.dtype)
-    limit = max(tolerance.ratio * yardstick, tolerance.absolute) if yardstick else tolerance.absolute
-    largest = float(error.max(initial=0.0))
-    if largest <= limit:
-        return Comparison(worst)
-    index = np.unravel_index(int(error.argmax()), error.shape)
-    return Comparison(
-        max(worst, largest / limit if limit else float("inf")),
-        f"its largest error, {largest:.3g} at {_index(index)}, is more than {tolerance.ratio:g} times the "
-        f"{yardstick:.3g} of the plain reference in the same precision.",
-        Guard.PRECISION,
+
+def _propagating_case(
+    task: Task, shape: Shape, seed: int, drawn: Mapping[str, Array], values: Values
+) -> Case:
+    name, special = places(task, drawn, values, np.random.default_rng(seed))
+    array = drawn[name]
+    inputs = {**drawn, name: np.where(special != 0, special.astype(array.dtype), array)}
+    settled = settle(task, shape, _in_float64(drawn), name, special)
+    return replace(
+        expect(task, shape, seed, inputs, values),
+        alternatives=settled.alternatives,
+        unsettled=settled.unsettled,
     )
 
 
-def _plain_error(plain: Array, truth: Array, dtype: np.dtype[np.generic]) -> float:
-    """The plain reference's largest error, at least half a unit in the last place of the largest value.
+def _spacious(task: Task, shapes: Sequence[Shape]) -> range | list[int]:
+    """The indices of shapes, by size, where a special value has neighbours: not the smaller half, and not the largest.
 
-    A plain result that happens to be exact, as a single sum may be, is no yardstick for anyone.
+    Where there is an independent dimension, it is of at least four.
     """
-    finite = np.isfinite(truth) & np.isfinite(plain)
-    if not finite.any():
-        return 0.0
-    error = np.abs(plain[finite].astype(np.float64) - truth[finite])
-    rounding = 0.5 * rounding_unit(dtype) * float(np.abs(truth[finite]).max())
-    return max(float(error.max()), rounding)
+    upper = range(len(shapes) // 2, max(len(shapes) - 1, len(shapes) // 2 + 1))
+    if not task.independent:
+        return upper
+    return [index for index in upper if shapes[index][task.independent] >= _ROWS] or upper
 
 
-def _describe(actual: Array, expected: Array, wrong: npt.NDArray[np.bool_], error: float) -> Comparison:
-    count = int(wrong.sum())
-    if not count:
-        return Comparison(error)
-    first = np.unravel_index(int(wrong.argmax()), wrong.shape)
-    message = (
-        f"{count} of {wrong.size} elements, the first at {_index(first)}: "
-        f"got {_number(actual[first])}, expected {_number(expected[first])}."
-    )
-    unwritten = int((wrong & _is_poison(actual)).sum())
-    if unwritten:
-        share = "all" if unwritten == count else f"{unwritten}"
-        message += f" It looks as if {share} of them were never written."
-    return Comparison(error, message, Guard.POISON if unwritten else Guard.COMPARISON)
-
-
-def _row_scale(truth: Array) -> Array:
-    if truth.ndim == 0:
-        return np.abs(truth)
-    magnitude = np.where(np.isfinite(truth), np.abs(truth), 0.0)
-    scale: Array = magnitude.max(axis=-1, keepdims=True, initial=0.0)
-    return scale
-
-
-def _same_special(actual: Array, representable: Array) -> npt.NDArray[np.bool_]:
-    same: npt.NDArray[np.bool_] = (actual == representable) | (np.isnan(actual) & np.isnan(representable))
-    return same & ~_is_poison(actual)
-
-
-def _special_case(task: Task, shape: Shape, seed: int, values: Values) -> Case | None:
-    """A case whose tolerance is widened by what rounding the inputs changes; None where that is too much.
+def _special_case(task: Task, shape: Shape, seed: int, values: Values) -> tuple[Case, ...]:
+    """A case whose tolerance is widened by what rounding the inputs changes; none where that is too much.
 
     A constant row, say, makes layer normalisation divide a rounding error by almost nothing: a kernel that
     sums in another order than the reference is not wrong there.
     """
-    if task.make_inputs is not None:
-        return None
-    case = draw_case(task, shape, seed, values)
-    rng = np.random.default_rng(seed)
-    nudged = {name: _nudge(array, rng) for name, array in case.inputs.items()}
-    with np.errstate(all="ignore"):
-        moved = task.expected(nudged, shape)
-    strict = replace(task.tolerance, ratio=float("inf"))
-    errors = [
-        compare(moved[tensor.name], case.expected[tensor.name], case.plain[tensor.name], strict).error
-        for tensor in task.outputs
-        if is_floating(numpy_dtype(tensor.dtype)) and (strict.absolute or strict.relative)
-    ]
-    widening = ROUNDINGS * max(errors, default=0.0)
-    if not widening <= MAX_WIDENING:
-        return None
-    wider = max(1.0, widening)
-    tolerance = replace(
-        task.tolerance, relative=task.tolerance.relative * wider, absolute=task.tolerance.absolute * wider
-    )
-    return replace(case, tolerance=tolerance)
+    if not applicable(task, values):
+        return ()
+    try:
+        case = draw_case(task, shape, seed, values)
+        rng = np.random.default_rng(seed)
+        nudged = {name: _nudge(array, rng) for name, array in case.inputs.items()}
+        with np.errstate(all="ignore"):
+            moved = task.expected(nudged, shape)
+    except TaskError:
+        # Not every reference can take a NaN: there is no index of that number.
+        return ()
+    tolerances = {name: _at_scale(task, case, name) for name in case.expected}
+    wider = 1.0
+    for name, tolerance in tolerances.items():
+        if case.plain[name].dtype.kind not in "biu" and (tolerance.absolute or tolerance.relative):
+            # Compared as a kernel's results are, but in the precision of the truth.
+            strict = replace(case, tolerances={name: replace(tolerance, ratio=float("inf"))})
+            wider = max(wider, ROUNDINGS * _compared(strict, name, moved[name]).error)
+    if not wider <= MAX_WIDENING:
+        return ()
+    widened = {
+        name: replace(each, relative=each.relative * wider, absolute=each.absolute * wider)
+        for name, each in tolerances.items()
+    }
+    with np.errstate(invalid="ignore"):
+        yardsticks = {name: _largest(moved[name] - truth) for name, truth in case.expected.items()}
+    return (replace(case, tolerances=widened, yardsticks=yardsticks),)
+
+
+def _at_scale(task: Task, case: Case, name: str) -> Tolerance:
+    """The tolerance where results may be so small that its absolute part would let anything through."""
+    tolerance = case.tolerances[name]
+    tensor = next(each for each in task.outputs if each.name == name)
+    dtype = numpy_dtype(tensor.dtype)
+    if not is_floating(dtype) or not tolerance.absolute:
+        return tolerance
+    if case.values is Values.DENORMAL:
+        least = smallest_denormal if task.numerics.denormals is Denormals.PRESERVE else smallest_normal
+        return replace(tolerance, absolute=min(tolerance.absolute, ROUNDINGS * least(dtype)))
+    if case.values is Values.SMALL and "scales" in task.numerics.stated:
+        usual = draw_case(task, case.shape, case.seed).expected[name]
+        share = _largest(case.expected[name]) / max(_largest(usual), smallest_normal(dtype))
+        return replace(tolerance, absolute=tolerance.absolute * min(1.0, share))
+    return tolerance
+
+
+def _largest(array: Array) -> float:
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0))
 
 
 def _nudge(array: Array, rng: np.random.Generator) -> Array:
-    """Every element moved by one rounding of its precision, up or down at random, in float64."""
+    """Every finite element but zeros moved by one rounding of its precision, up or down at random, in float64."""
     if not is_floating(array.dtype):
         return array
-    step = rounding_unit(array.dtype) * rng.choice((-0.5, 0.5), array.shape)
-    moved: Array = array.astype(np.float64) * (1.0 + step)
+    wide = array.astype(np.float64)
+    size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
+    least = np.where(size == 0, 0.0, 0.5 * smallest_denormal(array.dtype))
+    step = np.maximum(0.5 * rounding_unit(array.dtype) * size, least)
+    moved: Array = wide + step * rng.choice((-1.0, 1.0), array.shape)
     return moved
 
 
-def _special(tensor: Tensor, shape: Shape, drawn: Array, values: Values, rng: np.random.Generator) -> Array:
-    if tensor.distribution != "normal":
-        low, high = tensor.limits(shape)
-        limits = {Values.LARGE: high, Values.SMALL: low, Values.ZERO: low}
-        if values in limits:
-            return np.full_like(drawn, limits[values])
-        return np.ascontiguousarray(np.broadcast_to(drawn[..., :1], drawn.shape))
-    match values:
-        case Values.LARGE:
-            return np.asarray(drawn * drawn.dtype.type(64))
-        case Values.SMALL:
-            return np.asarray(drawn * drawn.dtype.type(2.0**-10))
-        case Values.ZERO:
-            return np.zeros_like(drawn)
-        case _:
-            # Powers of two, so that sums are exact in every order.
-            rows = rng.choice((-2.0, -1.0, -0.5, 0.5, 1.0, 2.0), (*drawn.shape[:-1], 1)).astype(drawn.dtype)
-            return np.ascontiguousarray(np.broadcast_to(rows, drawn.shape))
+def _tolerance_of(task: Task, output: Tensor) -> Tolerance:
+    """Integers and truth values are exact, unless they have a tolerance of their own."""
+    if is_floating(numpy_dtype(output.dtype)):
+        return task.tolerance_of(output.name)
+    return task.tolerances.get(output.name, _EXACT)
 
 
 def _in_float64(inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -311,37 +312,3 @@ def _rounded(task: Task, outputs: Mapping[str, Array]) -> dict[str, Array]:
 def _check(case: Case, error: float, message: str, guard: Guard | None = None) -> Check:
     sentence = f"At {case.label} (seed {case.seed}), {message}" if message else ""
     return Check(shape_label(case.shape), case.seed, not message, error, sentence, guard)
-
-
-def _bits(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
-    return np.dtype(f"u{dtype.itemsize}")
-
-
-def _as_bits(array: Array) -> Array:
-    return np.ascontiguousarray(array).view(_bits(array.dtype))
-
-
-def _poison_pattern(dtype: np.dtype[np.generic]) -> int:
-    return _QUIET_NAN.get(dtype.name, int.from_bytes(b"\xcb" * dtype.itemsize, "little"))
-
-
-_QUIET_NAN = {
-    "float16": 0x7FCB,
-    "bfloat16": 0x7FCB,
-    "float32": 0x7FCBCBCB,
-    "float64": 0x7FFCCBCB7FFCCBCB,
-}
-"""A quiet NaN of each type with a payload that arithmetic doesn't give; repeats in every 32-bit word."""
-
-
-def _is_poison(array: Array) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = np.asarray(_as_bits(array) == _poison_pattern(array.dtype))
-    return found.reshape(array.shape)
-
-
-def _index(index: Sequence[np.intp]) -> str:
-    return "[" + ", ".join(str(int(i)) for i in index) + "]"
-
-
-def _number(value: object) -> str:
-    return f"{value:.9g}" if isinstance(value, np.floating) else str(value)

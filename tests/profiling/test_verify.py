@@ -9,14 +9,14 @@ import pytest
 import mctskernel.tasks
 from mctskernel.core.task import Array, Task, Tolerance
 from mctskernel.core.task_file import load_task
+from mctskernel.profiling.comparison import compare
+from mctskernel.profiling.input_values import FIRST, Values
+from mctskernel.profiling.poison import poison
 from mctskernel.profiling.verify import (
-    Values,
-    compare,
     draw_case,
     draw_cases,
     draw_held_out_cases,
     judge,
-    poison,
 )
 
 TASKS = Path(mctskernel.tasks.__file__).parent
@@ -47,8 +47,12 @@ def test_the_last_gate_has_seeds_of_its_own(softmax: Task) -> None:
 
 
 def test_special_values_are_among_the_cases(softmax: Task) -> None:
-    cases = draw_cases(softmax, softmax.verify_shapes, 0)
-    assert {case.values for case in cases} == set(Values)
+    verified = [draw_cases(softmax, softmax.verify_shapes, seed) for seed in range(5)]
+    always = {*FIRST, Values.DRAWN, Values.NAN, Values.INFINITY}
+    assert all(always < {case.values for case in cases} for cases in verified)
+    applicable = set(Values) - {Values.DENORMAL, Values.EXTREMES}
+    assert {case.values for cases in verified for case in cases} == applicable
+    assert {case.values for case in draw_held_out_cases(softmax, 0)} == applicable
 
 
 def test_a_softmax_that_does_not_subtract_the_maximum_is_found(softmax: Task) -> None:

@@ -12,7 +12,8 @@ import pytest
 from mctskernel.check_task import check_task
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.profiling.verify import compare, draw_case
+from mctskernel.profiling.comparison import compare
+from mctskernel.profiling.verify import draw_case
 from mctskernel.tasks import DEFAULT_TASK, builtin_tasks, find_task
 
 NAMES = (

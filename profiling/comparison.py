@@ -1,0 +1,176 @@
+"""One output against its reference, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mctskernel.core.dtypes import has_infinity, is_floating, largest_number, rounding_unit
+from mctskernel.core.evaluation import Guard
+from mctskernel.core.task import Array, Tolerance
+from mctskernel.profiling.poison import as_bits, is_poison
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`error` is the largest error as a fraction of what is allowed; `message` is empty when it passes.
+
+    `guard` is then what noticed.
+    """
+
+    error: float
+    message: str = ""
+    guard: Guard = Guard.COMPARISON
+
+    @property
+    def passed(self) -> bool:
+        """Whether every element is within the tolerance."""
+        return not self.message
+
+
+def compare(
+    actual: Array, expected: Array, plain: Array, tolerance: Tolerance, least_yardstick: float = 0.0
+) -> Comparison:
+    """One output against its reference, as `Tolerance` says; integers and truth values within its absolute part.
+
+    An error of the plain reference below `least_yardstick` is luck, and not what others are held to.
+
+    NaN and infinities pass only where the reference, rounded to the output's precision, has the same; what overflows
+    a type without infinities may be its largest number too. A truth value is a byte of 0 or 1.
+    """
+    if actual.shape != expected.shape:
+        return Comparison(float("inf"), f"it has the shape {actual.shape}, not {expected.shape}.")
+    if not is_floating(actual.dtype):
+        return _compare_integers(actual, expected, tolerance)
+    truth = expected.astype(np.float64)
+    with np.errstate(all="ignore"):
+        error = np.abs(actual.astype(np.float64) - truth)
+        error[_same_special(actual, truth)] = 0.0
+        error[~np.isfinite(error)] = np.inf
+        allowed = tolerance.absolute + tolerance.relative * _row_scale(truth)
+        excess = np.where(error == 0.0, 0.0, error / allowed)
+    worst = float(excess.max(initial=0.0))
+    if worst > 1.0:
+        return _describe(actual, expected, excess > 1.0, worst)
+    yardstick = max(_plain_error(plain, truth, actual.dtype), least_yardstick)
+    limit = max(tolerance.ratio * yardstick, tolerance.absolute) if yardstick else tolerance.absolute
+    largest = float(error.max(initial=0.0))
+    if largest <= limit:
+        return Comparison(worst)
+    index = np.unravel_index(int(error.argmax()), error.shape)
+    return Comparison(
+        max(worst, largest / limit if limit else float("inf")),
+        f"its largest error, {largest:.3g} at {_index(index)}, is more than {tolerance.ratio:g} times the "
+        f"{yardstick:.3g} of the plain reference in the same precision.",
+        Guard.PRECISION,
+    )
+
+
+def compare_signs_of_zero(actual: Array, expected: Array) -> Comparison:
+    """Whether zeros have the sign of the reference's."""
+    zero = (expected == 0) & (actual == 0)
+    wrong = zero & (np.signbit(actual.astype(np.float64)) != np.signbit(expected.astype(np.float64)))
+    return _describe(actual, expected, wrong, float("inf") if wrong.any() else 0.0)
+
+
+def nearest_truth(
+    actual: Array, expected: Array, alternatives: Sequence[Array], unsettled: Mask | None = None
+) -> Array:
+    """Of several truths, each as right as the others, the one that each element is nearest to.
+
+    Where nothing is settled, what was written is the truth, unless it is poison.
+    """
+    truth = expected
+    if alternatives:
+        with np.errstate(all="ignore"):
+            distances = [_distance(actual, each) for each in (expected, *alternatives)]
+        choice = np.argmin(distances, axis=0)
+        truth = np.choose(choice, (expected, *alternatives))
+    if unsettled is None:
+        return truth
+    free: Array = np.where(unsettled & ~is_poison(actual), actual.astype(truth.dtype), truth)
+    return free
+
+
+def _distance(actual: Array, truth: Array) -> Array:
+    distance = np.abs(actual.astype(np.float64) - truth.astype(np.float64))
+    if is_floating(actual.dtype):
+        distance[_same_special(actual, truth.astype(np.float64))] = 0.0
+    distance[np.isnan(distance)] = np.inf
+    return distance
+
+
+def _compare_integers(actual: Array, expected: Array, tolerance: Tolerance) -> Comparison:
+    with np.errstate(all="ignore"):
+        if actual.dtype.kind == "b":
+            # The byte itself: numpy takes every one but 0 for true.
+            wrong = as_bits(actual).reshape(actual.shape) != expected.astype(np.bool_).astype(np.uint8)
+        else:
+            whole = expected.astype(actual.dtype)
+            wrong = actual != whole
+            if tolerance.absolute >= 1:
+                apart = np.where(actual > whole, actual - whole, whole - actual).astype(np.uint64)
+                wrong = apart > min(tolerance.absolute, 2.0**53)
+    shown = as_bits(actual).reshape(actual.shape) if actual.dtype.kind == "b" else actual
+    return _describe(shown, expected, wrong, 1.0 if wrong.any() else 0.0)
+
+
+def _plain_error(plain: Array, truth: Array, dtype: np.dtype[np.generic]) -> float:
+    """The plain reference's largest error, at least half a unit in the last place of the largest value.
+
+    A plain result that happens to be exact, as a single sum may be, is no yardstick for anyone.
+    """
+    finite = np.isfinite(truth) & np.isfinite(plain)
+    if not finite.any():
+        return 0.0
+    error = np.abs(plain[finite].astype(np.float64) - truth[finite])
+    rounding = 0.5 * rounding_unit(dtype) * float(np.abs(truth[finite]).max())
+    return max(float(error.max()), rounding)
+
+
+def _describe(actual: Array, expected: Array, wrong: Mask, error: float) -> Comparison:
+    count = int(wrong.sum())
+    if not count:
+        return Comparison(error)
+    first = np.unravel_index(int(wrong.argmax()), wrong.shape)
+    message = (
+        f"{count} of {wrong.size} elements, the first at {_index(first)}: "
+        f"got {_number(actual[first])}, expected {_number(expected[first])}."
+    )
+    unwritten = int((wrong & is_poison(actual)).sum())
+    if unwritten:
+        share = "all" if unwritten == count else f"{unwritten}"
+        message += f" It looks as if {share} of them were never written."
+    return Comparison(error, message, Guard.POISON if unwritten else Guard.COMPARISON)
+
+
+def _row_scale(truth: Array) -> Array:
+    if truth.ndim == 0:
+        return np.abs(truth)
+    magnitude = np.where(np.isfinite(truth), np.abs(truth), 0.0)
+    scale: Array = magnitude.max(axis=-1, keepdims=True, initial=0.0)
+    return scale
+
+
+def _same_special(actual: Array, truth: Array) -> Mask:
+    """Where both are NaN, or the same infinity, once the truth is rounded to the output's precision."""
+    representable = truth.astype(actual.dtype)
+    same = (actual == representable) | (np.isnan(actual) & np.isnan(representable))
+    settled: Mask = same & ~np.isfinite(representable) & ~is_poison(actual)
+    if not has_infinity(actual.dtype):
+        most = largest_number(actual.dtype)
+        settled |= (np.abs(truth) > most) & (actual.astype(np.float64) == np.copysign(most, truth))
+    return settled
+
+
+def _index(index: Sequence[np.intp]) -> str:
+    return "[" + ", ".join(str(int(i)) for i in index) + "]"
+
+
+def _number(value: object) -> str:
+    return f"{value:.9g}" if isinstance(value, np.floating) else str(value)

@@ -1,0 +1,192 @@
+"""The values that a case's inputs have: as they are drawn, or such as kernels fail on first."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+import numpy as np
+
+from mctskernel.core.dtypes import has_infinity, is_floating, numpy_dtype, smallest_denormal, smallest_normal
+from mctskernel.core.numerics import Denormals, Propagation
+from mctskernel.core.task import Array, Shape, Task, Tensor
+
+
+class Values(enum.StrEnum):
+    """Which values a case's inputs have."""
+
+    DRAWN = "drawn"
+    LARGE = "large"
+    SMALL = "small"
+    ZERO = "zero"
+    CONSTANT_ROWS = "row-constant"
+    NAN = "NaN"
+    INFINITY = "infinite"
+    DENORMAL = "denormal"
+    MIXED_SCALES = "mixed-scale"
+    ALTERNATING = "alternating"
+    SORTED = "sorted"
+    ONE_HOT = "one-hot"
+    EXTREMES = "extreme"
+
+
+FIRST = (Values.LARGE, Values.SMALL, Values.ZERO, Values.CONSTANT_ROWS)
+"""What every verification has, the first of them on the largest shape."""
+
+CONTRACTED = (Values.NAN, Values.INFINITY, Values.DENORMAL)
+"""What every verification has where the task's contract says what comes of it."""
+
+IN_TURN = (Values.EXTREMES, Values.ALTERNATING, Values.MIXED_SCALES, Values.ONE_HOT, Values.SORTED)
+"""Of these a verification has one, by its seed, and the last gate has all."""
+
+_MIXED_BITS = {"float8_e4m3fn": 2, "float8_e5m2": 4, "float16": 5}
+_POWERS_OF_TWO = (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0)
+
+
+def applicable(task: Task, values: Values) -> bool:
+    """Whether a task's inputs can have such values, and its contract says what comes of it."""
+    numerics = task.numerics
+    match values:
+        case Values.DRAWN:
+            return True
+        case Values.NAN:
+            return numerics.nan is not Propagation.UNSPECIFIED and bool(receivers(task, values))
+        case Values.INFINITY:
+            return numerics.infinity is not Propagation.UNSPECIFIED and bool(receivers(task, values))
+        case Values.DENORMAL:
+            return numerics.denormals is not Denormals.UNSPECIFIED and bool(receivers(task, values))
+    if task.make_inputs is not None:
+        return False
+    if values is Values.EXTREMES:
+        return any(_is_whole(tensor) for tensor in task.inputs)
+    if values in IN_TURN:
+        return any(_is_normal(tensor) for tensor in task.inputs)
+    return True
+
+
+def receivers(task: Task, values: Values) -> tuple[Tensor, ...]:
+    """The inputs in which a NaN, an infinity or denormals may be: every float where the contract is stated in
+    `task.toml`, and otherwise those that are drawn from a normal distribution.
+    """
+    key = {Values.NAN: "nan", Values.INFINITY: "infinity", Values.DENORMAL: "denormals"}[values]
+    return tuple(
+        tensor
+        for tensor in task.inputs
+        if is_floating(numpy_dtype(tensor.dtype))
+        and (key in task.numerics.stated or (_is_normal(tensor) and task.make_inputs is None))
+        and (values is not Values.INFINITY or has_infinity(numpy_dtype(tensor.dtype)))
+    )
+
+
+def with_values(
+    task: Task, shape: Shape, drawn: Mapping[str, Array], values: Values, rng: np.random.Generator
+) -> dict[str, Array]:
+    """Drawn inputs with such values in place of their own; infinities and NaN are `places`'."""
+    if values in {Values.DRAWN, Values.NAN, Values.INFINITY}:
+        return dict(drawn)
+    if values is Values.DENORMAL:
+        chosen = _one_of(receivers(task, values), rng)
+        return {**drawn, chosen.name: _denormals(drawn[chosen.name], rng)}
+    return {
+        tensor.name: _within_limits(tensor.limits(shape), drawn[tensor.name], values, rng)
+        if tensor.distribution != "normal"
+        else _special(drawn[tensor.name], values, tensor.scales or task.numerics.scales, rng)
+        for tensor in task.inputs
+    }
+
+
+def places(
+    task: Task, drawn: Mapping[str, Array], values: Values, rng: np.random.Generator
+) -> tuple[str, Array]:
+    """An input, and what is in which of its places instead of a drawn number; 0 in all the others.
+
+    One place, or one of each of two rows where there is an independent dimension; of the NaN a whole row as well.
+    """
+    tensor = _one_of(receivers(task, values), rng)
+    special = np.zeros(drawn[tensor.name].shape)
+    kinds = [np.inf, -np.inf] if values is Values.INFINITY else [np.nan, np.nan]
+    rng.shuffle(kinds)
+    axis = tensor.shape.index(task.independent) if task.independent in tensor.shape else None
+    rows = special.shape[axis] if axis is not None else 1
+    if axis is None or rows < 3:
+        special[_somewhere(special.shape, rng)] = kinds[0]
+        return tensor.name, special
+    first, second, third = (int(row) for row in rng.choice(rows, 3, replace=False))
+    by_row = np.moveaxis(special, axis, 0)
+    by_row[(first, *_somewhere(by_row.shape[1:], rng))] = kinds[0]
+    by_row[(second, *_somewhere(by_row.shape[1:], rng))] = kinds[1]
+    if values is Values.NAN and rows > 3:
+        by_row[third] = np.nan
+    return tensor.name, special
+
+
+def _somewhere(extents: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...]:
+    return tuple(int(rng.integers(extent)) for extent in extents)
+
+
+def _one_of(tensors: tuple[Tensor, ...], rng: np.random.Generator) -> Tensor:
+    return tensors[int(rng.integers(len(tensors)))]
+
+
+def _is_normal(tensor: Tensor) -> bool:
+    return tensor.distribution == "normal" and is_floating(numpy_dtype(tensor.dtype))
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    return tensor.distribution == "integers" and not is_floating(numpy_dtype(tensor.dtype))
+
+
+def _denormals(drawn: Array, rng: np.random.Generator) -> Array:
+    """As many digits as denormals have, either sign."""
+    step = smallest_denormal(drawn.dtype)
+    count = round(smallest_normal(drawn.dtype) / step)
+    return np.asarray((rng.integers(1 - count, count, drawn.shape) * step).astype(drawn.dtype))
+
+
+def _special(drawn: Array, values: Values, scales: tuple[float, float], rng: np.random.Generator) -> Array:
+    """Special values of an input that has no range."""
+    wide, dtype = drawn.astype(np.float64), drawn.dtype
+    match values:
+        case Values.LARGE:
+            return np.asarray((wide * scales[1]).astype(dtype))
+        case Values.SMALL:
+            return np.asarray((wide * scales[0]).astype(dtype))
+        case Values.ZERO:
+            return np.zeros_like(drawn)
+        case Values.CONSTANT_ROWS:
+            # Powers of two, so that sums are exact in every order.
+            rows = rng.choice(_POWERS_OF_TWO, (*drawn.shape[:-1], 1)).astype(dtype)
+            return np.ascontiguousarray(np.broadcast_to(rows, drawn.shape))
+        case Values.MIXED_SCALES:
+            most = _MIXED_BITS.get(dtype.name, 12)
+            return np.asarray((wide * 2.0 ** rng.integers(-most, most, drawn.shape)).astype(dtype))
+        case Values.ALTERNATING:
+            signs = 1.0 - 2.0 * (np.arange(drawn.shape[-1]) % 2)
+            return np.asarray(((1.0 + np.abs(wide) / 64) * signs).astype(dtype))
+        case Values.SORTED:
+            return np.asarray(np.sort(wide, axis=-1).astype(dtype))
+        case Values.ONE_HOT:
+            column = rng.integers(drawn.shape[-1], size=(*drawn.shape[:-1], 1))
+            return np.where(np.arange(drawn.shape[-1]) == column, drawn, np.zeros_like(drawn))
+    return drawn
+
+
+def _within_limits(
+    limits: tuple[float, float], drawn: Array, values: Values, rng: np.random.Generator
+) -> Array:
+    """Special values of an input that has a range: its ends."""
+    low, high = limits
+    match values:
+        case Values.LARGE:
+            return np.full_like(drawn, high)
+        case Values.SMALL | Values.ZERO:
+            return np.full_like(drawn, low)
+        case Values.CONSTANT_ROWS:
+            return np.ascontiguousarray(np.broadcast_to(drawn[..., :1], drawn.shape))
+        case Values.EXTREMES if not is_floating(drawn.dtype):
+            # Both halves of a byte, and both signs, as packed and quantised numbers have them.
+            marks = [low, low + 1, high - 1, high, 0, -1, 0x0F, 0x70, 0x7F, 0x80, 0xF0]
+            return np.asarray(rng.choice([m for m in marks if low <= m <= high], drawn.shape)).astype(
+                drawn.dtype
+            )
+    return drawn

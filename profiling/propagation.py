@@ -1,0 +1,232 @@
+"""What must come of a NaN or an infinity among the inputs, and what may.
+
+The reference says it, in float64. It says too which outputs depend on the place at all: where other finite numbers
+change nothing, an output may be what it is with those, whatever 0 * NaN made of it. And as IEEE 754 and CUDA leave it
+open whether a NaN wins a maximum (`numpy.maximum` keeps it, `fmaxf` drops it), a minimum or a comparison, a task that
+doesn't insist has the reference run once under each convention.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mctskernel.core.dtypes import is_floating, numpy_dtype
+from mctskernel.core.numerics import Propagation
+from mctskernel.core.task import Array, Shape, Task
+from mctskernel.profiling.comparison import Mask
+
+SUBSTITUTES = (1.0, -1.5, 40.0, -1000.0)
+"""What is put in the place of a special value to see what depends on it."""
+
+_ORDERING = frozenset(
+    {
+        np.argmax,
+        np.argmin,
+        np.argpartition,
+        np.argsort,
+        np.digitize,
+        np.histogram,
+        np.lexsort,
+        np.median,
+        np.nanargmax,
+        np.nanargmin,
+        np.partition,
+        np.percentile,
+        np.quantile,
+        np.searchsorted,
+        np.sort,
+        np.unique,
+    }
+)
+"""Functions whose results follow from an order, in which a NaN has no place."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What outputs must hold: the `expected`, or one of the `alternatives`; anything where `unsettled`."""
+
+    expected: Mapping[str, Array]
+    alternatives: Mapping[str, tuple[Array, ...]]
+    unsettled: Mapping[str, Mask]
+
+
+def settle(task: Task, shape: Shape, inputs: Mapping[str, Array], name: str, special: Array) -> Settled:
+    """What must come of special values in an input, `special` where that isn't 0; all inputs are in float64.
+
+    Raises TaskError where the reference can't take them.
+    """
+    where = special != 0
+
+    def given(value: Array | float) -> dict[str, Array]:
+        return {**inputs, name: np.where(where, value, inputs[name])}
+
+    nan = bool(np.isnan(special).any())
+    propagation = task.numerics.nan if nan else task.numerics.infinity
+    with np.errstate(all="ignore"):
+        expected = task.expected(given(special), shape)
+        finite = [task.expected(given(value), shape) for value in SUBSTITUTES]
+        conventional = (
+            _under_conventions(task, shape, given(special))
+            if nan and propagation is Propagation.LOCAL
+            else _Conventional((), ordering=False)
+        )
+    alternatives: dict[str, tuple[Array, ...]] = {}
+    unsettled: dict[str, Mask] = {}
+    for output in task.outputs:
+        truth, others = expected[output.name], [each[output.name] for each in finite]
+        depends = np.any([_differs(each, others[0]) for each in others[1:]], axis=0)
+        indifferent = np.where(depends, truth, others[0])
+        touched = depends | _differs(truth, others[0])
+        whole = not is_floating(numpy_dtype(output.dtype))
+        if propagation is Propagation.PROPAGATE:
+            alternatives[output.name] = (indifferent,)
+        elif whole or conventional.ordering:
+            alternatives[output.name] = (indifferent,)
+            unsettled[output.name] = touched
+        elif nan:
+            alternatives[output.name] = (indifferent, *(each[output.name] for each in conventional.expected))
+        else:
+            alternatives[output.name] = (indifferent, np.where(touched, np.nan, truth))
+            unsettled[output.name] = np.isnan(truth)
+    return Settled(expected, alternatives, unsettled)
+
+
+def _differs(one: Array, other: Array) -> Mask:
+    same: Mask = one == other
+    if one.dtype.kind == "f":
+        same = same | (np.isnan(one) & np.isnan(other))
+    return ~same
+
+
+@dataclass(frozen=True)
+class _Conventional:
+    expected: tuple[Mapping[str, Array], ...]
+    ordering: bool
+
+
+def _under_conventions(task: Task, shape: Shape, inputs: Mapping[str, Array]) -> _Conventional:
+    """The reference's outputs under every convention but numpy's own, as far as they follow from numpy's functions."""
+    results, ordering = [], False
+    for keeps_maximum, keeps_minimum, compares in itertools.product((True, False), repeat=3):
+        convention = _Convention(keeps_maximum, keeps_minimum, compares)
+        traced = {
+            key: _as_traced(array, convention) if array.dtype.kind == "f" else array
+            for key, array in inputs.items()
+        }
+        found = task.expected(traced, shape)
+        results.append({key: np.asarray(array) for key, array in found.items()})
+        ordering |= convention.ordering
+    return _Conventional(tuple(results[1:]), ordering)
+
+
+@dataclass
+class _Convention:
+    """Whether a NaN wins a maximum and a minimum, and whether comparisons with it are false, as numpy has it."""
+
+    keeps_maximum: bool
+    keeps_minimum: bool
+    compares: bool
+    ordering: bool = field(default=False)
+
+    def call(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """A numpy function under this convention."""
+        if ufunc is np.maximum and not self.keeps_maximum:
+            ufunc = np.fmax
+        elif ufunc is np.minimum and not self.keeps_minimum:
+            ufunc = np.fmin
+        elif ufunc in _OPPOSITE and not self.compares and method == "__call__":
+            return np.logical_not(_OPPOSITE[ufunc](*inputs), **options)
+        return getattr(ufunc, method)(*inputs, **options)
+
+
+_OPPOSITE = {
+    np.less: np.greater_equal,
+    np.less_equal: np.greater,
+    np.greater: np.less_equal,
+    np.greater_equal: np.less,
+}
+
+
+class _Traced(np.ndarray[Any, Any]):
+    """An array that numpy's functions treat under a convention, as they do what follows from it."""
+
+    convention: _Convention | None = None
+
+    def __array_finalize__(self, source: object) -> None:
+        self.convention = getattr(source, "convention", None)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        convention = self.convention or _convention_of(inputs)
+        if "out" in options:
+            options["out"] = tuple(_plain(each) for each in options["out"])
+        given = [_plain(each) for each in inputs]
+        if convention is None:
+            return getattr(ufunc, method)(*given, **options)
+        if ufunc.__name__ == "clip" and method == "__call__":
+            least = convention.call(np.maximum, method, given[0], given[1])
+            return _as_traced(convention.call(np.minimum, method, least, given[2], **options), convention)
+        return _as_traced(convention.call(ufunc, method, *given, **options), convention)
+
+    def __array_function__(self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        found = super().__array_function__(func, types, args, kwargs)
+        if self.convention is None:
+            return found
+        self.convention.ordering |= func in _ORDERING
+        return _as_traced(found, self.convention)
+
+    def sort(self, *args: Any, **kwargs: Any) -> None:
+        """In order; a NaN has no place in it."""
+        self._ordered()
+        super().sort(*args, **kwargs)
+
+    def argsort(self, *args: Any, **kwargs: Any) -> Any:
+        """The order; a NaN has no place in it."""
+        self._ordered()
+        return super().argsort(*args, **kwargs)
+
+    def partition(self, *args: Any, **kwargs: Any) -> None:
+        """Partly in order; a NaN has no place in it."""
+        self._ordered()
+        super().partition(*args, **kwargs)
+
+    def argpartition(self, *args: Any, **kwargs: Any) -> Any:
+        """Part of the order; a NaN has no place in it."""
+        self._ordered()
+        return super().argpartition(*args, **kwargs)
+
+    def argmax(self, *args: Any, **kwargs: Any) -> Any:
+        """Where the largest is; a NaN may be it or not."""
+        self._ordered()
+        return super().argmax(*args, **kwargs)
+
+    def argmin(self, *args: Any, **kwargs: Any) -> Any:
+        """Where the smallest is; a NaN may be it or not."""
+        self._ordered()
+        return super().argmin(*args, **kwargs)
+
+    def _ordered(self) -> None:
+        if self.convention is not None:
+            self.convention.ordering = True
+
+
+def _convention_of(inputs: tuple[Any, ...]) -> _Convention | None:
+    return next((each.convention for each in inputs if isinstance(each, _Traced) and each.convention), None)
+
+
+def _as_traced(found: Any, convention: _Convention) -> Any:
+    if isinstance(found, tuple | list):
+        return type(found)(_as_traced(each, convention) for each in found)
+    if not isinstance(found, np.ndarray):
+        return found
+    traced = found.view(_Traced)
+    traced.convention = convention
+    return traced
+
+
+def _plain(value: Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, _Traced) else value
