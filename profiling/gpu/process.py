@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from typing import Protocol
 
 from mctskernel.profiling.gpu.protocol import (
@@ -15,8 +16,24 @@ from mctskernel.profiling.gpu.protocol import (
     Opened,
     OpenGpu,
 )
-from mctskernel.profiling.processes.child_service import lower_limits, serve
+from mctskernel.profiling.isolation.confinement import confine
+from mctskernel.profiling.isolation.policy import Confinement, counter_capabilities, gpu_devices
+from mctskernel.profiling.processes.child_service import serve
 from mctskernel.profiling.processes.shared_window import SharedWindow
+
+PROGRAMS = 8
+"""How many disassemblers may run at a time."""
+
+
+def confinement(request: OpenGpu, scratch: Path) -> Confinement:
+    """What running kernels on an open GPU takes: its devices, and the right to read its counters."""
+    return Confinement(
+        scratch=scratch,
+        devices=gpu_devices(),
+        processes=PROGRAMS,
+        memory_bytes=request.memory_bytes,
+        capabilities=counter_capabilities(),
+    )
 
 
 class Service(Protocol):
@@ -44,7 +61,7 @@ class Session:
             module, _, name = request.service.partition(":")
             self._service = getattr(importlib.import_module(module), name)(self._window)
             reply: GpuReply = self._service.open(request)
-            lower_limits(request.memory_bytes)
+            confine(confinement(request, Path.cwd()))
         elif self._service is None:
             reply = Broken("No GPU is open.")
         else:

@@ -12,6 +12,8 @@ from pathlib import Path
 READABLE_VARIABLE = "MCTSKERNEL_READABLE"
 """Further files and folders that workers may read, such as data that a task's reference loads; split like PATH."""
 
+CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
+
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/nix/store", "/gnu/store")
 _SETTINGS = (
     "alternatives",
@@ -81,6 +83,15 @@ class Confinement:
 def gpu_devices() -> tuple[Path, ...]:
     """The device nodes through which CUDA reaches this machine's GPUs."""
     return tuple(sorted(found for pattern in _GPU_NODES for found in Path("/dev").glob(pattern)))
+
+
+def counter_capabilities() -> tuple[int, ...]:
+    """The rights of root without which this machine's driver gives no GPU counters; none where anybody gets them."""
+    try:
+        settings = Path("/proc/driver/nvidia/params").read_text()
+    except OSError:
+        return ()
+    return (CAP_SYS_ADMIN, CAP_PERFMON) if "RmProfilingAdminOnly: 1" in settings else ()
 
 
 def program_folders() -> tuple[Path, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 
@@ -16,11 +17,12 @@ ALIGNMENT = 4096
 class SharedWindow:
     """Anonymous shared memory behind a file descriptor, which a child process inherits.
 
-    It grows at its end; what was reserved keeps its place. The child opens the same descriptor with `fd=`.
+    It grows at its end; what was reserved keeps its place. The child opens the same descriptor with `fd=`. Nobody can
+    make it smaller: reading what a child had cut off would end this process.
     """
 
     def __init__(self, fd: int | None = None) -> None:
-        self.fd = os.memfd_create("mctskernel-window") if fd is None else fd
+        self.fd = _create() if fd is None else fd
         self._end = 0
         self._map: mmap.mmap | None = None
 
@@ -61,3 +63,9 @@ class SharedWindow:
             if size >= end and size:
                 self._map = mmap.mmap(self.fd, size)
         return len(self._map) if self._map is not None else 0
+
+
+def _create() -> int:
+    fd = os.memfd_create("mctskernel-window", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return fd
