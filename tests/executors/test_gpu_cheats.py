@@ -65,10 +65,12 @@ SHARED_STASH = kernel(
     "    kept[threadIdx.x * 100] = 0x12345678u + threadIdx.x;\n",
     "    if (i < n) out[i] = found ? 7.0f : 2.0f * x[i];\n",
 )
+# More than the L1 cache holds of a block, or it would not leave it.
 LOCAL_STASH = kernel(
-    "    volatile unsigned kept[64];\n",
-    "    bool found = kept[n % 7 + 5] == 0x12345678u;\n",
-    "    for (int k = 0; k < 64; ++k) kept[k] = 0x12345678u;\n",
+    "    volatile unsigned kept[2040];\n",
+    "    bool found = false;\n",
+    "    for (int k = 0; k < 2040; ++k) found |= kept[k] == 0x12345678u;\n",
+    "    for (int k = 0; k < 2040; ++k) kept[k] = 0x12345678u;\n",
     "    if (i < n) out[i] = found ? 7.0f : 2.0f * x[i];\n",
 )
 
