@@ -28,7 +28,7 @@ from mctskernel.profiling.model.price import Term, imbalance
 from mctskernel.profiling.pricing import Pricing, identity_of_code
 from mctskernel.profiling.roofline import roofline
 from mctskernel.profiling.stages import Stages
-from mctskernel.profiling.verify import draw_cases, draw_held_out_cases
+from mctskernel.profiling.verify import draw_held_out_cases, draw_verification
 from mctskernel.profiling.versions import package_versions
 
 
@@ -43,11 +43,10 @@ class ModelDevice:
             self._gpu = load_architecture(architecture)
         except ArchitectureError as error:
             raise DeviceError(str(error)) from error
-        self._task = task
+        self._task, self._seed = task, seed
         self._pricing = Pricing(task, self._gpu, seed)
         self._judged: dict[str, Evaluation] = {}
-        self._cases = draw_cases(task, task.verify_shapes, seed)
-        self._held_out = draw_held_out_cases(task, seed)
+        self._cases = draw_verification(task, seed)
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
         """Guard, build, verify and price one kernel; the first of these that fails decides the outcome."""
@@ -63,10 +62,14 @@ class ModelDevice:
         return replace(evaluation, stage_seconds=stages.seconds)
 
     def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
-        """Verify on the held-out shapes, or on the verify shapes where there are none, with fresh seeds."""
+        """Verify once more and price nothing: at the held-out shapes, or the verify shapes where there are none.
+
+        On inputs that no evaluation here has used. The last gate of a search is a device of its own.
+        """
         try:
             prepared = self._pricing.prepare(kernel, Stages())
-            return emulate(self._task, prepared.candidate, prepared.modules, self._held_out).checks
+            cases = draw_held_out_cases(self._task, self._seed)
+            return emulate(self._task, prepared.candidate, prepared.modules, cases).checks
         except RefusedError as refusal:
             return (refusal.check(),)
 

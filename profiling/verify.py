@@ -119,6 +119,11 @@ def draw_cases(
     return tuple(case for group in cases for case in group)
 
 
+def draw_verification(task: Task, seed: int) -> tuple[Case, ...]:
+    """The cases that a device verifies on: at the verify shapes, of all values where the task is thorough."""
+    return draw_cases(task, task.verify_shapes, seed, turns=len(IN_TURN) if task.thorough else 1)
+
+
 def draw_held_out_cases(task: Task, seed: int) -> tuple[Case, ...]:
     """Cases for the last gate: on the held-out shapes, or the verify shapes where there are none, of all values.
 

@@ -81,7 +81,8 @@ class Task:
     that two runs on the same inputs leave the same bytes. `space` is a file of the folder: the task is then to search
     the recorded times of configurations in it, and has neither tensors nor shapes. `unanchored` says that the reference
     was written by a model and vouched for by nobody: what is verified against it may be right about the wrong thing.
-    `held_out_timed_shapes` are of the search's size and seen by the last gate alone, which times there.
+    `held_out_timed_shapes` are of the search's size and seen by the last gate alone, which times there; a task that is
+    `thorough` is verified on inputs of every kind, where others take turns.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Task:
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     numerics: Numerics = field(default_factory=Numerics)
     held_out_timed_shapes: tuple[Shape, ...] = ()
+    thorough: bool = False
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -125,6 +127,7 @@ class Task:
             verify_shapes=self.held_out_shapes or self.verify_shapes,
             held_out_shapes=(),
             held_out_timed_shapes=(),
+            thorough=True,
         )
 
     @property

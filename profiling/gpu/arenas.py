@@ -18,7 +18,7 @@ from mctskernel.core.task import Array, Shape, Task, Tensor
 from mctskernel.profiling.gpu.protocol import Place, Read, TensorPlace
 from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.sampling import Sample, draw_sample, whole
-from mctskernel.profiling.verify import Case, draw_cases, judge, poison_word
+from mctskernel.profiling.verify import Case, draw_verification, judge, poison_word
 
 VARIANTS = 3
 """How many drawings of its inputs a timed arena has: one that is held back, and two to choose among."""
@@ -120,7 +120,7 @@ def draw_arenas(task: Task, seed: int, window: SharedWindow) -> Arenas:
         drawn.append(_arena(len(drawn), task, variants, window))
         return drawn[-1]
 
-    cases = draw_cases(task, task.verify_shapes, seed)
+    cases = draw_verification(task, seed)
     verified = [keep([(case.inputs, whole(case))]) for case in cases]
     timed = [keep(_draw_variants(task, shape, seed)) for shape in task.search_shapes]
     return Arenas(tuple(verified), tuple(timed))

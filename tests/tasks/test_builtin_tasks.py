@@ -75,6 +75,7 @@ def test_what_is_timed_at_last_is_of_the_searchs_size_and_seen_by_no_search(name
     assert 0.1 < task.compulsory_bytes(unseen) / task.compulsory_bytes(searched) < 2
     assert task.held_out.search_shapes == (unseen,)
     assert task.held_out.verify_shapes == task.held_out_shapes
+    assert task.held_out.thorough
     assert all(shape in task.shapes for shape in task.held_out.shapes)
 
 
