@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from mctskernel.core.dtypes import has_infinity, is_floating, numpy_dtype, smallest_denormal, smallest_normal
-from mctskernel.core.numerics import Denormals, Propagation
+from mctskernel.core.numerics import Denormals, Propagation, SignedZero
 from mctskernel.core.task import Array, Shape, Task, Tensor
 
 
@@ -87,12 +87,20 @@ def with_values(
     if values is Values.DENORMAL:
         chosen = _one_of(receivers(task, values), rng)
         return {**drawn, chosen.name: _denormals(drawn[chosen.name], rng)}
-    return {
+    made = {
         tensor.name: _within_limits(tensor.limits(shape), drawn[tensor.name], values, rng)
         if tensor.distribution != "normal"
         else _special(drawn[tensor.name], values, tensor.scales or task.numerics.scales, rng)
         for tensor in task.inputs
     }
+    if values is Values.ZERO and task.numerics.signed_zero is SignedZero.PRESERVE:
+        return {
+            name: np.where((array == 0) & (rng.random(array.shape) < 0.5), -array, array)  # noqa: PLR2004
+            if is_floating(array.dtype)
+            else array
+            for name, array in made.items()
+        }
+    return made
 
 
 def places(
