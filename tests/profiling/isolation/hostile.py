@@ -44,87 +44,96 @@ def absent(name: str) -> None:
     setattr(module, function, refuse)
 
 
-def attempts(targets: dict[str, Any]) -> dict[str, Callable[[], object]]:
-    """Each raises OSError when it is refused."""
-    victim = targets["victim"]
-    libc = ctypes.CDLL(None, use_errno=True)
+Attempts = dict[str, Callable[[], object]]
+"""Each raises OSError when it is refused."""
 
-    def checked(result: int) -> int:
-        if result < 0:
-            raise OSError(ctypes.get_errno(), "refused")
-        return result
+LIBC = ctypes.CDLL(None, use_errno=True)
 
-    def connect(family: int, address: Any) -> None:
-        with socket.socket(family) as connection:
-            connection.connect(address)
 
-    def send_datagram() -> None:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
-            connection.sendto(b"secret", ("127.0.0.1", targets["udp"]))
-
-    def read_memory() -> int:
-        class Piece(ctypes.Structure):
-            _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
-
-        room = ctypes.create_string_buffer(8)
-        here, there = Piece(ctypes.addressof(room), 8), Piece(targets["address"], 8)
-        return checked(libc.process_vm_readv(victim, ctypes.byref(here), 1, ctypes.byref(there), 1, 0))
-
-    def have_signalled() -> None:
-        read, write = os.pipe()
-        fcntl.fcntl(read, fcntl.F_SETOWN, victim)
-        fcntl.fcntl(read, fcntl.F_SETSIG, signal.SIGWINCH)
-        fcntl.fcntl(read, fcntl.F_SETFL, os.O_ASYNC)
-        os.write(write, b"x")
-
-    def fork() -> None:
-        child = os.fork()
-        if child == 0:
-            os._exit(0)
-        os.waitpid(child, 0)
-
-    def leave_session() -> None:
-        read, write = os.pipe()
-        child = os.posix_spawn("/bin/true", ["true"], {}, setsid=True)
-        os.waitpid(child, 0)
-        os.close(read)
-        os.close(write)
-
-    def fill() -> None:
-        # The limit is a signal too, which Python ignores.
-        with Path("filling").open("wb", buffering=0) as file:
-            for _ in range(3):
-                if file.write(bytes(FILE_BYTES)) < FILE_BYTES:
-                    raise OSError("cut short")
-
-    secret, outside = Path(targets["secret"]), Path(targets["outside"])
+def on_the_network(targets: dict[str, Any]) -> Attempts:
+    """Talk to somebody."""
+    udp = ("127.0.0.1", targets["udp"])
     return {
         "connect": lambda: connect(socket.AF_INET, ("127.0.0.1", targets["tcp"])),
-        "send a datagram": send_datagram,
+        "send a datagram": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"secret", udp),
         "connect to a socket in a folder": lambda: connect(socket.AF_UNIX, targets["socket"]),
         "connect to an abstract socket": lambda: connect(socket.AF_UNIX, targets["abstract"]),
+    }
+
+
+def on_files(targets: dict[str, Any]) -> Attempts:
+    """Read and change what is not ours."""
+    secret, outside = Path(targets["secret"]), Path(targets["outside"])
+    return {
         "read a secret": secret.read_text,
-        "list a home": lambda: os.listdir(secret.parent),
+        "list a home": lambda: list(secret.parent.iterdir()),
         "write outside": lambda: (outside / "planted").write_text("x"),
         "write over": lambda: secret.write_text("changed"),
-        "remove": lambda: (outside / "precious").unlink(),
+        "remove": (outside / "precious").unlink,
         "rename into reach": lambda: secret.rename("taken"),
         "truncate": lambda: os.truncate(outside / "long", 0),
-        "read the environment of another": lambda: Path(f"/proc/{victim}/environ").read_bytes(),
-        "read the command line of another": lambda: Path(f"/proc/{victim}/cmdline").read_bytes(),
+        "fill the disk": fill,
+    }
+
+
+def on_processes(targets: dict[str, Any]) -> Attempts:
+    """Look into, stop and disturb another process, and have children."""
+    victim = targets["victim"]
+    namespace = 0x0400_0000 if os.geteuid() == 0 else 0x1000_0000
+    return {
+        "read the environment of another": Path(f"/proc/{victim}/environ").read_bytes,
+        "read the command line of another": Path(f"/proc/{victim}/cmdline").read_bytes,
         "open a descriptor of another": lambda: Path(f"/proc/{victim}/fd/0").open().close(),
-        "read the memory of another": read_memory,
-        "trace another": lambda: checked(libc.ptrace(PTRACE_SEIZE, victim, None, None)),
+        "read the memory of another": lambda: read_memory(victim, targets["address"]),
+        "trace another": lambda: checked(LIBC.ptrace(PTRACE_SEIZE, victim, None, None)),
         "signal another": lambda: os.kill(victim, signal.SIGWINCH),
-        "have another signalled": have_signalled,
+        "have another signalled": lambda: have_signalled(victim),
         "limit another": lambda: resource.prlimit(victim, resource.RLIMIT_CORE, (0, 0)),
         "hold another back": lambda: os.sched_setaffinity(victim, os.sched_getaffinity(victim)),
         "fork": fork,
-        "leave the session": leave_session,
-        "fill the disk": fill,
-        "share memory by name": lambda: checked(libc.shmget(0, 4096, 0o1600)),
-        "make a namespace": lambda: checked(libc.unshare(0x0400_0000 if os.geteuid() == 0 else 0x1000_0000)),
+        "leave the session": lambda: os.waitpid(os.posix_spawn("/bin/true", ["true"], {}, setsid=True), 0),
+        "share memory by name": lambda: checked(LIBC.shmget(0, 4096, 0o1600)),
+        "make a namespace": lambda: checked(LIBC.unshare(namespace)),
     }
+
+
+def checked(result: int) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+    return result
+
+
+def connect(family: int, address: Any) -> None:
+    with socket.socket(family) as connection:
+        connection.connect(address)
+
+
+def read_memory(victim: int, address: int) -> int:
+    class Piece(ctypes.Structure):
+        _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+    room = ctypes.create_string_buffer(8)
+    here, there = Piece(ctypes.addressof(room), 8), Piece(address, 8)
+    return checked(LIBC.process_vm_readv(victim, ctypes.byref(here), 1, ctypes.byref(there), 1, 0))
+
+
+def have_signalled(victim: int) -> None:
+    read, _ = os.pipe()
+    fcntl.fcntl(read, fcntl.F_SETOWN, victim)
+
+
+def fork() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def fill() -> None:
+    with Path("filling").open("wb", buffering=0) as file:
+        for _ in range(3):
+            if file.write(bytes(FILE_BYTES)) != FILE_BYTES:
+                raise OSError("cut short")
 
 
 def main() -> None:
@@ -134,7 +143,8 @@ def main() -> None:
         absent(name)
     mechanisms = confine(Confinement(Path.cwd(), file_bytes=FILE_BYTES, processes=targets["processes"]))
     found: dict[str, str] = {}
-    for name, attempt in attempts(targets).items():
+    attempts = on_the_network(targets) | on_files(targets) | on_processes(targets)
+    for name, attempt in attempts.items():
         try:
             attempt()
             found[name] = "done"

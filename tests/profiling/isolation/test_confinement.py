@@ -16,6 +16,7 @@ import pytest
 from mctskernel.profiling.isolation import landlock
 from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError, architecture
 
+VICTIM = "import ctypes; room = ctypes.create_string_buffer(8); print(ctypes.addressof(room)); input()"
 HOSTILE = Path(__file__).parent / "hostile.py"
 ALL = {"Landlock", "seccomp", "network namespace", "capabilities", "size limits", "hidden memory"}
 ONLY_LANDLOCK = {
