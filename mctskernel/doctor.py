@@ -40,7 +40,7 @@ Finding = Present | Missing
 def examine() -> tuple[Finding, ...]:
     """Try everything once; takes a second or two. Never raises for something that is missing."""
     probes = (_python, _processors, _compiler, _disassembler, _triton, _syntax_trees, _gpu, _profiler)
-    return tuple(probe() for probe in probes)
+    return (*(probe() for probe in probes), *_isolation())
 
 
 def _python() -> Finding:
@@ -110,6 +110,17 @@ def _profiler() -> Finding:
     if path is None:
         return Missing(capability, "not on the PATH", "Install NVIDIA Nsight Compute.", required=False)
     return Present(capability, path)
+
+
+def _isolation() -> tuple[Finding, ...]:
+    from mctskernel.profiling.isolation.coverage import isolation
+
+    return tuple(
+        Present(f"Candidates kept from: {each.name}", each.detail)
+        if each.covered
+        else Missing(f"Candidates kept from: {each.name}", each.detail, each.remedy, required=False)
+        for each in isolation()
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import resource
 import select
 import signal
 import socket
@@ -14,8 +13,6 @@ from collections.abc import Callable
 import msgspec
 
 from mctskernel.profiling.processes.channel import Channel, Message
-
-MAX_FILE_BYTES = 1 << 30
 
 Answer = Callable[[Message], tuple[msgspec.Struct, bool]]
 """Gives the reply to a request, and whether the process must end after sending it."""
@@ -47,19 +44,6 @@ def die_with_parent(lifeline: int) -> None:
     closed, _, _ = select.select([lifeline], [], [], 0)
     if closed:
         os._exit(1)
-
-
-def lower_limits(memory_bytes: int) -> None:
-    """Lower this process's limits for good: `memory_bytes` of memory of its own, no large files, no core dumps."""
-    # Data, not address space: a CUDA context reserves far more addresses than it uses memory.
-    for limit, value in (
-        (resource.RLIMIT_DATA, memory_bytes),
-        (resource.RLIMIT_FSIZE, MAX_FILE_BYTES),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        _, hard = resource.getrlimit(limit)
-        lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (lowest, lowest))
 
 
 def _next_request(channel: Channel, decoder: msgspec.msgpack.Decoder[Message]) -> Message | None:
