@@ -72,7 +72,6 @@ def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None, root: 
     wrapper = "bubblewrap (not for the process that holds a GPU)" if bubblewrap else ""
     files = _by(wrapper, "Landlock" if landlock else "")
     network = _by(wrapper, "seccomp" if seccomp else "", "a namespace" if namespace else "")
-    memory = _by("Landlock" if landlock else "", "seccomp" if seccomp else "")
     signals = _by(wrapper, "Landlock" if version >= 6 else "")
     in_session = "each in a session that ends with its leader"
     return (
@@ -83,9 +82,7 @@ def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None, root: 
         _aspect("reading your files", files, "candidates can read what you can", KERNEL_WITH_LANDLOCK),
         Aspect("your environment", covered=True, detail="only what libraries need is passed on, no keys"),
         Aspect("your open files", covered=True, detail="closed, except each worker's own channel"),
-        _aspect(
-            "memory of other processes", memory, "your other processes can be read", KERNEL_WITH_LANDLOCK
-        ),
+        _aspect("memory of other processes", files, "only mctskernel's own is hidden", KERNEL_WITH_LANDLOCK),
         _aspect(
             "signals to other processes", signals, "your other processes can be ended", KERNEL_WITH_LANDLOCK
         ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 import os
 import shutil
 import signal
@@ -15,9 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mctskernel.profiling.isolation import landlock, privileges
 from mctskernel.profiling.isolation.bubblewrap import bubblewrap_command, find_bubblewrap
+from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
 from mctskernel.profiling.isolation.policy import READABLE_VARIABLE, Confinement
 from mctskernel.profiling.processes.channel import Channel
+
+_LOG = logging.getLogger(__name__)
 
 MAX_STDERR_BYTES = 20_000
 HANG_UP_SECONDS = 1.0
@@ -99,6 +105,7 @@ def start(
     `policy` says, given the process's folder, what it may do from its start; it runs in bubblewrap where there is
     one. Without it the process is free until it confines itself.
     """
+    _protect_this_process()
     scratch = Path(tempfile.mkdtemp(prefix="mctskernel-worker-"))
     ours, theirs = socket.socketpair()
     watched, lifeline = os.pipe()
@@ -123,6 +130,22 @@ def start(
         theirs.close()
         os.close(watched)
     return ChildProcess(process, Channel(ours), lifeline, scratch, bubblewrap is not None)
+
+
+@functools.cache
+def _protect_this_process() -> None:
+    """Where nothing keeps workers from files and other processes, say so, once, and hide our own memory from them."""
+    if find_bubblewrap() is not None:
+        return
+    try:
+        landlock.abilities()
+    except RefusedByKernelError as missing:
+        _LOG.warning(
+            "Candidates' processes can read and write your files on this machine (%s). `mctskernel doctor` says more.",
+            missing,
+        )
+        with contextlib.suppress(RefusedByKernelError):
+            privileges.hide_memory()
 
 
 def end_session(leader: int) -> None:
