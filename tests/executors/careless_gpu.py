@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from mctskernel.profiling.gpu import service
+from mctskernel.profiling.gpu.cuda_driver import DeviceBuffer
 from mctskernel.profiling.gpu.protocol import Broken, Load, Loaded, Opened, OpenGpu
 from mctskernel.profiling.gpu.scrub import Scrub
 from mctskernel.profiling.gpu.service import GpuService
+from mctskernel.profiling.gpu.timed_runs import Cleaner
 
 
 class NoScrub(Scrub):
@@ -19,8 +20,10 @@ class LeavesItsStash(GpuService):
     """Overwrites no shared and no local memory."""
 
     def open(self, request: OpenGpu) -> Opened | Broken:
-        service.Scrub = NoScrub  # type: ignore[misc]
-        return super().open(request)
+        reply = super().open(request)
+        if isinstance(reply, Opened):
+            self._cleaner = Cleaner(DeviceBuffer(2 * reply.gpu.l2_bytes), NoScrub(reply.gpu))
+        return reply
 
 
 class KeepsVariables(GpuService):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -170,6 +170,33 @@ def test_the_answer_lies_nowhere_near(executor: GpuExecutor) -> None:
 SCRATCH = PLAN.replace('"n"]', '"n", "kept"]').replace(
     "*/", '[[scratch]]\nname = "kept"\nshape = [8388608]\n*/'
 )
+
+IN_PLACE = """\
+name = "twice in place"
+[[inputs]]
+name = "x"
+dtype = "float32"
+shape = ["n"]
+[[outputs]]
+name = "x"
+dtype = "float32"
+shape = ["n"]
+[shapes]
+search = [{ n = 4096 }]
+verify = [{ n = 130 }]
+"""
+
+
+def test_a_kernel_that_works_in_place_by_contract_passes(write_task: Callable[..., Path]) -> None:
+    source = PLAN.replace('"x", "out", "n"', '"x", "n"')
+    source += HEAD.replace("const float* x, float* out", "float* x") + INDEX
+    right, wrong = (source + f"    if (i < n) x[i] = {factor}.0f * x[i];\n}}\n" for factor in (2, 3))
+    with opened(write_task(IN_PLACE, kernel=right)) as executor:
+        evaluation = evaluate(executor, Kernel(right))
+        assert evaluation.ok, evaluation.message
+        assert not evaluation.flags
+        assert evaluate(executor, Kernel(wrong)).outcome is Outcome.WRONG_RESULT
+
 
 HONEST = {
     "atomics in any order": kernel(

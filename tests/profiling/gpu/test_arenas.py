@@ -1,0 +1,88 @@
+"""What is placed on a GPU for a task, and how what comes back is judged, without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mctskernel.core.task_file import load_task
+from mctskernel.profiling.gpu import arenas
+from mctskernel.profiling.gpu.arenas import VARIANTS, Arena, draw_arenas
+from mctskernel.profiling.processes.shared_window import SharedWindow
+
+TOML = """\
+name = "twice"
+[[inputs]]
+name = "x"
+dtype = "float32"
+shape = ["n"]
+[[outputs]]
+name = "{output}"
+dtype = "float32"
+shape = ["n"]
+[shapes]
+search = [{{ n = 4096 }}]
+verify = [{{ n = 3 }}]
+"""
+
+
+def leave(arena: Arena, factor: float, variant: int) -> None:
+    """Put into the window what a kernel leaves that multiplies its inputs by a factor."""
+    (place,) = (each for each in arena.place.tensors if each.offsets)
+    x = arena.window.array_at(place.offsets[variant], np.dtype(np.float32), (arena.shape["n"],))
+    for fetch in arena.variants[variant].fetches:
+        if fetch.tensor == arena.task.outputs[0].name:
+            arena.window.array_at(fetch.read.offset, x.dtype, x.shape)[:] = factor * x
+        else:
+            arena.window.array_at(fetch.read.offset, x.dtype, x.shape)[:] = x
+
+
+@pytest.mark.parametrize("output", ["out", "x"])
+def test_each_drawing_is_judged_by_what_it_must_give(write_task: Callable[..., Path], output: str) -> None:
+    found = draw_arenas(load_task(write_task(TOML.format(output=output))), 7, SharedWindow())
+    assert [len(each.variants) for each in found.verified] == [1] * len(found.verified)
+    (timed,) = found.timed
+    assert len(timed.variants) == len(timed.reads) == VARIANTS
+    for arena in found:
+        for variant in range(len(arena.variants)):
+            leave(arena, 2.0, variant)
+        for variant in range(len(arena.variants)):
+            assert arena.verdict(variant).passed
+            leave(arena, 3.0, variant)
+            assert not arena.verdict(variant).passed or not arena.case.expected[output].any()
+    drawn = [timed.variants[variant].sample.case.expected[output] for variant in range(VARIANTS)]
+    assert not np.array_equal(drawn[0], drawn[1])
+    assert not np.array_equal(drawn[1], drawn[2])
+
+
+def test_a_tensor_that_is_changed_in_place_is_placed_once(write_task: Callable[..., Path]) -> None:
+    (timed,) = draw_arenas(load_task(write_task(TOML.format(output="x"))), 7, SharedWindow()).timed
+    (place,) = timed.place.tensors
+    assert place.output
+    assert len(place.offsets) == VARIANTS
+
+
+def test_inputs_of_timed_runs_are_left_to_digests(write_task: Callable[..., Path]) -> None:
+    found = draw_arenas(load_task(write_task(TOML.format(output="out"))), 7, SharedWindow())
+    assert {fetch.tensor for fetch in found.timed[0].variants[0].fetches} == {"out"}
+    assert {fetch.tensor for fetch in found.verified[0].variants[0].fetches} == {"x", "out"}
+
+
+def test_large_inputs_are_drawn_twice(
+    write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arenas, "MOST_INPUT_BYTES", 1)
+    (timed,) = draw_arenas(load_task(write_task(TOML.format(output="out"))), 7, SharedWindow()).timed
+    assert len(timed.variants) == 2
+
+
+def test_a_seed_gives_the_same_drawings(write_task: Callable[..., Path]) -> None:
+    task = load_task(write_task(TOML.format(output="out")))
+    first, again, other = (draw_arenas(task, seed, SharedWindow()).timed[0] for seed in (7, 7, 8))
+    for variant in range(VARIANTS):
+        expected = [each.variants[variant].sample.case.expected["out"] for each in (first, again, other)]
+        assert np.array_equal(expected[0], expected[1])
+        assert not np.array_equal(expected[0], expected[2])
