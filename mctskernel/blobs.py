@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from mctskernel.core.disk import remedy
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -17,7 +19,7 @@ class BlobError(RuntimeError):
 
 @dataclass(frozen=True)
 class BlobStore:
-    """A folder of texts, each in a file named by its digest, written once and never changed."""
+    """A folder of texts in a run, each in a file named by its digest, written once and never changed."""
 
     folder: Path
 
@@ -26,13 +28,14 @@ class BlobStore:
         data = text.encode(errors="replace")
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
-        if path.exists():
-            return digest
         try:
-            _write_whole(path, data)
+            if not _holds(path, data):
+                # Not the run's own folder: one that was moved away must not come back with nothing but this in it.
+                self.folder.mkdir(exist_ok=True)
+                _write_whole(path, data)
         except OSError as error:
             raise BlobError(
-                f"{path} can't be written: {error.strerror}. Everything before is kept."
+                f"{path} can't be written: {error.strerror}. {remedy(error, self.folder.parent)}"
             ) from error
         return digest
 
@@ -53,9 +56,17 @@ class BlobStore:
         return self.folder / digest[:2] / digest
 
 
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether a file is there and as it should be: one that was damaged is written again."""
+    try:
+        return path.read_bytes() == data
+    except FileNotFoundError:
+        return False
+
+
 def _write_whole(path: Path, data: bytes) -> None:
     """Write a file so that it is never seen half-written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:

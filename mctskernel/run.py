@@ -24,6 +24,7 @@ import msgspec
 from mctskernel import __version__
 from mctskernel.blobs import BlobStore
 from mctskernel.core.device import DeviceSpec
+from mctskernel.core.disk import remedy
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
@@ -232,9 +233,13 @@ def read_manifest(folder: RunFolder) -> Manifest:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file of the run so that it is never seen half-written. Raises RunError."""
-    with _sentences(path):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_atomically(path, text.encode("utf-8", "replace"))
+    except OSError as error:
+        run = next((each for each in path.parents if RunFolder(each).manifest.exists()), None)
+        advice = f" {remedy(error, run)}" if run is not None else ""
+        raise RunError(f"{path} can't be written: {error.strerror}.{advice}") from error
 
 
 class _Versioned(msgspec.Struct):
@@ -243,11 +248,14 @@ class _Versioned(msgspec.Struct):
 
 def _write_atomically(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _copy_task(task: Task, target: Path) -> None:

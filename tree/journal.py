@@ -4,7 +4,8 @@ A killed process loses no line. A power cut may lose the last few, but no evalua
 are flushed to the disk, with all before them, before anybody hears of them.
 
 The first line names the schema and its version. A last line without its end was being written when the
-process died: it is dropped with a warning. Whatever else can't be read is an error with file and line.
+process died: it is dropped with a warning. So are damaged lines at the end, such as a power cut leaves, which the next
+append moves to a file of their own. Whatever else can't be read is an error with file and line.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import BinaryIO, Protocol, Self
 
 import msgspec
 
+from mctskernel.core.disk import remedy
 from mctskernel.tree.bookkeeping import count
 from mctskernel.tree.events import Event, Proposed, decode, encode_and_decode, is_costly
 from mctskernel.tree.evidence import Filed, Lines, decode_filed
@@ -43,7 +45,7 @@ class JournalError(Exception):
 
 
 class JournalWarning(UserWarning):
-    """A torn last line was dropped."""
+    """Lines at the end that are torn or damaged were dropped."""
 
 
 class EventLog(Protocol):
@@ -83,8 +85,9 @@ class Journal:
             raise JournalError(f"{path} can't be opened: {error.strerror}.") from error
         try:
             self._lock()
+            self._place = _place_of(os.fstat(self._file))
             self._end = _end_of_lines(path)
-            os.ftruncate(self._file, self._end)
+            self._drop_damaged()
             if self._end == 0:
                 self._write(_HEADER_LINE, flush=self._durable)
             else:
@@ -98,6 +101,7 @@ class Journal:
 
         Raises JournalError when it can't be written; the journal then ends with the event before it.
         """
+        self._check_place()
         (line, kept), offset = encode_and_decode(event), self._end
         self._write(line + b"\n", flush=self._durable and is_costly(event))
         if isinstance(kept, Proposed):
@@ -123,13 +127,39 @@ class Journal:
                 written += os.pwrite(self._file, line[written:], self._end + written)
             if flush:
                 os.fsync(self._file)
-        except OSError as error:
+        except BaseException as error:
+            # An interrupt too: the next line begins here, and must not leave half of this one behind it.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self._end)
-            raise JournalError(
-                f"{self.path} can't be written: {error.strerror}. Everything before is kept."
-            ) from error
+            if isinstance(error, OSError):
+                raise self._unwritable(error) from error
+            raise
         self._end += len(line)
+
+    def _unwritable(self, error: OSError) -> JournalError:
+        return JournalError(
+            f"{self.path} can't be written: {error.strerror}. {remedy(error, self.path.parent)}"
+        )
+
+    def _check_place(self) -> None:
+        """Refuse to write to a file that nobody will find: one that was moved away or deleted meanwhile."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - as fast as it gets, before every line
+        except OSError as error:
+            raise self._unwritable(error) from error
+        if _place_of(found) != self._place:
+            raise JournalError(f"{self.path} is another file than it was when this search began.")
+
+    def _drop_damaged(self) -> None:
+        """Cut off what isn't part of the tree, keeping the lines that were whole once beside the journal."""
+        try:
+            damaged = os.pread(self._file, os.fstat(self._file).st_size - self._end, self._end)
+            if b"\n" in damaged:
+                with self.path.with_name(f"{self.path.name}.damaged").open("ab") as file:
+                    file.write(damaged)
+            os.ftruncate(self._file, self._end)
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def _migrate(self) -> None:
         """Rewrite the header in its place, which every older one fills at least, so that older programs refuse."""
@@ -137,7 +167,7 @@ class Journal:
             length = os.pread(self._file, self._end, 0).index(b"\n")
             os.pwrite(self._file, _HEADER_LINE.rstrip(b"\n").ljust(length), 0)
         except OSError as error:
-            raise JournalError(f"{self.path} can't be written: {error.strerror}.") from error
+            raise self._unwritable(error) from error
 
     def _lock(self) -> None:
         if sys.platform == "win32":
@@ -184,6 +214,11 @@ class _Header(msgspec.Struct, frozen=True):
 _HEADER_LINE = msgspec.json.encode(_Header(SCHEMA, SCHEMA_VERSION)) + b"\n"
 
 
+def _place_of(status: os.stat_result) -> tuple[int, int]:
+    """Which file this is, whatever its name."""
+    return status.st_dev, status.st_ino
+
+
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """The whole lines after the header, which is checked: number, offset in bytes, and text with its end."""
     end = _end_of_lines(path)
@@ -197,7 +232,8 @@ def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _end_of_lines(path: Path) -> int:
-    """Bytes to the end of the last whole line, the header checked; none if not even that is whole."""
+    """Bytes to the end of the last line that is whole and an event, the header checked; none without a header."""
+    what = "the last line is incomplete and was"
     with _readable(path) as file:
         header = file.readline()
         if not header.endswith(b"\n"):
@@ -207,21 +243,44 @@ def _end_of_lines(path: Path) -> int:
         else:
             _check_header(path, header[:-1])
             length = file.seek(0, os.SEEK_END)
-            end = _after_last_newline(file, length)
+            whole = _after_last_newline(file, length)
+            end = _after_last_event(file, whole, len(header))
             torn = end < length
+            if end < whole:
+                what = f"{length - end} damaged bytes at the end were"
     if torn:
-        warnings.warn(f"{path}: the last line is incomplete and was dropped.", JournalWarning, stacklevel=4)
+        warnings.warn(f"{path}: {what} dropped.", JournalWarning, stacklevel=4)
     return end
 
 
+def _after_last_event(file: BinaryIO, end: int, least: int) -> int:
+    """The end of the last line that is an event, of those whole lines that end here; `least` if none is."""
+    while end > least:
+        begin = _after_last_newline(file, end - 1)
+        file.seek(begin)
+        if _is_event(file.read(end - begin)):
+            break
+        end = begin
+    return end
+
+
+def _is_event(line: bytes) -> bool:
+    try:
+        decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
+
+
 def _after_last_newline(file: BinaryIO, length: int) -> int:
-    block, start = 1 << 16, length
-    while start > 0:
-        start = max(start - block, 0)
+    block, end = 1 << 16, length
+    while end > 0:
+        start = max(end - block, 0)
         file.seek(start)
-        found = file.read(block).rfind(b"\n")
+        found = file.read(end - start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
+        end = start
     return 0
 
 

@@ -21,6 +21,7 @@ from mctskernel.gauntlet.corpus import CorpusError
 from mctskernel.memory import MemoryUnusableError
 from mctskernel.order import GenerationError
 from mctskernel.run import RunError
+from mctskernel.tree.evidence import EvidenceError
 from mctskernel.tree.journal import JournalError
 from mctskernel.tree.policy import PolicyError
 from mctskernel.tunables import TunableError
@@ -61,6 +62,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (MemoryUnusableError, BAD_RUN),
     (VariantError, BAD_RUN),
     (JournalError, BAD_RUN),
+    (EvidenceError, BAD_RUN),
     (BlobError, BAD_RUN),
     (DeviceError, BAD_MACHINE),
     (GenerationError, NO_KERNEL),

@@ -111,7 +111,7 @@ def test_appending_goes_on_after_a_torn_first_line(tmp_path: Path, story: Any) -
         (3, '{"event":"evaluated","node":0}', "line 4: this is no event: .*evaluation"),
         (3, '{"event":"exploded"}', "line 4: this is no event: .*exploded"),
         (3, '{"event":"refused","node":7,"edit":0,"reason":"x"}', "line 4: .* there is no node 7"),
-        (-2, "\0\0\0", "this is no event"),
+        (-3, "\0\0\0", "this is no event"),
     ],
 )
 def test_what_cannot_be_read_is_a_sentence_with_file_and_line(
@@ -127,6 +127,55 @@ def test_what_cannot_be_read_is_a_sentence_with_file_and_line(
         with pytest.raises(JournalError, match=sentence):
             Journal(path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 300 + b"\n", b"\xff\n{}\n", b'{"event":"asked"\n\n'])
+@pytest.mark.parametrize("overwritten", [0, 10])
+def test_damaged_lines_at_the_end_are_dropped_and_kept_beside_the_journal(
+    path: Path, damage: bytes, overwritten: int
+) -> None:
+    before = path.read_bytes()
+    path.write_bytes(before[: len(before) - overwritten] + damage)
+    kept = before if not overwritten else b"".join(before.splitlines(keepends=True)[:-1])
+    with pytest.warns(JournalWarning, match="damaged bytes at the end were dropped"):
+        tree = read_tree(path)
+    with pytest.warns(JournalWarning), Journal(path):
+        assert path.read_bytes() == kept
+    assert tree.events == len(list(read_events(path)))
+    lost = path.with_name("journal.jsonl.damaged").read_bytes()
+    assert lost == before[len(kept) : len(before) - overwritten] + damage
+
+
+def test_an_interrupted_append_leaves_nothing_behind_for_the_next_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in a notebook, where the search goes on afterwards: the next line is shorter."""
+    with Journal(path) as journal:
+        before = path.read_bytes()
+
+        def interrupted(file: int, data: bytes, offset: int) -> int:
+            os.lseek(file, offset, os.SEEK_SET)
+            os.write(file, data)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(os, "pwrite", interrupted)
+            journal.append(Refused(node=0, edit=0, reason="so long " * 100, at=1.0))
+        assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("deed", ["deleted", "moved", "replaced"])
+def test_nothing_is_written_where_nobody_will_find_it(path: Path, deed: str) -> None:
+    with Journal(path) as journal:
+        if deed == "deleted":
+            path.unlink()
+        else:
+            content = path.read_bytes()
+            path.rename(path.with_name("elsewhere"))
+            if deed == "replaced":
+                path.write_bytes(content)
+        with pytest.raises(JournalError, match=r"bring it back|another file than it was"):
+            journal.append(Refused(node=0, edit=0, reason="x", at=1.0))
 
 
 def test_bytes_that_are_no_text(path: Path) -> None:

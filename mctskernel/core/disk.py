@@ -1,0 +1,22 @@
+"""What to do about a disk that refuses, in a sentence."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def remedy(error: OSError, run: Path) -> str:
+    """How the run that met this error can be gone on with."""
+    if error.errno in _NO_SPACE:
+        first = "Free some space"
+    elif error.errno in _NO_PERMISSION:
+        first = "Make the run's folder writable"
+    elif error.errno == errno.ENOENT:
+        first = "The run's folder was moved or deleted: bring it back"
+    else:
+        first = "Mend that"
+    return f"Everything before is kept. {first}, then go on with `mctskernel resume {run}`."
