@@ -17,6 +17,9 @@ from mctskernel.executors.tickets import Tickets
 from mctskernel.profiling.devices import open_device
 from mctskernel.profiling.processes.workers import Limits, Opener, Worker
 
+LIMITS = Limits(seconds=20.0)
+"""A candidate that takes this long costs its worker, and the search goes on."""
+
 
 class LocalExecutor:
     """`workers` processes, each with a device of its own and a thread here that waits for it, fed from one queue.
@@ -30,7 +33,7 @@ class LocalExecutor:
         spec: DeviceSpec,
         *,
         workers: int = 1,
-        limits: Limits | None = None,
+        limits: Limits = LIMITS,
         opener: Opener = open_device,
     ) -> None:
         if workers < 1:

@@ -19,6 +19,9 @@ from mctskernel.profiling.processes.channel import ProtocolError
 
 MAX_FAILED_STARTS = 3
 OPENING_SECONDS = 180.0
+REOPENING_SECONDS = 25.0
+"""How long a replacement may take to open, once one process has: whatever is slow the first time was read then."""
+
 MAX_FOLDER_BYTES = 2 << 30
 LOOKING_SECONDS = 1.0
 """How often a process's folder is measured while it is waited for."""
@@ -70,6 +73,7 @@ class Conversation(Generic[Reply]):
         self._policy = policy
         self._shared = shared
         self._failed_starts = 0
+        self._was_open = False
         self._interrupted = False
         self._closed = False
         self._ready = False
@@ -97,9 +101,10 @@ class Conversation(Generic[Reply]):
         """Wait until the process is open."""
         while not self._ready:
             try:
-                reply = self._receive(self._opening_seconds)
+                patience = self._opening_seconds
+                reply = self._receive(min(patience, REOPENING_SECONDS) if self._was_open else patience)
                 # From here on `opened` may ask.
-                self._ready = True
+                self._ready = self._was_open = True
                 self._opened(reply)
             except LostError as error:
                 self._failed_starts += 1
