@@ -1,6 +1,7 @@
-"""A search on the landscape in a process of its own, for tests that kill it: `killable_search.py RUN BUDGET [guided]`.
+"""A search on the landscape in a process of its own, which faults can meet: `searching.py RUN BUDGET KIND`.
 
-Prints `finished NODE REWARD` after each evaluation that the loop has reported.
+Prints `finished NODE REWARD` after each evaluation that the loop has reported. Ends with a sentence and status 4 when
+the run can't be written or read.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from mctskernel.blobs import BlobStore
+from mctskernel.blobs import BlobError, BlobStore
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.surrogate import Prediction
@@ -19,7 +20,8 @@ from mctskernel.forecast import Forecaster
 from mctskernel.predictions import Predictions
 from mctskernel.run import Budget
 from mctskernel.search import Search, Snapshot
-from mctskernel.tree.journal import Journal, read_tree
+from mctskernel.tree.evidence import EvidenceError
+from mctskernel.tree.journal import Journal, JournalError, read_tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 from tests import landscape
@@ -87,4 +89,8 @@ def main(run: Path, evaluations: int, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    try:
+        main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    except (JournalError, EvidenceError, BlobError) as error:
+        print(f"mctskernel: {error}", file=sys.stderr)
+        sys.exit(4)

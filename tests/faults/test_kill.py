@@ -12,7 +12,7 @@ import pytest
 
 from mctskernel.tree.journal import read_tree
 
-SCRIPT = Path(__file__).with_name("killable_search.py")
+SCRIPT = Path(__file__).with_name("searching.py")
 KILLS = 20
 BUDGET = 400
 
