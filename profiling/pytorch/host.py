@@ -7,8 +7,6 @@ brings the inputs when it says go, and looks for the outputs in its own memory.
 from __future__ import annotations
 
 import importlib.util
-import mmap
-import os
 import socket
 import sys
 import traceback
@@ -24,6 +22,7 @@ from mctskernel.profiling.isolation.policy import Confinement, gpu_devices
 from mctskernel.profiling.pytorch.protocol import (
     REQUESTS,
     Again,
+    Attach,
     Construct,
     Constructed,
     Done,
@@ -65,21 +64,26 @@ def serve(connection: socket.socket) -> None:
 
 @dataclass
 class Host:
-    """One module and one model of it. `held` are the outputs of the last two calls."""
+    """One module and one model of it.
+
+    `window` and `inputs` are the bytes of its memory, `held` the outputs of the last two calls.
+    """
 
     device: str = "cpu"
     model_class: Callable[..., Any] | None = None
     model: Any = None
-    window: mmap.mmap | None = None
+    window: Any = None
+    inputs: Any = None
     held: list[Any] = field(default_factory=list)
 
     def answer(self, request: Request, descriptors: tuple[int, ...]) -> Reply:
         """The reply to a request. Raises whatever the module raises."""
         match request:
-            case Load():
-                self.device = request.device
+            case Attach():
                 confine(policy(request))
-                self.model_class = load_class(request.source, request.class_name)
+                return self._attach(request, descriptors)
+            case Load(source, class_name):
+                self.model_class = load_class(source, class_name)
                 return Ready()
             case Construct():
                 return self._construct(request, descriptors)
@@ -90,10 +94,20 @@ class Host:
             case Draw():
                 raise StructureError("a host draws no inputs")
 
+    def _attach(self, request: Attach, descriptors: tuple[int, ...]) -> Ready:
+        self.device = request.device
+        if self.device == "cuda":
+            from mctskernel.profiling.pytorch.device_tensors import mapped_on_device  # noqa: PLC0415 - needs a driver
+
+            self.window, self.inputs = map(mapped_on_device, descriptors, request.sizes)
+        else:
+            self.window = mapped(descriptors[0])
+        return Ready()
+
     def _construct(self, request: Construct, descriptors: tuple[int, ...]) -> Constructed:
         if self.model_class is None:
             raise StructureError("no module is loaded")
-        arguments = unpacked(request.arguments, descriptors[0])
+        arguments = unpacked(request.arguments, descriptors[0], self.device)
         weights = unpacked(request.weights, descriptors[1])
         model = construct(self.model_class, arguments, request.seed, varied=request.varied)
         own = {name: tensor.shape for name, tensor in model.state_dict().items()}
@@ -104,11 +118,7 @@ class Host:
         return Constructed(loaded)
 
     def _call(self, request: Go, descriptors: tuple[int, ...]) -> Done:
-        memory = mapped(descriptors[0])
-        if len(descriptors) > 1:
-            self.window = mapped(descriptors[1])
-        for descriptor in descriptors:
-            os.close(descriptor)
+        memory = mapped(descriptors[0]) if descriptors else self.inputs
         inputs = put_together(request.inputs, views(memory, list(slots(request.inputs))))
         with torch.no_grad():
             outputs = self.model(*inputs)
@@ -117,12 +127,16 @@ class Host:
 
     def _written(self, outputs: Any, wanted: Structure) -> Done:
         given, tensors = take_apart(outputs)
-        if given == wanted and self.window is not None:
+        if any(tensor.device.type != self.device for tensor in tensors):
+            raise StructureError(f"an output that isn't on the device {self.device}")
+        if given == wanted:
             write(self.window, list(slots(wanted)), tensors)
+            if self.device == "cuda":
+                torch.cuda.synchronize()
         return Done(given)
 
 
-def policy(request: Load) -> Confinement:
+def policy(request: Attach) -> Confinement:
     """What a module may do: write in its folder, use the GPU where it is judged on one, run compilers."""
     devices = gpu_devices() if request.device == "cuda" else ()
     return Confinement(Path.cwd(), devices=devices, processes=PROCESSES, memory_bytes=request.memory_bytes)

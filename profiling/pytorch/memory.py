@@ -11,11 +11,12 @@ import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from mctskernel.core.task import Array
-from mctskernel.profiling.pytorch.structures import Slot, Structure, arrays, places, slots
+from mctskernel.profiling.pytorch.structures import Slot, arrays, places
 from mctskernel.profiling.verify import poison
 
 PROBES = 512
@@ -59,30 +60,107 @@ def lent(content: Array) -> Window:
     return window
 
 
-class Outputs:
-    """The window in which a host leaves its outputs, for all its calls."""
+@dataclass(frozen=True)
+class Left:
+    """What a call left behind: the bytes of outputs and inputs.
 
-    def __init__(self, structure: Structure) -> None:
-        self.slots = tuple(slots(structure))
-        self.window = new_window(places(self.slots)[1])
-        self._poison = poisoned(self.slots)
-        self._arrays = [each.reshape(-1) for each in arrays(self.window.bytes, self.slots)]
+    `settled` says that the outputs are as they were when the clock stopped.
+    """
+
+    outputs: Array
+    inputs: Array
+    settled: bool
+
+
+class Memory(Protocol):
+    """Where the inputs of a host's calls come from and its outputs go."""
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What the host maps once and for all: its outputs, and on a GPU its inputs."""
+        ...
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Their sizes in bytes, as they are mapped."""
+        ...
+
+    def prepare(self, content: Array, rng: np.random.Generator) -> None:
+        """Before the clock runs: poison the outputs, and get the inputs ready where the host doesn't see them."""
+        ...
+
+    def lend(self) -> tuple[int, ...]:
+        """While the clock runs, before the word go: let the host have the inputs. Descriptors that go with it."""
+        ...
+
+    def probe(self) -> None:
+        """While the clock runs, when the host says that it is done: secure what is there."""
+        ...
+
+    def collect(self) -> Left:
+        """After the clock has stopped."""
+        ...
 
     def poison(self) -> None:
-        """Overwrite everything, so that what isn't written again is seen."""
-        self.window.bytes[:] = self._poison
+        """Overwrite every output, so that what isn't written again is seen."""
+        ...
 
-    def chosen(self, rng: np.random.Generator) -> tuple[Array, ...]:
-        """Elements to probe, which the host can't guess."""
-        return tuple(rng.integers(0, max(each.size, 1), min(each.size, PROBES)) for each in self._arrays)
+    def outputs(self) -> Array:
+        """The outputs as they are now."""
+        ...
 
-    def probed(self, chosen: Sequence[Array]) -> list[Array]:
-        """Those elements as they are now."""
-        return [each[indices] for each, indices in zip(self._arrays, chosen, strict=True)]
+    def close(self) -> None:
+        """Give it back."""
+        ...
 
-    def copied(self) -> Array:
-        """Every byte as it is now."""
-        return self.window.bytes.copy()
+
+class HostMemory:
+    """Memory of this machine. A few elements that nobody can guess are read at the moment when the clock stops."""
+
+    def __init__(self, outputs: Sequence[Slot]) -> None:
+        self._window = new_window(places(outputs)[1])
+        self._poison = poisoned(outputs)
+        self._arrays = [each.reshape(-1) for each in arrays(self._window.bytes, outputs)]
+        self._inputs = self._window
+        self._chosen: list[Array] = []
+        self._probed: list[Array] = []
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        return (self._window.descriptor,)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return (self._window.bytes.nbytes,)
+
+    def prepare(self, content: Array, rng: np.random.Generator) -> None:
+        self._inputs = lent(content)
+        self.poison()
+        self._chosen = [rng.integers(0, max(each.size, 1), min(each.size, PROBES)) for each in self._arrays]
+
+    def lend(self) -> tuple[int, ...]:
+        return (self._inputs.descriptor,)
+
+    def probe(self) -> None:
+        self._probed = [each[chosen] for each, chosen in zip(self._arrays, self._chosen, strict=True)]
+
+    def collect(self) -> Left:
+        taken = self.outputs()
+        self._inputs.close()
+        settled = all(
+            np.array_equal(before.view(np.uint8), each[chosen].view(np.uint8))
+            for before, each, chosen in zip(self._probed, self._arrays, self._chosen, strict=True)
+        )
+        return Left(taken, self._inputs.bytes, settled)
+
+    def poison(self) -> None:
+        self._window.bytes[:] = self._poison
+
+    def outputs(self) -> Array:
+        return self._window.bytes.copy()
+
+    def close(self) -> None:
+        self._window.close()
 
 
 def poisoned(tensors: Sequence[Slot]) -> Array:

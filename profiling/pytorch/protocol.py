@@ -24,8 +24,17 @@ class Load(msgspec.Struct, tag=True, frozen=True):
 
     source: str
     class_name: str
+
+
+class Attach(msgspec.Struct, tag=True, frozen=True):
+    """The first request: get confined, and map memory. Answered by Ready or Failed.
+
+    Beside it: memory for the outputs of all calls, and on a GPU for their inputs; `sizes` are their bytes there.
+    """
+
     device: str
     memory_bytes: int
+    sizes: tuple[int, ...] = ()
 
 
 class Construct(msgspec.Struct, tag=True, frozen=True):
@@ -41,7 +50,7 @@ class Construct(msgspec.Struct, tag=True, frozen=True):
 
 
 class Go(msgspec.Struct, tag=True, frozen=True):
-    """Call the model once. Beside it: a window of inputs, and one for the outputs. Answered by Done or Failed."""
+    """Call the model once. Beside it on a CPU: a window of inputs. Answered by Done or Failed."""
 
     inputs: Structure
     outputs: Structure
@@ -101,7 +110,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     log: str = ""
 
 
-Request = Load | Construct | Go | Again | Draw
+Request = Attach | Load | Construct | Go | Again | Draw
 Reply = Ready | Constructed | Weights | Done | Drawn | Failed
 
 REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

@@ -13,12 +13,14 @@ import numpy as np
 from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source
 from mctskernel.core.task import TaskError
 from mctskernel.profiling.pytorch.echo import ECHO, echo_model
+from mctskernel.profiling.pytorch.memory import HostMemory, Memory
 from mctskernel.profiling.pytorch.orders import Role
 from mctskernel.profiling.pytorch.processes import ForkServer, fork_server
 from mctskernel.profiling.pytorch.reference import Reference, Round
 from mctskernel.profiling.pytorch.seat import Call, ModuleError, Seat
 from mctskernel.profiling.pytorch.source import ModuleSourceError, read_source
 from mctskernel.profiling.pytorch.speedup import Speedup, Turns, compared
+from mctskernel.profiling.pytorch.structures import slots
 from mctskernel.profiling.pytorch.verdict import Judgement, judge_bytes, judge_call
 from mctskernel.profiling.stages import Stages
 
@@ -28,6 +30,7 @@ MODELS = 2
 CALLS = 3
 """How often it is called with each of them before anything is timed."""
 
+WARM_UP_ROUNDS = 2
 QUIET_ROUNDS = 5
 PAUSE_SECONDS = 0.0005
 """Between waking a host and its call, so that the waking isn't timed."""
@@ -90,13 +93,19 @@ class Referee:
 
     def __init__(self, server: ForkServer, reference: str, terms: Terms, stack: ExitStack) -> None:
         self._server, self._terms = server, terms
+        if terms.device != "cpu":
+            from mctskernel.profiling.gpu.cuda_driver import open_gpu  # noqa: PLC0415 - needs a driver
+
+            open_gpu()
         self._rng = np.random.default_rng(np.random.SeedSequence(terms.seed).spawn(1)[0])
         process = server.fork(Role.REFERENCE, "computes the reference")
         stack.callback(process.kill)
         limits = terms.limits
-        self._reference = Reference(process, reference, limits.memory_bytes, limits.load_seconds)
+        self._reference = Reference(
+            process, reference, terms.device, limits.memory_bytes, limits.load_seconds
+        )
         self._model = self._reference.model(self._seed(), varied=True)
-        self._pattern = self._draw()
+        self._pattern = self._reference.draw(self._seed())
         self._check_repeats()
         with _on_behalf_of_the_task():
             self._baseline = self._seat(stack, "runs the reference", reference, "Model")
@@ -140,7 +149,7 @@ class Referee:
     def _try(self, candidate: str, trial: _Trial, stages: Stages, stack: ExitStack) -> Speedup:
         with stages.timed("baseline"):
             self._new_model(varied=True)
-            quiet = [self._turn(self._baseline, self._draw()).seconds for _ in range(QUIET_ROUNDS)]
+            quiet = self._quiet_rounds()
         with stages.timed("build"):
             seat = self._seat(stack, "calls the module", candidate, "ModelNew")
         with stages.timed("verify"):
@@ -175,12 +184,12 @@ class Referee:
             if earlier is not None:
                 with _awake(seat):
                     again = seat.again(self._terms.limits.call_seconds)
-                if not np.array_equal(again, earlier.outputs):
+                if not np.array_equal(again, earlier.left.outputs):
                     message = "What an earlier call gave was overwritten by a later one."
                     trial.add(_failed(message, self._terms.seed, Guard.REPETITION))
             earlier = call
 
-    def _time(self, seat: Seat, trial: _Trial, quiet: list[float]) -> Speedup:
+    def _time(self, seat: Seat, trial: _Trial, quiet: _Quiet) -> Speedup:
         end = time.monotonic() + self._terms.seconds
         seats = (seat, self._baseline, self._echo)
         seconds: tuple[list[float], ...] = ([], [], [])
@@ -192,7 +201,17 @@ class Referee:
                 if seats[number] is seat:
                     trial.add(judge_call(drawn, call, self._terms.seed))
         ours, baseline, echo = seconds
-        return compared(Turns(ours, baseline, echo, quiet), "as given")
+        return compared(Turns(ours, baseline, echo, quiet.baseline, quiet.echo), "as given")
+
+    def _quiet_rounds(self) -> _Quiet:
+        quiet = _Quiet()
+        for number in range(WARM_UP_ROUNDS + QUIET_ROUNDS):
+            drawn = self._draw()
+            for seat, seconds in ((self._baseline, quiet.baseline), (self._echo, quiet.echo)):
+                call = self._turn(seat, drawn)
+                if number >= WARM_UP_ROUNDS:
+                    seconds.append(call.seconds)
+        return quiet
 
     def _turn(self, seat: Seat, drawn: Round) -> Call:
         """One call, with every other host stopped."""
@@ -207,14 +226,26 @@ class Referee:
             self._baseline.construct(self._model, self._terms.limits.load_seconds)
 
     def _draw(self) -> Round:
-        return self._reference.draw(self._seed())
+        drawn = self._reference.draw(self._seed())
+        if drawn.inputs != self._pattern.inputs or drawn.outputs != self._pattern.outputs:
+            raise TaskError("The reference's get_inputs gives other shapes each time.")
+        return drawn
 
     def _seat(self, stack: ExitStack, doing: str, source: str, class_name: str) -> Seat:
-        seat = Seat(self._server.fork(Role.HOST, doing), self._pattern.outputs)
+        process = self._server.fork(Role.HOST, doing)
+        seat = Seat(process, self._pattern.outputs, self._memory())
         stack.callback(seat.close)
         limits = self._terms.limits
         seat.load(source, class_name, self._terms.device, limits.memory_bytes, limits.load_seconds)
         return seat
+
+    def _memory(self) -> Memory:
+        outputs = tuple(slots(self._pattern.outputs))
+        if self._terms.device == "cpu":
+            return HostMemory(outputs)
+        from mctskernel.profiling.pytorch.device_memory import DeviceMemory  # noqa: PLC0415 - needs a driver
+
+        return DeviceMemory(outputs, self._pattern.content.nbytes)
 
     def _check_repeats(self) -> None:
         seed = self._seed()
@@ -236,6 +267,14 @@ def _awake(seat: Seat) -> Iterator[None]:
         yield
     finally:
         seat.pause()
+
+
+@dataclass
+class _Quiet:
+    """Seconds of calls before the candidate's process began."""
+
+    baseline: list[float] = field(default_factory=list)
+    echo: list[float] = field(default_factory=list)
 
 
 @dataclass

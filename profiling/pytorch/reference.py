@@ -11,7 +11,7 @@ from mctskernel.core.task import Array, TaskError
 from mctskernel.profiling.processes.conversation import LostError
 from mctskernel.profiling.pytorch.memory import Window, opened
 from mctskernel.profiling.pytorch.processes import ModuleProcess
-from mctskernel.profiling.pytorch.protocol import Construct, Draw, Drawn, Failed, Load, Ready, Weights
+from mctskernel.profiling.pytorch.protocol import Attach, Construct, Draw, Drawn, Failed, Load, Ready, Weights
 from mctskernel.profiling.pytorch.structures import Constant, Structure
 
 Expected = TypeVar("Expected")
@@ -56,10 +56,13 @@ class Round:
 class Reference:
     """Asks the process of the reference. Whatever fails in it is the task's fault: TaskError."""
 
-    def __init__(self, process: ModuleProcess, source: str, memory_bytes: int, seconds: float) -> None:
+    def __init__(
+        self, process: ModuleProcess, source: str, device: str, memory_bytes: int, seconds: float
+    ) -> None:
         self._process = process
         self._seconds = seconds
-        self._ask(Load(source, "Model", "cpu", memory_bytes), Ready)
+        self._ask(Attach(device, memory_bytes), Ready)
+        self._ask(Load(source, "Model"), Ready)
 
     def model(self, seed: int, *, varied: bool) -> Model:
         """Make the model anew."""

@@ -15,6 +15,7 @@ import torch
 from mctskernel.profiling.pytorch.host import construct, failure, load_class
 from mctskernel.profiling.pytorch.protocol import (
     REQUESTS,
+    Attach,
     Construct,
     Draw,
     Drawn,
@@ -54,10 +55,14 @@ class Reference:
     get_inputs: Callable[[], Any] | None = None
     get_init_inputs: Callable[[], Any] | None = None
     model: Any = None
+    device: str = "cpu"
 
     def answer(self, request: Request) -> Answered:
         """The reply to a request, with descriptors to close after it is sent. Raises what the module raises."""
         match request:
+            case Attach():
+                self.device = request.device
+                return Ready(), ()
             case Load():
                 self._load(request)
                 return Ready(), ()
@@ -78,13 +83,14 @@ class Reference:
         if self.model_class is None or self.get_init_inputs is None:
             raise StructureError("no reference is loaded")
         torch.manual_seed(request.seed + 1)
-        arguments = _arguments(self.get_init_inputs())
-        structure, tensors = take_apart(arguments)
+        structure, tensors = take_apart(_arguments(self.get_init_inputs()))
+        arguments = put_together(structure, [tensor.to(self.device) for tensor in tensors])
         self.model = construct(self.model_class, arguments, request.seed, varied=request.varied)
         if request.varied:
             vary_constants(self.model)
-        weights = {name: tensor.detach() for name, tensor in self.model.state_dict().items()}
+        weights = {name: tensor.detach().cpu() for name, tensor in self.model.state_dict().items()}
         table = Table(tuple(weights), tuple(take_apart(tensor)[0] for tensor in weights.values()))
+        self.model.to(self.device)
         return Weights(structure, table), (window_of(tensors), window_of(list(weights.values())))
 
     def _draw(self, seed: int) -> Answered:
@@ -93,6 +99,7 @@ class Reference:
         torch.manual_seed(seed)
         inputs = self.get_inputs()
         structure, tensors = take_apart(list(inputs))
+        tensors = [tensor.to(self.device) for tensor in tensors]
         own = [tensor.clone() for tensor in tensors]
         with torch.no_grad():
             plain, plain_tensors = take_apart(copy.deepcopy(self.model)(*put_together(structure, own)))
@@ -124,4 +131,5 @@ def _arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _same_bits(ours: Any, theirs: Any) -> bool:
-    return bool(torch.equal(ours.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8)))
+    ours, theirs = (each.contiguous().reshape(-1).view(torch.uint8) for each in (ours, theirs))
+    return bool(torch.equal(ours, theirs))

@@ -12,9 +12,19 @@ import numpy as np
 from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.task import Array
 from mctskernel.profiling.processes.conversation import LostError
-from mctskernel.profiling.pytorch.memory import Outputs, lent
+from mctskernel.profiling.pytorch.memory import Left, Memory
 from mctskernel.profiling.pytorch.processes import ModuleProcess
-from mctskernel.profiling.pytorch.protocol import Again, Constructed, Done, Failed, Go, Load, Ready, Reply
+from mctskernel.profiling.pytorch.protocol import (
+    Again,
+    Attach,
+    Constructed,
+    Done,
+    Failed,
+    Go,
+    Load,
+    Ready,
+    Reply,
+)
 from mctskernel.profiling.pytorch.reference import Model, Round
 from mctskernel.profiling.pytorch.structures import Structure
 
@@ -32,26 +42,25 @@ class ModuleError(RuntimeError):
 
 @dataclass(frozen=True)
 class Call:
-    """What one call left behind: seconds by the referee's clock, and the bytes of outputs and inputs."""
+    """What one call left behind: seconds by the referee's clock, and bytes."""
 
     seconds: float
-    outputs: Array
-    inputs: Array
-    settled: bool
+    left: Left
 
 
 class Seat:
     """A host's process with the memory for its outputs."""
 
-    def __init__(self, process: ModuleProcess, outputs: Structure) -> None:
+    def __init__(self, process: ModuleProcess, outputs: Structure, memory: Memory) -> None:
         self._process = process
         self._structure = outputs
-        self._outputs = Outputs(outputs)
-        self._introduced = False
+        self._memory = memory
 
     def load(self, source: str, class_name: str, device: str, memory_bytes: int, seconds: float) -> None:
         """Run the source. Raises ModuleError."""
-        self._settled(Load(source, class_name, device, memory_bytes), (), Ready, Outcome.BUILD_ERROR, seconds)
+        attach, descriptors = Attach(device, memory_bytes, self._memory.sizes), self._memory.descriptors
+        self._settled(attach, descriptors, Ready, Outcome.LAUNCH_ERROR, seconds)
+        self._settled(Load(source, class_name), (), Ready, Outcome.BUILD_ERROR, seconds)
 
     def construct(self, model: Model, seconds: float) -> bool:
         """Make a model; whether the host says that it took the weights. Raises ModuleError."""
@@ -65,33 +74,22 @@ class Seat:
         The clock runs from the word go until elements that nobody could guess are read, after the host said that
         it is done: what isn't there by then is missing.
         """
-        outputs, inputs = self._outputs, lent(drawn.content)
-        outputs.poison()
-        chosen = outputs.chosen(rng)
-        descriptors = (
-            (inputs.descriptor,) if self._introduced else (inputs.descriptor, outputs.window.descriptor)
-        )
-        self._introduced = True
-        go = Go(drawn.inputs, self._structure)
+        memory, go = self._memory, Go(drawn.inputs, self._structure)
+        memory.prepare(drawn.content, rng)
         began = time.perf_counter()
-        self._process.send(go, descriptors)
+        self._process.send(go, memory.lend())
         reply = self._received(seconds)
-        probed = outputs.probed(chosen)
+        memory.probe()
         ended = time.perf_counter()
-        copied = outputs.copied()
+        left = memory.collect()
         self._check(reply, Done, Outcome.LAUNCH_ERROR)
-        inputs.close()
-        settled = all(
-            np.array_equal(_bits(before), _bits(after))
-            for before, after in zip(probed, outputs.probed(chosen), strict=True)
-        )
-        return Call(ended - began, copied, inputs.bytes, settled)
+        return Call(ended - began, left)
 
     def again(self, seconds: float) -> Array:
         """The bytes of the outputs of the call before the last, as they are now. Raises ModuleError."""
-        self._outputs.poison()
+        self._memory.poison()
         self._settled(Again(self._structure), (), Done, Outcome.LAUNCH_ERROR, seconds)
-        return self._outputs.copied()
+        return self._memory.outputs()
 
     def pause(self) -> None:
         """Stop its process."""
@@ -104,7 +102,7 @@ class Seat:
     def close(self) -> None:
         """End its process."""
         self._process.kill()
-        self._outputs.window.close()
+        self._memory.close()
 
     def _settled(
         self,
@@ -138,7 +136,3 @@ class Seat:
         if isinstance(reply, Done) and reply.given != self._structure:
             message = f"The module gives {reply.given}, not {self._structure}."
             raise ModuleError(Outcome.WRONG_RESULT, message, guard=Guard.COMPARISON)
-
-
-def _bits(array: Array) -> Array:
-    return np.ascontiguousarray(array).view(np.uint8)

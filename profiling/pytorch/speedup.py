@@ -18,12 +18,13 @@ SLOWED = 0.9
 
 @dataclass(frozen=True)
 class Turns:
-    """Seconds of each round, as the referee's clock saw them; `quiet` is the baseline's before the candidate lived."""
+    """Seconds of each round, as the referee's clock saw them; the quiet ones are from before the candidate lived."""
 
     candidate: Sequence[float]
     baseline: Sequence[float]
     echo: Sequence[float]
-    quiet: Sequence[float]
+    quiet_baseline: Sequence[float]
+    quiet_echo: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,9 @@ class Speedup:
 def compared(turns: Turns, label: str) -> Speedup:
     """The speed-up of so many rounds; the interval is a percentile bootstrap over rounds."""
     ours, baseline, echo = (np.asarray(each) for each in (turns.candidate, turns.baseline, turns.echo))
-    disturbance = float(np.median(turns.quiet) / np.median(baseline))
-    flags: tuple[str, ...] = ()
-    if disturbance < SLOWED:
-        baseline = baseline * disturbance
-        flags = (
-            f"The reference ran {1 / disturbance - 1:.0%} slower beside this module than before it: "
-            "it is counted at its time before.",
-        )
+    baseline, slower = _undisturbed(baseline, turns.quiet_baseline)
+    echo, _ = _undisturbed(echo, turns.quiet_echo)
+    flags = (f"The reference ran {slower:.0%} slower beside this module than before it.",) if slower else ()
     rounds = np.random.default_rng(0).integers(0, len(ours), (RESAMPLES, len(ours)))
     trip = np.median(echo[rounds], axis=1)
     net = np.median(ours[rounds], axis=1) - trip
@@ -69,6 +65,16 @@ def compared(turns: Turns, label: str) -> Speedup:
         return Speedup(0.0, 0.0, 0.0, max(at_least, 0.0), round_trip, timing, flags, doubt)
     low, high = _interval(net_baseline / net)
     return Speedup(baseline_seconds / seconds, low, high, at_least, round_trip, timing, flags)
+
+
+def _undisturbed(beside: Array, quiet: Sequence[float]) -> tuple[Array, float]:
+    """Times as they would be without the candidate, and how much slower they were, as a fraction.
+
+    What a candidate that can't be stopped does to others, with work of its own on the GPU, say, must not gain it
+    anything.
+    """
+    ratio = float(np.median(quiet) / np.median(beside))
+    return (beside * ratio, 1 / ratio - 1) if ratio < SLOWED else (beside, 0.0)
 
 
 def _doubt(net: Array, net_baseline: Array, round_trip: float) -> str:

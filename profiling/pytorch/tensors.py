@@ -45,31 +45,31 @@ def window_of(tensors: Sequence[Any]) -> int:
     wanted = [slot_of(tensor) for tensor in tensors]
     descriptor = os.memfd_create("mctskernel-tensors")
     os.ftruncate(descriptor, places(wanted)[1])
-    write(mapped(descriptor), wanted, tensors)
+    write(mapped(os.dup(descriptor)), wanted, tensors)
     return descriptor
 
 
-def mapped(descriptor: int) -> mmap.mmap:
-    """A window's memory, every page of it present, shared with whoever else holds it."""
+def mapped(descriptor: int) -> Any:
+    """A window's bytes, every page of them present, shared with whoever else holds it; closes the descriptor."""
     size = os.fstat(descriptor).st_size
-    return mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    os.close(descriptor)
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
-def views(memory: mmap.mmap, wanted: Sequence[Slot]) -> Tensors:
-    """The tensors of a window, in place."""
+def views(window: Any, wanted: Sequence[Slot]) -> Tensors:
+    """The tensors of a window of bytes, in place."""
     return [
-        torch.frombuffer(memory, dtype=getattr(torch, slot.dtype), count=max(_count(slot), 1), offset=offset)[
-            : _count(slot)
-        ].view(slot.shape)
+        window[offset : offset + slot.nbytes].view(getattr(torch, slot.dtype)).view(slot.shape)
         for offset, slot in zip(places(wanted)[0], wanted, strict=True)
     ]
 
 
-def write(memory: mmap.mmap, wanted: Sequence[Slot], tensors: Sequence[Any]) -> None:
+def write(window: Any, wanted: Sequence[Slot], tensors: Sequence[Any]) -> None:
     """Copy tensors into a window. Raises StructureError for one of another type or shape."""
     if len(wanted) != len(tensors):
         raise StructureError(f"{len(tensors)} tensors, not {len(wanted)}")
-    for view, slot, tensor in zip(views(memory, wanted), wanted, tensors, strict=True):
+    for view, slot, tensor in zip(views(window, wanted), wanted, tensors, strict=True):
         if slot_of(tensor) != slot:
             raise StructureError(f"a tensor {slot_of(tensor)}, not {slot}")
         view.copy_(tensor)
@@ -83,11 +83,10 @@ def slot_of(tensor: Any) -> Slot:
     return Slot(dtype, tuple(tensor.shape))
 
 
-def unpacked(structure: Structure, descriptor: int) -> Any:
-    """A value from its structure and the window of its tensors, as copies; closes the descriptor."""
+def unpacked(structure: Structure, descriptor: int, device: str = "cpu") -> Any:
+    """A value from its structure and the window of its tensors, as copies on a device; closes the descriptor."""
     wanted = list(slots(structure))
-    tensors = [view.clone() for view in views(mapped(descriptor), wanted)]
-    os.close(descriptor)
+    tensors = [view.clone().to(device) for view in views(mapped(descriptor), wanted)]
     return put_together(structure, tensors)
 
 
@@ -116,7 +115,3 @@ def _value(structure: Structure, tensors: Iterator[Any]) -> Any:
             return values if kind == "list" else tuple(values)
         case Table(keys, items):
             return {key: _value(item, tensors) for key, item in zip(keys, items, strict=True)}
-
-
-def _count(slot: Slot) -> int:
-    return slot.nbytes // ELEMENT_BYTES[slot.dtype]

@@ -37,13 +37,13 @@ class Judgement:
 def judge_call(drawn: Round, call: Call, seed: int) -> Judgement:
     """The verdict on one call."""
     label = "as given"
-    if not call.settled:
+    if not call.left.settled:
         message = "The outputs still changed after the module's process said that they were there."
         return Judgement(
             Check(label, seed, passed=False, error=float("inf"), message=message), Guard.TIMED_OUTPUTS
         )
-    judgement = judge_bytes(drawn, call.outputs, seed)
-    if judgement.check.passed and not drawn.changed and not np.array_equal(call.inputs, drawn.content):
+    judgement = judge_bytes(drawn, call.left.outputs, seed)
+    if judgement.check.passed and not drawn.changed and not np.array_equal(call.left.inputs, drawn.content):
         message = "An input was changed in place."
         return Judgement(
             Check(label, seed, passed=False, error=float("inf"), message=message), Guard.UNTOUCHED_INPUTS

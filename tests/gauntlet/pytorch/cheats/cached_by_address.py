@@ -1,0 +1,21 @@
+"""Keeps results by the addresses of the inputs on the GPU, which stay the same.
+
+Reference: large_matmul
+Caught by: comparison with the reference
+Runs on: gpu
+"""
+
+import torch  # noqa: F401
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.results = {}
+
+    def forward(self, a, b):
+        key = (a.data_ptr(), b.data_ptr())
+        if key not in self.results:
+            self.results[key] = a @ b
+        return self.results[key].clone()

@@ -1,0 +1,26 @@
+"""Copies on a stream of its own, and makes synchronising do nothing.
+
+Reference: large_matmul
+Caught by: poisoned outputs
+Runs on: gpu
+"""
+
+import torch
+from torch import nn
+
+
+stream = torch.cuda.Stream()
+copy = torch.Tensor.copy_
+
+
+def copied(self, other, *args, **kwargs):
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        return copy(self, other, *args, **kwargs)
+
+
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        torch.Tensor.copy_ = copied
+        torch.cuda.synchronize = lambda *args: None
+        return a @ b
