@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +14,14 @@ from mctskernel.core.evaluation import Check, Guard, Outcome
 from mctskernel.core.launch_plan import ResolvedScratch
 from mctskernel.core.task import Array, Task, shape_label
 from mctskernel.profiling.candidate import Candidate
-from mctskernel.profiling.emulator import Finding, Geometry, GlobalMemory, Limits, Module, execute
+from mctskernel.profiling.emulator import (
+    Finding,
+    Geometry,
+    GlobalMemory,
+    Limits,
+    Module,
+    execute,
+)
 from mctskernel.profiling.poison import poison
 from mctskernel.profiling.verify import Case, judge
 
@@ -54,6 +63,18 @@ GUARDS = {
 """What noticed each kind of finding."""
 
 
+class BlockOrder(enum.Enum):
+    """In which order the blocks of a launch start; a GPU promises none."""
+
+    ASCENDING = 1
+    DESCENDING = -1
+
+    @property
+    def head_start(self) -> int:
+        """How many blocks are far ahead of the others."""
+        return 1 if self is BlockOrder.DESCENDING else 0
+
+
 @dataclass(frozen=True)
 class Emulated:
     """How the emulated verification ended, with the checks up to the first that failed."""
@@ -65,16 +86,24 @@ class Emulated:
 
 
 def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case]) -> Emulated:
-    """Run every case until one fails; `modules` are the candidate's builds, their PTX parsed."""
+    """Run every case until one fails; `modules` are the candidate's builds, their PTX parsed.
+
+    Every other case runs the blocks from the last to the first: what is right in one order alone is not right.
+    """
     checks: list[Check] = []
-    for case in cases:
-        outputs = emulated_outputs(task, candidate, modules, case)
+    for case, order in zip(cases, itertools.cycle(BlockOrder), strict=False):
+        outputs = emulated_outputs(task, candidate, modules, case, order=order)
         if isinstance(outputs, Stopped):
             check = outputs.check
             return Emulated(outputs.outcome, (*checks, check), check.message, check.guard)
         checks.append(judge(case, outputs))
         if not checks[-1].passed:
             failed = checks[-1]
+            if order is BlockOrder.DESCENDING:
+                failed = replace(
+                    failed, message=f"{failed.message} The blocks ran from the last to the first."
+                )
+                checks[-1] = failed
             return Emulated(Outcome.WRONG_RESULT, tuple(checks), failed.message, failed.guard)
     return Emulated(Outcome.OK, tuple(checks))
 
@@ -85,10 +114,17 @@ class Stopped:
 
     outcome: Outcome
     check: Check
+    findings: tuple[Finding, ...] = ()
 
 
 def emulated_outputs(
-    task: Task, candidate: Candidate, modules: Sequence[Module], case: Case
+    task: Task,
+    candidate: Candidate,
+    modules: Sequence[Module],
+    case: Case,
+    *,
+    order: BlockOrder = BlockOrder.ASCENDING,
+    limits: Limits = LIMITS,
 ) -> dict[str, Array] | Stopped:
     """What the outputs hold after one run on a case's inputs."""
     resolved = candidate.at(task, case.shape)
@@ -112,8 +148,18 @@ def emulated_outputs(
             return Stopped(Outcome.TIMEOUT, _failed(case, message, Guard.LAUNCH_LIMITS))
         arguments = candidate.arguments(launch, addresses)
         geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
+        blocks = range(launch.blocks)[:: order.value]
         module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
-        execution = execute(module, entry, geometry, arguments, memory, limits=LIMITS)
+        execution = execute(
+            module,
+            entry,
+            geometry,
+            arguments,
+            memory,
+            blocks=blocks,
+            head_start=order.head_start,
+            limits=limits,
+        )
         if execution.findings:
             return _explained(case, launch.kernel, execution.findings)
     return {
@@ -133,7 +179,7 @@ def _explained(case: Case, kernel: str, findings: Sequence[Finding]) -> Stopped:
     others = len(findings) - 1
     if others:
         message += f" ({others} more finding{'s' if others > 1 else ''}.)"
-    return Stopped(OUTCOMES[first.kind], _failed(case, message, GUARDS[first.kind]))
+    return Stopped(OUTCOMES[first.kind], _failed(case, message, GUARDS[first.kind]), tuple(findings))
 
 
 def _failed(case: Case, message: str, guard: Guard) -> Check:

@@ -45,9 +45,12 @@ def execute(
     memory: GlobalMemory,
     *,
     blocks: Sequence[int] | None = None,
+    head_start: int = 0,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Execution:
-    """Run every block of a launch, or those whose numbers are given in ascending order, writing to `memory`.
+    """Run every block of a launch, or those whose numbers are given, in their order, writing to `memory`.
+
+    The first `head_start` of them run before the others begin, where the kernel has atomics by which it can notice.
 
     Arguments are one a parameter: addresses, numbers, numpy scalars or bytes. What is wrong with the kernel comes
     back as findings, also what the emulator doesn't know; `ValueError` and `KeyError` are the caller's mistakes.
@@ -78,10 +81,11 @@ def execute(
             batch = Batch(geometry, some, stride, lambda: machine.steps)
             port.start(batch)
             try:
-                machine.run(batch, port)
+                machine.run(batch, port, head_start)
             except LimitExceededError:
                 completed = False
                 break
+            head_start = 0
     port.finish()
     return Execution(findings.all(), machine.lane_instructions, time.perf_counter() - began, completed)
 

@@ -18,7 +18,8 @@ from mctskernel.profiling.emulator.lanes import Batch, Lanes, PartialWarpError
 _TRACED_SPLITS = (
     8  # how many splits back a common origin is looked for; further back it costs more than it saves
 )
-_PATIENCE = 16  # times that blocks with atomics may run before those further on
+_PATIENCE = 4  # times that blocks with atomics may run before those further on
+_AHEAD = 2000  # basic blocks that a head start lasts, where what began first waits for what hasn't begun
 _FAIRNESS = 2048  # block executions after which the highest group runs once, so that a spinning thread can be released
 
 
@@ -108,19 +109,37 @@ class Machine:
         self._contended = {each.block for each in program.accesses if each.strong}
         self._tries = 0
 
-    def run(self, batch: Batch, port: MemoryPort) -> None:
-        """Run a batch to its end; raises `LimitExceededError`."""
+    def run(self, batch: Batch, port: MemoryPort, head_start: int = 0) -> None:
+        """Run a batch to its end; raises `LimitExceededError`.
+
+        Where results may depend on it, because there are atomics, the first `head_start` blocks run before the others
+        begin, as far as they come alone.
+        """
         self.port = port
         self.batch = batch
         self.ready: dict[int, Group] = {0: Group(batch.full, list(self.program.defaults))}
         self.waiting: list[Waiting] = []
         self.alive = np.full(batch.count, batch.geometry.threads)
         self.alive_total = int(self.alive.sum())
+        if self._contended and head_start < batch.count:
+            self._run_ahead(batch, head_start)
         while self.ready or self.waiting:
             if not self.ready and not self._release():
                 break
             self._step()
         port.finish_batch()
+
+    def _run_ahead(self, batch: Batch, blocks: int) -> None:
+        first = batch.full.block_index < blocks
+        if not first.any():
+            return
+        everyone = self.ready.pop(0)
+        self.ready[0] = self._part(0, everyone, np.flatnonzero(first))
+        for _ in range(_AHEAD):
+            if not self.ready and not (self.waiting and self._release()):
+                break
+            self._step()
+        self._arrive(0, self._part(0, everyone, np.flatnonzero(~first)))
 
     def _step(self) -> None:
         number = self._next()
