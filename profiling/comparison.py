@@ -53,7 +53,8 @@ def compare(
         error[_same_special(actual, truth)] = 0.0
         error[~np.isfinite(error)] = np.inf
         allowed = tolerance.absolute + tolerance.relative * _row_scale(truth)
-        excess = np.where(error == 0.0, 0.0, error / allowed)
+        # An infinite error is too much, however much is allowed.
+        excess = np.where((error == 0.0) | np.isinf(error), error, error / allowed)
     worst = float(excess.max(initial=0.0))
     if worst > 1.0:
         return _describe(actual, expected, excess > 1.0, worst)

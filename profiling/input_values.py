@@ -7,7 +7,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mctskernel.core.dtypes import has_infinity, is_floating, numpy_dtype, smallest_denormal, smallest_normal
+from mctskernel.core.dtypes import (
+    has_infinity,
+    is_floating,
+    numpy_dtype,
+    rounding_unit,
+    smallest_denormal,
+    smallest_normal,
+)
 from mctskernel.core.numerics import Denormals, Propagation, SignedZero
 from mctskernel.core.task import Array, Shape, Task, Tensor
 
@@ -27,6 +34,7 @@ class Values(enum.StrEnum):
     ALTERNATING = "alternating"
     SORTED = "sorted"
     ONE_HOT = "one-hot"
+    OFFSET = "offset"
     EXTREMES = "extreme"
 
 
@@ -36,7 +44,14 @@ FIRST = (Values.LARGE, Values.SMALL, Values.ZERO, Values.CONSTANT_ROWS)
 CONTRACTED = (Values.NAN, Values.INFINITY, Values.DENORMAL)
 """What every verification has where the task's contract says what comes of it."""
 
-IN_TURN = (Values.EXTREMES, Values.ALTERNATING, Values.MIXED_SCALES, Values.ONE_HOT, Values.SORTED)
+IN_TURN = (
+    Values.EXTREMES,
+    Values.OFFSET,
+    Values.ALTERNATING,
+    Values.MIXED_SCALES,
+    Values.ONE_HOT,
+    Values.SORTED,
+)
 """Of these a verification has one, by its seed, and the last gate has all."""
 
 _MIXED_BITS = {"float8_e4m3fn": 2, "float8_e5m2": 4, "float16": 5}
@@ -95,7 +110,7 @@ def with_values(
     }
     if values is Values.ZERO and task.numerics.signed_zero is SignedZero.PRESERVE:
         return {
-            name: np.where((array == 0) & (rng.random(array.shape) < 0.5), -array, array)  # noqa: PLR2004
+            name: np.where((array == 0) & (rng.random(array.shape) < 0.5), -array, array)
             if is_floating(array.dtype)
             else array
             for name, array in made.items()
@@ -168,6 +183,10 @@ def _special(drawn: Array, values: Values, scales: tuple[float, float], rng: np.
         case Values.MIXED_SCALES:
             most = _MIXED_BITS.get(dtype.name, 12)
             return np.asarray((wide * 2.0 ** rng.integers(-most, most, drawn.shape)).astype(dtype))
+        case Values.OFFSET:
+            # A third of the digits, squared two thirds: what the differences of large squares lose.
+            digits = -int(np.log2(rounding_unit(dtype)))
+            return np.asarray((wide + 2.0 ** (digits // 3)).astype(dtype))
         case Values.ALTERNATING:
             signs = 1.0 - 2.0 * (np.arange(drawn.shape[-1]) % 2)
             return np.asarray(((1.0 + np.abs(wide) / 64) * signs).astype(dtype))
