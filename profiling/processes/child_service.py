@@ -32,13 +32,14 @@ def serve(decoder: msgspec.msgpack.Decoder[Message], answer: Answer[Message]) ->
 
 
 def die_with_parent(lifeline: int) -> None:
-    """End this process as soon as the other end of the pipe `lifeline` is closed, whatever it is doing.
+    """End this process, and the group that it leads, as soon as the other end of the pipe `lifeline` is closed.
 
     The kernel sends SIGIO, whose default action needs no Python to run: a thread that watches would wait for
     the interpreter's lock, and PR_SET_PDEATHSIG fires when the parent's *thread* ends.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    leads = os.getpgrp() == os.getpid()
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid() if leads else os.getpid())
     flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
     closed, _, _ = select.select([lifeline], [], [], 0)
