@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from cuda.bindings import driver as cu
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import Shape, Task, TaskError, shape_label
+from mctskernel.core.task import Array, Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.gpu.cuda_driver import (
@@ -53,12 +54,20 @@ def main(task_folder: Path, kernel_file: Path, seed: int, seconds: float) -> Non
         if time.monotonic() > end:
             break
         print(f"{AT_SHAPE}{shape_label(shape)}", flush=True)
-        _replay(task, candidate, modules, shape, seed)
+        with placed_plan(task, candidate, modules, shape, task.draw_inputs(shape, seed)) as (_, run):
+            run()
 
 
-def _replay(task: Task, candidate: Candidate, modules: list[LoadedModule], shape: Shape, seed: int) -> None:
+@contextmanager
+def placed_plan(
+    task: Task,
+    candidate: Candidate,
+    modules: Sequence[LoadedModule],
+    shape: Shape,
+    inputs: Mapping[str, Array],
+) -> Iterator[tuple[Mapping[str, int], Callable[[], None]]]:
+    """Where a case's tensors are on the GPU, and what runs the plan on them and waits."""
     plan = candidate.at(task, shape)
-    inputs = task.draw_inputs(shape, seed)
     with ExitStack() as stack:
 
         def allocated(nbytes: int) -> int:
@@ -66,11 +75,11 @@ def _replay(task: Task, candidate: Candidate, modules: list[LoadedModule], shape
             stack.callback(cu.cuMemFree, pointer)
             return int(pointer)
 
-        addresses = {name: allocated(array.nbytes) for name, array in inputs.items()}
+        tensors = (*task.inputs, *task.outputs)
+        addresses = {tensor.name: allocated(tensor.nbytes(shape)) for tensor in tensors}
         for name, array in inputs.items():
             data = np.ascontiguousarray(array)
             call(cu.cuMemcpyHtoD, addresses[name], data.ctypes.data, data.nbytes)
-        addresses |= {output.name: allocated(output.nbytes(shape)) for output in task.outputs}
         for scratch in plan.scratch:
             addresses[scratch.name] = allocated(scratch.nbytes)
             if scratch.zero:
@@ -86,9 +95,13 @@ def _replay(task: Task, candidate: Candidate, modules: list[LoadedModule], shape
             )
             for launch in plan.launches
         ]
-        for launch in launches:
-            launch()
-        synchronize()
+
+        def run() -> None:
+            for launch in launches:
+                launch()
+            synchronize()
+
+        yield addresses, run
 
 
 if __name__ == "__main__":

@@ -47,12 +47,31 @@ _WHERE = (Path("/usr/local/cuda/bin"), Path("/usr/local/cuda/compute-sanitizer")
 
 
 @dataclass(frozen=True)
-class Sanitized:
-    """What compute-sanitizer found wrong with a kernel, and `remarks` on what it could not check and why."""
+class ToolReport:
+    """What one tool found, or a `remark` on why it could not check everything; its process took `seconds`."""
 
-    findings: tuple[Finding, ...]
-    remarks: tuple[str, ...]
+    tool: Tool
+    findings: tuple[Finding, ...] = ()
+    remark: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sanitized:
+    """What compute-sanitizer says of a kernel, tool by tool, and how long all of it took."""
+
+    reports: tuple[ToolReport, ...]
     seconds: float
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong with the kernel."""
+        return tuple(finding for report in self.reports for finding in report.findings)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What could not be checked, and why, in sentences."""
+        return tuple(dict.fromkeys(report.remark for report in self.reports if report.remark))
 
 
 def sanitize(
@@ -75,23 +94,17 @@ def sanitize(
             "compute-sanitizer is not on the PATH, so memory accesses and races were not checked on the GPU: "
             "install the CUDA toolkit or the package nvidia-cuda-sanitizer-api."
         )
-        return Sanitized((), (remark,), time.monotonic() - began)
+        return Sanitized(tuple(ToolReport(tool, remark=remark) for tool in tools), time.monotonic() - began)
     with tempfile.TemporaryDirectory(prefix="mctskernel-sanitizer-") as folder, ThreadPoolExecutor() as pool:
         source = Path(folder, "kernel" + kernel.language.suffix)
         source.write_text(kernel.source, encoding="utf-8")
         replay = [sys.executable, "-P", "-m", "mctskernel.profiling.sanitized_replay"]
         replay += [str(task.folder.resolve()), str(source), str(seed), str(_REPLAY_SHARE * limit_seconds)]
 
-        def reported(tool: Tool) -> Sanitized:
+        def reported(tool: Tool) -> ToolReport:
             return _report(program, tool, replay, Path(folder, tool.value), limit_seconds)
 
-        reports = list(pool.map(reported, tools))
-    findings: dict[tuple[str, int | None, int | None], Finding] = {}
-    for report in reports:
-        for finding in report.findings:
-            findings.setdefault((finding.kind, finding.line, finding.other_line), finding)
-    remarks = dict.fromkeys(remark for report in reports for remark in report.remarks)
-    return Sanitized(tuple(findings.values()), tuple(remarks), time.monotonic() - began)
+        return Sanitized(tuple(pool.map(reported, tools)), time.monotonic() - began)
 
 
 def find_compute_sanitizer() -> str | None:
@@ -103,7 +116,7 @@ def find_compute_sanitizer() -> str | None:
 
 def _report(
     program: str, tool: Tool, replay: Sequence[str], scratch: Path, limit_seconds: float
-) -> Sanitized:
+) -> ToolReport:
     began = time.monotonic()
     command = [program, "--tool", tool.value, *_OPTIONS[tool]]
     command += ["--destroy-on-device-error", "kernel", "--show-backtrace", "no", *replay]
@@ -121,15 +134,15 @@ def _report(
     ) as process:
         try:
             output, _ = process.communicate(timeout=limit_seconds)
-            remarks = [failure(tool, output)] if process.returncode or COMPLAINT in output else []
+            remark = failure(tool, output) if process.returncode or COMPLAINT in output else ""
         except subprocess.TimeoutExpired:
             output = _killed(process)
-            remarks = [f"{tool.value} was not done after {limit_seconds:.0f} seconds."]
+            remark = f"{tool.value} was not done after {limit_seconds:.0f} seconds."
         except BaseException:
             _killed(process)
             raise
     findings = parse_findings(tool, output)
-    return Sanitized(findings, () if findings else tuple(remarks), time.monotonic() - began)
+    return ToolReport(tool, findings, "" if findings else remark, time.monotonic() - began)
 
 
 def _killed(process: subprocess.Popen[str]) -> str:
