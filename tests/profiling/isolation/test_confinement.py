@@ -152,3 +152,37 @@ def test_what_one_missing_mechanism_leaves_open(
 ) -> None:
     found = succeeded(attack(targets, {absent}))
     assert found - UP_TO_THE_MACHINE == open_ways - UP_TO_THE_MACHINE
+
+
+BOMB = """
+import os, time
+from pathlib import Path
+from mctskernel.profiling.isolation.confinement import confine
+from mctskernel.profiling.isolation.policy import Confinement
+confine(Confinement(Path.cwd(), processes=2))
+started = 0
+try:
+    while started < 2000:
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        started += 1
+except OSError:
+    pass
+print(started, flush=True)
+os.killpg(0, 9)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root's processes are not counted")
+def test_a_fork_bomb_is_bounded(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BOMB],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        timeout=60,
+        check=False,
+    )
+    assert 0 < int(done.stdout) < 1000
