@@ -43,7 +43,7 @@ class Aspect:
 
 def isolation() -> tuple[Aspect, ...]:
     """What is and isn't covered here; starts a process, which takes about 0.2 s."""
-    return aspects(try_mechanisms(), bubblewrap=find_bubblewrap(), root=os.geteuid() == 0)
+    return aspects(try_mechanisms(), bubblewrap=find_bubblewrap())
 
 
 def try_mechanisms() -> tuple[Mechanism, ...]:
@@ -64,7 +64,7 @@ def try_mechanisms() -> tuple[Mechanism, ...]:
             return ()
 
 
-def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None, root: bool) -> tuple[Aspect, ...]:
+def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None) -> tuple[Aspect, ...]:
     """What mechanisms cover together."""
     detail = {each.name: each.detail for each in mechanisms if each.in_force}
     landlock, seccomp, namespace = "Landlock" in detail, "seccomp" in detail, "network namespace" in detail
@@ -73,7 +73,8 @@ def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None, root: 
     files = _by(wrapper, "Landlock" if landlock else "")
     network = _by(wrapper, "seccomp" if seccomp else "", "a namespace" if namespace else "")
     signals = _by(wrapper, "Landlock" if version >= 6 else "")
-    in_session = "each in a session that ends with its leader"
+    counted = "process limit" in detail
+    in_session = "they end with their worker, but root's are not counted"
     return (
         _aspect("network", network, "candidates can reach it", SYSTEM_WITH_SECCOMP),
         _aspect(
@@ -88,9 +89,9 @@ def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None, root: 
         ),
         Aspect(
             "number of processes",
-            covered=not root and "process limit" in detail,
-            detail=f"{in_session}; {'not counted for root' if root else 'counted'}",
-            remedy=NOT_ROOT if root else "",
+            covered=counted,
+            detail="counted by the kernel" if counted else in_session,
+            remedy="" if counted else NOT_ROOT,
         ),
         Aspect(
             "disk and memory",

@@ -88,7 +88,12 @@ def limit_sizes(memory_bytes: int | None, file_bytes: int) -> None:
 
 
 def limit_processes(processes: int) -> None:
-    """Bound this user's processes and threads to what runs now, THREADS, and `processes`. Does nothing to root."""
+    """Bound this user's processes and threads to what runs now, THREADS, and `processes`.
+
+    Raises RefusedByKernelError for root, whose processes the kernel doesn't count.
+    """
+    if os.getuid() == 0:
+        raise RefusedByKernelError("the kernel doesn't count the processes of root")
     running = sum(map(_threads, Path("/proc").glob("[0-9]*")))
     _lower(resource.RLIMIT_NPROC, running + processes + THREADS)
 
