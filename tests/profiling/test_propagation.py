@@ -44,21 +44,25 @@ def hard_sigmoid(x: Array) -> Array:
 
 
 def saturate(x: Array) -> Array:
-    return np.fmin(np.fmax(x / 6 + 0.5, 0), 1)
+    low: Array = np.fmin(np.fmax(x / 6 + 0.5, 0), 1)
+    return low
 
 
 def saturate_from_above(x: Array) -> Array:
-    return np.fmax(np.fmin(x / 6 + 0.5, 1), 0)
+    high: Array = np.fmax(np.fmin(x / 6 + 0.5, 1), 0)
+    return high
 
 
 def softmax(x: Array) -> Array:
     exponentials = np.exp(x - x.max(axis=1, keepdims=True))
-    return exponentials / exponentials.sum(axis=1, keepdims=True)
+    shares: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return shares
 
 
 def fmax_softmax(x: Array) -> Array:
     exponentials = np.exp(x - np.fmax.reduce(x, axis=1, keepdims=True))
-    return exponentials / exponentials.sum(axis=1, keepdims=True)
+    shares: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return shares
 
 
 def online_softmax(x: Array) -> Array:

@@ -1,0 +1,243 @@
+"""Kernels with one numerical mistake each, emulated on the cases of their tasks, beside the same without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.evaluation import Check
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task import Task
+from mctskernel.core.task_file import load_task
+from mctskernel.profiling.architecture import load_architecture
+from mctskernel.profiling.emulation import emulate
+from mctskernel.profiling.pricing import Pricing
+from mctskernel.profiling.stages import Stages
+from mctskernel.profiling.verify import draw_cases, draw_held_out_cases
+from tests.conftest import WriteTask
+
+SHAPES = """
+[shapes]
+search = [{ rows = 64, cols = 64 }]
+verify = [{ rows = 1, cols = 1 }, { rows = 5, cols = 37 }, { rows = 8, cols = 33 }, { rows = 9, cols = 64 }]
+held_out = [{ rows = 6, cols = 35 }, { rows = 7, cols = 32 }]
+"""
+
+
+def tensor(kind: str, name: str, dtype: str, shape: str = '["rows", "cols"]', more: str = "") -> str:
+    return f'[[{kind}]]\nname = "{name}"\ndtype = "{dtype}"\nshape = {shape}\n{more}\n'
+
+
+X = tensor("inputs", "x", "float32")
+ROWS = '["rows"]'
+
+
+def source(parameters: str, body: str, arguments: str = '"x", "out"') -> str:
+    """A kernel with one thread for each row, which knows its `row`."""
+    return f"""\
+/*
+[[launch]]
+kernel = "f"
+grid = ["ceil_div(rows, 4)"]
+block = [4]
+args = [{arguments}, "rows", "cols"]
+*/
+extern "C" __global__ void f({parameters}, int rows, int cols) {{
+    int row = blockIdx.x * 4 + threadIdx.x;
+    if (row >= rows) return;
+    {body}
+}}
+"""
+
+
+FLOATS = "const float* x, float* out"
+EACH = "for (int i = row * cols; i < row * cols + cols; ++i) "
+TWICE = "def reference(x):\n    return 2 * x\n"
+ROW_SUM = "def reference(x):\n    return x.sum(axis=1)\n"
+SUM = f"float sum = 0; {EACH} sum += x[i]; out[row] = sum;"
+SOFTMAX = """\
+import numpy as np
+def reference(x):
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+"""
+SOFTMAX_BODY = (
+    f"float most = x[row * cols], sum = 0; {EACH} most = fmaxf(most, x[i]);"
+    f"{EACH} sum += expf(x[i] - most); {EACH} out[i] = expf(x[i] - most) / sum;"
+)
+VARIANCE = "def reference(x):\n    return x.var(axis=1)\n"
+VARIANCE_BODY = (
+    f"float mean = 0, sum = 0; {EACH} mean += x[i]; mean /= cols;"
+    f"{EACH} sum += (x[i] - mean) * (x[i] - mean); out[row] = sum / cols;"
+)
+SHORT_VARIANCE = (
+    f"float a = 0, b = 0; {EACH} {{ a += x[i]; b += x[i] * x[i]; }} a /= cols; out[row] = b / cols - a * a;"
+)
+INTEGERS = tensor("inputs", "x", "int32", more="low = -2147483648\nhigh = 2147483647")
+INTEGER_SUM = 'def reference(x):\n    return x.sum(axis=1, dtype="int64")\n'
+INT4 = tensor("inputs", "x", "uint8", more="low = 0\nhigh = 255")
+INT4_SUM = """\
+def reference(x):
+    low, high = x & 15, x >> 4
+    return (low.astype("int32") - 8 + high.astype("int32") - 8).sum(axis=1)
+"""
+SIGN = "def reference(x):\n    return x > 0\n"
+TWO = "def reference(x):\n    return x.sum(axis=1), x.max(axis=1)\n"
+TWO_BODY = f"float s = 0, m = x[row * cols]; {EACH} {{ s += x[i]; m = fmaxf(m, x[i]); }}"
+TWO_FLOATS = "const float* x, float* total, float* largest"
+NEGATED = "def reference(x):\n    return -x\n"
+OUT, OUT_ROWS = tensor("outputs", "out", "float32"), tensor("outputs", "out", "float32", ROWS)
+UNSPECIFIED_NAN = '[numerics]\nnan = "unspecified"\n'
+PRESERVE = '[numerics]\ndenormals = "preserve"\n'
+LOOSE = "[tolerance]\nrelative = 1e-5\nabsolute = 1e-5\nratio = 64.0\n"
+
+MUL_FTZ = 'float y; asm("mul.ftz.f32 %0, %1, 0f40000000;" : "=f"(y) : "f"(x[i])); out[i] = y;'
+
+# name: the tensors and contract, the reference, parameters, the honest body, the mistaken one, what is said of it
+MISTAKES: dict[str, tuple[str, str, str, str, str, str]] = {
+    "swallows NaN": (
+        X + OUT_ROWS,
+        ROW_SUM,
+        FLOATS,
+        SUM,
+        SUM.replace("sum += x[i]", "if (x[i] == x[i]) sum += x[i]"),
+        "NaN values .* expected nan",
+    ),
+    "spreads NaN": (
+        'independent = "rows"\n' + X + OUT,
+        TWICE,
+        FLOATS,
+        f"{EACH} out[i] = 2 * x[i];",
+        f"{EACH} out[i] = 2 * x[i] + 0.0f * x[(i + cols) % (rows * cols)];",
+        "got nan",
+    ),
+    "clamps infinities": (
+        X + OUT + UNSPECIFIED_NAN,
+        TWICE,
+        FLOATS,
+        f"{EACH} out[i] = 2 * x[i];",
+        f"{EACH} out[i] = 2 * fmaxf(fminf(x[i], 1e38f), -1e38f);",
+        "infinite values .* expected -?inf",
+    ),
+    "flushes denormals": (
+        X + OUT + PRESERVE,
+        TWICE,
+        FLOATS,
+        f"{EACH} out[i] = 2 * x[i];",
+        f"{EACH} {{ {MUL_FTZ} }}",
+        "denormal values",
+    ),
+    "loses the sign of zero": (
+        X + OUT + '[numerics]\nsigned_zero = "preserve"\n',
+        NEGATED,
+        FLOATS,
+        f"{EACH} out[i] = -x[i];",
+        f"{EACH} out[i] = 0.0f - x[i];",
+        "got 0, expected -0",
+    ),
+    "exponentials of huge numbers": (
+        X + OUT + UNSPECIFIED_NAN + "scales = [1e-3, 1e6]\n" + LOOSE,
+        SOFTMAX,
+        FLOATS,
+        SOFTMAX_BODY,
+        SOFTMAX_BODY.replace("expf(x[i] - most)", "expf(fminf(x[i], 88.0f))"),
+        "(large|offset) values",
+    ),
+    "differences of large squares": (
+        X + OUT_ROWS + LOOSE,
+        VARIANCE,
+        FLOATS,
+        VARIANCE_BODY,
+        SHORT_VARIANCE,
+        "offset values",
+    ),
+    "zero for tiny numbers": (
+        X + OUT + "[numerics]\nscales = [1e-30, 1]\n" + LOOSE,
+        TWICE,
+        FLOATS,
+        f"{EACH} out[i] = 2 * x[i];",
+        f"{EACH} out[i] = fabsf(x[i]) < 1e-20f ? 0.0f : 2 * x[i];",
+        "small values",
+    ),
+    "integers that overflow": (
+        INTEGERS + tensor("outputs", "out", "int64", ROWS),
+        INTEGER_SUM,
+        "const int* x, long long* out",
+        f"long long sum = 0; {EACH} sum += x[i]; out[row] = sum;",
+        f"int sum = 0; {EACH} sum += x[i]; out[row] = sum;",
+        "expected",
+    ),
+    "the lowest code of a packed integer": (
+        INT4 + tensor("outputs", "out", "int32", ROWS),
+        INT4_SUM,
+        "const unsigned char* x, int* out",
+        f"int sum = 0; {EACH} sum += (x[i] & 15) - 8 + (x[i] >> 4) - 8; out[row] = sum;",
+        f"int sum = 0; {EACH} sum += max((x[i] & 15) - 8, -7) + max((x[i] >> 4) - 8, -7); out[row] = sum;",
+        "expected",
+    ),
+    "a truth value of 2": (
+        X + tensor("outputs", "out", "bool"),
+        SIGN,
+        "const float* x, unsigned char* out",
+        f"{EACH} out[i] = x[i] > 0;",
+        f"{EACH} out[i] = x[i] > 0 ? 2 : 0;",
+        "got 2, expected True",
+    ),
+    "outputs swapped": (
+        X
+        + tensor("outputs", "total", "float32", ROWS)
+        + tensor("outputs", "largest", "float32", ROWS)
+        + LOOSE,
+        TWO,
+        TWO_FLOATS,
+        TWO_BODY + "total[row] = s; largest[row] = m;",
+        TWO_BODY + "total[row] = m; largest[row] = s;",
+        "'total' is wrong",
+    ),
+    "in place, twice": (
+        X + tensor("outputs", "x", "float32"),
+        TWICE,
+        "float* x",
+        f"{EACH} x[i] = 2 * x[i];",
+        f"{EACH} x[i] = 4 * x[i];",
+        "'x' is wrong",
+    ),
+    "in place, nothing done": (
+        X + tensor("outputs", "x", "float32"),
+        TWICE,
+        "float* x",
+        f"{EACH} x[i] += x[i];",
+        "if (rows < 0) x[row] = 0;",
+        "'x' is wrong",
+    ),
+}
+
+
+def checks(task: Task, text: str, seed: int) -> tuple[Check, ...]:
+    pricing = Pricing(task, load_architecture("H100"), seed)
+    found = pricing.prepare(Kernel(text, Language.CUDA), Stages())
+    cases = (*draw_cases(task, task.verify_shapes, seed), *draw_held_out_cases(task, seed))
+    return emulate(task, found.candidate, found.modules, cases).checks
+
+
+def arguments(parameters: str) -> str:
+    return ", ".join(f'"{parameter.split("*")[1].strip()}"' for parameter in parameters.split(","))
+
+
+def written(write_task: WriteTask, tables: str, reference: str, kernel: str) -> Path:
+    head, separator, tail = tables.partition("[[inputs]]")
+    return write_task(f'name = "planted"\n{head}{separator}{tail}{SHAPES}', reference, kernel)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_found_and_the_honest_kernel_passes(write_task: WriteTask, name: str) -> None:
+    tables, reference, parameters, honest, mistaken, said = MISTAKES[name]
+    good, bad = (source(parameters, body, arguments(parameters)) for body in (honest, mistaken))
+    task = load_task(written(write_task, tables, reference, good))
+    for check in checks(task, good, 1):
+        assert check.passed, check.message
+    *_, last = checks(task, bad, 1)
+    assert not last.passed
+    with pytest.raises(AssertionError, match=said):
+        raise AssertionError(last.message)
