@@ -16,7 +16,7 @@ from mctskernel.core.task import Array, Shape, Task, Tensor
 from mctskernel.profiling.verify import Case, draw_case, expect
 
 ELEMENTS = 1 << 19
-"""About how many elements of a tensor are compared."""
+"""About how many elements of a tensor are compared, in all samples of it that belong together."""
 
 MOST_BANDS = 8
 
@@ -86,15 +86,19 @@ def whole(case: Case) -> Sample:
 
 
 def draw_sample(
-    task: Task, shape: Shape, seed: int, rng: np.random.Generator
+    task: Task, shape: Shape, seed: int, rng: np.random.Generator, samples: int = 1
 ) -> tuple[Mapping[str, Array], Sample]:
-    """Fresh inputs at a large shape, and bands of what they must give; `rng` chooses the bands."""
+    """Fresh inputs at a large shape, and bands of what they must give; `rng` chooses the bands.
+
+    `samples` is among how many of them, this one included, the elements that are compared are shared out.
+    """
+    elements = ELEMENTS // samples
     if not task.independent:
         case = draw_case(task, shape, seed)
         bands = {
-            name: _bands(array.shape, 0, _few(array.shape, 0), rng)
+            name: _bands(array.shape, 0, _few(array.shape, 0, elements), rng)
             for name, array in (*case.inputs.items(), *case.expected.items())
-            if array.size > ELEMENTS
+            if array.size > elements
         }
         return case.inputs, _restricted(case, bands)
     inputs = task.draw_inputs(shape, seed)
@@ -103,16 +107,16 @@ def draw_sample(
         for tensor in (*task.inputs, *task.outputs)
         if task.independent in tensor.shape
     }
-    few = min(_few(extents, axis) for axis, extents in axes.values())
+    few = min(_few(extents, axis, elements) for axis, extents in axes.values())
     runs = _runs(int(shape[task.independent]), few, rng)
     bands = {name: Bands(axis, runs) for name, (axis, _) in axes.items()}
     taken = {name: bands[name].of(array) if name in bands else array for name, array in inputs.items()}
     indices = sum(count for _, count in runs)
     case = expect(task, {**shape, task.independent: indices}, seed, taken)
     others = {
-        name: _bands(array.shape, 0, _few(array.shape, 0), rng)
+        name: _bands(array.shape, 0, _few(array.shape, 0, elements), rng)
         for name, array in taken.items()
-        if name not in bands and array.size > ELEMENTS
+        if name not in bands and array.size > elements
     }
     return inputs, _restricted(replace(case, shape=shape), others, bands)
 
@@ -127,10 +131,10 @@ def _restricted(case: Case, bands: Mapping[str, Bands], taken: Mapping[str, Band
     return Sample(part, {**bands, **(taken or {})})
 
 
-def _few(extents: tuple[int, ...], axis: int) -> int:
-    """How many indices of an axis make about `ELEMENTS` elements; at least two, if there are two."""
+def _few(extents: tuple[int, ...], axis: int, elements: int) -> int:
+    """How many indices of an axis make about so many elements; at least two, if there are two."""
     others = int(np.prod(extents, dtype=np.int64)) // extents[axis]
-    return min(extents[axis], max(2, ELEMENTS // max(others, 1)))
+    return min(extents[axis], max(2, elements // max(others, 1)))
 
 
 def _bands(extents: tuple[int, ...], axis: int, count: int, rng: np.random.Generator) -> Bands:

@@ -133,7 +133,7 @@ def _draw_variants(task: Task, shape: Shape, seed: int) -> list[tuple[Mapping[st
     others = np.random.SeedSequence([seed, 1]).generate_state(count - 1)
 
     def draw(each: int) -> tuple[Mapping[str, Array], Sample]:
-        inputs, sample = draw_sample(task, shape, each, np.random.default_rng(each))
+        inputs, sample = draw_sample(task, shape, each, np.random.default_rng(each), count)
         return inputs, replace(sample, case=replace(sample.case, inputs={}))
 
     # numpy gives way to other threads while it draws and computes.
