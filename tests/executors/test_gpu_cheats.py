@@ -172,7 +172,7 @@ SCRATCH = PLAN.replace('"n"]', '"n", "kept"]').replace(
 )
 
 IN_PLACE = """\
-name = "twice in place"
+name = "twice_in_place"
 [[inputs]]
 name = "x"
 dtype = "float32"
