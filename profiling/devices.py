@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mctskernel.core.device import Device, DeviceError, DeviceSpec
-from mctskernel.core.task_file import task_of
+from mctskernel.core.device import Device, DeviceError, DeviceSpec, Trial
+from mctskernel.core.task_file import load_task, task_of
 
 
 def open_device(spec: DeviceSpec) -> Device:
@@ -18,7 +18,9 @@ def open_device(spec: DeviceSpec) -> Device:
     if spec.kind == "model":
         from mctskernel.profiling.model_device import ModelDevice  # noqa: PLC0415 - as said above
 
-        return ModelDevice(task, spec.architecture, spec.seed)
+        at_last_gate = spec.trial is Trial.LAST_GATE
+        searched = load_task(spec.task_folder, spec.language) if at_last_gate else None
+        return ModelDevice(task, spec.architecture, spec.seed, searched)
     raise DeviceError(f"There is no device called '{spec.kind}' that judges kernels by itself.")
 
 

@@ -10,9 +10,19 @@ import hashlib
 from dataclasses import replace
 
 import msgspec
+import numpy as np
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import Check, Diagnosis, Evaluation, Guard, LaunchTerms, Source, Timing
+from mctskernel.core.evaluation import (
+    Check,
+    Diagnosis,
+    Evaluation,
+    Guard,
+    LaunchTerms,
+    Outcome,
+    Source,
+    Timing,
+)
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, shape_label
 from mctskernel.profiling.architecture import Architecture, ArchitectureError, load_architecture
@@ -28,6 +38,7 @@ from mctskernel.profiling.model.price import Term, imbalance
 from mctskernel.profiling.pricing import Pricing, identity_of_code
 from mctskernel.profiling.roofline import roofline
 from mctskernel.profiling.stages import Stages
+from mctskernel.profiling.timed_shapes import TimedInputs, check_timed_shape
 from mctskernel.profiling.verify import draw_held_out_cases, draw_verification
 from mctskernel.profiling.versions import package_versions
 
@@ -35,10 +46,13 @@ from mctskernel.profiling.versions import package_versions
 class ModelDevice:
     """Judges kernels of one task as the named GPU would, as far as an emulator and a model can tell.
 
-    Raises DeviceError for an architecture that isn't known. Inputs follow from `seed` alone.
+    Raises DeviceError for an architecture that isn't known. Inputs follow from `seed` alone. At the last gate, where
+    `task` is what was held out, `searched` is the whole task: values are looked at where the search has timed, too.
     """
 
-    def __init__(self, task: Task, architecture: str = "H100", seed: int = 0) -> None:
+    def __init__(
+        self, task: Task, architecture: str = "H100", seed: int = 0, searched: Task | None = None
+    ) -> None:
         try:
             self._gpu = load_architecture(architecture)
         except ArchitectureError as error:
@@ -46,6 +60,10 @@ class ModelDevice:
         self._task, self._seed = task, seed
         self._pricing = Pricing(task, self._gpu, seed)
         self._judged: dict[str, Evaluation] = {}
+        self._seed = seed
+        self._searched = searched
+        shapes = searched.search_shapes if searched is not None else ()
+        self._timed = [TimedInputs(searched or task, shape, seed) for shape in shapes]
         self._cases = draw_verification(task, seed)
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
@@ -122,11 +140,35 @@ class ModelDevice:
             self._gpu.memory.l2_bytes,
         )
         reason = quarantine_reason(self._task, evaluation.timings, peaks)
+        if not reason:
+            evaluation = self._verified_where_timed(evaluation, candidate.kernel, stages)
+            if not evaluation.ok:
+                return evaluation
         notes = dict.fromkeys(launch.note for each in prices for launch in each.launches if launch.note)
         guard = Guard.ROOFLINE if reason else None
         return replace(
-            evaluation, quarantine=reason, guard=guard, flags=(*remarks, *notes, *flags(evaluation))
+            evaluation, quarantine=reason, guard=guard, flags=(*evaluation.flags, *notes, *flags(evaluation))
         )
+
+    def _verified_where_timed(self, evaluation: Evaluation, kernel: Kernel, stages: Stages) -> Evaluation:
+        """With a check at each shape that the search times at, which decides the outcome, or a remark that none was."""
+        if self._searched is None:
+            return evaluation
+        prepared = Pricing(self._searched, self._gpu, 0).prepare(kernel, stages)
+        rng = np.random.default_rng(self._seed)
+        for drawn in self._timed:
+            with stages.timed("verify"):
+                found = check_timed_shape(drawn, prepared.candidate, prepared.modules, rng)
+            if isinstance(found, str):
+                remark = f"not verified at {shape_label(drawn.shape)}, where it is timed: {found}"
+                evaluation = replace(evaluation, flags=(*evaluation.flags, remark))
+                continue
+            evaluation = replace(evaluation, checks=(*evaluation.checks, found))
+            if not found.passed:
+                return replace(
+                    evaluation, outcome=Outcome.WRONG_RESULT, message=found.message, guard=found.guard
+                )
+        return evaluation
 
 
 def _timing(shape: Shape, modelled: Modelled) -> Timing:

@@ -6,6 +6,7 @@ import queue
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -19,6 +20,9 @@ from mctskernel.profiling.processes.workers import Limits, Opener, Worker
 
 LIMITS = Limits(seconds=20.0)
 """A candidate that takes this long costs its worker, and the search goes on."""
+
+GATE_FACTOR = 1.5
+"""How many times that the last gate may take, which looks at values where the search has timed, too."""
 
 
 class LocalExecutor:
@@ -40,7 +44,7 @@ class LocalExecutor:
             raise ValueError(f"An executor needs at least one worker, not {workers}.")
         self._spec, self._limits, self._opener = spec, limits or Limits(), opener
         self._tickets = Tickets()
-        self._workers = [self._open(spec) for _ in range(workers)]
+        self._workers = [self._open(spec, self._limits) for _ in range(workers)]
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)
@@ -66,7 +70,8 @@ class LocalExecutor:
 
     def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate a kernel at what was held out, in a process of its own and with a fresh seed; waits for it."""
-        with closing(self._open(self._spec.at_last_gate)) as worker:
+        limits = replace(self._limits, seconds=GATE_FACTOR * self._limits.seconds)
+        with closing(self._open(self._spec.at_last_gate, limits)) as worker:
             evaluation = worker.evaluate(kernel)
             if not evaluation.ok:
                 return evaluation
@@ -104,8 +109,8 @@ class LocalExecutor:
         with self._idle_worker() as worker:
             return worker.evaluate(kernel)
 
-    def _open(self, spec: DeviceSpec) -> Worker:
-        return Worker(spec, limits=self._limits, opener=self._opener)
+    def _open(self, spec: DeviceSpec, limits: Limits) -> Worker:
+        return Worker(spec, limits=limits, opener=self._opener)
 
     def _fingerprint(self) -> dict[str, str]:
         with self._idle_worker() as worker:

@@ -226,7 +226,7 @@ def _interpreted(
         return mean_chain(longest)
 
     def neighbour(distance: int) -> Counts | None:
-        block = _middle(counter.launch.grid) + distance
+        block = middle_block(counter.launch.grid) + distance
         other = interpreted(block) if block < counter.launch.blocks else ""
         return None if isinstance(other, str) else other.counts
 
@@ -249,7 +249,7 @@ def _estimated(
 
     @cache
     def neighbour(distance: int) -> Counts | None:
-        block = _middle(counter.launch.grid) + distance
+        block = middle_block(counter.launch.grid) + distance
         other = counter.emulated(block) if block < counter.launch.blocks else ""
         return None if isinstance(other, str) else other
 
@@ -272,7 +272,7 @@ def _sampled(
     """
     launch = counter.launch
     total = launch.blocks
-    at = _middle(launch.grid)
+    at = middle_block(launch.grid)
     middle = counted(at)
     if isinstance(middle, str):
         return middle
@@ -332,6 +332,7 @@ def _warps(launch: ResolvedLaunch) -> int:
     return launch.blocks * -(-launch.threads // WARP_LANES)
 
 
-def _middle(grid: tuple[int, int, int]) -> int:
+def middle_block(grid: tuple[int, int, int]) -> int:
+    """The block that stands for most of a grid."""
     x, y, z = (extent // 2 for extent in grid)
     return x + grid[0] * (y + grid[1] * z)

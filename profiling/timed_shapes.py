@@ -1,0 +1,264 @@
+"""Whether a kernel is right at the shapes that it is timed at, where emulating all of it would take too long.
+
+Verification runs at small shapes, the price is made at large ones, and a kernel can tell them apart. So some blocks of
+the large launch are emulated on real inputs, those that the price is made from among them, and what they wrote is
+compared. What blocks hand to each other through memory can't be followed from a few of them: then nothing is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from mctskernel.core.dtypes import numpy_dtype
+from mctskernel.core.evaluation import Check, Guard
+from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
+from mctskernel.core.task import Array, Shape, Task, Tensor, shape_label
+from mctskernel.profiling.candidate import Candidate
+from mctskernel.profiling.emulation import GUARDS
+from mctskernel.profiling.emulator import Execution, Finding, Geometry, GlobalMemory, Limits, Module, execute
+from mctskernel.profiling.model.blocks import middle_block
+from mctskernel.profiling.verify import Case, expect, judge
+
+AT_RANDOM = 3
+"""Blocks of each launch beside the first, the middle and the last one, which are those that a price is made from."""
+
+LONG = 20_000_000
+"""Lane instructions of a block beyond which one at random has to do beside it."""
+
+MOST_ELEMENTS = 1 << 16
+"""About how many elements of an output are compared."""
+
+DRAWN_ELEMENTS = 4_194_301
+"""As many elements of an input are drawn, a prime number, and repeated as often as it takes."""
+
+LEAST_WRITTEN = 0.5
+"""The least fraction of an output that is written if every block writes as much as the middle one, which is priced."""
+
+LIMITS = Limits(lane_instructions=400_000_000, block_executions=300_000, seconds=3.0)
+"""What emulating some blocks of a launch may take before nothing is said."""
+
+
+@dataclass(frozen=True)
+class TimedInputs:
+    """Fresh inputs at one timed shape, drawn when they are first asked for."""
+
+    task: Task
+    shape: Shape
+    seed: int
+
+    @cached_property
+    def inputs(self) -> Mapping[str, Array]:
+        """Large ones repeat themselves, unless the task makes its inputs itself."""
+        task, shape = self.task, self.shape
+        if task.make_inputs is not None:
+            return task.draw_inputs(shape, self.seed)
+        extents = {tensor.name: tensor.extents(shape) for tensor in task.inputs}
+        short = tuple(
+            replace(tensor, shape=(min(math.prod(extents[tensor.name]), DRAWN_ELEMENTS),))
+            for tensor in task.inputs
+        )
+        drawn = replace(task, inputs=short).draw_inputs(shape, self.seed)
+        return {name: np.resize(array, extents[name]) for name, array in drawn.items()}
+
+    @cached_property
+    def whole(self) -> Case:
+        """With everything that they must give; only for a task without an independent dimension."""
+        return expect(self.task, self.shape, self.seed, self.inputs)
+
+
+def check_timed_shape(
+    drawn: TimedInputs, candidate: Candidate, modules: Sequence[Module], rng: np.random.Generator
+) -> Check | str:
+    """The verdict at a timed shape, or why nothing can be told. `rng` chooses blocks and elements."""
+    if drawn.task.in_place:
+        return "it works in place"
+    ran = _run(drawn, candidate, modules, rng)
+    if isinstance(ran, str):
+        return ran
+    if ran.finding is not None:
+        launch, finding = ran.finding
+        return _failed(drawn, f"'{launch.kernel}': {finding.message}.", GUARDS[finding.kind])
+    for name, share in ran.shares.items():
+        if share < LEAST_WRITTEN:
+            message = (
+                f"the block that is taken for all others writes too little: if they did as it does, {share:.1%} "
+                f"of '{name}' would be written."
+            )
+            return _failed(drawn, message, Guard.TIMED_OUTPUTS)
+    return _judged(drawn, ran.written, rng)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """An output as some blocks left it, and which of its elements they should have written."""
+
+    values: Array
+    mask: Array
+
+
+@dataclass
+class _Ran:
+    """What some blocks of every launch did.
+
+    `shares` are the fraction of each output that would be written if every block wrote as much as the middle one.
+    """
+
+    finding: tuple[ResolvedLaunch, Finding] | None = None
+    shares: dict[str, float] = field(default_factory=dict)
+    written: dict[str, _Written] = field(default_factory=dict)
+
+
+def _run(
+    drawn: TimedInputs, candidate: Candidate, modules: Sequence[Module], rng: np.random.Generator
+) -> _Ran | str:
+    """Run blocks that `rng` chooses of each launch; a sentence says what they depend on that was left out."""
+    plan = candidate.at(drawn.task, drawn.shape)
+    memory, addresses = _place(drawn, plan)
+    ran, partial = _Ran(), set[str]()
+    # What several launches write is only final when all of them have run.
+    takers = Counter(name for launch in plan.launches for name in _buffers(launch))
+    for launch in plan.launches:
+        geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
+        module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
+        arguments = candidate.arguments(launch, addresses)
+
+        def execute_blocks(blocks: Sequence[int]) -> Execution:
+            return execute(module, entry, geometry, arguments, memory, blocks=blocks, limits=LIMITS)  # noqa: B023 - called at once
+
+        middle = middle_block(launch.grid)
+        found = execute_blocks([middle])
+        names = {name for name in _buffers(launch) if takers[name] == 1}
+        ran.shares |= _shares(drawn, memory, names, launch.blocks)
+        others = _others(launch, middle, rng, 1 if found.lane_instructions > LONG else AT_RANDOM)
+        if others and not found.findings:
+            found = execute_blocks(others)
+        if found.findings:
+            return _stopped(launch, found.findings, partial)
+        if len(others) + 1 < launch.blocks:
+            partial |= _buffers(launch)
+    for output in drawn.task.outputs:
+        whole = output.name not in partial
+        if whole or takers[output.name] == 1:
+            mask = _mask(memory, output, drawn.shape)
+            if whole or mask.any():
+                values = memory.array(output.name, numpy_dtype(output.dtype)).reshape(mask.shape)
+                ran.written[output.name] = _Written(values, mask | whole)
+    return ran if ran.written else "no output is finished by one launch"
+
+
+def _place(drawn: TimedInputs, plan: ResolvedPlan) -> tuple[GlobalMemory, dict[str, int]]:
+    memory = GlobalMemory()
+    addresses = {name: memory.add(name, array, writable=False) for name, array in drawn.inputs.items()}
+    for output in drawn.task.outputs:
+        addresses[output.name] = memory.add(output.name, output.nbytes(drawn.shape))
+    for scratch in plan.scratch:
+        addresses[scratch.name] = memory.add(scratch.name, scratch.nbytes, initialised=scratch.zero)
+    return memory, addresses
+
+
+def _stopped(launch: ResolvedLaunch, findings: Sequence[Finding], partial: set[str]) -> _Ran | str:
+    """A finding tells of the kernel, unless blocks that were left out could have prevented it."""
+    found = findings[0]
+    if found.kind == "limit":
+        return f"a block of '{launch.kernel}' takes too long to emulate"
+    if found.kind == "uninitialised_read" and partial & _buffers(launch):
+        return f"'{launch.kernel}' needs what all blocks of earlier launches leave"
+    return _Ran(finding=(launch, found))
+
+
+def _shares(drawn: TimedInputs, memory: GlobalMemory, names: set[str], blocks: int) -> dict[str, float]:
+    shares = {}
+    for output in drawn.task.outputs:
+        if output.name in names:
+            mask = _mask(memory, output, drawn.shape)
+            shares[output.name] = float(mask.sum()) * blocks / mask.size
+    return shares
+
+
+def _others(launch: ResolvedLaunch, middle: int, rng: np.random.Generator, number: int) -> list[int]:
+    """Other blocks than the middle one: the ends and some at random, all of few, or just some of long ones."""
+    total = launch.blocks
+    if total <= number + 3:
+        return [block for block in range(total) if block != middle]
+    ends = {0, total - 1} if number > 1 else set[int]()
+    return sorted(ends | {int(block) for block in rng.integers(0, total, number)} - {middle})
+
+
+def _buffers(launch: ResolvedLaunch) -> set[str]:
+    return {argument for argument in launch.arguments if isinstance(argument, str)}
+
+
+def _mask(memory: GlobalMemory, output: Tensor, shape: Shape) -> Array:
+    """Which elements of an output were written."""
+    valid = memory[output.name].valid
+    assert valid is not None  # noqa: S101 - outputs are placed without contents
+    written = valid.view(f"u{numpy_dtype(output.dtype).itemsize}") != 0
+    return written.reshape(output.extents(shape))
+
+
+def _judged(drawn: TimedInputs, written: Mapping[str, _Written], rng: np.random.Generator) -> Check:
+    """Compare what was written at some indices of the independent dimension, or of the first one of each output."""
+    task = drawn.task
+    if task.independent:
+        axes = {
+            tensor.name: tensor.shape.index(task.independent)
+            for tensor in (*task.inputs, *task.outputs)
+            if task.independent in tensor.shape
+        }
+        touched = np.unique(np.concatenate([_touched(each, axes[name]) for name, each in written.items()]))
+        widest = max(each.mask.size // each.mask.shape[axes[name]] for name, each in written.items())
+        few = _few(touched, MOST_ELEMENTS // widest, rng)
+        inputs = {
+            name: np.take(array, few, axes[name]) if name in axes else array
+            for name, array in drawn.inputs.items()
+        }
+        case = expect(task, {**drawn.shape, task.independent: len(few)}, drawn.seed, inputs)
+        parts = {name: _part(each, few, axes[name]) for name, each in written.items()}
+    else:
+        rows = {
+            name: _few(_touched(each, 0), MOST_ELEMENTS * len(each.mask) // each.mask.size, rng)
+            for name, each in written.items()
+        }
+        case = drawn.whole
+        case = replace(case, expected=_rows(case.expected, rows), plain=_rows(case.plain, rows))
+        parts = {name: _part(each, rows[name], 0) for name, each in written.items()}
+    outputs = {}
+    for tensor in task.outputs:
+        right = case.expected[tensor.name].astype(numpy_dtype(tensor.dtype))
+        part = parts.get(tensor.name)
+        outputs[tensor.name] = right if part is None else np.where(part.mask, part.values, right)
+    check = judge(replace(case, shape=drawn.shape, inputs={}), outputs)
+    return check if check.passed else replace(check, guard=Guard.TIMED_OUTPUTS)
+
+
+def _part(written: _Written, indices: Array, axis: int) -> _Written:
+    return _Written(np.take(written.values, indices, axis), np.take(written.mask, indices, axis))
+
+
+def _rows(truth: Mapping[str, Array], rows: Mapping[str, Array]) -> dict[str, Array]:
+    """Rows of outputs; none of those that nothing is known of."""
+    return {name: array[rows.get(name, slice(0))] for name, array in truth.items()}
+
+
+def _touched(written: _Written, axis: int) -> Array:
+    """Indices along an axis at which something was written."""
+    others = tuple(each for each in range(written.mask.ndim) if each != axis)
+    return np.flatnonzero(written.mask.any(axis=others))
+
+
+def _few(indices: Array, most: int, rng: np.random.Generator) -> Array:
+    """So many of the indices at random, two at the least."""
+    most = max(2, most)
+    return indices if len(indices) <= most else np.sort(rng.choice(indices, most, replace=False))
+
+
+def _failed(drawn: TimedInputs, message: str, guard: Guard) -> Check:
+    label = shape_label(drawn.shape)
+    sentence = f"At {label} (seed {drawn.seed}), where it is timed: {message}"
+    return Check(label, drawn.seed, passed=False, error=float("inf"), message=sentence, guard=guard)
