@@ -23,6 +23,7 @@ from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
 from mctskernel.core.task_file import languages, load_task
 from mctskernel.edits.syntax import Function, Parameter, parse
+from mctskernel.profiling.contract import contract_in_words, contradictions
 from mctskernel.profiling.processes.workers import Worker
 from mctskernel.profiling.spaces import read_space
 from mctskernel.profiling.verify import draw_case
@@ -38,6 +39,9 @@ C_TYPES: Mapping[str, str] = {
     "__half": "float16",
     "nv_bfloat16": "bfloat16",
     "__nv_bfloat16": "bfloat16",
+    "bool": "bool",
+    "__nv_fp8_e4m3": "float8_e4m3fn",
+    "__nv_fp8_e5m2": "float8_e5m2",
     "char": "int8",
     "signed char": "int8",
     "int8_t": "int8",
@@ -56,6 +60,9 @@ C_TYPES: Mapping[str, str] = {
     "uint64_t": "uint64",
 }
 """The element type that a pointer to a C++ type points to."""
+
+HELD_AS_BYTES = ("bool", "float8_e4m3fn", "float8_e5m2")
+"""What kernels may take for bytes, since C++ has no type for it, or NVRTC not without a header."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,10 @@ def check_task(folder: Path) -> Report:
         checked.append(
             f"The reference is precise, pure and finite at {len(small)} of {len(task.shapes)} shapes."
         )
+        found = list(contradictions(task))
+        problems += found
+        if not found:
+            checked.append(contract_in_words(task))
     sound = not found
     for file, start in starts.items():
         found = list(_kernel_problems(start, file))
@@ -184,6 +195,11 @@ def _output_problems(tensor: Tensor, truth: Array, plain: Array, where: str) -> 
     if not is_floating(dtype):
         if plain.dtype.kind not in "iub":
             yield f"{where}, reference gave '{tensor.name}' as {plain.dtype}, task.toml says {tensor.dtype}."
+        elif plain.dtype.itemsize < dtype.itemsize and plain.dtype.kind != "b":
+            yield (
+                f"{where}, reference gave '{tensor.name}' as {plain.dtype}, where sums may have overflowed; "
+                f"task.toml says {tensor.dtype}."
+            )
         return
     if truth.dtype != np.float64:
         yield (
@@ -272,6 +288,7 @@ def _mismatch(written: str, dtype: str | None, parameter: Parameter, function: F
     if written != parameter.name and function.parameter(written) is not None:
         return f"the plan gives '{written}', which is the name of another parameter; is the order right?"
     expected = C_TYPES.get(parameter.type)
-    if dtype is not None and expected is not None and expected != dtype:
+    as_bytes = expected == "uint8" and dtype in HELD_AS_BYTES
+    if dtype is not None and expected is not None and expected != dtype and not as_bytes:
         return f"it points to {parameter.type}, but '{written}' is {dtype}."
     return ""

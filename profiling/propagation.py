@@ -48,9 +48,13 @@ _ORDERING = frozenset(
 
 @dataclass(frozen=True)
 class Settled:
-    """What outputs must hold: the `expected`, or one of the `alternatives`; anything where `unsettled`."""
+    """What outputs must hold: the `expected`, or one of the `alternatives`; anything where `unsettled`.
+
+    Elements that `depends` names change with the number in the special value's place.
+    """
 
     expected: Mapping[str, Array]
+    depends: Mapping[str, Mask]
     alternatives: Mapping[str, tuple[Array, ...]]
     unsettled: Mapping[str, Mask]
 
@@ -77,11 +81,12 @@ def settle(task: Task, shape: Shape, inputs: Mapping[str, Array], name: str, spe
         )
     alternatives: dict[str, tuple[Array, ...]] = {}
     unsettled: dict[str, Mask] = {}
+    depends: dict[str, Mask] = {}
     for output in task.outputs:
         truth, others = expected[output.name], [each[output.name] for each in finite]
-        depends = np.any([_differs(each, others[0]) for each in others[1:]], axis=0)
-        indifferent = np.where(depends, truth, others[0])
-        touched = depends | _differs(truth, others[0])
+        depends[output.name] = np.any([_differs(each, others[0]) for each in others[1:]], axis=0)
+        indifferent = np.where(depends[output.name], truth, others[0])
+        touched = depends[output.name] | _differs(truth, others[0])
         whole = not is_floating(numpy_dtype(output.dtype))
         if propagation is Propagation.PROPAGATE:
             alternatives[output.name] = (indifferent,)
@@ -93,7 +98,7 @@ def settle(task: Task, shape: Shape, inputs: Mapping[str, Array], name: str, spe
         else:
             alternatives[output.name] = (indifferent, np.where(touched, np.nan, truth))
             unsettled[output.name] = np.isnan(truth)
-    return Settled(expected, alternatives, unsettled)
+    return Settled(expected, depends, alternatives, unsettled)
 
 
 def _differs(one: Array, other: Array) -> Mask:

@@ -43,7 +43,9 @@ __all__ = [
     "draw_case",
     "draw_cases",
     "draw_held_out_cases",
+    "draw_widened_case",
     "expect",
+    "in_float64",
     "judge",
     "poison",
     "poison_word",
@@ -105,15 +107,15 @@ def draw_cases(
         cases[index] += [draw_case(task, shape, next(seeds)) for _ in range(draws)]
         left = len(shapes) - 1 - index
         if left < len(FIRST):
-            cases[index] += _special_case(task, shape, next(seeds), FIRST[left])
+            cases[index] += draw_widened_case(task, shape, next(seeds), FIRST[left])
     spacious = _spacious(task, shapes)
     for turn, values in enumerate(CONTRACTED):
         index = spacious[(seed + turn) % len(spacious)]
-        cases[index] += _special_case(task, shapes[index], next(seeds), values)
+        cases[index] += draw_widened_case(task, shapes[index], next(seeds), values)
     for turn in range(len(IN_TURN)):
         if turns:
             index = spacious[(seed + turn) % len(spacious)]
-            found = _special_case(task, shapes[index], next(seeds), IN_TURN[(seed + turn) % len(IN_TURN)])
+            found = draw_widened_case(task, shapes[index], next(seeds), IN_TURN[(seed + turn) % len(IN_TURN)])
             cases[index] += found
             turns -= len(found)
     return tuple(case for group in cases for case in group)
@@ -147,7 +149,7 @@ def expect(
 ) -> Case:
     """A case of given inputs, with what they must give."""
     with np.errstate(all="ignore"):
-        expected = task.expected(_in_float64(inputs), shape)
+        expected = task.expected(in_float64(inputs), shape)
         plain = _rounded(task, task.expected(_in_arithmetic_precision(inputs), shape))
     return Case(
         shape,
@@ -200,7 +202,7 @@ def _propagating_case(
     name, special = places(task, drawn, values, np.random.default_rng(seed))
     array = drawn[name]
     inputs = {**drawn, name: np.where(special != 0, special.astype(array.dtype), array)}
-    settled = settle(task, shape, _in_float64(drawn), name, special)
+    settled = settle(task, shape, in_float64(drawn), name, special)
     return replace(
         expect(task, shape, seed, inputs, values),
         alternatives=settled.alternatives,
@@ -219,8 +221,8 @@ def _spacious(task: Task, shapes: Sequence[Shape]) -> range | list[int]:
     return [index for index in upper if shapes[index][task.independent] >= _ROWS] or upper
 
 
-def _special_case(task: Task, shape: Shape, seed: int, values: Values) -> tuple[Case, ...]:
-    """A case whose tolerance is widened by what rounding the inputs changes; none where that is too much.
+def draw_widened_case(task: Task, shape: Shape, seed: int, values: Values) -> tuple[Case, ...]:
+    """A case whose tolerance is widened by what rounding the inputs changes, in a tuple; none where that is too much.
 
     A constant row, say, makes layer normalisation divide a rounding error by almost nothing: a kernel that
     sums in another order than the reference is not wrong there.
@@ -299,7 +301,8 @@ def _tolerance_of(task: Task, output: Tensor) -> Tolerance:
     return task.tolerances.get(output.name, _EXACT)
 
 
-def _in_float64(inputs: Mapping[str, Array]) -> dict[str, Array]:
+def in_float64(inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Inputs with their floats in float64, as the truth is computed from."""
     return {
         name: array.astype(np.float64) if is_floating(array.dtype) else array
         for name, array in inputs.items()

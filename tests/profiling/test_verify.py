@@ -10,7 +10,7 @@ import mctskernel.tasks
 from mctskernel.core.task import Array, Task, Tolerance
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.comparison import compare
-from mctskernel.profiling.input_values import FIRST, Values
+from mctskernel.profiling.input_values import FIRST, IN_TURN, Values
 from mctskernel.profiling.poison import poison
 from mctskernel.profiling.verify import (
     draw_case,
@@ -47,7 +47,7 @@ def test_the_last_gate_has_seeds_of_its_own(softmax: Task) -> None:
 
 
 def test_special_values_are_among_the_cases(softmax: Task) -> None:
-    verified = [draw_cases(softmax, softmax.verify_shapes, seed) for seed in range(5)]
+    verified = [draw_cases(softmax, softmax.verify_shapes, seed) for seed in range(len(IN_TURN))]
     always = {*FIRST, Values.DRAWN, Values.NAN, Values.INFINITY}
     assert all(always < {case.values for case in cases} for cases in verified)
     applicable = set(Values) - {Values.DENORMAL, Values.EXTREMES}

@@ -65,7 +65,7 @@ def test_a_new_task_where_nothing_can_be_written(tmp_path: Path) -> None:
 def test_a_sound_task_has_no_problems(write_task: WriteTask) -> None:
     report = check_task(write_task())
     assert report.ok
-    assert len(report.checked) == 4
+    assert len(report.checked) == 5
 
 
 def test_a_file_that_is_missing_is_the_only_problem(write_task: WriteTask) -> None:
@@ -206,7 +206,26 @@ def test_a_task_with_a_kernel_in_triton_alone(write_task: WriteTask) -> None:
     (folder / "kernel.py").write_text(TRITON_KERNEL)
     report = check_task(folder)
     assert report.ok, report.problems
-    assert len(report.checked) == 4
+    assert len(report.checked) == 5
+
+
+def test_the_numerical_contract_is_told_and_must_be_the_reference_s_own(write_task: WriteTask) -> None:
+    assert "Numerics: NaN and infinities stay where they belong; " in "".join(
+        check_task(write_task()).checked
+    )
+    folder = write_task(
+        TASK_TOML + '[numerics]\nnan = "propagate"\n',
+        "import numpy as np\ndef reference(x):\n    return 2 * np.nan_to_num(x)\n",
+    )
+    assert "the reference itself swallows a NaN in 'x': at n=130" in only_problem(folder)
+
+
+def test_a_reference_whose_sums_may_overflow(write_task: WriteTask) -> None:
+    toml = TASK_TOML.replace('"float32"', '"int8"', 1).replace('"float32"', '"int32"')
+    kernel = KERNEL.replace("const float*", "const signed char*").replace("float* out", "int* out")
+    assert "gave 'out' as int8, where sums may have overflowed" in only_problem(
+        write_task(toml, kernel="int i;")
+    )
 
 
 def test_a_small_shape_may_be_zero_by_right(write_task: WriteTask) -> None:
