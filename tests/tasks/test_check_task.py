@@ -224,7 +224,7 @@ def test_a_reference_whose_sums_may_overflow(write_task: WriteTask) -> None:
     toml = TASK_TOML.replace('"float32"', '"int8"', 1).replace('"float32"', '"int32"')
     kernel = KERNEL.replace("const float*", "const signed char*").replace("float* out", "int* out")
     assert "gave 'out' as int8, where sums may have overflowed" in only_problem(
-        write_task(toml, kernel="int i;")
+        write_task(toml, kernel=kernel)
     )
 
 
