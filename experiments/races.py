@@ -44,6 +44,9 @@ ABREAST = 4
 
 ARCHITECTURE = "sm_90"
 
+VALUES = "values alone"
+"""What compares outputs and knows nothing else."""
+
 
 class Verdict(msgspec.Struct, frozen=True):
     """What one means says of one kernel: `findings` as (kind, line, other line), `message` the first in words."""
@@ -67,7 +70,9 @@ class Row(msgspec.Struct, frozen=True):
     clean: dict[str, Verdict]
 
     def found(self, means: str) -> bool:
-        """Whether a means found the bug: a finding of its kind at one of its lines."""
+        """Whether a means found the bug: a finding of its kind at one of its lines; of values, that they are wrong."""
+        if means == VALUES:
+            return bool(self.faulty[means].findings) or self.faulty[means].hung
         if self.faulty[means].hung:
             return self.kind == "limit"
         return any(
@@ -174,10 +179,10 @@ def table(report: Report) -> str:
 
 def _cell(row: Row, means: str) -> str:
     verdict = row.faulty[means]
-    if row.found(means):
-        return "found"
     if verdict.hung:
         return "hangs"
+    if row.found(means):
+        return "found"
     return ", ".join(dict.fromkeys(kind.replace("_", " ") for kind, _, _ in verdict.findings)) or "-"
 
 
@@ -201,7 +206,7 @@ def _on_gpu(bugs: Sequence[PlantedBug]) -> list[Row]:
         faulty = list(pool.map(lambda bug: sanitized(bug, bug.faulty), bugs))
         clean = list(pool.map(lambda bug: sanitized(bug, bug.clean), bugs))
     return [
-        _row(bug, {**found, "values alone": wrong}, {**alarms, "values alone": right})
+        _row(bug, {**found, VALUES: wrong}, {**alarms, VALUES: right})
         for bug, found, alarms, (wrong, right) in zip(bugs, faulty, clean, values, strict=True)
     ]
 

@@ -29,8 +29,7 @@ def parse_findings(tool: Tool, output: str) -> tuple[Finding, ...]:
     """The defects in a tool's output, the first of each kind on each pair of lines."""
     found: dict[tuple[str, int | None, int | None], Finding] = {}
     for record in _records(output):
-        finding = _finding(tool, record)
-        if finding is not None:
+        for finding in _findings(tool, record):
             found.setdefault((finding.kind, finding.line, finding.other_line), finding)
     return tuple(found.values())
 
@@ -86,30 +85,35 @@ _ACTORS = re.compile(
     r"\w+ Thread \((?P<thread>[\d, ]+)\) at (?P<place>.*?)(?= \w+ Thread \(| Current Value|$)"
 )
 _BY = re.compile(r"by thread \((?P<thread>[\d, ]+)\) in block \((?P<block>[\d, ]+)\)")
-_ADDRESS = re.compile(r"Address 0x(?P<address>[0-9a-f]+)(?P<detail>.*)")
+_ADDRESS = re.compile(r"(?:Address|Access to) 0x(?P<address>[0-9a-f]+)(?P<detail>.*)")
 _LINE = re.compile(r" in (?P<file>\S+):(?P<line>\d+)")
 _HEADER = (".h", ".hpp", ".cuh", ".inl")
 
 
-def _finding(tool: Tool, record: _Record) -> Finding | None:
+def _findings(tool: Tool, record: _Record) -> list[Finding]:
     if match := _ACCESS.search(record.head):
         misaligned = "is misaligned" in record.body
         what = f"{'a misaligned' if misaligned else 'an invalid'} __{match['space']}__ {match['verb']}"
-        return _access(
-            tool, record, "misaligned" if misaligned else "out_of_bounds", f"{what} of {match['size']} bytes"
-        )
+        return [
+            _access(
+                tool,
+                record,
+                "misaligned" if misaligned else "out_of_bounds",
+                f"{what} of {match['size']} bytes",
+            )
+        ]
     if match := _UNINITIALISED.search(record.head):
         what = f"a read of {match['size']} bytes of __{match['space']}__ memory that nothing has written"
-        return _access(tool, record, "uninitialised_read", what)
+        return [_access(tool, record, "uninitialised_read", what)]
     if match := _RACE.search(record.head):
-        return _race(tool, record, match)
+        return _races(tool, record, match)
     if match := _HAZARD.search(record.head):
-        return _hazard(tool, record, match)
+        return [_hazard(tool, record, match)]
     if match := _BARRIER.search(record.head):
         warp = "warp" in record.head or "warpsync" in record.body or "Invalid arguments" in record.head
         what = match["what"].strip().lower() or "barrier error"
-        return _access(tool, record, "divergent_warp" if warp else "divergent_barrier", what)
-    return None
+        return [_access(tool, record, "divergent_warp" if warp else "divergent_barrier", what)]
+    return []
 
 
 def _access(tool: Tool, record: _Record, kind: Kind, what: str) -> Finding:
@@ -129,19 +133,16 @@ def _access(tool: Tool, record: _Record, kind: Kind, what: str) -> Finding:
     )
 
 
-def _race(tool: Tool, record: _Record, match: re.Match[str]) -> Finding:
+def _races(tool: Tool, record: _Record, match: re.Match[str]) -> list[Finding]:
+    """One access against each of the others that it races with."""
     line = _line(match["place"])
-    other = _OTHER.search(record.body)
-    other_line = _line(other["place"]) if other else None
-    against = f" and the {other['verb'].lower()} of line {other_line or 'unknown'}" if other else ""
-    sentence = f"nothing orders the {match['verb'].lower()}{against}"
-    return Finding(
-        "race",
-        f"{_opening(tool, record)}line {line or 'unknown'}: {sentence}",
-        line,
-        buffer="shared",
-        other_line=other_line,
-    )
+    opening = f"{_opening(tool, record)}line {line or 'unknown'}: nothing orders the {match['verb'].lower()}"
+    found = []
+    for other in _OTHER.finditer(record.body):
+        other_line = _line(other["place"])
+        message = f"{opening} and the {other['verb'].lower()} of line {other_line or 'unknown'}"
+        found.append(Finding("race", message, line, buffer="shared", other_line=other_line))
+    return found or [Finding("race", opening, line, buffer="shared")]
 
 
 def _hazard(tool: Tool, record: _Record, match: re.Match[str]) -> Finding:

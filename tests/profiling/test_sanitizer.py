@@ -1,0 +1,199 @@
+"""compute-sanitizer's own output is understood, and a machine that refuses it is a sentence."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.task_file import load_task
+from mctskernel.experiments.planted_bugs import planted_bugs
+from mctskernel.profiling import sanitizer
+from mctskernel.profiling.sanitizer import GATE_TOOLS, find_compute_sanitizer, sanitize
+from mctskernel.profiling.sanitizer_output import Tool, failure, parse_findings
+
+OUTPUTS = Path(__file__).parent / "sanitizer_outputs"
+"""What compute-sanitizer 2025.3 printed on an H100 about planted bugs, the longest ones shortened."""
+
+Places = list[tuple[str, int | None, int | None]]
+
+
+def places(name: str) -> Places:
+    output = (OUTPUTS / f"{name}.txt").read_text()
+    found = parse_findings(Tool(name.partition("_")[0]), output)
+    return [(each.kind, each.line, each.other_line) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("memcheck_out_of_bounds", [("out_of_bounds", 13, None)]),
+        ("memcheck_misaligned", [("misaligned", 13, None)]),
+        ("memcheck_shared", [("out_of_bounds", 13, None)]),
+        ("racecheck_block", [("race", 12, 14)]),
+        ("racecheck_copy", [("race", 22, 15)]),
+        (
+            "racecheck_warp",
+            [("race", 25, 23), ("race", 25, 27), ("race", 21, 19), ("race", 21, 23), ("race", 27, 30)],
+        ),
+        ("initcheck_triton", [("uninitialised_read", 28, None)]),
+        ("synccheck_block", [("divergent_barrier", 14, None)]),
+        ("racecheck_lost", []),
+        ("racecheck_silent", []),
+    ],
+)
+def test_recorded_outputs_are_read_with_their_lines(name: str, expected: Places) -> None:
+    assert places(name) == expected
+
+
+def test_a_message_says_where_who_and_how_far() -> None:
+    (finding,) = parse_findings(Tool.MEMCHECK, (OUTPUTS / "memcheck_out_of_bounds.txt").read_text())
+    assert (finding.thread, finding.block, finding.address) == ((111, 0, 0), (0, 0, 0), 0x7F9AD28001BC)
+    assert "memcheck at rows=3 cols=37, line 13: an invalid __global__ read of 4 bytes" in finding.message
+    assert "1 bytes after the nearest allocation" in finding.message
+
+
+# From the manual, "Racecheck Hazard Reports" and "Synccheck": modes and errors that no planted bug brought about.
+HAZARD = """\
+========= ERROR: Potential WAW hazard detected at __shared__ 0x8c in block (0,0,0) :
+=========     Write Thread (0,0,0) at WAW()+0x2f0 in raceWAW.cu:20
+=========     Write Thread (1,0,0) at WAW()+0x2f0 in raceWAW.cu:21
+=========     Current Value : 1, Incoming Value : 2
+"""
+SYNCWARP = """\
+========= Barrier error detected. Invalid arguments
+=========     at __cuda_sm70_warpsync+0x30
+=========     by thread (0,0,0) in block (0,0,0)
+=========     Device Frame:__syncwarp(unsigned int)+0xf0 in sm_30_intrinsics.hpp:110
+"""
+
+
+def test_hazards_and_warp_barriers_of_the_manual_are_read() -> None:
+    (hazard,) = parse_findings(Tool.RACECHECK, HAZARD)
+    assert (hazard.kind, hazard.line, hazard.other_line, hazard.thread) == ("race", 21, 20, (1, 0, 0))
+    (barrier,) = parse_findings(Tool.SYNCCHECK, SYNCWARP)
+    assert (barrier.kind, barrier.line) == ("divergent_warp", None)  # a header's line is none of the kernel's
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in OUTPUTS.glob("*.txt")))
+def test_output_cut_anywhere_is_read_as_far_as_it_goes(name: str) -> None:
+    output = (OUTPUTS / f"{name}.txt").read_text()
+    tool = Tool(name.partition("_")[0])
+    whole = parse_findings(tool, output)
+    for end in range(0, len(output), 17):
+        cut = parse_findings(tool, output[:end])
+        assert len(cut) <= len(whole)
+        assert {each.thread for each in cut} <= {each.thread for each in whole} | {None}
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        (
+            "========= Error: Device not supported. Please refer to the documentation\n",
+            "This machine does not allow racecheck: Device not supported. Please refer to the documentation",
+        ),
+        (
+            "========= COMPUTE-SANITIZER\nmctskernel: There is no NVIDIA driver here (libcuda.so.1).\n",
+            "racecheck could not replay the kernel: There is no NVIDIA driver here (libcuda.so.1).",
+        ),
+        (
+            "========= COMPUTE-SANITIZER\n========= Error: Target application terminated before first call\n",
+            "racecheck could not check the kernel: Target application terminated before first call",
+        ),
+        ("", "racecheck could not check the kernel: it printed nothing"),
+    ],
+)
+def test_a_machine_that_refuses_is_a_sentence(output: str, sentence: str) -> None:
+    assert failure(Tool.RACECHECK, output) == sentence
+    assert parse_findings(Tool.RACECHECK, output) == ()
+
+
+def test_without_the_program_one_remark_says_so(small_task: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sanitizer, "find_compute_sanitizer", lambda: None)
+    task = load_task(small_task)
+    done = sanitize(task, task.starting_kernel)
+    assert done.findings == ()
+    assert [report.tool for report in done.reports] == list(GATE_TOOLS)
+    (remark,) = done.remarks
+    assert remark.startswith("compute-sanitizer is not on the PATH")
+
+
+def stand_in(folder: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program in place of compute-sanitizer."""
+    program = folder / "compute-sanitizer"
+    program.write_text(f"#!{sys.executable}\nimport os, sys, time, subprocess\n{body}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sanitizer, "find_compute_sanitizer", lambda: str(program))
+
+
+def test_every_tool_runs_in_a_process_without_secrets(
+    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET_TOKEN", "xyzzy")
+    body = (
+        "tool = sys.argv[sys.argv.index('--tool') + 1]\n"
+        "leaks = [value for value in os.environ.values() if 'xyzzy' in value]\n"
+        "assert sys.argv[-1] == '5.0' and os.path.isfile(sys.argv[-3]) and 'twice' in open(sys.argv[-3]).read()\n"
+        "print('at shape n=1')\n"
+        "print(f'========= Invalid __global__ read of size 4 bytes')\n"
+        "print(f'=========     at k+0x1 in kernel.cu:{len(tool) + 100 * len(leaks)}')"
+    )
+    stand_in(tmp_path, body, monkeypatch)
+    task = load_task(small_task)
+    done = sanitize(task, task.starting_kernel, limit_seconds=10.0)
+    assert done.remarks == ()
+    assert [(report.tool, report.findings[0].line) for report in done.reports] == [
+        (tool, len(tool.value)) for tool in GATE_TOOLS
+    ]
+
+
+def test_a_tool_that_hangs_is_ended_with_all_that_it_started(
+    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid_file = tmp_path / "pid"
+    body = (
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"open({str(pid_file)!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(60)"
+    )
+    stand_in(tmp_path, body, monkeypatch)
+    task = load_task(small_task)
+    done = sanitize(task, task.starting_kernel, tools=(Tool.MEMCHECK,), limit_seconds=1.0)
+    assert done.seconds < 20
+    assert done.remarks == ("memcheck was not done after 1 seconds.",)
+    assert gone(int(pid_file.read_text()))
+
+
+def gone(pid: int) -> bool:
+    """Whether a process ends within a few seconds; a zombie that nobody has waited for has ended."""
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        try:
+            status = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            return True
+        if status.rpartition(")")[2].split()[0] == "Z":
+            return True
+        os.sched_yield()
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "name", ["global_off_by_one_at_the_end", "barrier_missing_after_store", "scratch_uninitialised"]
+)
+def test_planted_bugs_are_found_on_the_gpu(name: str) -> None:
+    if find_compute_sanitizer() is None:
+        pytest.skip("compute-sanitizer is not installed here")
+    (bug,) = [bug for bug in planted_bugs() if bug.name == name]
+    task = load_task(bug.task_folder)
+    done = sanitize(task, bug.faulty)
+    if any("does not allow" in remark for remark in done.remarks):
+        pytest.skip(done.remarks[0])
+    assert any(each.kind == bug.kind and bug.line in (each.line, each.other_line) for each in done.findings)
+    assert sanitize(task, bug.clean).findings == ()
