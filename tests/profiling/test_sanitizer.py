@@ -84,9 +84,8 @@ def test_output_cut_anywhere_is_read_as_far_as_it_goes(name: str) -> None:
     tool = Tool(name.partition("_")[0])
     whole = parse_findings(tool, output)
     for end in range(0, len(output), 17):
-        cut = parse_findings(tool, output[:end])
-        assert len(cut) <= len(whole)
-        assert {each.thread for each in cut} <= {each.thread for each in whole} | {None}
+        # The last record may be cut in the middle of its numbers.
+        assert set(parse_findings(tool, output[:end])[:-1]) <= set(whole)
 
 
 @pytest.mark.parametrize(
