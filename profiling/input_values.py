@@ -143,6 +143,15 @@ def places(
     return tensor.name, special
 
 
+def flush(array: Array) -> Array:
+    """With zeros for denormals."""
+    if not is_floating(array.dtype):
+        return array
+    return np.where(
+        np.abs(array.astype(np.float64)) < smallest_normal(array.dtype), np.zeros_like(array), array
+    )
+
+
 def _somewhere(extents: tuple[int, ...], rng: np.random.Generator) -> tuple[int, ...]:
     return tuple(int(rng.integers(extent)) for extent in extents)
 

@@ -29,6 +29,7 @@ from mctskernel.profiling.input_values import (
     IN_TURN,
     Values,
     applicable,
+    flush,
     places,
     with_values,
 )
@@ -141,7 +142,13 @@ def draw_case(task: Task, shape: Shape, seed: int, values: Values = Values.DRAWN
     drawn = task.draw_inputs(shape, seed)
     if values in {Values.NAN, Values.INFINITY}:
         return _propagating_case(task, shape, seed, drawn, values)
-    return expect(task, shape, seed, with_values(task, shape, drawn, values, rng), values)
+    inputs = with_values(task, shape, drawn, values, rng)
+    case = expect(task, shape, seed, inputs, values)
+    if values is Values.DENORMAL and task.numerics.denormals is Denormals.FLUSH:
+        with np.errstate(all="ignore"):
+            flushed = task.expected(in_float64({name: flush(array) for name, array in inputs.items()}), shape)
+        return replace(case, alternatives={name: (array,) for name, array in flushed.items()})
+    return case
 
 
 def expect(

@@ -1,7 +1,7 @@
 """A task folder, and how it is read.
 
     my_task/
-        task.toml      names, shapes, tolerance
+        task.toml      names, shapes, tolerance, numerical contract
         reference.py   reference(...) in numpy, precise when given float64 inputs
         kernel.cu      the starting kernel in CUDA C++, its launch plan in the leading comment
         kernel.py      the starting kernel in Triton, its launch plan in the docstring; one of the two is enough

@@ -128,6 +128,14 @@ MISTAKES: dict[str, tuple[str, str, str, str, str, str]] = {
         f"{EACH} {{ {MUL_FTZ} }}",
         "denormal values",
     ),
+    "flushes what is scaled up, and drops more": (
+        X + OUT + '[numerics]\ndenormals = "flush"\n',
+        "def reference(x):\n    return x * 2.0**100\n",
+        FLOATS,
+        f"{EACH} {{ {MUL_FTZ.replace('40000000', '71800000')} }}",
+        f"{EACH} out[i] = fabsf(x[i]) < 1e-36f && x[i] != 0 ? 1.0f : x[i] * 1.2676506e30f;",
+        "denormal values",
+    ),
     "loses the sign of zero": (
         X + OUT + '[numerics]\nsigned_zero = "preserve"\n',
         NEGATED,
