@@ -82,7 +82,9 @@ class GpuJudge:
             evaluation = refusal.evaluation(Source.MEASURED)
         except LostError as error:
             log = "\n".join(text for text in (begun.log, error.log) if text)
-            evaluation = replace(begun, outcome=error.outcome, message=error.message, log=log)
+            evaluation = replace(
+                begun, outcome=error.outcome, message=error.message, log=log, guard=error.guard
+            )
         return replace(evaluation, stage_seconds=stages.seconds)
 
     def outputs(self, candidate: Candidate) -> list[tuple[Case, dict[str, Array]]]:

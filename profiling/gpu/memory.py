@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from mctskernel.core.task import Array
-from mctskernel.profiling.gpu.cuda_driver import DeviceBuffer, copy_on_device, fill_words, read_rows
+from mctskernel.profiling.gpu.cuda_driver import (
+    CudaError,
+    DeviceBuffer,
+    copy_on_device,
+    fill_words,
+    read_rows,
+)
 from mctskernel.profiling.gpu.digests import Segment
 from mctskernel.profiling.gpu.protocol import Read, ScratchPlace, TensorPlace
 from mctskernel.profiling.processes.shared_window import SharedWindow
@@ -77,8 +83,9 @@ class GuardedBuffer:
         return ""
 
     def free(self) -> None:
-        """Give the memory back, with nothing left in it."""
-        self._whole.fill(GUARD_WORD)
+        """Give the memory back, with nothing left in it; harmless when the context is lost."""
+        with suppress(CudaError):
+            self._whole.fill(GUARD_WORD)
         self._whole.free()
 
 

@@ -40,6 +40,7 @@ from mctskernel.profiling.gpu.protocol import (
     Step,
     Time,
     Timed,
+    TimedRun,
 )
 from mctskernel.profiling.processes.conversation import Conversation, LostError
 from mctskernel.profiling.processes.shared_window import SharedWindow
@@ -57,6 +58,8 @@ MEMORY_BYTES = 6 << 30
 
 BASELINE, CANDIDATE = 0, 1
 """The slots of the kernel that times are interleaved with, and of the one that is judged."""
+
+UNASKED = "The GPU process answered what it wasn't asked."
 
 Expected = TypeVar("Expected")
 Reply = TypeVar("Reply", Ran, Timed, Rechecked, Counted)
@@ -124,12 +127,18 @@ class GpuSession:
     def time(self, candidate: Candidate, arena: Arena, seconds: float) -> Timed:
         """Time the loaded candidate for about so many seconds of its own; without a baseline, against itself."""
         request = Time(*self._plans(candidate, arena), seconds, arena.reads)
-        return self._own(self._ask(request, TIME_SECONDS, Timed, candidate), candidate)
+        timed = self._own(self._ask(request, TIME_SECONDS, Timed, candidate), candidate)
+        if not timed.samples or not timed.baseline or len(timed.judged) != len(arena.variants):
+            raise self._unasked()
+        self._check_variants(arena, timed.runs)
+        return timed
 
     def recheck(self, candidate: Candidate, arena: Arena) -> Rechecked:
         """Run the loaded candidate as when it is timed, and fetch what any of the runs leaves."""
         request = Recheck(*self._plans(candidate, arena), arena.reads)
-        return self._own(self._ask(request, TIME_SECONDS, Rechecked, candidate), candidate)
+        rechecked = self._own(self._ask(request, TIME_SECONDS, Rechecked, candidate), candidate)
+        self._check_variants(arena, [rechecked.run])
+        return rechecked
 
     def count(self, candidate: Candidate, arena: Arena) -> Counted:
         """Count one run of the loaded candidate in hardware."""
@@ -153,7 +162,7 @@ class GpuSession:
             case Broken(message):
                 raise DeviceError(message)
             case _:
-                raise LostError(Outcome.CRASH, "The GPU process answered what it wasn't asked.")
+                raise LostError(Outcome.CRASH, UNASKED)
         for arena in self.arenas:
             match self._process.ask(arena.place, PLACE_SECONDS):
                 case Done():
@@ -164,7 +173,7 @@ class GpuSession:
                         f"{message} Perhaps another process is using it."
                     )
                 case _:
-                    raise LostError(Outcome.CRASH, "The GPU process answered what it wasn't asked.")
+                    raise LostError(Outcome.CRASH, UNASKED)
         if self._baseline is not None:
             self._load(BASELINE, self._baseline)
 
@@ -210,8 +219,17 @@ class GpuSession:
             case Broken(message):
                 raise DeviceError(message)
             case _:
-                self._process.renew()
-                raise LostError(Outcome.CRASH, "The GPU process answered what it wasn't asked.")
+                raise self._unasked()
+
+    def _check_variants(self, arena: Arena, runs: Sequence[TimedRun]) -> None:
+        """Raise LostError for runs on inputs that there aren't."""
+        if any(not 0 <= run.variant < len(arena.variants) for run in runs):
+            raise self._unasked()
+
+    def _unasked(self) -> LostError:
+        """The process is replaced: nothing that it says can be relied on."""
+        self._process.renew()
+        return LostError(Outcome.CRASH, UNASKED)
 
 
 def _codes(candidate: Candidate) -> tuple[Code, ...]:

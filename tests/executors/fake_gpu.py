@@ -102,6 +102,8 @@ class FakeGpu:
         # Every third time something gets in the baseline's way.
         slow = 3.0 if self.timed % 3 == 0 else 1.0
         names = {launch.entry for launch in plan.launches}
+        if "forges" in names:
+            runs.append(TimedRun(99, 1e-6, 0, inputs_kept=True))
         return Timed(
             tuple(run.seconds for run in runs[2:]),
             tuple(slow * each for each in self.samples(baseline)),

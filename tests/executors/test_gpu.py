@@ -103,6 +103,7 @@ CHEATS = [
     ("outlasts", Outcome.REJECTED, Guard.GPU_TIME, "by the host's clock"),
     ("overrun", Outcome.WRONG_RESULT, Guard.GUARD_BYTES, "4 bytes behind"),
     ("decoy", Outcome.REJECTED, Guard.GPU_TIME, "outside"),
+    ("forges", Outcome.CRASH, Guard.SEPARATE_PROCESS, "wasn't asked"),
 ]
 
 
