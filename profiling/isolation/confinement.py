@@ -41,8 +41,9 @@ def enclose(policy: Confinement) -> tuple[Mechanism, ...]:
     Loading programs, libraries and CUDA goes on to work. Best called before there are threads.
     """
     return (
-        _try("process limit", lambda: privileges.limit_processes(policy.processes)),
         _try("network namespace", privileges.leave_network),
+        # Behind it: in a user namespace of our own nobody else's processes are counted.
+        _try("process limit", lambda: privileges.limit_processes(policy.processes)),
         _try("capabilities", lambda: privileges.drop_capabilities(policy.capabilities)),
         _try("no new privileges", privileges.forbid_new_privileges),
         _try("Landlock", lambda: f"version {landlock.restrict(policy).version}"),

@@ -26,6 +26,8 @@ _NEW_IPC, _NEW_USER, _NEW_NETWORK = 0x0800_0000, 0x1000_0000, 0x4000_0000
 
 THREADS = 256
 """Threads that a process may have besides the programs that it may start, where they are counted together."""
+OTHERS = 4096
+"""The same with what its user may start elsewhere meanwhile, where that is counted too."""
 
 
 def forbid_new_privileges() -> None:
@@ -87,15 +89,20 @@ def limit_sizes(memory_bytes: int | None, file_bytes: int) -> None:
     _lower(resource.RLIMIT_CORE, 0)
 
 
-def limit_processes(processes: int) -> None:
-    """Bound this user's processes and threads to what runs now, THREADS, and `processes`.
+def limit_processes(processes: int) -> str:
+    """Bound processes and threads to `processes` and THREADS, and how: alone, or among the user's others.
 
     Raises RefusedByKernelError for root, whose processes the kernel doesn't count.
     """
     if os.getuid() == 0:
         raise RefusedByKernelError("the kernel doesn't count the processes of root")
+    _, _, users = Path("/proc/self/uid_map").read_text().split()[:3]
+    if users == "1":
+        _lower(resource.RLIMIT_NPROC, processes + THREADS)
+        return "alone"
     running = sum(map(_threads, Path("/proc").glob("[0-9]*")))
-    _lower(resource.RLIMIT_NPROC, running + processes + THREADS)
+    _lower(resource.RLIMIT_NPROC, running + processes + OTHERS)
+    return "among others"
 
 
 def _threads(process: Path) -> int:

