@@ -27,7 +27,9 @@ def echo_model(outputs: Structure, content: Array) -> Model:
     """A model of `ECHO` that gives the same outputs every time; `content` is the window of their tensors."""
     nothing = Table((), ())
     arguments = Row("tuple", (Row("list", (outputs,)), nothing))
-    return Model(0, varied=False, arguments=arguments, weights=nothing, windows=(lent(content), lent(_EMPTY)))
+    return Model(
+        0, from_seed=True, arguments=arguments, weights=nothing, windows=(lent(content), lent(_EMPTY))
+    )
 
 
 _EMPTY = np.zeros(4096, np.uint8)

@@ -109,11 +109,11 @@ class Host:
             raise StructureError("no module is loaded")
         arguments = unpacked(request.arguments, descriptors[0], self.device)
         weights = unpacked(request.weights, descriptors[1])
-        model = construct(self.model_class, arguments, request.seed, varied=request.varied)
+        model = construct(self.model_class, arguments, request.seed)
         own = {name: tensor.shape for name, tensor in model.state_dict().items()}
-        loaded = own == {name: tensor.shape for name, tensor in weights.items()}
+        loaded = all(own.get(name) == tensor.shape for name, tensor in weights.items())
         if loaded:
-            model.load_state_dict(weights)
+            model.load_state_dict(weights, strict=False)
         self.model, self.held = model.to(self.device), []
         return Constructed(loaded)
 
@@ -154,12 +154,10 @@ def load_class(source: str, name: str) -> Callable[..., Any]:
     return getattr(module, name)  # type: ignore[no-any-return] # anything that can be called
 
 
-def construct(model_class: Callable[..., Any], arguments: Any, seed: int, *, varied: bool) -> Any:
+def construct(model_class: Callable[..., Any], arguments: Any, seed: int) -> Any:
     """A model under a seed, on the CPU; `arguments` are the positional ones and those by name."""
     positional, named = arguments
     torch.manual_seed(seed)
-    if not varied:
-        return model_class(*positional, **named)
     with varied_initialisation():
         return model_class(*positional, **named)
 

@@ -40,13 +40,14 @@ class Attach(msgspec.Struct, tag=True, frozen=True):
 class Construct(msgspec.Struct, tag=True, frozen=True):
     """Make a model of `arguments` under a seed. Beside it: a window of the arguments, one of the weights.
 
-    `weights` is what the reference's `state_dict` holds. Answered by Constructed or Failed.
+    `weights` is what the reference's `state_dict` holds. Answered by Constructed or Failed. The reference gets
+    neither and answers with Weights; `from_seed` asks it for weights that follow from the seed alone.
     """
 
     seed: int
     arguments: Structure
     weights: Structure
-    varied: bool
+    from_seed: bool
 
 
 class Go(msgspec.Struct, tag=True, frozen=True):
@@ -73,7 +74,7 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
 
 
 class Constructed(msgspec.Struct, tag=True, frozen=True):
-    """A model was made. `loaded` says whether the weights had the names and shapes of its own."""
+    """A model was made. `loaded` says whether it has all of the weights by their names."""
 
     loaded: bool
 

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -104,58 +104,49 @@ class Referee:
         self._reference = Reference(
             process, reference, terms.device, limits.memory_bytes, limits.load_seconds
         )
-        self._model = self._reference.model(self._seed(), varied=True)
+        self._model = self._reference.model(self._seed(), from_seed=False)
         self._pattern = self._reference.draw(self._seed())
         self._check_repeats()
         with _on_behalf_of_the_task():
             self._baseline = self._seat(stack, "runs the reference", reference, "Model")
             self._echo = self._seat(stack, "echoes", ECHO, "Model")
-            self._echo.construct(echo_model(self._pattern.outputs, self._pattern.plain), limits.load_seconds)
+            nothing = echo_model(self._pattern.outputs, self._pattern.plain)
+            self._echo.construct(nothing, limits.load_seconds)
+            nothing.close()
+        stack.callback(self._close_model)
 
     def judge(self, candidate: str) -> ModuleVerdict:
         """The verdict on a module's source."""
-        stages = Stages()
         try:
             source = read_source(candidate, own_kernels=self._terms.own_kernels)
         except ModuleSourceError as error:
             return ModuleVerdict(Evaluation(error.outcome, Source.MEASURED, str(error), guard=error.guard))
-        trial = _Trial(flags=list(source.flags))
+        trial = _Trial(flags=list(source.flags), stages=Stages())
         with ExitStack() as stack:
             try:
-                speedup = self._try(candidate, trial, stages, stack)
+                speedup = self._try(candidate, trial, stack)
             except ModuleError as error:
-                refused = Evaluation(
-                    error.outcome,
-                    Source.MEASURED,
-                    error.message,
-                    checks=tuple(trial.checks),
-                    flags=tuple(trial.flags),
-                    log=error.log,
-                    guard=error.guard,
-                    stage_seconds=stages.seconds,
+                return ModuleVerdict(trial.refused(error))
+            except TaskError as error:
+                stack.close()
+                self._check_health()  # raises if it is the reference's own fault
+                message = f"Beside this module the reference stopped working: {error}"
+                return ModuleVerdict(
+                    trial.refused(ModuleError(Outcome.CRASH, message, guard=Guard.SEPARATE_PROCESS))
                 )
-                return ModuleVerdict(refused)
-        evaluation = Evaluation(
-            Outcome.OK,
-            Source.MEASURED,
-            timings=(speedup.timing,),
-            checks=tuple(trial.checks),
-            flags=(*trial.flags, *speedup.flags),
-            quarantine=speedup.doubt,
-            stage_seconds=stages.seconds,
-        )
-        return ModuleVerdict(evaluation, speedup)
+        return ModuleVerdict(trial.accepted(speedup), speedup)
 
-    def _try(self, candidate: str, trial: _Trial, stages: Stages, stack: ExitStack) -> Speedup:
+    def _try(self, candidate: str, trial: _Trial, stack: ExitStack) -> Speedup:
+        stages = trial.stages
         with stages.timed("baseline"):
-            self._new_model(varied=True)
+            self._new_model(from_seed=False)
             quiet = self._quiet_rounds()
         with stages.timed("build"):
             seat = self._seat(stack, "calls the module", candidate, "ModelNew")
         with stages.timed("verify"):
             for number in range(MODELS):
                 if number:
-                    self._new_model(varied=True)
+                    self._new_model(from_seed=trial.from_seed)
                 self._make(seat, trial)
                 self._verify(seat, trial)
         with stages.timed("time"):
@@ -165,11 +156,13 @@ class Referee:
         """Make the candidate's model with the reference's weights, or under its seed where they don't fit."""
         if self._construct(seat):
             return
-        flag = "Its parameters have other names or shapes than the reference's: they got the same seed and no more."
-        if flag not in trial.flags:
-            trial.flags.append(flag)
-        self._new_model(varied=False)
-        self._construct(seat)
+        if not trial.from_seed:
+            trial.from_seed = True
+            trial.flags.append(
+                "Its parameters have other names or shapes than the reference's: they got the same seed and no more."
+            )
+            self._new_model(from_seed=True)
+            self._construct(seat)
 
     def _construct(self, seat: Seat) -> bool:
         with _awake(seat):
@@ -196,10 +189,12 @@ class Referee:
         while len(seconds[0]) < self._terms.runs and (len(seconds[0]) < 5 or time.monotonic() < end):
             drawn = self._draw()
             for number in self._rng.permutation(len(seats)):
-                call = self._turn(seats[number], drawn)
-                seconds[number].append(call.seconds)
                 if seats[number] is seat:
+                    call = self._turn(seat, drawn)
                     trial.add(judge_call(drawn, call, self._terms.seed))
+                else:
+                    call = self._own_turn(seats[number], drawn)
+                seconds[number].append(call.seconds)
         ours, baseline, echo = seconds
         return compared(Turns(ours, baseline, echo, quiet.baseline, quiet.echo), "as given")
 
@@ -208,10 +203,15 @@ class Referee:
         for number in range(WARM_UP_ROUNDS + QUIET_ROUNDS):
             drawn = self._draw()
             for seat, seconds in ((self._baseline, quiet.baseline), (self._echo, quiet.echo)):
-                call = self._turn(seat, drawn)
+                call = self._own_turn(seat, drawn)
                 if number >= WARM_UP_ROUNDS:
                     seconds.append(call.seconds)
         return quiet
+
+    def _own_turn(self, seat: Seat, drawn: Round) -> Call:
+        """One call of the baseline or the echo."""
+        with _on_behalf_of_the_task():
+            return self._turn(seat, drawn)
 
     def _turn(self, seat: Seat, drawn: Round) -> Call:
         """One call, with every other host stopped."""
@@ -219,9 +219,12 @@ class Referee:
             time.sleep(PAUSE_SECONDS)
             return seat.call(drawn, self._rng, self._terms.limits.call_seconds)
 
-    def _new_model(self, *, varied: bool) -> None:
+    def _close_model(self) -> None:
         self._model.close()
-        self._model = self._reference.model(self._seed(), varied=varied)
+
+    def _new_model(self, *, from_seed: bool) -> None:
+        self._model.close()
+        self._model = self._reference.model(self._seed(), from_seed=from_seed)
         with _on_behalf_of_the_task(), _awake(self._baseline):
             self._baseline.construct(self._model, self._terms.limits.load_seconds)
 
@@ -247,12 +250,18 @@ class Referee:
 
         return DeviceMemory(outputs, self._pattern.content.nbytes)
 
+    def _check_health(self) -> None:
+        drawn = self._draw()
+        for seat in (self._baseline, self._echo):
+            self._own_turn(seat, drawn)
+
     def _check_repeats(self) -> None:
         seed = self._seed()
         first, second = self._reference.draw(seed), self._reference.draw(seed)
         if not np.array_equal(first.content, second.content):
             raise TaskError("The reference's get_inputs gives other inputs under the same seed.")
-        if not judge_bytes(first, second.plain, seed).check.passed:
+        itself = replace(first, expected=first.outputs, truth=first.plain)
+        if not judge_bytes(itself, second.plain, seed).check.passed:
             raise TaskError("The reference gives other outputs for the same inputs.")
 
     def _seed(self) -> int:
@@ -282,6 +291,8 @@ class _Trial:
     """What has been found about one module so far."""
 
     flags: list[str]
+    stages: Stages
+    from_seed: bool = False
     checks: list[Check] = field(default_factory=list)
 
     def add(self, judgement: Judgement) -> None:
@@ -289,6 +300,31 @@ class _Trial:
         self.checks.append(judgement.check)
         if not judgement.check.passed:
             raise ModuleError(Outcome.WRONG_RESULT, judgement.check.message, guard=judgement.guard)
+
+    def refused(self, error: ModuleError) -> Evaluation:
+        """The evaluation of a module that failed."""
+        return Evaluation(
+            error.outcome,
+            Source.MEASURED,
+            error.message,
+            checks=tuple(self.checks),
+            flags=tuple(self.flags),
+            log=error.log,
+            guard=error.guard,
+            stage_seconds=self.stages.seconds,
+        )
+
+    def accepted(self, speedup: Speedup) -> Evaluation:
+        """The evaluation of a module that is right."""
+        return Evaluation(
+            Outcome.OK,
+            Source.MEASURED,
+            timings=(speedup.timing,),
+            checks=tuple(self.checks),
+            flags=(*self.flags, *speedup.flags),
+            quarantine=speedup.doubt,
+            stage_seconds=self.stages.seconds,
+        )
 
 
 def _failed(message: str, seed: int, guard: Guard) -> Judgement:

@@ -24,7 +24,7 @@ class Model:
     """What a model is made of: a seed, the constructor's arguments, and the reference's weights."""
 
     seed: int
-    varied: bool
+    from_seed: bool
     arguments: Structure
     weights: Structure
     windows: tuple[Window, Window]
@@ -32,7 +32,7 @@ class Model:
     @property
     def request(self) -> Construct:
         """What a host is asked, with `windows` beside it."""
-        return Construct(self.seed, self.arguments, self.weights, self.varied)
+        return Construct(self.seed, self.arguments, self.weights, self.from_seed)
 
     def close(self) -> None:
         """Give the windows back."""
@@ -64,10 +64,10 @@ class Reference:
         self._ask(Attach(device, memory_bytes), Ready)
         self._ask(Load(source, "Model"), Ready)
 
-    def model(self, seed: int, *, varied: bool) -> Model:
-        """Make the model anew."""
-        made, (arguments, weights) = self._ask(Construct(seed, NOTHING, NOTHING, varied), Weights)
-        return Model(seed, varied, made.arguments, made.weights, (opened(arguments), opened(weights)))
+    def model(self, seed: int, *, from_seed: bool) -> Model:
+        """Make the model anew; `from_seed` for a candidate that takes no weights."""
+        made, (arguments, weights) = self._ask(Construct(seed, NOTHING, NOTHING, from_seed), Weights)
+        return Model(seed, from_seed, made.arguments, made.weights, (opened(arguments), opened(weights)))
 
     def draw(self, seed: int) -> Round:
         """Fresh inputs for the model that was made last."""

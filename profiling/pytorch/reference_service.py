@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from mctskernel.profiling.isolation.privileges import hide_memory
 from mctskernel.profiling.pytorch.host import construct, failure, load_class
 from mctskernel.profiling.pytorch.protocol import (
     REQUESTS,
@@ -61,6 +62,7 @@ class Reference:
         """The reply to a request, with descriptors to close after it is sent. Raises what the module raises."""
         match request:
             case Attach():
+                hide_memory()
                 self.device = request.device
                 return Ready(), ()
             case Load():
@@ -85,8 +87,8 @@ class Reference:
         torch.manual_seed(request.seed + 1)
         structure, tensors = take_apart(_arguments(self.get_init_inputs()))
         arguments = put_together(structure, [tensor.to(self.device) for tensor in tensors])
-        self.model = construct(self.model_class, arguments, request.seed, varied=request.varied)
-        if request.varied:
+        self.model = construct(self.model_class, arguments, request.seed)
+        if not request.from_seed:
             vary_constants(self.model)
         weights = {name: tensor.detach().cpu() for name, tensor in self.model.state_dict().items()}
         table = Table(tuple(weights), tuple(take_apart(tensor)[0] for tensor in weights.values()))
@@ -101,6 +103,7 @@ class Reference:
         structure, tensors = take_apart(list(inputs))
         tensors = [tensor.to(self.device) for tensor in tensors]
         own = [tensor.clone() for tensor in tensors]
+        torch.seed()  # a model that draws numbers must not seem to repeat itself
         with torch.no_grad():
             plain, plain_tensors = take_apart(copy.deepcopy(self.model)(*put_together(structure, own)))
             changed = any(not _same_bits(a, b) for a, b in zip(own, tensors, strict=True))

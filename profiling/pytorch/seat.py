@@ -122,17 +122,24 @@ class Seat:
             reply, descriptors = self._process.receive(seconds)
         except LostError as error:
             guard = Guard.TIME_LIMIT if error.outcome is Outcome.TIMEOUT else Guard.SEPARATE_PROCESS
-            raise ModuleError(error.outcome, error.message, error.log, guard) from error
+            raise ModuleError(error.outcome, error.message, _printable(error.log), guard) from error
         for descriptor in descriptors:
             os.close(descriptor)
         return reply
 
     def _check(self, reply: Reply, expected: type[msgspec.Struct], outcome: Outcome) -> None:
         if isinstance(reply, Failed):
-            raise ModuleError(outcome, reply.message, reply.log)
+            raise ModuleError(outcome, _printable(reply.message), _printable(reply.log))
         if not isinstance(reply, expected):
             message = "The module's process answered what it wasn't asked."
             raise ModuleError(Outcome.REJECTED, message, guard=Guard.SEPARATE_PROCESS)
         if isinstance(reply, Done) and reply.given != self._structure:
-            message = f"The module gives {reply.given}, not {self._structure}."
+            message = f"The module gives {_printable(str(reply.given))[:500]}, not {self._structure}."
             raise ModuleError(Outcome.WRONG_RESULT, message, guard=Guard.COMPARISON)
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal would take for an order: the text was written by a candidate."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text
+    )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 
-MAX_SWEEPS = 100
-"""How often a session is looked through for processes that were started while it was being stopped."""
+SETTLING_SECONDS = 1.0
+"""How long a session is looked through for processes that were started while it was being stopped."""
+
+PAUSE_SECONDS = 0.0001
 
 _STOPPED = frozenset("Tt")
 _DEAD = frozenset("ZX")
@@ -32,12 +35,14 @@ def end(leader: int) -> None:
 
 def _sweep(leader: int, number: signal.Signals, settled: frozenset[str]) -> None:
     _signal(leader, number)
-    for _ in range(MAX_SWEEPS):
+    end = time.monotonic() + SETTLING_SECONDS
+    while time.monotonic() < end:
         left = [member for member, state in _members(leader) if state not in settled]
         if not left:
             return
         for member in left:
             _signal(member, number)
+        time.sleep(PAUSE_SECONDS)
 
 
 def _members(session: int) -> list[tuple[int, str]]:

@@ -62,6 +62,7 @@ _ODD_NAMES = {
     "__import__": "imports by name",
     "import_module": "imports by name",
     "open": "opens files",
+    "set_num_threads": "changes how many threads it may use",
     "get_objects": "walks the objects of its process",
     "lru_cache": "keeps results",
     "half": "computes in 16 bits",

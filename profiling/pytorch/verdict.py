@@ -19,8 +19,10 @@ TOLERANCES = {
     "float32": Tolerance(1e-5, 1e-6, 64.0),
     "float16": Tolerance(5.2e-4, 1e-6, 16.0),
     "bfloat16": Tolerance(4.1e-3, 1e-6, 16.0),
+    "float8_e4m3fn": Tolerance(6.6e-2, 1e-6, 16.0),
+    "float8_e5m2": Tolerance(1.3e-1, 1e-6, 16.0),
 }
-"""One rounding to 16 bits, or sums of some thousand 32-bit floats."""
+"""One rounding to 16 or 8 bits, or sums of some thousand 32-bit floats."""
 
 FACTOR = 4.0
 """How many times the plain reference's own error an element may be off where that is more than the tolerance."""

@@ -1,0 +1,16 @@
+"""Has no weights at all, since they begin as ones and zeros.
+
+Reference: layer_norm
+Caught by: comparison with the reference
+"""
+
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+
+    def forward(self, x):
+        return torch.nn.functional.layer_norm(x, x.shape[-1:])
