@@ -177,6 +177,8 @@ def test_inputs_are_picked_at_random_and_some_are_held_back(monkeypatch: pytest.
         assert world.run_on[2] == world.run_on[0]
         assert not set(runs.held_back) & set(world.run_on)
         orders.add(tuple(world.run_on))
+        runs.candidate(20)
+        assert len(set(world.run_on[-20:])) == 2
         runs.unseen()
         assert set(world.run_on) == set(range(VARIANTS))
         assert len(set(world.run_on[-4:])) == 1
