@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -46,67 +46,45 @@ def select(
         guidance.follow(tree)
     if not guidance.is_silent:
         leads = None
-    found = _Walk(tree, guidance, guidance.closed, leads).to_its_end()
-    return found or (_Walk(tree, guidance, nothing_closed).to_its_end() if guidance.closes else None)
+    found = _walk(tree, guidance, guidance.closed, leads)
+    return found or (_walk(tree, guidance, nothing_closed) if guidance.closes else None)
 
 
-@dataclass
-class _Walk:
-    """One walk: the nodes on its path, and all nodes that it entered."""
-
-    tree: Tree
-    guidance: Guidance
-    closed: Closed
-    leads: Leads | None = None
-    path: list[int] = field(default_factory=lambda: [0])
-    entered: set[int] = field(default_factory=lambda: {0})
-
-    def to_its_end(self) -> Selection | None:
-        """None if there is no node to expand."""
-        tree, policy, path = self.tree, self.guidance.policy, self.path
-        limit, statistics = WIDENINGS[policy.widening], tree.node_statistics
-        if self.leads is not None:
-            self.leads.begin(tree)
-        while path:
-            if self.leads is not None:
-                self._enter(self.leads.ahead(tree, len(path) - 1, path[-1]))
-            node = tree.nodes[path[-1]]
-            visits = statistics.visits[node.id] + statistics.in_flight[node.id]
-            admits = node.ready and node.children < limit(visits, policy)
-            rival = self.guidance.rival(tree, node) if admits else None
-            if admits and rival is None:
-                return Selection(tuple(path))
-            child = self._next(node, rival)
-            if child is not None:
-                self._enter([child])
-            elif node.ready:
-                return Selection(tuple(path))
-            else:
-                # A transposition led to where every way on is on the path already.
-                path.pop()
-        return None
-
-    def _enter(self, nodes: list[int]) -> None:
-        """Goes on along some nodes, unless one of them was entered."""
-        if self.entered.isdisjoint(nodes):
-            self.path += nodes
-            self.entered.update(nodes)
-
-    def _next(self, node: Node, rival: Rival | None) -> int | None:
-        """The child to go to; None if there is none."""
-        tree, guidance, ways = self.tree, self.guidance, _open_ways(self.tree, node)
-        may_lead = not tree.node_statistics.in_flight[node.id] and not node.shares_children
-        leads = self.leads if may_lead else None
-        led = leads.renew(tree, node, ways) if leads is not None else None
-        if led is not None and led not in self.entered:
-            return led
-        if not len(ways.children):
-            return None
-        children = _compare(tree, node, guidance, rival)
-        scores = SELECTIONS[guidance.policy.selection](children, guidance.policy)
+def _walk(tree: Tree, guidance: Guidance, closed: Closed, leads: Leads | None = None) -> Selection | None:
+    """One walk; None if there is no node to expand."""
+    path, entered = [0], {0}
+    if leads is not None:
+        leads.begin(tree)
+    while path:
         if leads is not None:
-            leads.take(tree, node, ways, children, scores)
-        return _best(ways.children, scores, self.entered, self.closed(tree, node, ways.children))
+            leads.follow(tree, path, entered)
+        node = tree.nodes[path[-1]]
+        admits = node.ready and node.children < _limit(tree, node, guidance.policy)
+        rival = guidance.rival(tree, node) if admits else None
+        if admits and rival is None:
+            return Selection(tuple(path))
+        ways, child = _open_ways(tree, node), None
+        if len(ways.children):
+            children = _compare(tree, node, guidance, rival)
+            scores = SELECTIONS[guidance.policy.selection](children, guidance.policy)
+            if leads is not None:
+                leads.take(tree, node, ways, children, scores)
+            child = _best(ways.children, scores, entered, closed(tree, node, ways.children))
+        if child is not None:
+            path.append(child)
+            entered.add(child)
+        elif node.ready:
+            return Selection(tuple(path))
+        else:
+            # A transposition led to where every way on is on the path already.
+            path.pop()
+    return None
+
+
+def _limit(tree: Tree, node: Node, policy: Policy) -> float:
+    """How many children the node may have, with the traversals in flight."""
+    statistics = tree.node_statistics
+    return WIDENINGS[policy.widening](statistics.visits[node.id] + statistics.in_flight[node.id], policy)
 
 
 def _best(children: Array, scores: Array, entered: set[int], closed: Array | None) -> int | None:

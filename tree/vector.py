@@ -41,6 +41,11 @@ class Vector:
         """The numbers; assigning to it changes them."""
         return self._storage[: self._length]
 
+    @property
+    def cells(self) -> memoryview:
+        """The numbers one by one: several times faster than an array is at that. It lives as long as a view."""
+        return self._storage.data
+
     def __len__(self) -> int:
         return self._length
 
