@@ -16,6 +16,8 @@ def most_promising(tree: Tree, steps: Sequence[Step]) -> Step:
     A step that is predicted to be slower than its parent, by more than the uncertainty, stands back while there is
     another one.
     """
+    if len(steps) == 1:
+        return steps[0]
     steps = [step for step in steps if not _is_worse(tree, step)] or list(steps)
     estimates = {step: estimate for step in steps if (estimate := estimated_speedup(tree, step))}
     if not estimates:

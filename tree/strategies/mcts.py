@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from mctskernel.tree.backup import begin_traversal, end_traversal
 from mctskernel.tree.expansion import ORDERS, Order, Untried, by_dissent, is_dissenting
 from mctskernel.tree.guidance import Guidance
 from mctskernel.tree.leads import Leads
-from mctskernel.tree.node import Tree
+from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.selection import Selection, select
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step
 
@@ -30,12 +32,19 @@ class TreeWalk:
             if not node.untried:
                 return (*steps, Propose(selection.path))
             taken = {step.edit for step in steps if step.node == node.id}
-            left = [edit for edit in sorted(node.untried) if edit not in taken]
-            if not left:
+            if taken.issuperset(node.untried):
                 break
-            untried = Untried.ranked(left, guidance.weights(tree, node, left))
+            untried = _ranked(tree, node, taken, guidance)
             steps.append(Step(selection.path, order(node, untried, rng)))
         return tuple(steps)
+
+
+def _ranked(tree: Tree, node: Node, taken: Set[int], guidance: Guidance) -> Untried:
+    """A node's untried edits but those that are taken, with the weights that they have by now."""
+    if guidance.is_silent and not taken:
+        return Untried.of(node)
+    left = [edit for edit in sorted(node.untried) if edit not in taken]
+    return Untried.ranked(left, guidance.weights(tree, node, left))
 
 
 def _selections(tree: Tree, count: int, guidance: Guidance, leads: Leads) -> list[Selection]:
