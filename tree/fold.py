@@ -37,15 +37,26 @@ def fold(events: Iterable[Event | Filed]) -> Tree:
 
 def apply(tree: Tree, event: Event | Filed) -> None:
     """Changes the tree by one event; raises TreeError, the tree unchanged, if the event can't follow."""
-    keep_up(tree, event, record(tree, event))
+    check(tree, event)
+    advance(tree, event)
 
 
-def record(tree: Tree, event: Event | Filed) -> Sequence[Sequence[int]]:
-    """Changes what is known of nodes and edges, but not their statistics; returns the paths that waited for the event.
+def advance(tree: Tree, event: Event | Filed) -> None:
+    """Changes the tree by one event that was checked."""
+    keep_up(tree, event, _take_in(tree, event))
+
+
+def record(tree: Tree, event: Event | Filed) -> None:
+    """Changes what is known of nodes and edges, but not their statistics, for `count` to follow.
 
     Raises TreeError, the tree unchanged, if the event can't follow.
     """
     check(tree, event)
+    _take_in(tree, event)
+
+
+def _take_in(tree: Tree, event: Event | Filed) -> Sequence[Sequence[int]]:
+    """Changes what is known of nodes and edges; returns the paths that waited for the event."""
     tree.events += 1
     match event:
         case Submitted() | FiledSubmission():

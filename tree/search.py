@@ -43,7 +43,7 @@ from mctskernel.tree.events import (
     Submitted,
 )
 from mctskernel.tree.expansion import is_dissenting
-from mctskernel.tree.fold import apply
+from mctskernel.tree.fold import advance
 from mctskernel.tree.journal import EventLog
 from mctskernel.tree.legality import check
 from mctskernel.tree.lookahead import most_promising
@@ -244,7 +244,7 @@ class TreeSearch:
 
     def _record(self, event: Event) -> None:
         check(self.tree, event)
-        apply(self.tree, self._journal.append(event))
+        advance(self.tree, self._journal.append(event))
 
     @cached_property
     def _strategy(self) -> Strategy:
