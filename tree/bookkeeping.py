@@ -53,8 +53,10 @@ def count(tree: Tree) -> None:
     _count_edges(tree)
     _count_traversals(tree)
     _count_ready(tree)
-    for path in (*map(tree.traversal, tree.pending), *map(tree.path, tree.awaiting.values())):
-        begin_traversal(tree, path)
+    for node in tree.pending:
+        begin_traversal(tree, tree.traversal(node))
+    for awaited in tree.awaiting.values():
+        begin_traversal(tree, tree.path(awaited))
 
 
 def is_ready(tree: Tree, node: Node) -> bool:
@@ -110,8 +112,8 @@ def _refresh(tree: Tree, node: Node) -> None:
     node.ready = tree.node_statistics.open[node.id] = ready
     lineage = tree.lineages.of(tree.nodes, node.id).nodes
     counts = tree.node_statistics.ready.view
-    counts[lineage] += 1 if ready else -1
-    opened_or_closed = lineage[counts[lineage] == (1 if ready else 0)]
+    counts[lineage] = below = counts[lineage] + (1 if ready else -1)
+    opened_or_closed = lineage[below == (1 if ready else 0)]
     for changed in opened_or_closed.tolist():
         for source in tree.nodes[changed].sources:
             tree.nodes[source].open_ways = None

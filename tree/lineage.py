@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
     from mctskernel.tree.node import Node
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Path:
+class Path(NamedTuple):
     """Nodes from the root on, and the edges between them, which are one fewer."""
 
     nodes: Array
@@ -25,31 +23,28 @@ class Path:
 class Lineages:
     """The lineages of one tree's nodes: from the root to a node, each made by an edit of the one before.
 
-    The last one that was asked for is kept: what it shares with the next needn't be walked again.
+    The last one that was asked for is kept: what it shares with the next isn't walked again.
     """
 
     def __init__(self) -> None:
-        self._last = Path(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        self._nodes, self._edges = np.zeros((2, 0), np.int64)
+        self._length = 0
 
     def of(self, nodes: Sequence[Node], last: int) -> Path:
-        """The lineage of a node, which is its last."""
-        known = self._last
-        below: list[Node] = []
-        above: int | None = last
-        while above is not None and not _passes(known, node := nodes[above]):
-            below.append(node)
-            above = node.parent
-        shared = 0 if above is None else nodes[above].depth + 1
-        if below or shared < len(known.nodes):
-            below.reverse()
-            ids = np.array([node.id for node in below], np.int64)
-            edges = np.array([node.edge for node in below if node.edge is not None], np.int64)
-            self._last = Path(
-                np.concatenate((known.nodes[:shared], ids)),
-                np.concatenate((known.edges[: max(shared - 1, 0)], edges)),
-            )
-        return self._last
-
-
-def _passes(path: Path, node: Node) -> bool:
-    return node.depth < len(path.nodes) and path.nodes.item(node.depth) == node.id
+        """The lineage of a node, which is its last; overwritten by the next one that is asked for."""
+        node = nodes[last]
+        depth, known, length = node.depth, self._length, node.depth + 1
+        # None, should it be interrupted half-way.
+        self._length = 0
+        if length > len(self._nodes):
+            self._nodes, self._edges = (np.resize(each, 2 * length) for each in (self._nodes, self._edges))
+        ids, edges = self._nodes.data, self._edges.data
+        while depth >= known or ids[depth] != node.id:
+            ids[depth] = node.id
+            if node.parent is None or node.edge is None:
+                break
+            depth -= 1
+            edges[depth] = node.edge
+            node = nodes[node.parent]
+        self._length = length
+        return Path(self._nodes[:length], self._edges[: length - 1])

@@ -196,12 +196,12 @@ class Tree:
         return path
 
     def traversal(self, node: int) -> Path:
-        """What `path_to` says, with the edges."""
+        """What `path_to` says, with the edges. It may be overwritten by the next."""
         detour = self.nodes[node].detour
         return self.lineages.of(self.nodes, node) if detour is None else self._path((*detour, node))
 
     def path(self, nodes: Sequence[int]) -> Path:
-        """From the root along some nodes, between which there are edges."""
+        """From the root along some nodes, between which there are edges. It may be overwritten by the next."""
         lineage = self.lineages.of(self.nodes, nodes[-1])
         return lineage if lineage.nodes.tolist() == list(nodes) else self._path(nodes)
 
