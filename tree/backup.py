@@ -31,6 +31,10 @@ Value = Callable[[NodeStatistics, Any], Any]
 VALUES: Mapping[str, Value] = {"mean": mean, "max": maximum}
 
 
+SHORT = 12
+"""Nodes of a path up to which its numbers are changed one by one: for more of them, arrays are quicker."""
+
+
 def begin_traversal(tree: Tree, path: Path) -> None:
     """Counts a traversal in flight on every node and edge of a path."""
     _add_in_flight(tree, path, 1)
@@ -44,6 +48,9 @@ def end_traversal(tree: Tree, path: Path) -> None:
 def back_up(tree: Tree, path: Path, reward: float) -> None:
     """Makes of a traversal in flight one with its reward, on every node and edge of a path."""
     end_traversal(tree, path)
+    if len(path.nodes) <= SHORT:
+        _back_up_one_by_one(tree, path, reward)
+        return
     statistics, nodes = tree.node_statistics, path.nodes
     statistics.visits.view[nodes] += 1
     statistics.reward_sum.view[nodes] += reward
@@ -52,6 +59,27 @@ def back_up(tree: Tree, path: Path, reward: float) -> None:
     tree.edge_statistics.visits.view[path.edges] += 1
 
 
+def _back_up_one_by_one(tree: Tree, path: Path, reward: float) -> None:
+    statistics = tree.node_statistics
+    visits, sums, best = statistics.visits.cells, statistics.reward_sum.cells, statistics.reward_max.cells
+    for node in path.nodes.tolist():
+        visits[node] += 1
+        sums[node] += reward
+        best[node] = max(reward, best[node])
+    edge_visits = tree.edge_statistics.visits.cells
+    for edge in path.edges.tolist():
+        edge_visits[edge] += 1
+
+
 def _add_in_flight(tree: Tree, path: Path, change: int) -> None:
+    if len(path.nodes) <= SHORT:
+        for vector, places in (
+            (tree.node_statistics.in_flight, path.nodes),
+            (tree.edge_statistics.in_flight, path.edges),
+        ):
+            cells = vector.cells
+            for place in places.tolist():
+                cells[place] += change
+        return
     tree.node_statistics.in_flight.view[path.nodes] += change
     tree.edge_statistics.in_flight.view[path.edges] += change
