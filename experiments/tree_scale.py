@@ -5,7 +5,8 @@
 
 An iteration is what a search does for one evaluated node: ask; take edits where they run out; submit; back up the
 evaluation. Its cost is the processor's time of all that, without storing (encoding and writing the journal, hashing and
-keeping blobs), which is told apart. Kernels are made up (`mctskernel.experiments.grown_trees`).
+keeping blobs), which is told apart; so is reading the edit that is to be tried. Kernels are made up
+(`mctskernel.experiments.grown_trees`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -53,11 +56,17 @@ BATCH, BATCHES = 20, 15
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Milliseconds of one iteration at a tree of so many nodes; `storing` is into a journal that isn't flushed."""
+    """Milliseconds of one iteration at a tree of so many nodes; `storing` is into a journal that isn't flushed.
+
+    `choosing_and_counting` is selection, backup and bookkeeping: `asking_and_telling` but for reading the edit to try.
+    `pace` are the seconds of a fixed loop in the same minute, the least of all: how fast the processor was just then.
+    """
 
     nodes: int
     asking_and_telling: float
+    choosing_and_counting: float
     storing: float
+    pace: float
     mean_depth: float
     widest: int
 
@@ -161,7 +170,16 @@ def sizes_to(nodes: int) -> list[int]:
 def table(scales: list[Scale]) -> Table:
     """A row for each tree and size."""
     found = Table(
-        "tree", "nodes", "mean depth", "widest", "ms an iteration", "ms of storing", "bytes a node", "replay"
+        "tree",
+        "nodes",
+        "mean depth",
+        "widest",
+        "ms",
+        "ms without reading",
+        "ms of storing",
+        "pace",
+        "bytes",
+        "replay",
     )
     for scale in scales:
         for cost in scale.costs:
@@ -172,7 +190,9 @@ def table(scales: list[Scale]) -> Table:
                 f"{cost.mean_depth:.1f}",
                 f"{cost.widest}",
                 f"{cost.asking_and_telling:.3f}",
+                f"{cost.choosing_and_counting:.3f}",
                 f"{cost.storing:.3f}",
+                f"{cost.pace:.2f} s",
                 f"{scale.bytes_per_node:.0f}" if last else "",
                 f"{scale.replay_seconds:.2f} s" if last else "",
             )
@@ -187,8 +207,10 @@ def _costs(growth: Growth, sizes: list[int], end: float) -> Iterator[Cost]:
         nodes = growth.tree.nodes
         yield Cost(
             nodes=len(nodes),
-            asking_and_telling=min(engine for engine, _ in samples),
-            storing=min(storing for _, storing in samples),
+            asking_and_telling=min(sample.asking_and_telling for sample in samples),
+            choosing_and_counting=min(sample.choosing_and_counting for sample in samples),
+            storing=min(sample.storing for sample in samples),
+            pace=min(sample.pace for sample in samples),
             mean_depth=float(np.mean([node.depth for node in nodes[-BATCH * BATCHES :]])),
             widest=max(node.children for node in nodes),
         )
@@ -201,13 +223,30 @@ def _grow(growth: Growth, nodes: int, end: float = math.inf) -> bool:
     return True
 
 
-def _sample(growth: Growth) -> tuple[float, float] | None:
-    """Milliseconds an iteration of the engine and of storing."""
-    clock, before = growth.clock, growth.tree.evaluations
-    engine, storing = clock.engine, clock.storing
-    _grow(growth, before + BATCH)
-    done = growth.tree.evaluations - before
-    return ((clock.engine - engine) / done * 1e3, (clock.storing - storing) / done * 1e3) if done else None
+class _Sample(NamedTuple):
+    """Milliseconds of an iteration, and the pace, as in `Cost`."""
+
+    asking_and_telling: float
+    choosing_and_counting: float
+    storing: float
+    pace: float
+
+
+def _sample(growth: Growth) -> _Sample | None:
+    pace, before, evaluations = _pace(), replace(growth.clock), growth.tree.evaluations
+    _grow(growth, evaluations + BATCH)
+    clock, done = growth.clock, (growth.tree.evaluations - evaluations) / 1e3
+    if not done:
+        return None
+    engine, reading = clock.engine - before.engine, clock.reading - before.reading
+    return _Sample(engine / done, (engine - reading) / done, (clock.storing - before.storing) / done, pace)
+
+
+def _pace() -> float:
+    start, total = time.process_time(), 0
+    for number in range(300_000):
+        total += number * number % 7
+    return 10 * (time.process_time() - start)
 
 
 def _replay_seconds(path: Path) -> float:
