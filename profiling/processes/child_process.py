@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import signal
+import site
 import socket
 import subprocess
 import sys
@@ -186,6 +187,8 @@ def worker_environment(scratch: Path) -> dict[str, str]:
     return {
         **kept,
         "HOME": str(scratch),
+        # Where `pip install --user` puts packages is found from the home.
+        "PYTHONUSERBASE": site.getuserbase(),
         # Measured ceilings are kept there.
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
         "PYTHONPATH": os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path),

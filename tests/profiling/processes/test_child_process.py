@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import site
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -38,6 +40,18 @@ def test_a_worker_gets_no_key_in_its_environment() -> None:
         child.kill()
     assert b"CUDA_VISIBLE_DEVICES=0" in environment
     assert b"sk-do-not-tell" not in environment
+
+
+def test_a_worker_has_a_home_of_its_own_and_finds_the_packages_of_its_user(tmp_path: Path) -> None:
+    code = "import os, site; print(os.environ['HOME'], site.getuserbase())"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env=child_process.worker_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == [str(tmp_path), site.getuserbase()]
 
 
 @pytest.mark.usefixtures("secrets")
