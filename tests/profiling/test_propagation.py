@@ -115,6 +115,16 @@ def sorted_wrongly(x: Array) -> Array:
     return np.sort(np.where(np.isnan(x), -np.inf, x), axis=1)
 
 
+def torch_relu(x: Array) -> Array:
+    """As a reference in PyTorch has it: what it does can't be followed."""
+    numbers = np.array(x.tolist(), x.dtype)
+    return np.where(numbers < 0, 0, numbers)
+
+
+def spreading_relu(x: Array) -> Array:
+    return relu(twice_spreading(x)) / 2
+
+
 def verdict(task: Task, kernel: Function, values: Values) -> bool:
     """Whether a kernel that does what the function does passes on every seed."""
     for seed in range(4):
@@ -154,6 +164,8 @@ def task(write_task: WriteTask) -> Task:
         (twice, clamped, Values.INFINITY, (False, False)),
         (twice, twice_spreading, Values.NAN, (False, False)),
         (twice, twice_spreading, Values.INFINITY, (False, False)),
+        (torch_relu, fmax_relu, Values.NAN, (True, False)),
+        (torch_relu, spreading_relu, Values.NAN, (False, False)),
         (descending, sorted_wrongly, Values.NAN, (True, False)),
     ],
 )
