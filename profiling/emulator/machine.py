@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from mctskernel.profiling.emulator.arithmetic import V
 from mctskernel.profiling.emulator.codegen import Program
 from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.findings import Finding, Findings
+from mctskernel.profiling.emulator.groups import Group, Origin, common_parent, unchanged
 from mctskernel.profiling.emulator.lanes import Batch, Lanes, PartialWarpError
 
 _TRACED_SPLITS = (
@@ -59,32 +60,6 @@ class MemoryPort(Protocol):
 
     def finish_batch(self) -> None:
         """Every thread of the batch has left."""
-
-
-@dataclass
-class Group:
-    """Lanes at one basic block with their register file, which is replaced entry by entry, never in place."""
-
-    lanes: Lanes
-    registers: list[V]
-    origin: Origin | None = None
-
-    @property
-    def depth(self) -> int:
-        """How many splits lie behind the group."""
-        return self.origin.depth if self.origin else 0
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The group that another was split from, which runs no more, and what the part took from its registers.
-
-    A register that a part still holds as it took it needs no merging: the parent's array has it for both.
-    """
-
-    parent: Group
-    taken: list[V | None]
-    depth: int
 
 
 @dataclass
@@ -229,7 +204,7 @@ class Machine:
 
     def _merge(self, number: int, a: Group, b: Group) -> Group:
         live = self.program.live_slots[number]
-        parent = _common_parent(a, b)
+        parent = common_parent(a, b)
         slots = np.concatenate([a.lanes.slots, b.lanes.slots])
         order = np.argsort(slots, kind="stable")
         registers: list[V] = list(self.program.defaults)
@@ -245,7 +220,7 @@ class Machine:
         places[order] = np.arange(len(order))
         of_a, of_b = places[: a.lanes.n], places[a.lanes.n :]
         for slot in live:
-            if parent is not None and _unchanged(a, slot, parent) and _unchanged(b, slot, parent):
+            if parent is not None and unchanged(a, slot, parent) and unchanged(b, slot, parent):
                 value = parent.registers[slot]
                 registers[slot] = value if positions is None or value.ndim == 0 else value.take(positions)
                 kept[slot] = registers[slot]
@@ -418,28 +393,6 @@ class Machine:
             self.port.barrier(lanes.subset(np.flatnonzero(whole)))
         if not whole.all():
             self.port.partial_barrier(lanes.subset(np.flatnonzero(~whole)))
-
-
-def _common_parent(a: Group, b: Group) -> Group | None:
-    """The latest group that both were split from."""
-    parents = {id(parent) for parent in _parents(a)}
-    return next((parent for parent in _parents(b) if id(parent) in parents), None)
-
-
-def _parents(group: Group) -> Iterator[Group]:
-    while group.origin is not None:
-        group = group.origin.parent
-        yield group
-
-
-def _unchanged(group: Group, slot: int, parent: Group) -> bool:
-    """Whether a register is what the parent had, down to a choice of lanes."""
-    while group is not parent:
-        origin = group.origin
-        if origin is None or group.registers[slot] is not origin.taken[slot]:
-            return False
-        group = origin.parent
-    return True
 
 
 def batches(blocks: Sequence[int], threads: int, lanes: int = 8192) -> list[np.ndarray]:

@@ -194,6 +194,43 @@ def test_clean_kernel_is_silent(cuda: Compiler, name: str) -> None:
     assert done.completed
 
 
+@pytest.mark.parametrize("blocks", [2, 200])
+def test_blocks_may_store_one_constant_and_no_two(cuda: Compiler, blocks: int) -> None:
+    same, _ = run(cuda, "u[0] = 1;", blocks=blocks)
+    assert [f.message for f in same.findings] == []
+    other, _ = run(cuda, "if (blockIdx.x == 1) u[0] = 2; else\nu[0] = 1;", blocks=blocks)
+    assert {f.kind for f in other.findings} == {"race"}
+
+
+@pytest.mark.parametrize("head_start", [0, 1])
+def test_blocks_that_wait_for_each_other_end_whichever_is_ahead(cuda: Compiler, head_start: int) -> None:
+    source = """extern "C" __global__ void k(unsigned* u, float* b) {
+if (threadIdx.x == 0) { __threadfence(); atomicAdd(u, 1); while (atomicAdd(u, 0) < gridDim.x) {} }
+__syncthreads(); b[blockIdx.x * 64 + threadIdx.x] = 1; }"""
+    memory = GlobalMemory()
+    arguments = [memory.add("u", np.zeros(1, np.uint32)), memory.add("b", 4 * 256)]
+    geometry = Geometry((4, 1, 1), (64, 1, 1))
+    done = execute(
+        cuda(source), "k", geometry, arguments, memory, blocks=range(4)[::-1], head_start=head_start
+    )
+    assert (done.findings, done.completed) == ((), True)
+    assert memory.written("b").all()
+
+
+def test_a_head_start_shows_who_relies_on_the_order_of_blocks(cuda: Compiler) -> None:
+    source = """extern "C" __global__ void k(unsigned* u, unsigned* b) {
+atomicAdd(u, 1); if (blockIdx.x == gridDim.x - 1) b[0] = atomicAdd(u, 0); }"""
+    counted = []
+    for blocks, head_start in ((range(4), 0), (range(4)[::-1], 1)):
+        memory = GlobalMemory()
+        arguments = [memory.add("u", np.zeros(1, np.uint32)), memory.add("b", 4)]
+        geometry = Geometry((4, 1, 1), (1, 1, 1))
+        done = execute(cuda(source), "k", geometry, arguments, memory, blocks=blocks, head_start=head_start)
+        assert done.findings == ()
+        counted.append(int(memory.array("b", "u4")[0]))
+    assert counted == [4, 1]
+
+
 def test_a_never_written_output_stays_unwritten(cuda: Compiler) -> None:
     source = 'extern "C" __global__ void k(float* b) { if (threadIdx.x < 3) b[threadIdx.x] = 1; }'
     memory = GlobalMemory()
