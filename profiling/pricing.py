@@ -99,9 +99,9 @@ class Pricing:
         return prices
 
     def _contents(self, shape: Shape, name: str) -> Array:
-        """A buffer's contents at a search shape, drawn once; an output holds zeros."""
+        """A buffer's contents at a search shape, drawn once; an output holds zeros, unless it is in place."""
         for output in self._task.outputs:
-            if output.name == name:
+            if output.name == name and name not in self._task.in_place:
                 return np.zeros(output.extents(shape), numpy_dtype(output.dtype))
         drawn = self._drawn.setdefault(shape_label(shape), {})
         if name not in drawn:

@@ -17,6 +17,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.profiling import sampling
 from mctskernel.profiling.sampling import Bands, Sample, draw_sample, whole
 from mctskernel.profiling.verify import draw_case, judge
+from tests.conftest import TASK_TOML
 
 TASKS = Path(__file__).parents[2] / "mctskernel" / "tasks"
 
@@ -96,6 +97,16 @@ def test_the_reference_is_asked_about_a_slice_alone(write_task: Callable[..., Pa
     assert len(inputs["x"]) == 4096
     assert set(asked) == {len(sample.case.expected["out"])}
     assert max(asked) <= 64
+
+
+def test_an_output_in_place_is_sampled(write_task: Callable[..., Path]) -> None:
+    toml = TASK_TOML.replace('name = "out"', 'name = "x"')
+    task = replace(load_task(write_task(toml)), independent="n")
+    shape = {"n": 4096}
+    inputs, sample = draw_sample(task, shape, 0, np.random.default_rng(0))
+    right = task.expected(inputs, shape)
+    assert passes(task, sample, shape, right, right)
+    assert not passes(task, sample, shape, inputs, inputs)
 
 
 def test_a_whole_case_leaves_nothing_out(write_task: Callable[..., Path]) -> None:
