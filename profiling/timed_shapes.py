@@ -149,7 +149,7 @@ def _run(
             if whole or mask.any():
                 values = memory.array(output.name, numpy_dtype(output.dtype)).reshape(mask.shape)
                 ran.written[output.name] = _Written(values, mask | whole)
-    return ran if ran.written else "no output is finished by one launch"
+    return ran if ran.written or ran.shares else "no output is finished by one launch"
 
 
 def _place(drawn: TimedInputs, plan: ResolvedPlan) -> tuple[GlobalMemory, dict[str, int]]:
