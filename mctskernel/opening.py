@@ -55,7 +55,7 @@ def open_search(
     with ExitStack() as stack:
         journal = stack.enter_context(Journal(folder.journal))
         tree_search = TreeSearch(
-            read_tree(folder.journal), journal, folder.blobs, clock=recorded or time.time
+            read_tree(folder.journal), journal, folder.blobs, clock=recorded or steady_clock()
         )
         spent = spent_seconds(read_events(folder.journal))
         if tree_search.tree.nodes:
@@ -119,6 +119,12 @@ def reopen(
     with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
         _refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
         yield folder, configuration, executor
+
+
+def steady_clock() -> Callable[[], float]:
+    """Seconds since the epoch, by which a search spends no days when the machine's clock is set while it runs."""
+    began = time.time() - time.monotonic()
+    return lambda: began + time.monotonic()
 
 
 def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:
