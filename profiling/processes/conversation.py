@@ -19,7 +19,7 @@ from mctskernel.profiling.processes.channel import ProtocolError
 
 MAX_FAILED_STARTS = 3
 OPENING_SECONDS = 180.0
-REOPENING_SECONDS = 25.0
+REOPENING_SECONDS = 20.0
 """How long a replacement may take to open, once one process has: whatever is slow the first time was read then."""
 
 MAX_FOLDER_BYTES = 2 << 30
