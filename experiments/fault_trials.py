@@ -15,23 +15,24 @@ from mctskernel.experiments.fault_checks import evaluated, lost, problems, whole
 from mctskernel.experiments.fault_kinds import LIMIT_SECONDS, Course, Kind, Meeting, MissedError
 from mctskernel.experiments.fault_subjects import (
     ENDLESS,
+    START_SECONDS,
     ModelServer,
     Place,
     Running,
+    Starter,
     Subject,
     hurry_model,
     start,
     wait_until,
 )
 
-START_SECONDS = 120.0
-"""How long a search may take to its first evaluation before any fault: processes share two cores here."""
-
 EARLY = 0.15
 """How often a fault comes while a search still starts."""
 
 ENDS_WITHIN = 3
 """Evaluations more, after which the last search of a run ends by itself."""
+
+NEVER_BEGAN = "never began"
 
 BY_SIGNAL = {-2, -9, -15, 130, 143, 1}
 """Statuses of a search that was interrupted."""
@@ -57,6 +58,11 @@ class Injected:
     problem: str = ""
 
     @property
+    def began(self) -> bool:
+        """Whether there was a search that the fault could meet."""
+        return self.ending != NEVER_BEGAN
+
+    @property
     def hung(self) -> bool:
         """Whether nothing happened for longer than may be."""
         return self.pause_seconds > LIMIT_SECONDS
@@ -68,6 +74,7 @@ class Trial:
 
     subject: Subject
     place: Place
+    starter: Starter
     random: np.random.Generator
     folder: str = "run"
     server: ModelServer = field(default_factory=ModelServer)
@@ -107,7 +114,7 @@ class Trial:
         if not begun:
             self.reported = {}
         words = (self.subject.again if begun else self.subject.words)(run, budget)
-        return start(self.place, words, self.subject.variables)
+        return start(self.starter, words, self.subject.variables)
 
     def _meet(self, kind: Kind) -> Injected | None:
         if self.server.url and not (self.run / "run.json").exists():
@@ -122,7 +129,7 @@ class Trial:
             self._end()
             problem = f"The search before the fault didn't go on: {self._last_words[-600:]}"
             self.folder, self.reported = f"run-{len(self.found) + 2}", {}
-            return Injected(kind.name, self.subject.name, "never began", 0.0, problem=problem)
+            return Injected(kind.name, self.subject.name, NEVER_BEGAN, 0.0, problem=problem)
         meeting = Meeting(
             self.place,
             self.run,
@@ -180,7 +187,7 @@ class Trial:
         running = self.running = meeting.running
         reported = running.reported if self.run.exists() and kind.course is not Course.EITHER else {}
         ended, status, words = running.ended(), running.process.returncode, ""
-        if ended or pause > LIMIT_SECONDS:
+        if ended or pause > LIMIT_SECONDS or kind.course is Course.WHATEVER:
             self._end()
             words = self._last_words
         if pause <= LIMIT_SECONDS:
@@ -194,13 +201,19 @@ class Trial:
         missing = lost(meeting.known, self.journal)
         ending = f"status {status}" if ended else "went on"
         return Injected(
-            kind.name, self.subject.name, ending, round(pause, 2), missing, None if ended else True, problem
+            kind.name,
+            self.subject.name,
+            ending,
+            round(pause, 2),
+            missing,
+            True if self.running else None,
+            problem,
         )
 
     def _course(self, kind: Kind, meeting: Meeting, began: float) -> float:
         """Follow the search until it has ended or gone on; the longest pause in seconds."""
         running, count, last, longest = meeting.running, self._count(), began, 0.0
-        may_go_on = kind.course in (Course.GOES_ON, Course.EITHER)
+        may_go_on = kind.course in (Course.GOES_ON, Course.EITHER, Course.WHATEVER)
         further = 0
         while not running.ended():
             now = time.monotonic()
@@ -255,6 +268,7 @@ def _wrong_course(kind: Kind, status: int | None, words: str) -> str:
         Course.STOPS: status in BY_SIGNAL,
         Course.SAYS: status in SENTENCE and said,
         Course.GOES_ON: status is None,
+        Course.WHATEVER: True,
         Course.EITHER: status in {None, 0} or (status in SENTENCE and said),
     }
     return "" if fine[kind.course] else f"It ended with status {status}: {words[-900:]}"

@@ -31,6 +31,7 @@ from mctskernel.experiments.fault_kinds import KINDS, LIMIT_SECONDS, Kind
 from mctskernel.experiments.fault_subjects import (
     SCRIPTS,
     ModelServer,
+    Starter,
     Subject,
     fake_gpu,
     modelled,
@@ -46,6 +47,12 @@ from mctskernel.experiments.fault_trials import Injected, Trial
 FAULTS_A_RUN = 10
 """How many faults one run meets."""
 
+ROUNDS = 4
+"""How often faults are drawn again in place of those that met nothing: a search that had ended just then."""
+
+WEIGHTS = {"landscape": 1.0, "recorded": 0.3, "model": 0.2, "gpu": 0.2, "llm": 0.1}
+"""How often a fault meets each search: what starts fast meets many."""
+
 
 @click.command()
 @click.option(
@@ -54,26 +61,39 @@ FAULTS_A_RUN = 10
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the kinds and their moments.")
 @click.option("--at-once", type=click.IntRange(min=1), default=3, show_default=True, help="Runs at a time.")
 @click.option("--only", multiple=True, help="Kinds or searches to take, by a part of their names.")
+@click.option("--minutes", type=float, help="No run begins after so many.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where the result goes, as JSON.")
-def main(faults: int, seed: int, at_once: int, only: tuple[str, ...], out: Path | None) -> None:
+def main(
+    *, faults: int, seed: int, at_once: int, only: tuple[str, ...], minutes: float | None, out: Path | None
+) -> None:
     """Inject faults into searches and count what is lost."""
-    began, found, heard = time.monotonic(), [], []
-    console, lock = Console(soft_wrap=True), threading.Lock()
+    began, console, lock = time.monotonic(), Console(soft_wrap=True), threading.Lock()
+    found: list[Injected] = []
+    heard: list[Injected] = []
+    starter = Starter()
+
+    def hear(row: Injected) -> None:
+        with lock:
+            heard.append(row)
+            words = f"{row.subject}: {row.kind}: {row.ending}, {row.pause_seconds} s {row.problem}"
+            console.print(f"{time.monotonic() - began:5.0f} s  {len(heard):4d}  {words}", markup=False)
+
+    def batch(folder: Path, number: int, subject: str, kinds: Sequence[Kind]) -> list[Injected]:
+        if minutes and time.monotonic() - began > 60 * minutes:
+            return []
+        random = np.random.default_rng((seed, number))
+        return inject(folder / str(number), subject, kinds, random, starter=starter, heard=hear)
+
     with tempfile.TemporaryDirectory(prefix="faults-") as name, ThreadPoolExecutor(at_once) as pool:
-
-        def hear(row: Injected) -> None:
-            with lock:
-                heard.append(row)
-                words = f"{row.subject}: {row.kind}: {row.ending}, {row.pause_seconds} s {row.problem}"
-                console.print(f"{time.monotonic() - began:5.0f} s  {len(heard):4d}  {words}", markup=False)
-
-        def batch(number: int, subject: str, kinds: Sequence[Kind]) -> list[Injected]:
-            random = np.random.default_rng((seed, number))
-            return inject(Path(name) / str(number), subject, kinds, random, hear)
-
-        planned = plan(faults, np.random.default_rng(seed), only)
-        for done in [pool.submit(batch, number, *each) for number, each in enumerate(planned)]:
-            found += done.result()
+        for again in range(ROUNDS):
+            missing = faults - sum(row.began for row in found)
+            planned = plan(missing, np.random.default_rng((seed, again)), only) if missing > 0 else []
+            for done in [
+                pool.submit(batch, Path(name), 1000 * again + number, *each)
+                for number, each in enumerate(planned)
+            ]:
+                found += done.result()
+    starter.close()
     for row in found:
         if row.lost or row.problem or row.hung or row.resumed is False:
             console.print(f"  {row}", style="red", markup=False)
@@ -96,7 +116,7 @@ def plan(faults: int, random: np.random.Generator, only: Sequence[str] = ()) -> 
         if (not only or any(part in text for part in only for text in (kind.name, subject)))
         and (kind.place == "plain" or small_disks_work())
     ]
-    shares = np.array([kind.share / len(kind.subjects) for _, kind in pairs])
+    shares = np.array([kind.share * WEIGHTS[subject] for subject, kind in pairs])
     drawn = random.choice(len(pairs), max(0, faults - len(pairs)), p=shares / shares.sum())
     chosen = [*random.permutation(len(pairs)), *drawn][:faults]
     grouped: dict[tuple[str, str], list[Kind]] = defaultdict(list)
@@ -116,6 +136,8 @@ def inject(
     subject: str,
     kinds: Sequence[Kind],
     random: np.random.Generator,
+    *,
+    starter: Starter,
     heard: Callable[[Injected], None] = lambda _: None,
 ) -> list[Injected]:
     """Let one run of a search meet faults, in a folder for it alone."""
@@ -127,7 +149,11 @@ def inject(
         if subject == "llm":
             server.start()
             stack.callback(server.stop)
-        trial = Trial(subject_named(subject, folder, server.url), place, random, server=server)
+        if small:
+            starter = Starter(place.enter)
+            stack.callback(starter.close)
+        made = subject_named(subject, folder, server.url)
+        trial = Trial(made, place, starter, random, server=server)
         return trial.faults(kinds, heard)
 
 
@@ -163,7 +189,7 @@ def by_kind(rows: Sequence[Injected]) -> list[dict[str, object]]:
     return [
         {
             "fault": name,
-            "injected": len(found),
+            "injected": sum(row.began for row in found),
             "resumed": sum(row.resumed is True for row in found),
             "lost": sum(row.lost for row in found),
             "wrong": sum(bool(row.problem) for row in found),
@@ -180,7 +206,7 @@ def summary(rows: Sequence[Injected], seed: int, seconds: float) -> dict[str, ob
         "command": f"python -m mctskernel.experiments.faults --faults {len(rows)} --seed {seed}",
         "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",
         "seconds": round(seconds),
-        "injected": len(rows),
+        "injected": sum(row.began for row in rows),
         "evaluations_lost": sum(row.lost for row in rows),
         "hangs": sum(row.hung for row in rows),
         "hang_limit_seconds": LIMIT_SECONDS,
