@@ -35,6 +35,8 @@ def print_node(console: Console, view: View, number: int) -> None:
     console.print(Text(f"Node {number}: {evaluation.outcome}, {evaluation.source}", "bold"))
     if evaluation.message:
         console.print(Text(evaluation.message))
+    if evaluation.guard:
+        console.print(Text(f"Noticed by: {evaluation.guard}"))
     for timing in evaluation.timings:
         console.print(Text(timing_text(timing)))
     console.print(
