@@ -156,14 +156,19 @@ def main(folder: Path, device: str, runs: int, only: tuple[str, ...], out: Path 
     with fork_server() as server:
         for _, result in judge_modules(entries, device, runs, server):
             results.append(result)
+            _write(results, out)
             console.print(Text(f"{'fine ' if result.fine else 'WRONG'} {result.label}: {result.message}"))
     results.sort(key=lambda each: each.label)
     console.print(_table(results))
     wrong = sum(not each.fine for each in results)
     console.print(f"{len(results) - wrong} of {len(results)} came to what they should.")
+    _write(results, out)
+    sys.exit(bool(wrong))
+
+
+def _write(results: Sequence[Result], out: Path | None) -> None:
     if out is not None:
         out.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
-    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from mctskernel.profiling.pytorch.protocol import (
     Ready,
     Reply,
     Request,
+    Wake,
     receive,
     send,
 )
@@ -80,13 +81,15 @@ class Host:
         """The reply to a request. Raises whatever the module raises."""
         match request:
             case Attach():
-                confine(policy(request))
                 return self._attach(request, descriptors)
             case Load(source, class_name):
                 self.model_class = load_class(source, class_name)
                 return Ready()
             case Construct():
                 return self._construct(request, descriptors)
+            case Wake():
+                self._wait_for_device()
+                return Ready()
             case Go():
                 return self._call(request, descriptors)
             case Again(outputs):
@@ -97,11 +100,13 @@ class Host:
     def _attach(self, request: Attach, descriptors: tuple[int, ...]) -> Ready:
         self.device = request.device
         if self.device == "cuda":
+            # Before it is confined: CUDA can't be initialised afterwards. Nothing of a candidate is here yet.
             from mctskernel.profiling.pytorch.device_tensors import mapped_on_device  # noqa: PLC0415 - needs a driver
 
             self.window, self.inputs = map(mapped_on_device, descriptors, request.sizes)
         else:
             self.window = mapped(descriptors[0])
+        confine(policy(request))
         return Ready()
 
     def _construct(self, request: Construct, descriptors: tuple[int, ...]) -> Constructed:
@@ -131,9 +136,12 @@ class Host:
             raise StructureError(f"an output that isn't on the device {self.device}")
         if given == wanted:
             write(self.window, list(slots(wanted)), tensors)
-            if self.device == "cuda":
-                torch.cuda.synchronize()
+            self._wait_for_device()
         return Done(given)
+
+    def _wait_for_device(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
 
 
 def policy(request: Attach) -> Confinement:

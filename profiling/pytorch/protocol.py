@@ -50,6 +50,10 @@ class Construct(msgspec.Struct, tag=True, frozen=True):
     from_seed: bool
 
 
+class Wake(msgspec.Struct, tag=True, frozen=True):
+    """Get ready for a call, whose inputs are still hidden. Answered by Ready."""
+
+
 class Go(msgspec.Struct, tag=True, frozen=True):
     """Call the model once. Beside it on a CPU: a window of inputs. Answered by Done or Failed."""
 
@@ -111,7 +115,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     log: str = ""
 
 
-Request = Attach | Load | Construct | Go | Again | Draw
+Request = Attach | Load | Construct | Wake | Go | Again | Draw
 Reply = Ready | Constructed | Weights | Done | Drawn | Failed
 
 REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

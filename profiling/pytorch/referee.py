@@ -32,8 +32,6 @@ CALLS = 3
 
 WARM_UP_ROUNDS = 2
 QUIET_ROUNDS = 5
-PAUSE_SECONDS = 0.0005
-"""Between waking a host and its call, so that the waking isn't timed."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +214,6 @@ class Referee:
     def _turn(self, seat: Seat, drawn: Round) -> Call:
         """One call, with every other host stopped."""
         with _awake(seat):
-            time.sleep(PAUSE_SECONDS)
             return seat.call(drawn, self._rng, self._terms.limits.call_seconds)
 
     def _close_model(self) -> None:

@@ -24,6 +24,7 @@ from mctskernel.profiling.pytorch.protocol import (
     Load,
     Ready,
     Reply,
+    Wake,
 )
 from mctskernel.profiling.pytorch.reference import Model, Round
 from mctskernel.profiling.pytorch.structures import Structure
@@ -76,6 +77,7 @@ class Seat:
         """
         memory, go = self._memory, Go(drawn.inputs, self._structure)
         memory.prepare(drawn.content, rng)
+        self._settled(Wake(), (), Ready, Outcome.CRASH, seconds)
         began = time.perf_counter()
         self._process.send(go, memory.lend())
         reply = self._received(seconds)
