@@ -13,7 +13,8 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.executors import gpu_gate
 from mctskernel.executors.gpu_gate import emulated, watched
 from mctskernel.profiling.emulator.findings import Finding
-from mctskernel.profiling.sanitizer import Sanitized
+from mctskernel.profiling.sanitizer import Sanitized, ToolReport
+from mctskernel.profiling.sanitizer_output import Tool
 
 PASSED = Evaluation(Outcome.OK, Source.MEASURED, flags=("seen before",))
 PLAN = """\
@@ -51,13 +52,12 @@ def spec(write_task: Callable[..., Path]) -> DeviceSpec:
 
 
 def test_what_compute_sanitizer_finds_refuses(spec: DeviceSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    findings = (
-        Finding("uninitialised_read", "line 4 reads what nobody wrote"),
-        Finding("race", "line 3 and line 4 meet"),
+    reports = (
+        ToolReport(Tool.INITCHECK, (Finding("uninitialised_read", "line 4 reads what nobody wrote"),)),
+        ToolReport(Tool.RACECHECK, (Finding("race", "line 3 and line 4 meet"),)),
+        ToolReport(Tool.SYNCCHECK, remark="no synccheck here"),
     )
-    monkeypatch.setattr(
-        gpu_gate, "sanitize", lambda *_, **__: Sanitized(findings, ("no synccheck here",), 1.0)
-    )
+    monkeypatch.setattr(gpu_gate, "sanitize", lambda *_, **__: Sanitized(reports, 1.0))
     found = watched(PASSED, Kernel(PLAN + RIGHT), spec)
     assert (found.outcome, found.guard) == (Outcome.RACE, Guard.RACE_CHECKS)
     assert found.message == "compute-sanitizer: line 3 and line 4 meet"
@@ -67,7 +67,8 @@ def test_what_compute_sanitizer_finds_refuses(spec: DeviceSpec, monkeypatch: pyt
 def test_a_machine_without_compute_sanitizer_says_so(
     spec: DeviceSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_gate, "sanitize", lambda *_, **__: Sanitized((), ("it isn't here",), 0.0))
+    absent = (ToolReport(Tool.MEMCHECK, remark="it isn't here"),)
+    monkeypatch.setattr(gpu_gate, "sanitize", lambda *_, **__: Sanitized(absent, 0.0))
     found = watched(PASSED, Kernel(PLAN + RIGHT), spec)
     assert found.ok
     assert found.flags == ("seen before", "it isn't here")
