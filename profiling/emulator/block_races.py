@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mctskernel.profiling.emulator.accesses import ORDER, VERBS, Entry, expanded
+from mctskernel.profiling.emulator.accesses import VERBS, Entry, expanded
 from mctskernel.profiling.emulator.findings import Finding, Findings
 from mctskernel.profiling.emulator.lanes import Batch
 from mctskernel.profiling.emulator.memory import Buffer
@@ -57,7 +57,7 @@ class BlockRaces:
                 *(_Last(np.zeros(size, np.int32), np.zeros(size, np.int32)) for _ in range(3))
             )
         maps = self._maps[id(storage)]
-        for entry in sorted(entries, key=lambda e: ORDER[e.kind]):
+        for entry in entries:
             # Atomics of a block's scope order nothing between blocks.
             kind = "write" if entry.access.scope == "cta" else entry.kind
             index = expanded(entry, self.granule)
@@ -65,7 +65,7 @@ class BlockRaces:
             of_lane = entry.slots // batch.slots_per_block
             mine = np.repeat(first + of_lane, entry.access.bytes // self.granule).astype(np.int32)
             for name in _AGAINST[kind]:
-                self._compare(entry, batch, index, mine, getattr(maps, name))
+                self._compare(entry, batch, index, mine, getattr(maps, name), chain=name == "atomic")
             own: _Last = getattr(maps, kind)
             before = own.event[index]
             own.other[index] = np.where(
@@ -78,10 +78,13 @@ class BlockRaces:
                 if kind == "write":
                     self._conflict(entry, batch, index, mine, own.event[index], crowd)
 
-    def _compare(self, entry: Entry, batch: Batch, index: np.ndarray, mine: np.ndarray, last: _Last) -> None:
+    def _compare(
+        self, entry: Entry, batch: Batch, index: np.ndarray, mine: np.ndarray, last: _Last, *, chain: bool
+    ) -> None:
+        """Whoever updates a place last (`chain`) comes after all who did so before."""
         found, other = last.event[index], last.other[index]
         foreign = (found != 0) & self._events.differ(found, mine)
-        conflict = foreign | (other != 0)
+        conflict = foreign if chain else foreign | (other != 0)
         if conflict.any():
             against = np.where(foreign, found, other)
             self._conflict(entry, batch, index, mine, against, conflict & self._events.differ(against, mine))
@@ -109,9 +112,12 @@ class BlockRaces:
         a, b = self._events.entry(theirs), self._events.entry(ours)
         if a.constant is not None and a.constant == b.constant:
             return True
+        if {a.kind, b.kind} == {"read", "atomic"} and (a.swaps or b.swaps):
+            # What a swap compares may be read plainly before: if it was outdated, the swap fails.
+            return True
         one, other = self._events.block(theirs), self._events.block(ours)
-        return self.handovers.ordered(one, a.time, other, b.looked) or self.handovers.ordered(
-            other, b.time, one, a.looked
+        return self.handovers.ordered(one, a.time, self._events.looked(ours)) or self.handovers.ordered(
+            other, b.time, self._events.looked(theirs)
         )
 
     def _report(self, entry: Entry, batch: Batch, granule: int, at: int, theirs: int) -> None:
@@ -137,13 +143,13 @@ class BlockRaces:
 
 @dataclass(frozen=True, slots=True)
 class _Remembered:
-    """What an event keeps of its entry: `looked` is when each block had last executed an atomic."""
+    """What events keep of their entry."""
 
     kind: str
     line: int | None
     constant: bytes | None
     time: int
-    looked: np.ndarray
+    swaps: bool
 
 
 class _Events:
@@ -151,6 +157,7 @@ class _Events:
 
     def __init__(self) -> None:
         self._blocks = np.full(1024, -1, np.int64)
+        self._looked = np.zeros(1024, np.int64)
         self._starts: list[int] = []
         self._entries: list[_Remembered] = []
         self._count = 1
@@ -163,10 +170,14 @@ class _Events:
             grown = np.full(max(2 * len(self._blocks), self._count), -1, np.int64)
             grown[:first] = self._blocks[:first]
             self._blocks = grown
+            self._looked = np.r_[self._looked, np.zeros(len(grown) - len(self._looked), np.int64)]
         self._blocks[first : self._count] = blocks
+        self._looked[first : self._count] = entry.looked[blocks]
         self._starts.append(first)
         constant = entry.unit.tobytes() if entry.unit is not None and entry.unit.ndim == 0 else None
-        self._entries.append(_Remembered(entry.kind, entry.access.line, constant, entry.time, entry.looked))
+        self._entries.append(
+            _Remembered(entry.kind, entry.access.line, constant, entry.time, ".cas." in entry.access.opcode)
+        )
         return first
 
     def differ(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -176,6 +187,10 @@ class _Events:
 
     def block(self, event: int) -> int:
         return int(self._blocks[event])
+
+    def looked(self, event: int) -> int:
+        """When the block had last executed an atomic."""
+        return int(self._looked[event])
 
     def entry(self, event: int) -> _Remembered:
         return self._entries[int(np.searchsorted(self._starts, event, "right")) - 1]
@@ -209,8 +224,8 @@ class Handovers:
         self.looked = self.looked.copy()
         self.looked[blocks] = self.clock
 
-    def ordered(self, one: int, time: int, other: int, looked: np.ndarray) -> bool:
-        """Whether what block `one` did at a time was handed over to `other` by when that had last `looked`."""
+    def ordered(self, one: int, time: int, looked: int) -> bool:
+        """Whether what block `one` did at a time was handed over to whoever last `looked` then."""
         # The clock ticks at fences: what was done at a time comes before those that tick later.
         published = next((at for fenced, at in self._published.get(one, ()) if fenced > time), None)
-        return published is not None and bool(looked[other] >= published)
+        return published is not None and looked >= published

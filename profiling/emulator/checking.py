@@ -74,6 +74,8 @@ class CheckedMemory:
         for part in parts:
             self._check_initialised(access, g, part)
             self.races.log(self._strength(access, part, "read"), access, g, part)
+            if access.strong:
+                self.races.released(g, part)
         if self.returns is not None:
             for part in parts:
                 self.returns.read(access, g, part, _values(access, part))
@@ -99,6 +101,8 @@ class CheckedMemory:
             if part.storage.valid is not None:
                 part.storage.valid_view(size)[part.index] = _ALL_SET[size]
             self.races.log(self._strength(access, part, "write"), access, g, part, unit)
+            if access.strong:
+                self.races.released(g, part)
             if self.returns is not None:
                 self.returns.written(access, g, part)
 

@@ -100,6 +100,7 @@ class Machine:
             self._run_ahead(batch, head_start)
         while self.ready or self.waiting:
             if not self.ready and not self._release():
+                self._deadlock()
                 break
             self._step()
         port.finish_batch()
@@ -145,20 +146,26 @@ class Machine:
     def _next(self) -> int:
         """Lowest block first; blocks with warp operations wait for lanes of their warps that can still come."""
         ready = self.ready
-        if len(ready) == 1:
-            return next(iter(ready))
-        free = [n for n in ready if not self.program.warp_synchronous[n] or ready[n].lanes.whole_warps]
+        number = next(iter(ready)) if len(ready) == 1 else self._lowest(ready)
+        if number not in self._contended or not (self.waiting or len(ready) > 1):
+            return number
+        # Lanes that try an atomic again and again may wait for lanes that are further on, or wait at a barrier.
+        self._tries += 1
+        if self._tries % _PATIENCE:
+            return number
+        if self.waiting:
+            self._release()
+        return max(self._free(ready) or [number])
+
+    def _lowest(self, ready: dict[int, Group]) -> int:
+        free = self._free(ready)
         if not free:
             return min(ready)
-        number = min(free)
-        if self.steps % _FAIRNESS == _FAIRNESS - 1:
-            return max(free)
-        if number in self._contended:
-            # Lanes that try an atomic again and again may wait for lanes that are further on.
-            self._tries += 1
-            if self._tries % _PATIENCE == 0:
-                return max(free)
-        return number
+        return max(free) if self.steps % _FAIRNESS == _FAIRNESS - 1 else min(free)
+
+    def _free(self, ready: dict[int, Group]) -> list[int]:
+        """Blocks that no lane has to wait in."""
+        return [n for n in ready if not self.program.warp_synchronous[n] or ready[n].lanes.whole_warps]
 
     def _limit_reached(self) -> str:
         """The limit that the run has just passed, in words; empty while it hasn't."""
@@ -294,7 +301,7 @@ class Machine:
         self.waiting.append(Waiting(group, block, number, count))
 
     def _release(self) -> bool:
-        """Let the blocks go whose threads have all arrived; False (and a finding) when nothing can."""
+        """Let the blocks go whose threads have all arrived; False when nothing can."""
         arrived = [self._by_barrier(w) for w in self.waiting]
         numbers = sorted({n for each in arrived for n in each})
         released = False
@@ -307,12 +314,12 @@ class Machine:
                     needed = np.full_like(needed, count)
             go = (total >= needed) & (total > 0)
             if go.any():
-                self._check_convergence(number, go)
+                counted = any(each[number][1] is not None for each in arrived if number in each)
+                # Threads may meet at a barrier of so many from anywhere, but not more of them than it is for.
+                self._check_convergence(number, go & (total > needed) if counted else go)
                 self._let_go(number, go)
                 released = True
                 break
-        if not released:
-            self._deadlock()
         return released
 
     def _by_barrier(self, waiting: Waiting) -> dict[int, tuple[np.ndarray, int | None]]:
@@ -325,6 +332,8 @@ class Machine:
         }
 
     def _check_convergence(self, number: int, go: np.ndarray) -> None:
+        if not go.any():
+            return
         here = [w for w in self.waiting if (np.broadcast_to(w.number, w.group.lanes.n) == number).any()]
         for w in here[1:]:
             if w.block is here[0].block:

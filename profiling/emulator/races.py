@@ -225,7 +225,7 @@ class RaceDetector:
             if entry.kind in ("write", "async"):
                 owners.written[index] = mine
                 self._same_instruction(entry, entries, index, mine, owners.written, by_warp=by_warp)
-            elif entry.kind == "atomic":
+            elif entry.kind == "atomic" and ".cas." not in entry.access.opcode:
                 before = owners.updated[index]
                 shared = (before >> _THREAD_BITS == self._stamp) & (before != mine)
                 owners.updated[index] = np.where(shared, mine | (_ASYNC - 1), mine)
