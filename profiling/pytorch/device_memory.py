@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as cu
 
+from mctskernel.core.device import DeviceError
 from mctskernel.core.task import Array
-from mctskernel.profiling.gpu.cuda_driver import call
+from mctskernel.profiling.gpu.cuda_driver import CudaError, call
 from mctskernel.profiling.pytorch.memory import Left, poisoned
 from mctskernel.profiling.pytorch.structures import Slot
 
@@ -45,10 +46,10 @@ class DeviceMemory:
         poison = poisoned(outputs)
         self._outputs = shared_buffer(poison.nbytes)
         self._inputs = shared_buffer(inputs_bytes)
-        self._staged = int(call(cu.cuMemAlloc, inputs_bytes))
-        self._poison = int(call(cu.cuMemAlloc, poison.nbytes))
-        self._taken = int(call(cu.cuMemAlloc, poison.nbytes))
-        call(cu.cuMemcpyHtoD, self._poison, poison.ctypes.data, poison.nbytes)
+        self._staged = int(_call(cu.cuMemAlloc, inputs_bytes))
+        self._poison = int(_call(cu.cuMemAlloc, poison.nbytes))
+        self._taken = int(_call(cu.cuMemAlloc, poison.nbytes))
+        _call(cu.cuMemcpyHtoD, self._poison, poison.ctypes.data, poison.nbytes)
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -63,19 +64,19 @@ class DeviceMemory:
     def prepare(self, content: Array, rng: np.random.Generator) -> None:  # noqa: ARG002 - nothing is left to chance
         """Before the clock runs: poison the outputs, and bring the inputs to where no host sees them."""
         self.poison()
-        call(cu.cuMemcpyHtoD, self._staged, content.ctypes.data, content.nbytes)
-        call(cu.cuCtxSynchronize)
+        _call(cu.cuMemcpyHtoD, self._staged, content.ctypes.data, content.nbytes)
+        _call(cu.cuCtxSynchronize)
 
     def lend(self) -> tuple[int, ...]:
         """Copy the inputs to where the host sees them; no descriptors go with the word go."""
-        call(cu.cuMemcpyDtoD, self._inputs.pointer, self._staged, self._inputs.nbytes)
-        call(cu.cuCtxSynchronize)
+        _call(cu.cuMemcpyDtoD, self._inputs.pointer, self._staged, self._inputs.nbytes)
+        _call(cu.cuCtxSynchronize)
         return ()
 
     def probe(self) -> None:
         """Copy the outputs to where no host reaches them."""
-        call(cu.cuMemcpyDtoD, self._taken, self._outputs.pointer, self._outputs.nbytes)
-        call(cu.cuCtxSynchronize)
+        _call(cu.cuMemcpyDtoD, self._taken, self._outputs.pointer, self._outputs.nbytes)
+        _call(cu.cuCtxSynchronize)
 
     def collect(self) -> Left:
         """What was there when the clock stopped, all of it: so it doesn't matter what becomes of it later."""
@@ -84,8 +85,8 @@ class DeviceMemory:
 
     def poison(self) -> None:
         """Overwrite every output, so that what isn't written again is seen."""
-        call(cu.cuMemcpyDtoD, self._outputs.pointer, self._poison, self._outputs.nbytes)
-        call(cu.cuCtxSynchronize)
+        _call(cu.cuMemcpyDtoD, self._outputs.pointer, self._poison, self._outputs.nbytes)
+        _call(cu.cuCtxSynchronize)
 
     def outputs(self) -> Array:
         """The outputs as they are now."""
@@ -96,7 +97,7 @@ class DeviceMemory:
         for shared in (self._outputs, self._inputs):
             shared.close()
         for pointer in (self._staged, self._poison, self._taken):
-            call(cu.cuMemFree, pointer)
+            _call(cu.cuMemFree, pointer)
 
 
 def shared_buffer(nbytes: int) -> SharedBuffer:
@@ -106,45 +107,53 @@ def shared_buffer(nbytes: int) -> SharedBuffer:
     properties.location = _location()
     properties.requestedHandleTypes = _DESCRIPTOR
     minimum = cu.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-    granularity = int(call(cu.cuMemGetAllocationGranularity, properties, minimum))
+    granularity = int(_call(cu.cuMemGetAllocationGranularity, properties, minimum))
     size = -(-nbytes // granularity) * granularity
-    handle = call(cu.cuMemCreate, size, properties, 0)
-    descriptor = int(call(cu.cuMemExportToShareableHandle, handle, _DESCRIPTOR, 0))
+    handle = _call(cu.cuMemCreate, size, properties, 0)
+    descriptor = int(_call(cu.cuMemExportToShareableHandle, handle, _DESCRIPTOR, 0))
     return SharedBuffer(descriptor, _mapped(handle, size), nbytes, size, handle)
 
 
 def imported(descriptor: int, size: int) -> int:
     """Where another process's memory is mapped in this one; closes the descriptor."""
-    handle = call(cu.cuMemImportFromShareableHandle, descriptor, _DESCRIPTOR)
+    handle = _call(cu.cuMemImportFromShareableHandle, descriptor, _DESCRIPTOR)
     os.close(descriptor)
     return _mapped(handle, size)
 
 
 def unmap(pointer: int, size: int, handle: Any) -> None:
     """Undo a mapping."""
-    call(cu.cuMemUnmap, pointer, size)
-    call(cu.cuMemAddressFree, pointer, size)
-    call(cu.cuMemRelease, handle)
+    _call(cu.cuMemUnmap, pointer, size)
+    _call(cu.cuMemAddressFree, pointer, size)
+    _call(cu.cuMemRelease, handle)
 
 
 def _mapped(handle: Any, size: int) -> int:
-    pointer = int(call(cu.cuMemAddressReserve, size, 0, 0, 0))
-    call(cu.cuMemMap, pointer, size, 0, handle, 0)
+    pointer = int(_call(cu.cuMemAddressReserve, size, 0, 0, 0))
+    _call(cu.cuMemMap, pointer, size, 0, handle, 0)
     access = cu.CUmemAccessDesc()
     access.location = _location()
     access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-    call(cu.cuMemSetAccess, pointer, size, [access], 1)
+    _call(cu.cuMemSetAccess, pointer, size, [access], 1)
     return pointer
 
 
 def _location() -> Any:
     location = cu.CUmemLocation()
     location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-    location.id = int(call(cu.cuCtxGetDevice))
+    location.id = int(_call(cu.cuCtxGetDevice))
     return location
 
 
 def _downloaded(pointer: int, nbytes: int) -> Array:
     content = np.empty(nbytes, np.uint8)
-    call(cu.cuMemcpyDtoH, content.ctypes.data, pointer, nbytes)
+    _call(cu.cuMemcpyDtoH, content.ctypes.data, pointer, nbytes)
     return content
+
+
+def _call(function: Any, *arguments: Any) -> Any:
+    """Call a driver function. Raises DeviceError: what fails here is nothing that a module did to its own context."""
+    try:
+        return call(function, *arguments)
+    except CudaError as error:
+        raise DeviceError(f"The GPU's memory can't be shared with modules: {error}") from error

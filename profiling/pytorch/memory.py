@@ -121,7 +121,7 @@ class HostMemory:
         self._window = new_window(places(outputs)[1])
         self._poison = poisoned(outputs)
         self._arrays = [each.reshape(-1) for each in arrays(self._window.bytes, outputs)]
-        self._inputs = self._window
+        self._inputs: Window | None = None
         self._chosen: list[Array] = []
         self._probed: list[Array] = []
 
@@ -134,24 +134,24 @@ class HostMemory:
         return (self._window.bytes.nbytes,)
 
     def prepare(self, content: Array, rng: np.random.Generator) -> None:
+        self._drop_inputs()
         self._inputs = lent(content)
         self.poison()
         self._chosen = [rng.integers(0, max(each.size, 1), min(each.size, PROBES)) for each in self._arrays]
 
     def lend(self) -> tuple[int, ...]:
-        return (self._inputs.descriptor,)
+        return (self._inputs.descriptor,) if self._inputs is not None else ()
 
     def probe(self) -> None:
         self._probed = [each[chosen] for each, chosen in zip(self._arrays, self._chosen, strict=True)]
 
     def collect(self) -> Left:
-        taken = self.outputs()
-        self._inputs.close()
+        taken, inputs = self.outputs(), self._drop_inputs()
         settled = all(
             np.array_equal(before.view(np.uint8), each[chosen].view(np.uint8))
             for before, each, chosen in zip(self._probed, self._arrays, self._chosen, strict=True)
         )
-        return Left(taken, self._inputs.bytes, settled)
+        return Left(taken, inputs, settled)
 
     def poison(self) -> None:
         self._window.bytes[:] = self._poison
@@ -160,7 +160,16 @@ class HostMemory:
         return self._window.bytes.copy()
 
     def close(self) -> None:
+        self._drop_inputs()
         self._window.close()
+
+    def _drop_inputs(self) -> Array:
+        """Give back the descriptor of a call's inputs, which may have ended badly; their bytes."""
+        inputs, self._inputs = self._inputs, None
+        if inputs is None:
+            return np.empty(0, np.uint8)
+        inputs.close()
+        return inputs.bytes
 
 
 def poisoned(tensors: Sequence[Slot]) -> Array:

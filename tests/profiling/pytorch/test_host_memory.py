@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import os
 
@@ -58,3 +59,15 @@ def test_nobody_changes_the_size_of_a_window(size: int) -> None:
     with pytest.raises(PermissionError):
         os.ftruncate(window.descriptor, size)
     window.close()
+
+
+def test_calls_that_end_badly_leave_no_descriptors_behind() -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a Path would open more
+    memory = HostMemory(SLOTS)
+    for _ in range(20):
+        memory.prepare(CONTENT, np.random.default_rng(0))
+        memory.lend()
+    memory.close()
+    del memory
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 - as above
