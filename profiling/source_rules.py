@@ -233,7 +233,9 @@ def _plain_assembly(_: Kernel, found: Scan) -> str:
         return ""
     escape = re.search(r"\\[^nt\\'\"]", found.strings)
     if escape:
-        return f"A source with inline assembly may not spell characters as {escape[0]}: instructions need none."
+        return (
+            f"A source with inline assembly may not spell characters as {escape[0]}: instructions need none."
+        )
     # What a macro makes a string of stands in the code as it is.
     stringised = re.search(r"#[ \t]*define\b[^\n]*[^#]#[ \t]*[A-Za-z_]", found.code)
     directive = _PTX_DIRECTIVES.search(found.code if stringised else found.strings)
