@@ -249,9 +249,9 @@ def _verification_problems(task: Task, file: Path) -> Iterator[str]:
             evaluation = worker.evaluate(task.starting_kernel)
         if not evaluation.ok:
             yield f"{file}: {evaluation.outcome}: {evaluation.message}"
-        elif evaluation.quarantine:
+            return
+        if evaluation.quarantine:
             yield f"{file}: {evaluation.quarantine}"
-        if not evaluation.ok:
             return
 
 

@@ -85,7 +85,7 @@ def only_problem(folder: Path) -> str:
     ("code", "sentence"),
     [
         ("def reference(x):\n    return 1 / 0\n", "reference raised ZeroDivisionError"),
-        ("def reference(x):\n    return x[1:]\n", "with the shape (4095,); at n=4096"),
+        ("def reference(x):\n    return x[1:]\n", "with the shape (4999,); at n=5000"),
         (
             "import numpy as np\ndef reference(x):\n    return x.astype(np.float32)\n",
             "gave 'out' as float32 for float64 inputs",
@@ -160,7 +160,7 @@ def test_a_problem_of_the_kernel(write_task: WriteTask, old: str, new: str, sent
         ("2.0f * x[i]", "x[i]", "wrong result: At n=1"),
         ("if (i < n)", "if (i <= n)", "crash: At n="),
         ("2.0f * x[i]", "2.0f * y[i]", 'build error: Line 13: identifier "y" is undefined'),
-        ("2.0f * x[i]", "n == 77 ? 0.0f : 2.0f * x[i]", "kernel.cu: At n=77"),
+        ("2.0f * x[i]", "n == 77 ? 0.0f : 2.0f * x[i]", "kernel.cu: wrong result: At n=77"),
     ],
 )
 def test_a_starting_kernel_that_is_wrong(write_task: WriteTask, old: str, new: str, sentence: str) -> None:
