@@ -82,7 +82,7 @@ def wrong_answer(folder: RunFolder) -> list[str]:
 def _repeated(events: list[Event]) -> list[str]:
     """Nodes that were made or evaluated twice, and kernels that two nodes have."""
     made = [event for event in events if isinstance(event, Submitted)]
-    several = {
+    several: dict[str, list[int] | list[str]] = {
         "number": [event.node for event in made],
         "kernel": [event.kernel.identity for event in made],
         "evaluation": [event.node for event in events if isinstance(event, Evaluated)],

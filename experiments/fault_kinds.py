@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mctskernel.experiments.fault_checks import whole_lines
+from mctskernel.experiments.fault_checks import evaluated, whole_lines
 from mctskernel.experiments.fault_subjects import (
     WORKERS,
     ModelServer,
@@ -303,8 +303,6 @@ def spoil_tail(meeting: Meeting) -> Undo:
 
 def _forget_lost(meeting: Meeting) -> None:
     """What the damage itself destroyed is no loss of the search's."""
-    from mctskernel.experiments.fault_checks import evaluated  # noqa: PLC0415
-
     kept = evaluated(whole_lines(meeting.journal))
     for node in [node for node in meeting.known if node not in kept]:
         del meeting.known[node]
@@ -320,7 +318,11 @@ def damage_blob(change: Callable[[Path, np.random.Generator], None]) -> Callable
         chosen = blobs[int(meeting.random.integers(max(0, len(blobs) - 20), len(blobs)))]
         data = chosen.read_bytes()
         change(chosen, meeting.random)
-        return lambda: (chosen.write_bytes(data), None)[1]
+
+        def restore() -> None:
+            chosen.write_bytes(data)
+
+        return restore
 
     return _at_rest(damage)
 

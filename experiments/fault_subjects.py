@@ -129,7 +129,7 @@ def recorded(folder: Path) -> Subject:
         names = ("block", "tile", "unroll", "lanes")
         parameters = tuple(Parameter(each, tuple(range(1, 9))) for each in names)
         entries = tuple(
-            Entry(values, Outcome.OK, 1e-3 * (1 + sum((value - 5) ** 2 for value in values)))
+            Entry(values, Outcome.OK, 1e-3 * (1 + sum((int(value) - 5) ** 2 for value in values)))
             for values in product(*(each.values for each in parameters))
         )
         write_space(SearchSpace("faults", parameters, entries, device="A GPU", kernel="kernel"), file)
@@ -138,8 +138,7 @@ def recorded(folder: Path) -> Subject:
 
 def modelled(task: Path, workers: int = 2) -> Subject:
     """`mctskernel search --device model` of a small task, every kernel compiled and emulated."""
-    words = (str(task), "--device", "model", "--workers", str(workers), "--set", "patience=1000")
-    return command("model", 2.0, words[:-2])
+    return command("model", 2.0, (str(task), "--device", "model", "--workers", str(workers)))
 
 
 def fake_gpu(task: Path, fault: Path) -> Subject:

@@ -160,13 +160,14 @@ def inject(
 def subject_named(name: str, folder: Path, url: str = "") -> Subject:
     """One of the searches, with what it needs in a folder."""
     task = SCRIPTS / "task"
-    made = {
+    makers: dict[str, Callable[[], Subject]] = {
         "landscape": walk,
         "recorded": lambda: recorded(folder),
         "model": lambda: modelled(task),
         "gpu": lambda: fake_gpu(task, folder / "gpu"),
         "llm": lambda: with_model(task, url),
-    }[name]()
+    }
+    made = makers[name]()
     made.variables["CLOCK_JUMP"] = str(folder / "clock")
     return made
 
