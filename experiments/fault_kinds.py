@@ -52,7 +52,7 @@ class Meeting:
     """A search at the moment when a fault meets it. `run` is its folder as the harness sees it.
 
     `restart` starts the search again, for faults of a run that rests. `known` are the finished evaluations that must
-    survive; a fault that destroys some takes those out.
+    survive; a fault that destroys some takes those out, and one that destroys the run says that it `is_gone`.
     """
 
     place: Place
@@ -64,6 +64,7 @@ class Meeting:
     server: ModelServer = field(default_factory=ModelServer)
     gpu_fault: Path = Path()
     clock: Path = Path()
+    is_gone: bool = False
 
     @property
     def pid(self) -> int:
@@ -193,7 +194,7 @@ def forbid_writing(meeting: Meeting) -> Undo:
 
 def remove_run(meeting: Meeting) -> Undo:
     """`rm -r RUN`: nothing of it can be gone on with."""
-    meeting.known.clear()
+    meeting.is_gone = True
     while meeting.run.exists() and not meeting.running.ended():
         shutil.rmtree(meeting.run, ignore_errors=True)
         time.sleep(0.02)

@@ -190,7 +190,7 @@ class Trial:
             began = time.monotonic()
         pause = self._course(kind, meeting, began)
         running = self.running = meeting.running
-        reported = running.reported if self.run.exists() and kind.course is not Course.EITHER else {}
+        reported = running.reported if kind.course is not Course.EITHER else {}
         ended, status, words = running.ended(), running.process.returncode, ""
         if ended or pause > LIMIT_SECONDS or kind.course is Course.WHATEVER:
             self._end()
@@ -201,9 +201,8 @@ class Trial:
             undo()
         except (AssertionError, OSError) as error:
             problem = str(error)
-        meeting.known |= reported
-        self.reported = dict(meeting.known)
-        missing = lost(meeting.known, self.journal)
+        self.reported = {} if meeting.is_gone else meeting.known | reported
+        missing = lost(self.reported, self.journal)
         ending = f"status {status}" if ended else "went on"
         return Injected(
             kind.name,
