@@ -7,6 +7,7 @@ compared. What blocks hand to each other through memory can't be followed from a
 
 from __future__ import annotations
 
+import gc
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -78,7 +79,10 @@ def check_timed_shape(
     """The verdict at a timed shape, or why nothing can be told. `rng` chooses blocks and elements."""
     if drawn.task.in_place:
         return "it works in place"
-    ran = _run(drawn, candidate, modules, rng)
+    try:
+        ran = _run(drawn, candidate, modules, rng)
+    except MemoryError:
+        return "emulating any of it takes too much memory"
     if isinstance(ran, str):
         return ran
     if ran.finding is not None:
@@ -137,6 +141,8 @@ def _run(
         ran.shares |= _shares(drawn, memory, names, launch.blocks)
         others = _others(launch, middle, rng, 1 if found.lane_instructions > LONG else AT_RANDOM)
         if others and not found.findings:
+            # The race checks keep as much memory as the outputs have, until they are collected.
+            gc.collect()
             found = execute_blocks(others)
         if found.findings:
             return _stopped(launch, found.findings, partial)
