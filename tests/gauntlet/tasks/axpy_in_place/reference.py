@@ -1,0 +1,5 @@
+"""y + a x."""
+
+
+def reference(x, y, a):
+    return a * x + y
