@@ -7,6 +7,7 @@ from itertools import islice, takewhile
 
 import msgspec
 
+from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.evaluation import Check, Evaluation, Timing
 from mctskernel.core.executor import Executor
 from mctskernel.profiling.last_gate import refusal
@@ -109,5 +110,5 @@ def read_answer(folder: RunFolder) -> Answer | None:
         return msgspec.json.decode(path.read_bytes(), type=Answer)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNDECODABLE) as error:
         raise RunError(f"{path} can't be read: {error}.") from error

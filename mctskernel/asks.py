@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Language
@@ -221,7 +222,7 @@ def reply_schema() -> Mapping[str, Any]:
 def _read_reply(line: str, number: int) -> Reply:
     try:
         reply = msgspec.json.decode(line, type=Reply)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except UNDECODABLE as error:
         raise ReplyError(f"Line {number} is not a reply: {error}.") from error
     if reply.version != VERSION:
         raise ReplyError(

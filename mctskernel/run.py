@@ -25,6 +25,7 @@ from mctskernel import __version__
 from mctskernel.blobs import BlobStore
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.disk import remedy
+from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
@@ -227,7 +228,7 @@ def read_manifest(folder: RunFolder) -> Manifest:
                 f"{SCHEMA_VERSION}. Install a newer mctskernel."
             )
         return msgspec.json.decode(data, type=Manifest)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise RunError(f"{folder.manifest} is not a run's: {error}.") from error
 
 

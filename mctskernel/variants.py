@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of, resolve
@@ -81,7 +82,7 @@ def read_variants(folder: Path) -> Iterator[Variant]:
             continue
         try:
             yield msgspec.json.decode(line, type=Variant)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise VariantError(f"{path}, line {number}: {error}.") from error
 
 

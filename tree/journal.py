@@ -23,6 +23,7 @@ from typing import BinaryIO, Protocol, Self
 import msgspec
 
 from mctskernel.core.disk import remedy
+from mctskernel.core.documents import UNDECODABLE
 from mctskernel.tree.bookkeeping import count
 from mctskernel.tree.events import Event, Proposed, decode, encode_and_decode, is_costly
 from mctskernel.tree.evidence import Filed, Lines, decode_filed
@@ -187,7 +188,7 @@ def read_tree(path: Path) -> Tree:
                 record(tree, decode_filed(line, lines, offset))
             except TreeError as error:
                 raise JournalError(f"{path}, line {number}: {error}") from error
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNDECODABLE as error:
                 raise _no_event(path, number, error) from error
         count(tree)
     return tree
@@ -198,7 +199,7 @@ def read_events(path: Path) -> Iterator[Event]:
     for number, _, line in _lines(path):
         try:
             yield decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise _no_event(path, number, error) from error
 
 
@@ -267,7 +268,7 @@ def _after_last_event(file: BinaryIO, end: int, least: int) -> int:
 def _is_event(line: bytes) -> bool:
     try:
         decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return False
     return True
 
@@ -309,7 +310,7 @@ def _garbage_uncollected() -> Iterator[None]:
 def _check_header(path: Path, line: bytes) -> None:
     try:
         header = msgspec.json.decode(line, type=_Header)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise JournalError(f"{path}, line 1: this isn't a journal of mctskernel: {error}.") from error
     if header.schema != SCHEMA:
         raise JournalError(f"{path}, line 1: this is a '{header.schema}', not a journal of mctskernel.")

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
+from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.proposer import Exchange
 from mctskernel.edits.llm.messages import encode
 from mctskernel.edits.llm.model import Call, OpenModel
@@ -103,7 +104,7 @@ def _read(file: Path) -> _Kept | None:
     """What was kept; None for nothing, and for what is damaged, which is then written anew."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=_Kept)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, *UNDECODABLE):
         return None
 
 

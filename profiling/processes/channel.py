@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
+from mctskernel.core.documents import UNDECODABLE
+
 MAX_MESSAGE_BYTES = 64 << 20
 _LENGTH = struct.Struct("<Q")
 
@@ -70,7 +72,7 @@ class Channel:
         del self._buffer[:end]
         try:
             return decoder.decode(payload)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise ProtocolError(f"a malformed message: {error}") from error
 
     def close(self) -> None:
