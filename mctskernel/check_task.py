@@ -6,7 +6,6 @@ found broken is left out, so that one mistake gives one sentence.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from mctskernel.core.device import DeviceSpec
+from mctskernel.core.documents import parse_toml
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
@@ -135,7 +135,7 @@ def _check_space(task: Task) -> Report:
 def _starts(folder: Path) -> dict[Path, Task]:
     """The task with each of its starting kernels and starting points, by their files. Raises TaskError."""
     first = load_task(folder)
-    named = tomllib.loads((folder / "task.toml").read_text("utf-8")).get("kernel")
+    named = parse_toml((folder / "task.toml").read_text("utf-8")).get("kernel")
     language = first.starting_kernel.language
     starts = {folder / str(named or f"kernel{language.suffix}"): first}
     for other in languages(folder):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from mctskernel.check_task import MAX_REFERENCE_BYTES, reference_problems
+from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.reference_language import RefusedReferenceError, checked_reference
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
@@ -173,6 +173,6 @@ def _headed(order: Order, text: str) -> str:
 
 def _keys(text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError):
+        return parse_toml(text)
+    except DocumentError:
         return {}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import Launch, LaunchPlanError, plan_of, plan_span
 from mctskernel.edits.plan_text import with_plan
@@ -128,8 +128,8 @@ def _options(kernel: Kernel) -> dict[str, int]:
         return {}
     try:
         start, end = plan_span(kernel)
-        launches = tomllib.loads(kernel.source[start:end])["launch"]
-    except (LaunchPlanError, tomllib.TOMLDecodeError, KeyError):
+        launches = parse_toml(kernel.source[start:end])["launch"]
+    except (LaunchPlanError, DocumentError, KeyError):
         return {}
     stated = {name: [launch.get(name) for launch in launches] for name in OPTIONS}
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cache
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from mctskernel.core.documents import DocumentError, parse_toml
 
 WARP_LANES = 32
 WARPS_PER_ALLOCATION = 4
@@ -171,10 +172,10 @@ def read_architecture(path: Path) -> Architecture:
 def parse_architecture(text: str, source: str) -> Architecture:
     """A description from the text of a file; `source` is what messages call it. Raises ArchitectureError."""
     try:
-        document = tomllib.loads(text)
+        document = parse_toml(text)
         found = msgspec.convert(document, Architecture)
-    except RecursionError as error:
-        raise ArchitectureError(f"The file '{source}' describes no GPU: it is nested too deeply.") from error
+    except DocumentError as error:
+        raise ArchitectureError(f"The file '{source}' describes no GPU: it {error}.") from error
     except ValueError as error:
         raise ArchitectureError(f"The file '{source}' describes no GPU: {_one_line(error)}.") from error
     complaint = next(_complaints(found, document), "")

@@ -29,11 +29,11 @@ whole-number constants).
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.expression import ExpressionError, Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel, Language, leading_comment
@@ -163,9 +163,9 @@ def plan_of(kernel: Kernel) -> LaunchPlan:
             f"The launch plan has {end - start} characters; the limit is {MAX_PLAN_CHARACTERS}."
         )
     try:
-        document = tomllib.loads(kernel.source[start:end])
-    except (ValueError, RecursionError) as error:  # besides bad TOML: a number too long, nesting too deep
-        raise LaunchPlanError(f"The launch plan is not valid TOML: {error}.") from error
+        document = parse_toml(kernel.source[start:end])
+    except DocumentError as error:
+        raise LaunchPlanError(f"The launch plan {error}.") from error
     _only(document, {"launch", "scratch"}, "The launch plan")
     read = _launch if kernel.language is Language.CUDA else _triton_launch
     launches = tuple(read(entry) for entry in _tables(document, "launch"))

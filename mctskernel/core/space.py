@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel, Language
 
@@ -134,9 +134,9 @@ def _settings(kernel: Kernel) -> dict[str, Value]:
     if kernel.language is not Language.CONFIGURATION:
         raise SpaceError(f"A kernel in {kernel.language} is no configuration.")
     try:
-        found = tomllib.loads(kernel.source)
-    except tomllib.TOMLDecodeError as error:
-        raise SpaceError(f"The configuration is not valid TOML: {error}.") from error
+        found = parse_toml(kernel.source)
+    except DocumentError as error:
+        raise SpaceError(f"The configuration {error}.") from error
     odd = next((name for name, value in found.items() if not isinstance(value, Value)), None)
     if odd is not None:
         raise SpaceError(f"The configuration's '{odd}' is neither a number, a boolean nor a string.")
