@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 import re
 import runpy
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from mctskernel.core.device import DeviceSpec, Trial
+from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.dtypes import DTYPE_BYTES, is_floating, numpy_dtype
 from mctskernel.core.expression import ExpressionError, Number, evaluate
 from mctskernel.core.interpreted_reference import InterpretedReference
@@ -48,6 +48,12 @@ from mctskernel.core.task import (
     recorded_task,
     shape_label,
 )
+
+MAX_BYTES = 16 << 20
+"""Of a file of a task, besides a recorded space."""
+
+MAX_NAME = 200
+"""Characters of a file's name."""
 
 
 def load_task(folder: Path, language: Language | None = None) -> Task:
@@ -122,7 +128,7 @@ def _space_task(folder: Path, document: Mapping[str, Any], where: Path) -> Task:
     if unknown:
         raise TaskError(f"{where} has the key '{unknown[0]}', which a recorded space has no use for.")
     space = _text(document, "space", where, "")
-    if Path(space).name != space or not (folder / space).is_file():
+    if not _beside(where, "space", space).is_file():
         raise TaskError(f"{where}: 'space' must be the name of a file in {folder}, not {space!r}.")
     language = Language.CONFIGURATION
     return recorded_task(
@@ -146,12 +152,24 @@ def languages(folder: Path) -> tuple[Language, ...]:
 
 
 def _kernel_file(folder: Path, document: Mapping[str, Any], language: Language | None) -> Path:
-    named = folder / _text(document, "kernel", folder / "task.toml", "")
-    if named != folder and language in (None, _language_of(named)):
-        return named
+    where = folder / "task.toml"
+    name = _text(document, "kernel", where, "")
+    if name:
+        named = _beside(where, "kernel", name)
+        if language in (None, _language_of(named)):
+            return named
     if language is None:
         language = next(iter(languages(folder)), Language.CUDA)
     return folder / f"kernel{language.suffix}"
+
+
+def _beside(where: Path, key: str, name: str) -> Path:
+    """The file that a task file names: beside it and nowhere else, since a model may have written the name."""
+    if Path(name).name != name or len(name) > MAX_NAME or not name.isprintable():
+        raise TaskError(
+            f"{where}: '{key}' must be the name of a file in {where.parent}, not {name[:MAX_NAME]!r}."
+        )
+    return where.parent / name
 
 
 def _language_of(file: Path) -> Language:
@@ -241,14 +259,18 @@ def _check_limits(tensor: Tensor, shape: Shape, what: str) -> None:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(_read(path))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise TaskError(f"{path} is not valid TOML: {error}.") from error
+        return parse_toml(_read(path))
+    except DocumentError as error:
+        raise TaskError(f"{path} {error}.") from error
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise TaskError(f"{path} is larger than {MAX_BYTES >> 20} MiB.")
+        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError as error:
         raise TaskError(f"{path} is missing.") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -316,7 +338,7 @@ def _tensor(entry: Mapping[str, Any], what: str) -> Tensor:
     name, dtype, shape = entry.get("name"), entry.get("dtype", "float32"), entry.get("shape")
     if not isinstance(name, str) or not name.isidentifier():
         raise TaskError(f"{what} needs a 'name' that is an identifier, not {name!r}.")
-    if dtype not in DTYPE_BYTES:
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         raise TaskError(f"{what} '{name}': dtype {dtype!r} is not one of {', '.join(DTYPE_BYTES)}.")
     if not isinstance(shape, list) or not all(isinstance(extent, int | str) for extent in shape):
         raise TaskError(f"{what} '{name}' needs a 'shape', a list of numbers or expressions.")
