@@ -6,11 +6,11 @@ import ast
 import enum
 import hashlib
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.expression import ExpressionError, evaluate_int
 
 
@@ -84,7 +84,8 @@ def leading_comment(source: str) -> tuple[int, int] | None:
 def _normalise(source: str, language: Language) -> str:
     if language is Language.TRITON:
         module = _parsed(source)
-        return ast.unparse(module) if module is not None else source
+        text = _unparsed(module) if module is not None else None
+        return source if text is None else text
     source = source.replace("\r\n", "\n")
     if language is Language.CONFIGURATION:
         lines = [line.strip() for line in source.split("\n")]
@@ -127,11 +128,19 @@ def _parsed(source: str) -> ast.Module | None:
         return None
 
 
+def _unparsed(tree: ast.AST) -> str | None:
+    """The text of a syntax tree, or None where it is too deep: parsing goes deeper than writing does."""
+    try:
+        return ast.unparse(tree)
+    except (RecursionError, ValueError):  # a number of more digits than Python writes
+        return None
+
+
 def _toml(source: str) -> Mapping[str, object]:
     """A configuration's values, or nothing where it can't be read."""
     try:
-        return tomllib.loads(source)
-    except (ValueError, RecursionError):  # besides bad TOML: a number too long, nesting too deep
+        return parse_toml(source)
+    except DocumentError:
         return {}
 
 
@@ -150,7 +159,7 @@ def _constants(source: str) -> dict[str, int]:
             case ast.Call(func=ast.Attribute(attr="constexpr"), args=[wrapped]):
                 value = wrapped
         try:
-            values[name] = evaluate_int(ast.unparse(value), values)
+            values[name] = evaluate_int(_unparsed(value) or "", values)
         except ExpressionError:
             values.pop(name, None)
     return values
