@@ -51,6 +51,8 @@ def evaluate_int(text: str | Number, names: Mapping[str, Number]) -> int:
     if isinstance(value, float):
         if not value.is_integer():
             raise ExpressionError(f"'{text}' is {value}, not a whole number.")
+        if abs(value) >= MAX_MAGNITUDE:
+            raise ExpressionError(f"'{text}' exceeds 64 bits.")
         return int(value)
     return value
 
@@ -132,7 +134,7 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., Number]]] = {
 
 def _value(node: ast.expr, names: Mapping[str, Number], text: str) -> Number:
     value = _walk(node, names, text)
-    if abs(value) >= MAX_MAGNITUDE:
+    if not abs(value) < MAX_MAGNITUDE:
         raise ExpressionError(f"'{text}' exceeds 64 bits.")
     return value
 
