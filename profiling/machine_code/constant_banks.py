@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mctskernel.profiling.emulator.lanes import Geometry
-from mctskernel.profiling.machine_code.cubin import sections
+from mctskernel.profiling.machine_code.cubin import cubin_errors, sections
 
 _HOPPER_PARAMETERS = 0x210
 _PARAMETERS = 0x0A  # EIATTR_PARAM_CBANK
@@ -34,9 +34,14 @@ class ConstantBanks:
 
 
 def constant_banks(cubin: bytes, function: str) -> ConstantBanks:
-    """The banks of one function of a cubin; Hopper's layout where it doesn't say."""
+    """The banks of one function of a cubin; Hopper's layout where it doesn't say. Raises CubinError."""
     if not cubin:
         return ConstantBanks()
+    with cubin_errors():
+        return _constant_banks(cubin, function)
+
+
+def _constant_banks(cubin: bytes, function: str) -> ConstantBanks:
     found = sections(cubin)
     contents = {
         bank: found[name].data

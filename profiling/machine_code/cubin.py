@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mctskernel.core.evaluation import Resources
@@ -22,6 +23,10 @@ _LOAD_LOCAL, _STORE_LOCAL = 0x983, 0x387
 _ACCESS_BYTES = (1, 1, 2, 2, 4, 8, 16, 16)
 
 
+class CubinError(ValueError):
+    """Bytes that are no cubin, or a damaged one; the message is a sentence."""
+
+
 @dataclass(frozen=True)
 class Section:
     """A section's size and its bytes, of which one that is only reserved has none."""
@@ -30,8 +35,24 @@ class Section:
     data: bytes
 
 
+@contextmanager
+def cubin_errors() -> Iterator[None]:
+    """What reading damaged machine code raises, as CubinError: every offset in it may be anything."""
+    try:
+        yield
+    except CubinError:
+        raise
+    except (struct.error, ValueError, LookupError, ArithmeticError) as error:
+        raise CubinError(f"The machine code is damaged: {error}.") from error
+
+
 def sections(image: bytes) -> Mapping[str, Section]:
-    """The sections of an ELF64 file by name."""
+    """The sections of an ELF64 file by name. Raises CubinError."""
+    with cubin_errors():
+        return _sections(image)
+
+
+def _sections(image: bytes) -> Mapping[str, Section]:
     (table,) = struct.unpack_from("<Q", image, 40)
     size, count, names_index = struct.unpack_from("<HHH", image, 58)
     headers = [struct.unpack_from("<IIQQQQ", image, table + size * index) for index in range(count)]
@@ -56,11 +77,13 @@ _ABI_VERSION, _ABI_OF_CUDA_13 = 8, 8
 def resources(image: bytes, function: str) -> Resources:
     """The report on the one kernel of a cubin, as `ptxas -v` gives it: spills are its accesses to local memory.
 
-    Shared memory is not in it: the section's size can't be told from what the driver reserves for itself.
+    Shared memory is not in it: the section's size can't be told from what the driver reserves for itself. Raises
+    CubinError.
     """
-    found = sections(image)
-    attributes = dict(_attributes(found[".nv.info"].data))
-    loads, stores = _local_bytes(found[f".text.{function}"].data)
+    with cubin_errors():
+        found = _sections(image)
+        attributes = dict(_attributes(found[".nv.info"].data))
+        loads, stores = _local_bytes(found[f".text.{function}"].data)
     return Resources(
         kernel=function,
         registers=attributes.get(_REGISTER_COUNT, 0),

@@ -19,7 +19,7 @@ from typing import IO, Self
 
 from cuda.pathfinder import find_nvidia_binary_utility
 
-from mctskernel.profiling.machine_code.cubin import INSTRUCTION_BYTES, sections
+from mctskernel.profiling.machine_code.cubin import INSTRUCTION_BYTES, CubinError, cubin_errors, sections
 from mctskernel.profiling.machine_code.functions import Function
 from mctskernel.profiling.machine_code.instructions import NO_BARRIER, Instruction
 from mctskernel.profiling.machine_code.line_table import SOURCE_FILES
@@ -99,11 +99,15 @@ def disassemble(cubin: bytes) -> Disassembly:
 
 
 def parse(text: str, cubin: bytes) -> Disassembly:
-    """Read `nvdisasm -c -g -gp`; stalls and scoreboards come from the cubin's own bytes."""
-    found = sections(cubin)
+    """Read `nvdisasm -c -g -gp`; stalls and scoreboards come from the cubin's own bytes. Raises DisassemblerError."""
     functions = {}
-    for name, listing in _listings(text):
-        functions[name] = Function(name, tuple(_instructions(listing, found[f".text.{name}"].data)))
+    try:
+        with cubin_errors():
+            found = sections(cubin)
+            for name, listing in _listings(text):
+                functions[name] = Function(name, tuple(_instructions(listing, found[f".text.{name}"].data)))
+    except CubinError as error:
+        raise DisassemblerError(f"What nvdisasm wrote doesn't fit the machine code: {error}") from error
     if not functions:
         raise DisassemblerError(f"nvdisasm found no code: {text.strip()[:200]}")
     return Disassembly(functions)
@@ -131,7 +135,7 @@ _LINE = re.compile(
 
 def _listings(text: str) -> Iterator[tuple[str, str]]:
     found = list(_SECTION.finditer(text))
-    ends = [*(section.start() for section in found[1:]), len(text)]
+    ends = [section.start() for section in found[1:]] + [len(text)] * bool(found)
     for section, end in zip(found, ends, strict=True):
         yield section[1], text[section.end() : end]
 
