@@ -96,11 +96,16 @@ def is_improvement(node: Node, best: Node) -> bool:
 
 
 def write_answer(folder: RunFolder, search: TreeSearch, answer: Answer) -> None:
-    """Write best/answer.json and the kernel that it names. Raises RunError."""
-    write_text(folder.best / "answer.json", msgspec.json.encode(answer).decode() + "\n")
+    """Write the kernel of an answer, then best/answer.json, which is there only when both are. Raises RunError."""
+    path = folder.best / "answer.json"
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"{path} can't be replaced: {error}.") from error
     if answer.node is not None:
         kernel = search.kernel(answer.node)
         write_text(folder.best / f"kernel{kernel.language.suffix}", kernel.source)
+    write_text(path, msgspec.json.encode(answer).decode() + "\n")
 
 
 def read_answer(folder: RunFolder) -> Answer | None:

@@ -161,3 +161,13 @@ def test_an_answer_is_read_as_it_was_written(run: RunFolder) -> None:
     (run.best / "answer.json").write_bytes(msgspec.json.encode({"node": "zero"}))
     with pytest.raises(RunError, match=r"answer\.json"):
         read_answer(run)
+
+
+def test_an_answer_is_never_told_without_its_kernel(run: RunFolder) -> None:
+    search = TreeSearch(Tree(), MemoryJournal(), run.blobs)
+    search.start(kernel(1, 2), Policy(), 0)
+    write_answer(run, search, Answer(None, 0.0))
+    (run.best / "kernel.cu").mkdir()
+    with pytest.raises(RunError, match="can't be written"):
+        write_answer(run, search, Answer(0, 1.0))
+    assert read_answer(run) is None
