@@ -2,7 +2,8 @@
 
 Verification runs at small shapes, the price is made at large ones, and a kernel can tell them apart. So some blocks of
 the large launch are emulated on real inputs, those that the price is made from among them, and what they wrote is
-compared. What blocks hand to each other through memory can't be followed from a few of them: then nothing is said.
+compared, as is how much they did. What blocks hand to each other through memory can't be followed from a few of them:
+then nothing is said.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import gc
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -24,6 +25,7 @@ from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulation import GUARDS
 from mctskernel.profiling.emulator import Execution, Finding, Geometry, GlobalMemory, Limits, Module, execute
 from mctskernel.profiling.model.blocks import middle_block
+from mctskernel.profiling.priced_blocks import PricedBlocks, count_priced
 from mctskernel.profiling.verify import Case, expect, judge
 
 AT_RANDOM = 3
@@ -40,6 +42,12 @@ DRAWN_ELEMENTS = 4_194_301
 
 LEAST_WRITTEN = 0.5
 """The least fraction of an output that is written if every block writes as much as the middle one, which is priced."""
+
+WHOLE = 20_000_000
+"""Lane instructions of a launch up to which all of it is emulated, where it needs nothing that was left out."""
+
+AWAITED = 300_000_000
+"""The same of a launch that later ones await: what it leaves decides what they execute."""
 
 LIMITS = Limits(lane_instructions=400_000_000, block_executions=300_000, seconds=3.0)
 """What emulating some blocks of a launch may take before nothing is said."""
@@ -88,6 +96,8 @@ def check_timed_shape(
     if ran.finding is not None:
         launch, finding = ran.finding
         return _failed(drawn, f"'{launch.kernel}': {finding.message}.", GUARDS[finding.kind])
+    if ran.other_work:
+        return _failed(drawn, ran.other_work, Guard.TIMED_OUTPUTS)
     for name, share in ran.shares.items():
         if share < LEAST_WRITTEN:
             message = (
@@ -110,10 +120,12 @@ class _Written:
 class _Ran:
     """What some blocks of every launch did.
 
-    `shares` are the fraction of each output that would be written if every block wrote as much as the middle one.
+    `other_work` says in a sentence that they do more than was priced. `shares` are the fraction of each output that
+    would be written if every block wrote as much as the middle one.
     """
 
     finding: tuple[ResolvedLaunch, Finding] | None = None
+    other_work: str = ""
     shares: dict[str, float] = field(default_factory=dict)
     written: dict[str, _Written] = field(default_factory=dict)
 
@@ -127,27 +139,31 @@ def _run(
     ran, partial = _Ran(), set[str]()
     # What several launches write is only final when all of them have run.
     takers = Counter(name for launch in plan.launches for name in _buffers(launch))
-    for launch in plan.launches:
-        geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
-        module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
-        arguments = candidate.arguments(launch, addresses)
-
-        def execute_blocks(blocks: Sequence[int]) -> Execution:
-            return execute(module, entry, geometry, arguments, memory, blocks=blocks, limits=LIMITS)  # noqa: B023 - called at once
-
+    priced = [_priced(drawn, candidate, modules, launch, plan) for launch in plan.launches]
+    for index, (launch, price) in enumerate(zip(plan.launches, priced, strict=True)):
+        execute_blocks = _executor(candidate, modules, launch, addresses, memory)
         middle = middle_block(launch.grid)
-        found = execute_blocks([middle])
+        found = [execute_blocks([middle])]
+        lanes = found[0].lane_instructions
         names = {name for name in _buffers(launch) if takers[name] == 1}
         ran.shares |= _shares(drawn, memory, names, launch.blocks)
-        others = _others(launch, middle, rng, 1 if found.lane_instructions > LONG else AT_RANDOM)
-        if others and not found.findings:
-            # The race checks keep as much memory as the outputs have, until they are collected.
-            gc.collect()
-            found = execute_blocks(others)
-        if found.findings:
-            return _stopped(launch, found.findings, partial)
-        if len(others) + 1 < launch.blocks:
+        others = _others(launch, middle, rng, 1 if lanes > LONG else AT_RANDOM)
+        found += [execute_blocks([block]) for block in others if not found[0].findings]
+        decisive = set[str]().union(*(each.decisive for each in priced[index + 1 :] if each is not None))
+        affordable = AWAITED if decisive & _buffers(launch) else WHOLE
+        rest = sorted(set(range(launch.blocks)) - {middle, *others})
+        if rest and not partial & _buffers(launch) and lanes * launch.blocks <= affordable:
+            found.append(execute_blocks(rest))
+        elif rest:
             partial |= _buffers(launch)
+        findings = [finding for each in found for finding in each.findings]
+        guessed = price.decisive & (partial - drawn.inputs.keys()) if price is not None else None
+        if findings:
+            stopped = _stopped(launch, findings, partial)
+            return _guessed(launch, guessed) if guessed and isinstance(stopped, str) else stopped
+        executed = [each.lane_instructions for each in found[1 : len(others) + 1]]
+        if price is not None and (apart := price.apart(lanes, executed)):
+            return _Ran(other_work=f"'{launch.kernel}': {apart}")
     for output in drawn.task.outputs:
         whole = output.name not in partial
         if whole or takers[output.name] == 1:
@@ -156,6 +172,32 @@ def _run(
                 values = memory.array(output.name, numpy_dtype(output.dtype)).reshape(mask.shape)
                 ran.written[output.name] = _Written(values, mask | whole)
     return ran if ran.written or ran.shares else "no output is finished by one launch"
+
+
+def _priced(
+    drawn: TimedInputs,
+    candidate: Candidate,
+    modules: Sequence[Module],
+    launch: ResolvedLaunch,
+    plan: ResolvedPlan,
+) -> PricedBlocks | None:
+    """What the launch's price is made from, on the same inputs."""
+    tensors = (*drawn.task.inputs, *drawn.task.outputs)
+    outputs = {tensor.name: tensor for tensor in drawn.task.outputs}
+
+    def contents(name: str) -> Array:
+        if name in drawn.inputs:
+            return drawn.inputs[name]
+        return np.zeros(outputs[name].extents(drawn.shape), numpy_dtype(outputs[name].dtype))
+
+    return count_priced(
+        candidate,
+        launch,
+        modules[candidate.index_of(launch)],
+        plan,
+        buffers={tensor.name: tensor.nbytes(drawn.shape) for tensor in tensors},
+        contents=contents,
+    )
 
 
 def _place(drawn: TimedInputs, plan: ResolvedPlan) -> tuple[GlobalMemory, dict[str, int]]:
@@ -176,6 +218,34 @@ def _stopped(launch: ResolvedLaunch, findings: Sequence[Finding], partial: set[s
     if found.kind == "uninitialised_read" and partial & _buffers(launch):
         return f"'{launch.kernel}' needs what all blocks of earlier launches leave"
     return _Ran(finding=(launch, found))
+
+
+def _guessed(launch: ResolvedLaunch, unknown: Collection[str]) -> _Ran:
+    sentence = (
+        f"'{launch.kernel}': what it executes depends on what earlier launches leave in '{min(unknown)}', which takes "
+        f"too long to follow: its price is a guess."
+    )
+    return _Ran(other_work=sentence)
+
+
+def _executor(
+    candidate: Candidate,
+    modules: Sequence[Module],
+    launch: ResolvedLaunch,
+    addresses: Mapping[str, int],
+    memory: GlobalMemory,
+) -> Callable[[Sequence[int]], Execution]:
+    """What runs blocks of a launch, one call after another on the same memory."""
+    module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
+    geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
+    arguments = candidate.arguments(launch, addresses)
+
+    def execute_blocks(blocks: Sequence[int]) -> Execution:
+        # The race checks keep as much memory as the outputs have, until they are collected.
+        gc.collect()
+        return execute(module, entry, geometry, arguments, memory, blocks=blocks, limits=LIMITS)
+
+    return execute_blocks
 
 
 def _shares(drawn: TimedInputs, memory: GlobalMemory, names: set[str], blocks: int) -> dict[str, float]:

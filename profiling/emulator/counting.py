@@ -100,12 +100,16 @@ class Counts:
         return total
 
     @property
+    def lane_instructions(self) -> int:
+        """PTX instructions executed, by thread."""
+        return sum(block.lane_executions * sum(block.instructions.values()) for block in self.basic_blocks)
+
+    @property
     def active_lanes(self) -> float:
         """Mean active lanes of a warp instruction, guards aside."""
         lengths = [sum(b.instructions.values()) for b in self.basic_blocks]
         warps = sum(n * b.warp_executions for n, b in zip(lengths, self.basic_blocks, strict=True))
-        lanes = sum(n * b.lane_executions for n, b in zip(lengths, self.basic_blocks, strict=True))
-        return lanes / warps if warps else 0.0
+        return self.lane_instructions / warps if warps else 0.0
 
 
 class NeedsContentsError(Exception):

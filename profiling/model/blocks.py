@@ -99,6 +99,11 @@ class BlockCounter:
         return bool(self._backed)
 
     @property
+    def decisive(self) -> frozenset[str]:
+        """Buffers whose contents have decided addresses or branches so far."""
+        return frozenset(self._backed)
+
+    @property
     def ranges(self) -> list[Range]:
         """Where the buffers lie."""
         return [
@@ -180,6 +185,11 @@ def count_launch(counter: BlockCounter, build: Build, function: Function) -> Cou
     return _estimated(counter, function, emulation(), found)
 
 
+def sampled_blocks(counter: BlockCounter) -> list[tuple[int, Counts, float]] | str:
+    """Blocks that a price is made from, counted by their PTX, each with how many it stands for."""
+    return _sampled(counter, counter.emulated, lambda counts: counts.lane_instructions)
+
+
 @dataclass(frozen=True)
 class _Emulation:
     """Emulated blocks, each with the blocks that it stands for, and how often a warp executes each line of PTX."""
@@ -189,7 +199,7 @@ class _Emulation:
 
 
 def _emulate(counter: BlockCounter, build: Build) -> _Emulation | str:
-    blocks = _sampled(counter, counter.emulated, _emulated_lanes)
+    blocks = sampled_blocks(counter)
     if isinstance(blocks, str):
         return blocks
     lines = instruction_lines(build.ptx, build.entries[counter.launch.kernel])
@@ -303,10 +313,6 @@ def _evenly(
             return one
         found.append((block, one, total / number))
     return found
-
-
-def _emulated_lanes(counts: Counts) -> int:
-    return sum(block.lane_executions * sum(block.instructions.values()) for block in counts.basic_blocks)
 
 
 def _line_counts(

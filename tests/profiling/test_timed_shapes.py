@@ -9,6 +9,7 @@ from mctskernel.core.evaluation import Check, Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.profiling import timed_shapes
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.model_device import ModelDevice
 from mctskernel.profiling.pricing import Pricing
@@ -98,10 +99,98 @@ def test_blocks_that_cheat_where_no_price_is_made_are_found_at_random(task: Task
     assert sum(isinstance(each, Check) and not each.passed for each in found) >= 6
 
 
-def test_nothing_is_said_where_blocks_hand_results_to_each_other(task: Task) -> None:
+def test_short_launches_are_followed_whole(task: Task) -> None:
+    found = checked(task, TWO_LAUNCHES)
+    assert isinstance(found, Check)
+    assert found.passed, found.message
+    wrong = checked(task, TWO_LAUNCHES.replace("2.0f * kept", "(n == 4096 ? 1.0f : 2.0f) * kept"))
+    assert isinstance(wrong, Check)
+    assert "'out' is wrong" in wrong.message
+
+
+def test_nothing_is_said_where_blocks_of_long_launches_hand_results_to_each_other(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timed_shapes, "WHOLE", 0)
     found = checked(task, TWO_LAUNCHES)
     assert isinstance(found, str)
     assert "'turned'" in found
+
+
+FLAGGED = """\
+/*
+[[launch]]
+kernel = "raise_flag"
+grid = [999]
+block = [32]
+args = ["flag"]
+
+[[launch]]
+kernel = "doubled"
+grid = ["ceil_div(n, 64)"]
+block = [64]
+args = ["x", "out", "flag", "n"]
+
+[[scratch]]
+name = "flag"
+dtype = "int32"
+shape = [1]
+*/
+extern "C" __global__ void raise_flag(int* flag) {
+    if (blockIdx.x == 700 && threadIdx.x == 0) flag[0] = 77;
+}
+
+extern "C" __global__ void doubled(const float* x, float* out, const int* flag, int n) {
+    int i = blockIdx.x * 64 + threadIdx.x;
+    float sum = 0.0f;
+    for (int k = flag[0] == 77 ? 64 : 1; k > 0; --k) sum = i < n ? 2.0f * ((volatile const float*)x)[i] : 0.0f;
+    if (i < n) out[i] = sum;
+}
+"""
+
+
+def test_what_earlier_launches_leave_does_not_make_a_launch_longer_than_its_price(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(found := checked(task, FLAGGED), Check)
+    assert "where it is priced" in found.message
+    monkeypatch.setattr(timed_shapes, "WHOLE", 0)
+    monkeypatch.setattr(timed_shapes, "AWAITED", 0)
+    assert isinstance(found := checked(task, FLAGGED), Check)
+    assert not found.passed
+    assert "its price is a guess" in found.message
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "clock64() > 1 << 30",  # counted from the start, and run at any time
+        "blockIdx.x != gridDim.x / 2",  # priced from the middle
+    ],
+)
+def test_blocks_do_as_much_as_was_priced(task: Task, condition: str) -> None:
+    longer = f"""\
+    float sum = 0.0f;
+    for (int k = {condition} ? 64 : 1; k > 0; --k) sum = i < n ? 2.0f * ((volatile const float*)x)[i] : 0.0f;
+    if (i < n) out[i] = sum;
+"""
+    found = checked(task, KERNEL.replace(BODY, longer))
+    assert isinstance(found, Check)
+    assert not found.passed
+    assert found.guard is Guard.TIMED_OUTPUTS
+    assert "where it is priced" in found.message or "at random" in found.message
+
+
+def test_blocks_that_differ_by_their_nature_are_right(task: Task) -> None:
+    causal = """\
+    float sum = 0.0f;
+    for (int k = blockIdx.x; k >= 0; --k) sum = i < n ? 2.0f * ((volatile const float*)x)[i] : 0.0f;
+    if (i < n) out[i] = sum;
+"""
+    for seed in range(3):
+        found = checked(task, KERNEL.replace(BODY, causal), seed)
+        assert isinstance(found, Check)
+        assert found.passed, found.message
 
 
 def test_the_last_gate_looks_at_the_shape_that_the_search_timed(task: Task) -> None:

@@ -1,0 +1,97 @@
+"""Whether blocks do as much work when they run as they were priced for.
+
+A price is made from few blocks, counted without what earlier launches left in memory. A kernel that can tell counting
+from running (by such contents, by a clock, by how memory is laid out), or that knows which blocks are counted, could
+work elsewhere. So what blocks execute when they run is compared with what was counted.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
+from mctskernel.core.task import Array
+from mctskernel.profiling.candidate import Candidate
+from mctskernel.profiling.emulator import Module
+from mctskernel.profiling.model.blocks import BlockCounter, middle_block, sampled_blocks
+
+RUN_APART = 1.5
+"""How many times as many instructions as were counted a block may execute: short branches are counted as predicated."""
+
+UNEVEN = 1.25
+"""How many times as much as is priced other blocks may execute that are all alike."""
+
+VERY_UNEVEN = 2.0
+"""The same of the mean of blocks that aren't, chance aside: some share out tiles that don't come out even."""
+
+ONE_UNEVEN = 2.5
+"""The same for a single block, which in a causal kernel may well do twice the mean."""
+
+
+@dataclass(frozen=True)
+class PricedBlocks:
+    """Lane instructions of a launch's middle block, and of the mean block, as they are counted for a price.
+
+    `decisive` are buffers whose contents decide what blocks execute.
+    """
+
+    middle: int
+    mean: float
+    decisive: frozenset[str] = frozenset()
+
+    def apart(self, middle: int, others: Sequence[int]) -> str:
+        """A sentence's end about blocks that execute more than is priced: the middle one, and some at random."""
+        return self._unlike_running(middle) or self._unlike_others(others)
+
+    def _unlike_running(self, executed: int) -> str:
+        if executed <= RUN_APART * self.middle:
+            return ""
+        return (
+            f"the block that is taken for all others executes {executed:,} instructions of a thread when it runs, "
+            f"and {self.middle:,} where it is priced."
+        )
+
+    def _unlike_others(self, executed: Sequence[int]) -> str:
+        if not executed:
+            return ""
+        mean = statistics.fmean(executed)
+        if len(executed) == 1:
+            certain = mean / ONE_UNEVEN
+        else:
+            spread = statistics.stdev(executed)
+            certain = max(
+                mean - 2 * spread, (mean - 2 * spread / len(executed) ** 0.5) * UNEVEN / VERY_UNEVEN
+            )
+            certain /= UNEVEN
+        if certain <= self.mean:
+            return ""
+        return (
+            f"blocks at random execute {mean:,.0f} instructions of a thread at the mean, and those that the price "
+            f"is made from {self.mean:,.0f}."
+        )
+
+
+def count_priced(
+    candidate: Candidate,
+    launch: ResolvedLaunch,
+    module: Module,
+    plan: ResolvedPlan,
+    *,
+    buffers: Mapping[str, int],
+    contents: Callable[[str], Array],
+) -> PricedBlocks | None:
+    """Count a launch as for its price; None where it can't be counted by its PTX.
+
+    `buffers` gives the bytes of the task's tensors, `contents` an array for those whose contents decide.
+    """
+    counter = BlockCounter(
+        module, candidate.entry_of(launch), launch, plan, buffers=buffers, contents=contents
+    )
+    middle = counter.emulated(middle_block(launch.grid))
+    sampled = sampled_blocks(counter)
+    if isinstance(middle, str) or isinstance(sampled, str):
+        return None
+    mean = sum(weight * counts.lane_instructions for _, counts, weight in sampled) / launch.blocks
+    return PricedBlocks(middle.lane_instructions, mean, counter.decisive)
