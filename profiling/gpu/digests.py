@@ -1,7 +1,8 @@
 """Digests of memory on the GPU: 64 bits that change when a byte changes, taken at the rate of the memory.
 
 They account for what is too large to be fetched after every run. The key is drawn anew in each process, so that
-nobody can prepare two contents with one digest.
+nobody can prepare two contents with one digest. Taking one also gives up the priority in the L2 cache that a kernel has
+asked for: such lines would outlast whatever is meant to displace them before the next run.
 """
 
 from __future__ import annotations
@@ -41,6 +42,14 @@ __device__ unsigned long long mixed(unsigned long long word, unsigned long long 
     return word ^ (word >> 31);
 }}
 
+// The PTX instruction `applypriority` is the only way back from evict_last in stream order.
+__device__ void give_up_priority(const void* address) {{
+#if __CUDA_ARCH__ >= 800
+    const unsigned long long line = __cvta_generic_to_global(address) & ~127ull;
+    asm volatile("applypriority.global.L2::evict_normal [%0], 128;" ::"l"(line) : "memory");
+#endif
+}}
+
 extern "C" __global__ void __launch_bounds__({THREADS}) digest(
     const __grid_constant__ Segments segments, unsigned long long key, unsigned long long* sum
 ) {{
@@ -56,6 +65,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) digest(
     #pragma unroll 4
     for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < pairs; i += step) {{
         const ulonglong2 pair = data[i];
+        if (i == 0 || (unsigned long long)(data + i) % 128 == 0) give_up_priority(data + i);
         own += mixed(pair.x, first + 2 * i) + mixed(pair.y, first + 2 * i + 1);
     }}
     if (blockIdx.x == 0 && threadIdx.x < 32) {{
