@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import rich_click as click
-from rich.console import Console
 
 from mctskernel.asks import ask_schema, encode_asks
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import follow_search, refuse_without_baseline
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.search import Ending
 from mctskernel.session import open_session
 
@@ -38,7 +38,7 @@ def ask(run: Path, count: int, out: Path | None, workers: int | None) -> None:
         mctskernel ask runs/first -n 8 --out asks.jsonl
     """
     with (
-        follow_search(Console(stderr=True)) as (follow, stop_requested),
+        follow_search(PlainConsole(stderr=True)) as (follow, stop_requested),
         open_session(run, None, workers, follow, stop_requested) as session,
     ):
         asks = session.ask(count)

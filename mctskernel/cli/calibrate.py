@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.cli.options import GPUS, described_gpu
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.architecture import FILE_SUFFIX, load_architecture
 from mctskernel.profiling.calibration.calibration import (
@@ -65,7 +66,7 @@ def calibrate(out: Path | None, name: str, against: str | None) -> None:
 
         mctskernel search softmax --device model --architecture mine.toml
     """
-    console, progress = Console(), Console(stderr=True)
+    console, progress = PlainConsole(), PlainConsole(stderr=True)
     with _gpu(progress) as (machine, fingerprint, remarks):
         shipped = (
             load_architecture(against)

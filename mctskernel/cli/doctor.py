@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 import rich_click as click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from mctskernel.cli.errors import BAD_MACHINE
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.doctor import Missing, Present, examine
 
 
@@ -30,6 +30,6 @@ def doctor() -> None:
             case Missing(capability, detail, remedy, required):
                 mark = Text("no", "red" if required else "yellow")
                 table.add_row(mark, capability, Text(detail), remedy)
-    Console().print(table)
+    PlainConsole().print(table)
     if any(isinstance(finding, Missing) and finding.required for finding in findings):
         sys.exit(BAD_MACHINE)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import rich_click as click
-from rich.console import Console
 
 from mctskernel.cli import options
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.task import TaskError
@@ -78,7 +78,7 @@ def explain(
     if as_json:
         click.echo(to_json(found))
     else:
-        print_explained(Console(), found)
+        print_explained(PlainConsole(), found)
 
 
 def _of_run(view: View, node: int | None, against: str | None) -> ExplainedKernel:

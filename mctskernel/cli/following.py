@@ -13,6 +13,7 @@ import rich_click as click
 from rich.console import Console
 
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.kernel import Language
 from mctskernel.report.live import following
 from mctskernel.report.terminal import print_summary
@@ -47,7 +48,7 @@ def follow_search(console: Console | None = None) -> Iterator[tuple[Follower, Ca
 
     before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with following(console or Console()) as follow:
+        with following(console or PlainConsole()) as follow:
             yield follow, lambda: bool(pressed)
     finally:
         for number, handler in before.items():
@@ -73,7 +74,7 @@ def print_story(conclusion: Conclusion) -> None:
     path = conclusion.folder.path
     for remark in conclusion.remarks:
         click.echo(f"mctskernel: {remark}", err=True)
-    print_summary(Console(), View(conclusion.folder, conclusion.tree, conclusion.answer))
+    print_summary(PlainConsole(), View(conclusion.folder, conclusion.tree, conclusion.answer))
     click.echo(f"The path with its evidence: mctskernel show {path}")
     click.echo(f"The kernel:                 mctskernel best {path}")
     if conclusion.ending is Ending.INTERRUPTED:

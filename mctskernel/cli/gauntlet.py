@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mctskernel.cli import options
 from mctskernel.cli.errors import LET_THROUGH
 from mctskernel.cli.following import workers_on
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.kernel import Language
 from mctskernel.gauntlet.corpus import CORPUS, read_corpus
 from mctskernel.gauntlet.run import Report, Result, Venue, run_gauntlet
@@ -78,7 +79,7 @@ def gauntlet(
     ]
     if not entries:
         raise click.BadParameter("no entry is like that.", param_hint="--only")
-    console = Console()
+    console = PlainConsole()
     reports = []
     for place in ("model", "gpu") if device == "both" else (device,):
         venue = Venue(place, architecture, seed, workers or workers_on(place, Language.CUDA))

@@ -6,7 +6,6 @@ from datetime import datetime
 from pathlib import Path
 
 import rich_click as click
-from rich.console import Console
 
 from mctskernel.cli import options
 from mctskernel.cli.following import (
@@ -15,6 +14,7 @@ from mctskernel.cli.following import (
     refuse_without_baseline,
     workers_on,
 )
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.measure import BEST_NODES, Target
 from mctskernel.measure import measure as measure_run
 from mctskernel.report.comparison import print_comparison
@@ -68,7 +68,7 @@ def measure(
         )
     refuse_without_baseline(conclusion)
     after = View(conclusion.folder, conclusion.tree, conclusion.answer)
-    print_comparison(Console(), before, after)
+    print_comparison(PlainConsole(), before, after)
     left = (after.manifest.configuration.budget.evaluations or 0) - after.tree.evaluations
     if left > 0:
         click.echo(f"{left} more kernel(s) were to be measured.")

@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 
 import rich_click as click
-from rich.console import Console
 from rich.table import Table
 
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.evaluation import Source
 from mctskernel.memory import Memory, Remembered, default_path, encode_snapshot, open_memory
 from mctskernel.run import open_run
@@ -48,7 +48,7 @@ def show(
         else:
             found = opened.everything(language, architecture, Source(source) if source else None)
             table = _table_of_kinds(found)
-    Console().print(table if table.row_count else f"Nothing is remembered in {file}.")
+    PlainConsole().print(table if table.row_count else f"Nothing is remembered in {file}.")
 
 
 @memory.command()

@@ -9,6 +9,7 @@ import rich_click as click
 from rich.console import Console
 from rich.text import Text
 
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.profile import NodeProfile, profile_node
 from mctskernel.profiling.ncu import Finding
 from mctskernel.report.view import load_view
@@ -24,7 +25,7 @@ def profile(run: Path, node: int) -> None:
     GPU, and the permission to read its counters. Takes about half a minute.
     """
     view = load_view(run)
-    console, progress = Console(), Console(stderr=True)
+    console, progress = PlainConsole(), PlainConsole(stderr=True)
     with progress.status("") as status:
         found = profile_node(view, node, _reporter(progress, status.update))
     print_profile(console, found)

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import rich_click as click
-from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import workers_on
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
@@ -195,7 +195,7 @@ def _space(kernel: Kernel, texts: tuple[str, ...]) -> Space:
 @contextmanager
 def _progress(total: int) -> Iterator[Progressed]:
     """A bar on standard error: how many of all there are, and the last that was written down."""
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     columns = ("{task.description}", MofNCompleteColumn(), TimeElapsedColumn(), "{task.fields[last]}")
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("Recording", total=total, last="")

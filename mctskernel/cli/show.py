@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import rich_click as click
-from rich.console import Console
 
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.report.terminal import print_node, print_run
 from mctskernel.report.view import load_view
 
@@ -24,6 +24,6 @@ def show(run: Path, node: int | None) -> None:
     """
     view = load_view(run)
     if node is None:
-        print_run(Console(), view)
+        print_run(PlainConsole(), view)
     else:
-        print_node(Console(), view, node)
+        print_node(PlainConsole(), view, node)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import rich_click as click
-from rich.console import Console
 from rich.table import Table
 
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.task import shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.tasks import DEFAULT_TASK, builtin_tasks
@@ -24,4 +24,4 @@ def tasks() -> None:
         task = load_task(folder)
         shapes = ", ".join(shape_label(shape) for shape in task.search_shapes)
         table.add_row(f"{name} (default)" if name == DEFAULT_TASK else name, task.summary, shapes)
-    Console().print(table)
+    PlainConsole().print(table)

@@ -7,11 +7,11 @@ from typing import TextIO
 
 import msgspec
 import rich_click as click
-from rich.console import Console
 
 from mctskernel.asks import read_replies, reply_schema
 from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search
+from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.run import Budget
 from mctskernel.session import Told, open_session
 
@@ -36,7 +36,7 @@ def tell(*, run: Path, replies: TextIO, budget: int | None, workers: int | None,
     told = read_replies(replies.read())
     limits = Budget(evaluations=budget) if budget else None
     with (
-        follow_search(Console(stderr=True)) as (follow, stop_requested),
+        follow_search(PlainConsole(stderr=True)) as (follow, stop_requested),
         open_session(run, limits, workers, follow, stop_requested) as session,
     ):
         results = session.tell(told)
