@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from mctskernel.core.evaluation import Cause
 from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.quantities import time_text
@@ -9,6 +11,9 @@ from mctskernel.report.predictions import prediction_sentence
 from mctskernel.report.view import View, timing_text
 from mctskernel.starts import origin
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step
+
+_MARKUP = re.compile(r"[\\`<>\[\]|~&]|(?<!\w)[*_#!]|[*_](?!\w)|^[-+]|://")
+"""What begins links, HTML, code and emphasis; an underscore or a star within a name or a product stays as it is."""
 
 
 def trajectory_markdown(view: View) -> str:
@@ -24,7 +29,7 @@ def trajectory_markdown(view: View) -> str:
         *(f"- Time: {timing_text(timing)}, {best.source}" for timing in best.timings),
         f"- {view.gate}",
         *([f"- Began at the starting point '{start}'"] if (start := origin(view.tree, view.best.id)) else []),
-        *(f"- Refused there: node {node}: {reason}" for node, reason in _refused(view)),
+        *(f"- Refused there: node {node}: {_plain(reason)}" for node, reason in _refused(view)),
         "",
     ]
     return "\n".join([*head, *(line for step in view.steps for line in _step(view, step))])
@@ -36,12 +41,12 @@ def _refused(view: View) -> tuple[tuple[int, str], ...]:
 
 def _step(view: View, step: Step) -> list[str]:
     title = step.edit.title if step.edit else STARTING_KERNEL
-    lines = [f"## Node {step.node}: {title}", ""]
+    lines = [f"## Node {step.node}: {_plain(title)}", ""]
     if step.seconds is not None:
         gain = f", {step.gain:.2f}x over its parent" if step.edit else ""
         lines += [f"{time_text(step.seconds)}{gain}, {step.speedup:.2f}x over the start.", ""]
     if step.edit and step.edit.rationale:
-        lines += [f"Why: {step.edit.rationale}", ""]
+        lines += [f"Why: {_plain(step.edit.rationale)}", ""]
     if predicted := prediction_sentence(step):
         lines += [predicted, ""]
     if found := view.comparison(step.node):
@@ -55,6 +60,12 @@ def _step(view: View, step: Step) -> list[str]:
 
 def _causes(step: Step) -> tuple[Cause, ...]:
     return step.after.causes if step.after else ()
+
+
+def _plain(text: str) -> str:
+    """A text of a model or a compiler on one line that is no markup: no link, image, heading or HTML."""
+    line = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+    return _MARKUP.sub(r"\\\g<0>", line)
 
 
 def _fenced(text: str, language: str) -> list[str]:
