@@ -15,7 +15,7 @@ from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import Module
-from mctskernel.profiling.model.blocks import BlockCounter, middle_block, sampled_blocks
+from mctskernel.profiling.model.blocks import IDLE_MIDDLE, BlockCounter, middle_block, sampled_blocks
 
 RUN_APART = 1.5
 """How many times as many instructions as were counted a block may execute: short branches are counted as predicated."""
@@ -40,6 +40,11 @@ class PricedBlocks:
     middle: int
     mean: float
     decisive: frozenset[str] = frozenset()
+
+    @property
+    def idle_middle(self) -> bool:
+        """Whether the middle block does so little that the price is made from blocks all over the grid."""
+        return self.middle * IDLE_MIDDLE < 2 * self.mean
 
     def apart(self, middle: int, others: Sequence[int]) -> str:
         """A sentence's end about blocks that execute more than is priced: the middle one, and some at random."""
@@ -90,8 +95,13 @@ def count_priced(
         module, candidate.entry_of(launch), launch, plan, buffers=buffers, contents=contents
     )
     middle = counter.emulated(middle_block(launch.grid))
+    if isinstance(middle, str):
+        return None
+    if counter.data_dependent:
+        # A price has more blocks then, all over the grid: to count those again takes as long as the rest of the gate.
+        return PricedBlocks(middle.lane_instructions, middle.lane_instructions, counter.decisive)
     sampled = sampled_blocks(counter)
-    if isinstance(middle, str) or isinstance(sampled, str):
+    if isinstance(sampled, str):
         return None
     mean = sum(weight * counts.lane_instructions for _, counts, weight in sampled) / launch.blocks
     return PricedBlocks(middle.lane_instructions, mean, counter.decisive)

@@ -24,6 +24,7 @@ from mctskernel.core.task import Array, Shape, Task, Tensor, shape_label
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulation import GUARDS
 from mctskernel.profiling.emulator import Execution, Finding, Geometry, GlobalMemory, Limits, Module, execute
+from mctskernel.profiling.emulator.ptx import Instruction
 from mctskernel.profiling.model.blocks import middle_block
 from mctskernel.profiling.priced_blocks import PricedBlocks, count_priced
 from mctskernel.profiling.verify import Case, expect, judge
@@ -43,10 +44,10 @@ DRAWN_ELEMENTS = 4_194_301
 LEAST_WRITTEN = 0.5
 """The least fraction of an output that is written if every block writes as much as the middle one, which is priced."""
 
-WHOLE = 20_000_000
+WHOLE = 5_000_000
 """Lane instructions of a launch up to which all of it is emulated, where it needs nothing that was left out."""
 
-AWAITED = 300_000_000
+AWAITED = 60_000_000
 """The same of a launch that later ones await: what it leaves decides what they execute."""
 
 LIMITS = Limits(lane_instructions=400_000_000, block_executions=300_000, seconds=3.0)
@@ -146,7 +147,10 @@ def _run(
         found = [execute_blocks([middle])]
         lanes = found[0].lane_instructions
         names = {name for name in _buffers(launch) if takers[name] == 1}
-        ran.shares |= _shares(drawn, memory, names, launch.blocks)
+        if price is None or not price.idle_middle:
+            module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
+            least = launch.blocks if _draws_tickets(module, entry) else 1
+            ran.shares |= _shares(drawn, memory, names, launch.blocks, least)
         others = _others(launch, middle, rng, 1 if lanes > LONG else AT_RANDOM)
         found += [execute_blocks([block]) for block in others if not found[0].findings]
         decisive = set[str]().union(*(each.decisive for each in priced[index + 1 :] if each is not None))
@@ -248,11 +252,24 @@ def _executor(
     return execute_blocks
 
 
-def _shares(drawn: TimedInputs, memory: GlobalMemory, names: set[str], blocks: int) -> dict[str, float]:
+def _draws_tickets(module: Module, entry: str) -> bool:
+    """Whether an atomic operation may tell a block which it is, as in a reduction that the last block ends."""
+    return any(
+        isinstance(each, Instruction) and each.parts[0] == "atom" and "shared" not in each.parts
+        for each in module.entries[entry].body
+    )
+
+
+def _shares(
+    drawn: TimedInputs, memory: GlobalMemory, names: set[str], blocks: int, least: int
+) -> dict[str, float]:
+    """What one block wrote of each output of at least so many elements, times the blocks, as a fraction."""
     shares = {}
     for output in drawn.task.outputs:
         if output.name in names:
             mask = _mask(memory, output, drawn.shape)
+            if mask.size < least:
+                continue
             shares[output.name] = float(mask.sum()) * blocks / mask.size
     return shares
 
