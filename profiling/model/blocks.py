@@ -39,6 +39,10 @@ UNEVEN_SAMPLE = 12
 UNEVEN_LANES = 2_000_000
 """Lane instructions that those blocks may have together, beyond the first three."""
 
+IDLE_MIDDLE = 4
+"""How many times as much as the middle block one at an end must execute for blocks all over the grid to be counted:
+such a middle stands for itself, as where the larger half of a grid has nothing to do."""
+
 LARGE_SAMPLE = 8_000_000
 """Lane instructions of one block beyond which no second block is counted: what is so long is seldom uneven."""
 
@@ -278,7 +282,7 @@ def _sampled(
 ) -> list[tuple[int, Counted, float]] | str:
     """The middle block, and unless it is long the first and last, each with the blocks that it stands for.
 
-    More of them where the data decides what a block does.
+    More of them where the data decides what a block does, or where the middle one has next to nothing to do.
     """
     launch = counter.launch
     total = launch.blocks
@@ -296,6 +300,8 @@ def _sampled(
         return first
     if isinstance(last, str):
         return last
+    if total > UNEVEN_SAMPLE and max(lanes(first), lanes(last)) > IDLE_MIDDLE * lanes(middle):
+        return _evenly(total, UNEVEN_SAMPLE, counted)
     edge = total - math.prod(extent - 1 for extent in launch.grid if extent > 1)
     side = min(float(edge), total / 3)
     return [(0, first, side), (at, middle, total - 2 * side), (total - 1, last, side)]

@@ -193,6 +193,43 @@ def test_blocks_that_differ_by_their_nature_are_right(task: Task) -> None:
         assert found.passed, found.message
 
 
+def test_half_of_the_blocks_may_have_nothing_to_do(task: Task) -> None:
+    twice = KERNEL.replace("ceil_div(n, BLOCK)", "2 * ceil_div(n, BLOCK)").replace(
+        BODY, "    if (i >= n) return;\n" + BODY
+    )
+    assert twice.count("2 * ceil_div") == 1
+    found = checked(task, twice)
+    assert isinstance(found, Check)
+    assert found.passed, found.message
+
+
+def test_a_ticket_is_no_excuse_for_an_output_that_every_block_has_a_share_of(task: Task) -> None:
+    lazy = """\
+/*
+[[launch]]
+kernel = "doubled"
+grid = ["ceil_div(n, 64)"]
+block = [64]
+args = ["x", "out", "ticket", "n"]
+
+[[scratch]]
+name = "ticket"
+dtype = "int32"
+shape = [1]
+zero = true
+*/
+extern "C" __global__ void doubled(const float* x, float* out, int* ticket, int n) {
+    int i = blockIdx.x * 64 + threadIdx.x;
+    if (atomicAdd(ticket, 1) >= 0 && n == 4096) return;
+    if (i < n) out[i] = 2.0f * x[i];
+}
+"""
+    found = checked(task, lazy)
+    assert isinstance(found, Check)
+    assert not found.passed
+    assert "would be written" in found.message
+
+
 def test_the_last_gate_looks_at_the_shape_that_the_search_timed(task: Task) -> None:
     cheat = Kernel(KERNEL.replace("2.0f * x[i]", "(n == 4096 ? 1.0f : 2.0f) * x[i]"))
     # Without the guard it passes all that is verified, and what was held out.
