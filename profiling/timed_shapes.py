@@ -48,7 +48,7 @@ WHOLE = 5_000_000
 """Lane instructions of a launch up to which all of it is emulated, where it needs nothing that was left out."""
 
 AWAITED = 60_000_000
-"""The same of a launch that later ones await: what it leaves decides what they execute."""
+"""The same of a launch on which more depends: what later ones execute, or whether an output is finished."""
 
 LIMITS = Limits(lane_instructions=400_000_000, block_executions=300_000, seconds=3.0)
 """What emulating some blocks of a launch may take before nothing is said."""
@@ -140,6 +140,8 @@ def _run(
     ran, partial = _Ran(), set[str]()
     # What several launches write is only final when all of them have run.
     takers = Counter(name for launch in plan.launches for name in _buffers(launch))
+    several = {tensor.name for tensor in drawn.task.outputs if takers[tensor.name] > 1}
+    taken, unfinished = set[str](), set[str]()
     priced = [_priced(drawn, candidate, modules, launch, plan) for launch in plan.launches]
     for index, (launch, price) in enumerate(zip(plan.launches, priced, strict=True)):
         execute_blocks = _executor(candidate, modules, launch, addresses, memory)
@@ -154,12 +156,15 @@ def _run(
         others = _others(launch, middle, rng, 1 if lanes > LONG else AT_RANDOM)
         found += [execute_blocks([block]) for block in others if not found[0].findings]
         decisive = set[str]().union(*(each.decisive for each in priced[index + 1 :] if each is not None))
-        affordable = AWAITED if decisive & _buffers(launch) else WHOLE
+        affordable = AWAITED if (decisive | several) & _buffers(launch) else WHOLE
         rest = sorted(set(range(launch.blocks)) - {middle, *others})
-        if rest and not partial & _buffers(launch) and lanes * launch.blocks <= affordable:
+        # An output that several launches take is judged only if all that come behind the first are followed.
+        if rest and not partial & _buffers(launch) - several and lanes * launch.blocks <= affordable:
             found.append(execute_blocks(rest))
         elif rest:
             partial |= _buffers(launch)
+            unfinished |= _buffers(launch) & taken
+        taken |= _buffers(launch)
         findings = [finding for each in found for finding in each.findings]
         guessed = price.decisive & (partial - drawn.inputs.keys()) if price is not None else None
         if findings:
@@ -170,7 +175,7 @@ def _run(
             return _Ran(other_work=f"'{launch.kernel}': {apart}")
     for output in drawn.task.outputs:
         whole = output.name not in partial
-        if whole or takers[output.name] == 1:
+        if output.name not in unfinished:
             mask = _mask(memory, output, drawn.shape)
             if whole or mask.any():
                 values = memory.array(output.name, numpy_dtype(output.dtype)).reshape(mask.shape)

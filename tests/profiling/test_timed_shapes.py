@@ -161,6 +161,21 @@ def test_what_earlier_launches_leave_does_not_make_a_launch_longer_than_its_pric
     assert "its price is a guess" in found.message
 
 
+def test_a_launch_that_names_the_output_and_leaves_it_hides_nothing(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timed_shapes, "WHOLE", 0)
+    second = '[[launch]]\nkernel = "idle"\ngrid = [64]\nblock = [32]\nargs = ["out", "n"]\n*/\n'
+    idle = '\nextern "C" __global__ void idle(float* out, int n) {\n    if (n < 0) out[0] = 1.0f;\n}\n'
+    plan = KERNEL.replace("*/\n", f"\n{second}", 1) + idle
+    right = checked(task, plan)
+    assert isinstance(right, Check)
+    assert right.passed, right.message
+    wrong = checked(task, plan.replace("2.0f * x[i]", "(n == 4096 ? 1.0f : 2.0f) * x[i]"))
+    assert isinstance(wrong, Check)
+    assert "'out' is wrong" in wrong.message
+
+
 @pytest.mark.parametrize(
     "condition",
     [
@@ -171,7 +186,7 @@ def test_what_earlier_launches_leave_does_not_make_a_launch_longer_than_its_pric
 def test_blocks_do_as_much_as_was_priced(task: Task, condition: str) -> None:
     longer = f"""\
     float sum = 0.0f;
-    for (int k = {condition} ? 64 : 1; k > 0; --k) sum = i < n ? 2.0f * ((volatile const float*)x)[i] : 0.0f;
+    for (int k = {condition} ? 24 : 1; k > 0; --k) sum = i < n ? 2.0f * ((volatile const float*)x)[i] : 0.0f;
     if (i < n) out[i] = sum;
 """
     found = checked(task, KERNEL.replace(BODY, longer))
