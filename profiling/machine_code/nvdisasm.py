@@ -124,11 +124,13 @@ def find_nvdisasm() -> str:
     return str(Path(found))
 
 
-_SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),.*$", re.M)
+_SECTION = re.compile(r"^[ \t]*+\.section[ \t]++\.text\.([^,\s]++),.*$", re.M)
+# Nothing here spans lines or is tried in two ways: names are a candidate's, and may be chosen to take forever.
 _LINE = re.compile(
-    r'//## File "(?P<file>[^"]*)", line (?P<line>\d+)'
-    r"|^(?P<label>\.L_\w+|\$[\w$]+):"
-    r"|^\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?:@(?P<predicate>!?U?P\w+)\s+)?(?P<opcode>[A-Z]\S*?)(?:\s+(?P<operands>[^;]*?))?\s*;",
+    r'//## File "(?P<file>[^"\n]*+)", line (?P<line>\d++)'
+    r"|^(?P<label>\.L_\w++|\$[\w$]++):"
+    r"|^[ \t]*+/\*(?P<address>[0-9a-f]{4,16})\*/[ \t]++(?:@(?P<predicate>!?U?P\w++)[ \t]++)?+"
+    r"(?P<opcode>[A-Z][^\s;]*+)(?P<operands>[^;\n]*+);",
     re.M,
 )
 
@@ -154,13 +156,14 @@ def _instructions(listing: str, code: bytes) -> Iterator[Instruction]:
                 line = int(entry["line"]) if name in SOURCE_FILES else None
         elif entry["address"]:
             address = int(entry["address"], 16)
-            label = re.search(r"`\((\.L_\w+|\$[\w$]+)\)", entry["operands"] or "")
+            operands = entry["operands"].strip()
+            label = re.search(r"`\((\.L_\w++|\$[\w$]++)\)", operands)
             control = _control_bits(code, address)
             yield Instruction(
                 address,
                 entry["predicate"] or "",
                 entry["opcode"],
-                entry["operands"] or "",
+                operands,
                 line,
                 ptx_line,
                 targets.get(label[1]) if label else None,
