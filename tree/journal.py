@@ -274,14 +274,14 @@ def _is_event(line: bytes) -> bool:
 
 
 def _after_last_newline(file: BinaryIO, length: int) -> int:
-    block, end = 1 << 16, length
+    block, end = 1 << 10, length
     while end > 0:
         start = max(end - block, 0)
         file.seek(start)
         found = file.read(end - start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
-        end = start
+        end, block = start, 2 * block
     return 0
 
 
