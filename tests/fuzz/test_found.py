@@ -56,9 +56,15 @@ FOUND = {
         ("launch plan, Triton", PLAN + b"A = " + b"1 + " * 3000 + b"1\n"),
         ("launch plan, Triton", PLAN + b"A = " + b"-" * 900 + b"1\n"),
     ),
+    "patterns that take forever": (
+        ("nvdisasm", b"\r\n" * 20_000),
+        ("nvdisasm", b".section .text.f,\n/*0000*/ MOV " + b" " * 40_000),
+        ("PTX", b".shared " * 8000),
+    ),
     "machine code with offsets to nowhere": (
         ("cubin", b""),
         ("cubin", b"\x7fELF" + b"\xff" * 200),
+        ("cubin", "²".encode() * 400),
         ("nvdisasm", b".section .text.f,\n/*0000*/ EXIT ;\n"),
         ("nvdisasm", b""),
     ),
