@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,8 +22,13 @@ from mctskernel.profiling.emulator import (
     Module,
     execute,
 )
+from mctskernel.profiling.guardrails import worn_check
 from mctskernel.profiling.poison import poison
 from mctskernel.profiling.verify import Case, judge
+
+WEARING_RUNS = 24
+WEARING_CASES = 4
+"""How many runs in a row a kernel with variables makes, unless a turn changes nothing, and of how many cases."""
 
 MAX_THREADS = 1 << 26
 """More threads than this in one launch are not emulated; the largest verify shape takes far fewer."""
@@ -105,7 +110,39 @@ def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], cases: 
                 )
                 checks[-1] = failed
             return Emulated(Outcome.WRONG_RESULT, tuple(checks), failed.message, failed.guard)
+    if cases and _kept_variables(modules):
+        worn = _worn(task, candidate, modules, cases)
+        checks.append(worn)
+        if not worn.passed:
+            return Emulated(Outcome.WRONG_RESULT, tuple(checks), worn.message, worn.guard)
     return Emulated(Outcome.OK, tuple(checks))
+
+
+def _kept_variables(modules: Sequence[Module]) -> set[str]:
+    """The names of the variables that a launch may leave changed."""
+    functions = (function for module in modules for function in module.functions.values())
+    owners = (*modules, *functions, *(entry for module in modules for entry in module.entries.values()))
+    return {variable.name for owner in owners for variable in owner.variables if variable.space == "global"}
+
+
+def _worn(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case]) -> Check:
+    """A check of the small cases in turn as a program runs them, which puts no variable back in between."""
+    small = cases[:WEARING_CASES]
+    names = _kept_variables(modules)
+    kept: dict[str, bytes] = {}
+    a_turn_ago = kept
+    for runs in range(WEARING_RUNS):
+        case, memory = small[runs % len(small)], GlobalMemory()
+        outputs = emulated_outputs(task, candidate, modules, case, memory=memory, variables=kept)
+        check = outputs.check if isinstance(outputs, Stopped) else judge(case, outputs)
+        if not check.passed:
+            return worn_check(check, runs)
+        kept = {buffer.name: buffer.data.tobytes() for buffer in memory if buffer.name in names}
+        if case is small[0]:
+            if kept == a_turn_ago:
+                break
+            a_turn_ago = kept
+    return check
 
 
 @dataclass(frozen=True)
@@ -125,10 +162,15 @@ def emulated_outputs(
     *,
     order: BlockOrder = BlockOrder.ASCENDING,
     limits: Limits = LIMITS,
+    memory: GlobalMemory | None = None,
+    variables: Mapping[str, bytes] | None = None,
 ) -> dict[str, Array] | Stopped:
-    """What the outputs hold after one run on a case's inputs."""
+    """What the outputs hold after one run on a case's inputs, in `memory` that is empty.
+
+    `variables` are what earlier runs left in variables of these names; others hold what the code says.
+    """
     resolved = candidate.at(task, case.shape)
-    memory = GlobalMemory()
+    memory = GlobalMemory() if memory is None else memory
     addresses = {
         name: memory.add(name, array, writable=name in case.in_place) for name, array in case.inputs.items()
     }
@@ -139,6 +181,8 @@ def emulated_outputs(
         addresses[output.name] = memory.add(output.name, blank, initialised=False)
     for scratch in resolved.scratch:
         addresses[scratch.name] = memory.add(scratch.name, _contents(scratch), initialised=scratch.zero)
+    for name, data in (variables or {}).items():
+        memory.add(name, np.frombuffer(data, np.uint8))
     for launch in resolved.launches:
         if launch.blocks * launch.threads > MAX_THREADS:
             message = (

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mctskernel.core.evaluation import Evaluation, Timing
+from mctskernel.core.evaluation import Check, Evaluation, Guard, Timing
 from mctskernel.core.expression import evaluate
 from mctskernel.core.task import Shape, Task, shape_label
 
@@ -126,6 +126,17 @@ def chance_remark(first: bytes, second: bytes, label: str) -> str:
     if first == second:
         return ""
     return f"Two runs on the same inputs differ, at {label}: the result depends on chance."
+
+
+def worn_check(check: Check, runs: int) -> Check:
+    """The check of a run after `runs` others of the same kernel, none of whose variables were put back in between.
+
+    The first run was right: a kernel that isn't right now goes by what it kept, and would fail whoever runs it twice.
+    """
+    if check.passed:
+        return check
+    message = f"{check.message} Its first run was right; this one followed {runs} others and goes by what they kept."
+    return replace(check, message=message, guard=Guard.REPETITION)
 
 
 def slower_shapes(evaluation: Evaluation, parent: Evaluation | None) -> list[str]:

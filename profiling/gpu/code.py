@@ -83,10 +83,14 @@ class BoundPlan:
 
     def restore_own(self) -> None:
         """Nothing of an earlier run is left in scratch and variables. In stream order."""
-        for buffer in self.scratch:
-            buffer.fill(SCRATCH_POISON)
+        self.restore_scratch()
         for variable in self.kernel.variables:
             variable.restore()
+
+    def restore_scratch(self) -> None:
+        """Nothing of an earlier run is left in scratch. In stream order."""
+        for buffer in self.scratch:
+            buffer.fill(SCRATCH_POISON)
 
     def run(self) -> None:
         """Run once, in stream order."""

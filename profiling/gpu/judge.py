@@ -25,9 +25,16 @@ from mctskernel.profiling.gpu.arenas import VARIANTS, Arena
 from mctskernel.profiling.gpu.protocol import Loaded, Opened, Timed
 from mctskernel.profiling.gpu.session import GPU_SERVICE, GpuSession
 from mctskernel.profiling.gpu.timing import timing
-from mctskernel.profiling.guardrails import chance_remark, flags, outside_reason, quarantine_reason
+from mctskernel.profiling.guardrails import (
+    chance_remark,
+    flags,
+    outside_reason,
+    quarantine_reason,
+    worn_check,
+)
 from mctskernel.profiling.launch_limits import check_block
 from mctskernel.profiling.processes.conversation import LostError
+from mctskernel.profiling.ptx_text import variables
 from mctskernel.profiling.roofline import roofline
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import Case
@@ -38,6 +45,9 @@ TIMING_SECONDS = 0.05
 RECHECKS = 8
 """How many runs are judged, picked at random, of a kernel whose results differ from run to run. One that is wrong in
 half of them, as few as can move a median, passes once in 256 times."""
+
+WEARING_RUNS = 300
+"""How many runs a kernel with variables makes in a row before it is looked at once more."""
 
 BASELINE_RUNS = 31
 """The baseline's time is the median of so many runs, the latest ones: few of them fall on one candidate, and a hiccup
@@ -111,6 +121,8 @@ class GpuJudge:
             evaluation = self._verified(evaluation, candidate, self._arenas.verified)
             if evaluation.ok:
                 evaluation = self._repeated(evaluation, candidate)
+            if evaluation.ok and any(variables(made.ptx) for made in candidate.builds):
+                evaluation = self._worn(evaluation, candidate)
         if evaluation.ok:
             evaluation = self._timed(evaluation, candidate, stages)
         if evaluation.ok:
@@ -152,6 +164,14 @@ class GpuJudge:
         if self._task.deterministic:
             return replace(evaluation, outcome=Outcome.WRONG_RESULT, message=remark, guard=Guard.REPETITION)
         return replace(evaluation, flags=(*evaluation.flags, remark))
+
+    def _worn(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:
+        """Run the largest case after many runs as a program makes them, which puts no variable back in between."""
+        arena = self._arenas.verified[-1]
+        ran = self._gpu.wear(candidate, self._arenas.verified[0], WEARING_RUNS, arena)
+        overrun = ran.overruns.get(0)
+        check = _refused(arena, overrun, Guard.GUARD_BYTES) if overrun else arena.verdict()
+        return _with_checks(evaluation, [worn_check(check, WEARING_RUNS)])
 
     def _timed(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
         """Time at every search shape; what every timed run left there must be right."""

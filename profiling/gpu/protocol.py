@@ -114,6 +114,14 @@ class Run(msgspec.Struct, tag=True, frozen=True):
     steps: tuple[Step, ...]
 
 
+class Wear(msgspec.Struct, tag=True, frozen=True):
+    """Run a step after `times` runs of another plan in a row, with variables as those left them. Answered by Ran."""
+
+    before: Plan
+    times: int
+    step: Step
+
+
 class Time(msgspec.Struct, tag=True, frozen=True):
     """Time a plan, interleaved with a baseline, on every variant of the inputs. Answered by Timed.
 
@@ -231,7 +239,7 @@ class Broken(msgspec.Struct, tag=True, frozen=True):
     message: str
 
 
-GpuRequest = OpenGpu | Place | Load | Run | Time | Recheck | Count
+GpuRequest = OpenGpu | Place | Load | Run | Wear | Time | Recheck | Count
 GpuReply = Opened | Done | Loaded | Ran | Timed | Rechecked | Counted | Failed | Broken
 
 GPU_REQUESTS: msgspec.msgpack.Decoder[GpuRequest] = msgspec.msgpack.Decoder(GpuRequest)

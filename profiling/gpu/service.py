@@ -38,6 +38,7 @@ from mctskernel.profiling.gpu.protocol import (
     Time,
     Timed,
     TimedRun,
+    Wear,
 )
 from mctskernel.profiling.gpu.scrub import Scrub
 from mctskernel.profiling.gpu.timed_runs import Cleaner, TimedRuns
@@ -81,6 +82,8 @@ class GpuService:
                     return self._load(request)
                 case Run():
                     return self._run(request)
+                case Wear():
+                    return self._wear(request)
                 case Time():
                     return self._time(request)
                 case Recheck():
@@ -127,6 +130,23 @@ class GpuService:
                 for read in step.reads:
                     plan.arena.fetch(read, self._window)
         return Ran(overruns, self._trespass(foreign, before))
+
+    def _wear(self, request: Wear) -> Ran:
+        step = request.step
+        foreign = self._foreign((request.before.arena, step.plan.arena))
+        digest = self._digests.now(foreign)
+        with self._bound(request.before) as before, self._bound(step.plan) as plan:
+            guards = self._digests.now([*before.guards, *plan.guards])
+            self._cleaner.clean(before, 0)
+            for _ in range(request.times):
+                before.run()
+            self._cleaner.clean_but_variables(plan)
+            plan.run()
+            written = self._digests.now([*before.guards, *plan.guards]) != guards
+            overrun = (before.overrun() or plan.overrun() or TRESPASS) if written else ""
+            for read in step.reads:
+                plan.arena.fetch(read, self._window)
+        return Ran({0: overrun} if overrun else {}, self._trespass(foreign, digest))
 
     def _time(self, request: Time) -> Timed:
         with self._bound(request.baseline) as baseline, self._bound(request.plan) as candidate:

@@ -41,6 +41,7 @@ from mctskernel.profiling.gpu.protocol import (
     Time,
     Timed,
     TimedRun,
+    Wear,
 )
 from mctskernel.profiling.processes.conversation import Conversation, LostError
 from mctskernel.profiling.processes.shared_window import SharedWindow
@@ -123,6 +124,15 @@ class GpuSession:
         """Run the loaded candidate once on each arena, and fetch what it leaves there."""
         steps = tuple(Step(self._plan(CANDIDATE, candidate, arena), arena.reads[0]) for arena in arenas)
         return self._own(self._ask(Run(steps), RUN_SECONDS, Ran, candidate), candidate)
+
+    def wear(self, candidate: Candidate, before: Arena, times: int, arena: Arena) -> Ran:
+        """Run the loaded candidate so often on an arena, then on another one, and fetch what it leaves there.
+
+        Nobody puts its variables back in between.
+        """
+        step = Step(self._plan(CANDIDATE, candidate, arena), arena.reads[0])
+        request = Wear(self._plan(CANDIDATE, candidate, before), times, step)
+        return self._own(self._ask(request, RUN_SECONDS, Ran, candidate), candidate)
 
     def time(self, candidate: Candidate, arena: Arena, seconds: float) -> Timed:
         """Time the loaded candidate for about so many seconds of its own; without a baseline, against itself."""

@@ -35,6 +35,12 @@ class Cleaner:
         plan.restore(variant)
         self._scrub(plan.kernel.local_bytes)
 
+    def clean_but_variables(self, plan: BoundPlan) -> None:
+        """The same, with the plan's variables left as they are: as a program finds them that runs it again."""
+        plan.arena.restore(0)
+        plan.restore_scratch()
+        self._scrub(plan.kernel.local_bytes)
+
     def cool(self) -> None:
         """Leave nothing in the cache, in stream order; the last thing before a run."""
         self._flush.fill(0)

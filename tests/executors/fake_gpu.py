@@ -35,6 +35,7 @@ from mctskernel.profiling.gpu.protocol import (
     Time,
     Timed,
     TimedRun,
+    Wear,
 )
 from mctskernel.profiling.processes.shared_window import SharedWindow
 
@@ -60,6 +61,7 @@ class FakeGpu:
         self.window = window
         self.arenas: dict[int, dict[str, np.ndarray]] = {}
         self.places: dict[int, tuple[TensorPlace, ...]] = {}
+        self.worn = 0
         self.runs = 0
         self.timed = 0
         self.seen: dict[object, int] = {}
@@ -77,6 +79,11 @@ class FakeGpu:
                 return Loaded(dict.fromkeys(names, 32 if "narrow" in names else 1024))
             case Run(steps):
                 return self.run(steps)
+            case Wear(before, times, step):
+                self.worn = sum(self.launch(before) is None for _ in range(times))
+                reply = self.run((step,))
+                self.worn = 0
+                return reply
             case Time(plan, baseline, _, reads):
                 return self.time(plan, baseline, reads)
             case Recheck(plan, _, reads):
@@ -149,6 +156,8 @@ class FakeGpu:
         for launch in plan.launches:
             x, out = (tensors[name] for name in launch.arguments if isinstance(name, str))
             match launch.entry:
+                case "weary":  # keeps a result for good
+                    out[:] = 2 * x if not self.worn else 0
                 case "wrong":
                     out[:] = 3 * x
                 case "skips":  # right where it is looked at

@@ -91,6 +91,15 @@ def test_what_a_kernel_does_is_its_outcome_and_the_next_one_is_judged(
     assert time.monotonic() - began < 5.0
 
 
+def test_a_kernel_with_variables_is_looked_at_after_many_runs(executor: GpuExecutor) -> None:
+    source = KERNEL.replace("twice", "weary").replace('extern "C"', '__device__ int kept;\nextern "C"', 1)
+    executor.submit(0, Kernel(source.replace("= x[0] + n", "= x[0] + n + kept++")))
+    ((_, evaluation),) = executor.wait()
+    assert (evaluation.outcome, evaluation.guard) == (Outcome.WRONG_RESULT, Guard.REPETITION)
+    assert "followed 300 others" in evaluation.message
+    assert evaluate(executor, "weary").ok, "without a variable there is nothing that wears"
+
+
 CHEATS = [
     ("skips", Outcome.WRONG_RESULT, Guard.TIMED_OUTPUTS, "picked at random"),
     ("gambles", Outcome.WRONG_RESULT, Guard.TIMED_OUTPUTS, "picked at random"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import Outcome, Source
+from mctskernel.core.evaluation import Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.architecture import load_architecture
@@ -85,6 +85,34 @@ def test_a_planted_fault_has_its_outcome(  # noqa: PLR0917 - pytest passes them 
     evaluation = device.evaluate(Kernel(source.replace(before, after)))
     assert evaluation.outcome is outcome, evaluation.message
     assert sentence in evaluation.message
+
+
+COUNTER = "__device__ int kept;\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "is_right"),
+    [
+        ("if (i == 0) kept = 7;", True),
+        ("if (i == 0) { atomicAdd(&kept, 1); atomicExch(&kept, 0); }", True),
+        ("if (i == 0 && atomicAdd(&kept, 1) > 15) return;", False),
+        ("if (i == 0 && atomicExch(&kept, n) == 130) return;", False),
+    ],
+    ids=["writes only", "puts it back", "lazy after a while", "knows the last run"],
+)
+def test_what_a_kernel_keeps_in_a_variable_must_not_spoil_its_later_runs(
+    device: ModelDevice, source: str, change: str, is_right: bool
+) -> None:
+    kernel = Kernel(
+        source.replace('extern "C"', COUNTER + 'extern "C"', 1).replace(
+            "if (i < n) {", f"if (i < n) {{ {change}", 1
+        )
+    )
+    evaluation = device.evaluate(kernel)
+    assert evaluation.ok == is_right, evaluation.message
+    if not is_right:
+        assert evaluation.guard is Guard.REPETITION
+        assert "Its first run was right" in evaluation.message
 
 
 def test_the_last_gate_catches_what_the_verify_shapes_do_not(device: ModelDevice, source: str) -> None:
