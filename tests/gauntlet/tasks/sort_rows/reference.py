@@ -1,0 +1,7 @@
+"""Each row in ascending order."""
+
+import numpy as np
+
+
+def reference(x):
+    return np.sort(x, axis=1)
