@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.proposer import Loss
 from mctskernel.edits.llm.messages import clean
 from mctskernel.edits.llm.prices import Tokens
@@ -41,7 +42,7 @@ def read_completion(body: bytes) -> Completion | Unusable:
         return Unusable("an error in place of a reply", error_message(content["error"]))
     try:
         choice = msgspec.convert(content, _Body).choices[0]
-    except (msgspec.ValidationError, IndexError, RecursionError):
+    except (*UNDECODABLE, IndexError):
         return Unusable("JSON that is no chat completion")
     return _of_choice(choice, _tokens(content.get("usage")))
 
@@ -82,7 +83,7 @@ def _text(message: _Message) -> str:
 def _tokens(usage: Any) -> Tokens | None:
     try:
         found = msgspec.convert(usage, _Usage)
-    except (msgspec.ValidationError, RecursionError):
+    except UNDECODABLE:
         return None
     if not found.prompt_tokens:
         return None  # no prompt is empty: these zeros stand for not knowing
