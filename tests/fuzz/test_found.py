@@ -23,6 +23,10 @@ FOUND = {
         ("memory, exported", b'{"schema": "\xff"}'),
         ("cached reply", b'{"reply": "\xff"}'),
     ),
+    "half of a surrogate pair": (
+        ("completion", b'"\\ud800"'),
+        ("completion", b'{"choices": [{"message": {"content": "x"}}], "usage": "\\ud800"}'),
+    ),
     "nested too deeply": (
         ("run.json", b'{"x": ' + DEEP),
         ("memory, exported", b'{"x": ' + DEEP),
