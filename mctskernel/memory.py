@@ -148,7 +148,7 @@ class Memory:
         chosen = {"language": language, "architecture": architecture, "source": source}
         with _sentences(self.path):
             rows = self._connection.execute(_SUMS, chosen).fetchall()
-        return tuple(_remembered(row) for row in rows)
+            return tuple(_remembered(row) for row in rows)
 
     def runs(self) -> tuple[RememberedRun, ...]:
         """The runs that are remembered, the latest first."""
@@ -280,6 +280,8 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 def _remembered(row: tuple[Any, ...]) -> Remembered:
     source, category, title, bottleneck, language, architecture, tried, failed, improved, log_gains = row
+    if not all(isinstance(number, int) for number in (tried, failed, improved)):
+        raise sqlite3.DatabaseError("a count in it is no whole number")
     mean = log_gains / (tried - failed) if tried > failed else 0.0
     counts = (tried, failed, improved)
     experience = Experience(category, title, bottleneck, language, architecture, *counts, mean)
