@@ -141,6 +141,8 @@ def _listen(event: str, arguments: tuple[object, ...]) -> None:
     place = arguments[0] if arguments else ""
     if isinstance(place, CodeType):
         place = place.co_filename
+    if event == "import" and str(place).startswith("encodings."):  # looked up when it is first named
+        return
     if isinstance(place, int) or place == _NO_FILE:  # a file that is open already
         return
     if isinstance(place, str | bytes | os.PathLike) and os.path.abspath(os.fsdecode(place)).startswith(  # noqa: PTH100
