@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
@@ -41,7 +42,8 @@ class Answer:
 def choose(search: TreeSearch, executor: Executor) -> Answer:
     """Choose by time alone among nodes that passed every guardrail, and let the last gate decide.
 
-    Of a modelled node's trajectory the last edits are left out whose gain is within the model's uncertainty.
+    Of a modelled node's trajectory the last edits are left out whose gain is within the model's uncertainty. What came
+    of a kernel that the gate refused waits until all others had their turn: variants of one cheat are many.
     """
     tree = search.tree
     root = tree.nodes[0].evaluation
@@ -49,14 +51,25 @@ def choose(search: TreeSearch, executor: Executor) -> Answer:
         return Answer(None, 0.0)
     evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
     shortened = dict.fromkeys(_without_ties(tree, node) for node in fastest_first(evaluated, root))
-    faster = takewhile(lambda node: node != 0, shortened)
+    faster = tuple(takewhile(lambda node: node != 0, shortened))
     refused: list[tuple[int, str]] = []
-    for node in (*islice(faster, FINALISTS), 0):
+    for node in (*islice(_in_turn(tree, faster, refused), FINALISTS), 0):
         found = executor.last_gate(search.kernel(node), search.kernel(0))
         if not (reason := refusal(found, root)):
             return _answer(tree.nodes[node], found, tuple(refused))
         refused.append((node, reason))
     return Answer(None, 0.0, (), tuple(refused))
+
+
+def _in_turn(tree: Tree, nodes: Sequence[int], refused: Sequence[tuple[int, str]]) -> Iterator[int]:
+    """The nodes in their order, those last that descend from one of `refused`, which grows meanwhile."""
+    waiting = []
+    for node in nodes:
+        if {number for number, _ in refused}.isdisjoint(tree.lineage(node)):
+            yield node
+        else:
+            waiting.append(node)
+    yield from waiting
 
 
 def _answer(node: Node, gate: Evaluation, refused: tuple[tuple[int, str], ...]) -> Answer:

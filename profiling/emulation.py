@@ -120,9 +120,11 @@ def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], cases: 
 
 def _kept_variables(modules: Sequence[Module]) -> set[str]:
     """The names of the variables that a launch may leave changed."""
-    functions = (function for module in modules for function in module.functions.values())
-    owners = (*modules, *functions, *(entry for module in modules for entry in module.entries.values()))
-    return {variable.name for owner in owners for variable in owner.variables if variable.space == "global"}
+    functions = [
+        each for module in modules for each in (*module.entries.values(), *module.functions.values())
+    ]
+    declared = [module.variables for module in modules] + [function.variables for function in functions]
+    return {variable.name for each in declared for variable in each if variable.space == "global"}
 
 
 def _worn(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case]) -> Check:

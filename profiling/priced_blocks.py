@@ -15,7 +15,10 @@ from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import Module
-from mctskernel.profiling.model.blocks import IDLE_MIDDLE, BlockCounter, middle_block, sampled_blocks
+from mctskernel.profiling.model.blocks import BlockCounter, middle_block, sampled_blocks
+
+BOTH_ENDS_AND_MIDDLE = 3
+"""The blocks that most prices are made from."""
 
 RUN_APART = 1.5
 """How many times as many instructions as were counted a block may execute: short branches are counted as predicated."""
@@ -34,17 +37,14 @@ ONE_UNEVEN = 2.5
 class PricedBlocks:
     """Lane instructions of a launch's middle block, and of the mean block, as they are counted for a price.
 
-    `decisive` are buffers whose contents decide what blocks execute.
+    `decisive` are buffers whose contents decide what blocks execute. `idle_middle` says that the middle block does so
+    little that the price is made from blocks all over the grid.
     """
 
     middle: int
     mean: float
     decisive: frozenset[str] = frozenset()
-
-    @property
-    def idle_middle(self) -> bool:
-        """Whether the middle block does so little that the price is made from blocks all over the grid."""
-        return self.middle * IDLE_MIDDLE < 2 * self.mean
+    idle_middle: bool = False
 
     def apart(self, middle: int, others: Sequence[int]) -> str:
         """A sentence's end about blocks that execute more than is priced: the middle one, and some at random."""
@@ -104,4 +104,5 @@ def count_priced(
     if isinstance(sampled, str):
         return None
     mean = sum(weight * counts.lane_instructions for _, counts, weight in sampled) / launch.blocks
-    return PricedBlocks(middle.lane_instructions, mean, counter.decisive)
+    all_over = len(sampled) > BOTH_ENDS_AND_MIDDLE
+    return PricedBlocks(middle.lane_instructions, mean, counter.decisive, idle_middle=all_over)

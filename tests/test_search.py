@@ -11,6 +11,7 @@ from mctskernel.answer import choose
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Proposals
+from mctskernel.profiling.reward import fastest_first
 from mctskernel.run import Budget
 from mctskernel.search import Ending, Search, Snapshot, spent_seconds
 from mctskernel.tree.blobs import MemoryBlobs
@@ -190,6 +191,22 @@ def test_what_is_slower_at_a_shape_that_was_held_out_is_reported_and_the_next_on
     assert "n=77" in reason
     assert "3.00 times as long" in reason
     assert [(timing.shape, timing.seconds) for timing in answer.timings] == [("n=77", 0.5)]
+
+
+def test_variants_of_a_refused_kernel_do_not_keep_another_one_from_its_turn() -> None:
+    executor = landscape.InProcess()
+    search, _ = searching(executor, Budget(evaluations=150))
+    run(search)
+    tree = search.tree_search.tree
+    order = fastest_first(
+        [(node.id, node.evaluation) for node in tree.nodes if node.evaluation], tree.nodes[0].evaluation
+    )
+    line = {node for node in order if order[0] in tree.lineage(node)}
+    assert len(line) > 1
+    executor.refuses = {search.tree_search.kernel(node).identity for node in line}
+    answer = choose(search.tree_search, executor)
+    assert answer.node not in {None, 0, *line}
+    assert [node for node, _ in answer.refused] == [order[0]], "its descendants wait"
 
 
 def test_what_is_faster_within_the_models_uncertainty_is_no_improvement_and_no_answer() -> None:

@@ -41,7 +41,8 @@ UNEVEN_LANES = 2_000_000
 
 IDLE_MIDDLE = 4
 """How many times as much as the middle block one at an end must execute for blocks all over the grid to be counted:
-such a middle stands for itself, as where the larger half of a grid has nothing to do."""
+such a middle stands for itself, as where the larger half of a grid has nothing to do. So does one that asks for no
+memory where an end does."""
 
 LARGE_SAMPLE = 8_000_000
 """Lane instructions of one block beyond which no second block is counted: what is so long is seldom uneven."""
@@ -191,7 +192,7 @@ def count_launch(counter: BlockCounter, build: Build, function: Function) -> Cou
 
 def sampled_blocks(counter: BlockCounter) -> list[tuple[int, Counts, float]] | str:
     """Blocks that a price is made from, counted by their PTX, each with how many it stands for."""
-    return _sampled(counter, counter.emulated, lambda counts: counts.lane_instructions)
+    return _sampled(counter, counter.emulated, lambda counts: counts.lane_instructions, lambda counts: counts)
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,12 @@ def _interpreted(
     def interpreted(block: int) -> Interpretation | str:
         return counter.interpreted(code, block, line_counts)
 
-    found = _sampled(counter, interpreted, lambda each: WARP_LANES * int(each.executions.sum()))
+    found = _sampled(
+        counter,
+        interpreted,
+        lambda each: WARP_LANES * int(each.executions.sum()),
+        lambda each: each.counts,
+    )
     if isinstance(found, str):
         return found
     executions = sum(weight * each.executions for _, each, weight in found)
@@ -278,7 +284,10 @@ def _estimated(
 
 
 def _sampled(
-    counter: BlockCounter, counted: Callable[[int], Counted | str], lanes: Callable[[Counted], int]
+    counter: BlockCounter,
+    counted: Callable[[int], Counted | str],
+    lanes: Callable[[Counted], int],
+    counts: Callable[[Counted], Counts],
 ) -> list[tuple[int, Counted, float]] | str:
     """The middle block, and unless it is long the first and last, each with the blocks that it stands for.
 
@@ -300,11 +309,18 @@ def _sampled(
         return first
     if isinstance(last, str):
         return last
-    if total > UNEVEN_SAMPLE and max(lanes(first), lanes(last)) > IDLE_MIDDLE * lanes(middle):
+    asks_for_none = not _requests(counts(middle)) and any(_requests(counts(end)) for end in (first, last))
+    is_idle = asks_for_none or max(lanes(first), lanes(last)) > IDLE_MIDDLE * lanes(middle)
+    if total > UNEVEN_SAMPLE and is_idle:
         return _evenly(total, UNEVEN_SAMPLE, counted)
     edge = total - math.prod(extent - 1 for extent in launch.grid if extent > 1)
     side = min(float(edge), total / 3)
     return [(0, first, side), (at, middle, total - 2 * side), (total - 1, last, side)]
+
+
+def _requests(counts: Counts) -> int:
+    """What a block asks of global memory."""
+    return sum(access.requests for access in counts.accesses if access.space == "global")
 
 
 def _evenly(

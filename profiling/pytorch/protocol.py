@@ -12,6 +12,7 @@ import socket
 
 import msgspec
 
+from mctskernel.core.documents import UNDECODABLE
 from mctskernel.profiling.processes.channel import Message, ProtocolError
 from mctskernel.profiling.pytorch.structures import Structure
 
@@ -148,7 +149,7 @@ def receive(
         raise ProtocolError("a message that is too large")
     try:
         return decoder.decode(packet), found
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         _close(found)
         raise ProtocolError(f"a malformed message: {error}") from error
 

@@ -48,8 +48,9 @@ def test_a_message_arrives_with_its_descriptors(pair: Pair) -> None:
         b"x" * (MAX_PACKET_BYTES + 1),
         msgspec.msgpack.encode({"type": "Evaluated"}),
         b"\x91" * 100_000,
+        b"\x81\xa4type\xa5Rea\x91dy",
     ],
-    ids=["garbage", "empty", "too large", "of another type", "too deep"],
+    ids=["garbage", "empty", "too large", "of another type", "too deep", "no UTF-8"],
 )
 def test_what_is_no_message_is_refused_and_its_descriptors_closed(pair: Pair, packet: bytes) -> None:
     ours, theirs = pair
