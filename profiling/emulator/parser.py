@@ -333,6 +333,8 @@ def _split(text: str) -> list[str]:
 
 
 def _immediate(text: str) -> Immediate | None:
+    if text == "WARP_SZ":
+        return Immediate(32, "int")
     if match := _INTEGER.match(text):
         digits = match[2]
         octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()

@@ -165,3 +165,8 @@ def test_lane_masks_and_indices(lanes: Any) -> None:
         for values, holds in zip(found, masks.values(), strict=True):
             assert values[i] == sum(1 << n for n in range(32) if holds(n, i % 32))
         assert index[i] == i % 64 // 32 * 100 + i % 32
+
+
+def test_the_size_of_a_warp_has_a_name(lanes: Any) -> None:
+    (found,) = lanes("mov.u32 %d0, WARP_SZ;", [], ["u32"], lanes=LANES, block=64)
+    assert found.tolist() == [32] * LANES
