@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mctskernel.core.device import DeviceSpec
+from mctskernel.core.device import DeviceSpec, Trial
 from mctskernel.core.documents import parse_toml
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.kernel import Kernel, Language
@@ -26,7 +26,7 @@ from mctskernel.edits.syntax import Function, Parameter, parse
 from mctskernel.profiling.contract import contract_in_words, contradictions
 from mctskernel.profiling.processes.workers import Worker
 from mctskernel.profiling.spaces import read_space
-from mctskernel.profiling.verify import draw_case
+from mctskernel.profiling.verify import HELD_OUT_SEED, draw_case
 from mctskernel.starts import starting_files
 
 MAX_REFERENCE_BYTES = 16 << 20
@@ -244,7 +244,7 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
 
 def _verification_problems(task: Task, file: Path) -> Iterator[str]:
     spec = DeviceSpec("model", task.folder, language=task.starting_kernel.language)
-    for described in (spec, spec.at_last_gate):
+    for described in (spec, replace(spec, trial=Trial.CHECK, seed=HELD_OUT_SEED)):
         with closing(Worker(described)) as worker:
             evaluation = worker.evaluate(task.starting_kernel)
         if not evaluation.ok:

@@ -39,7 +39,7 @@ from mctskernel.profiling.pricing import Pricing, identity_of_code
 from mctskernel.profiling.roofline import roofline
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.timed_shapes import TimedInputs, check_timed_shape
-from mctskernel.profiling.verify import draw_held_out_cases, draw_verification
+from mctskernel.profiling.verify import HELD_OUT_SEED, draw_cases, draw_verification
 from mctskernel.profiling.versions import package_versions
 
 
@@ -86,7 +86,8 @@ class ModelDevice:
         """
         try:
             prepared = self._pricing.prepare(kernel, Stages())
-            cases = draw_held_out_cases(self._task, self._seed)
+            shapes = self._task.held_out_shapes or self._task.verify_shapes
+            cases = draw_cases(self._task, shapes, self._seed + HELD_OUT_SEED)
             return emulate(self._task, prepared.candidate, prepared.modules, cases).checks
         except RefusedError as refusal:
             return (refusal.check(),)

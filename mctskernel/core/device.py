@@ -19,6 +19,8 @@ class Trial(enum.StrEnum):
 
     SEARCH = "search"
     LAST_GATE = "last gate"
+    CHECK = "check"
+    """Verified as at the last gate; timed at the first of those shapes, which says little and takes no time."""
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,13 @@ def _space_task(folder: Path, document: Mapping[str, Any], where: Path) -> Task:
 def task_of(spec: DeviceSpec) -> Task:
     """The task of a device, as its trial judges it. Raises TaskError."""
     task = load_task(spec.task_folder, spec.language)
-    return task.held_out if spec.trial is Trial.LAST_GATE else task
+    match spec.trial:
+        case Trial.SEARCH:
+            return task
+        case Trial.LAST_GATE:
+            return task.held_out
+        case Trial.CHECK:
+            return replace(task.held_out, search_shapes=task.held_out.verify_shapes[:1])
 
 
 def languages(folder: Path) -> tuple[Language, ...]:

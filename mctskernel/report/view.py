@@ -58,8 +58,9 @@ class View:
             return "Last gate: none, because recorded configurations can't be run again."
         passed = sum(check.passed for check in self.answer.checks)
         sentence = f"Last gate: {passed} checks on held-out shapes and fresh seeds passed."
+        anchor = "; unanchored" if self.manifest.unanchored else ""
         times = [
-            f"{timing.baseline_seconds / timing.seconds:.2f}x over the starting kernel at {timing.shape}"
+            f"{timing.baseline_seconds / timing.seconds:.2f}x over the starting kernel at {timing.shape}{anchor}"
             for timing in self.answer.timings
             if timing.baseline_seconds is not None
         ]

@@ -54,18 +54,20 @@ def test_a_disk_that_is_full_ends_a_search_with_a_sentence(tmp_path: Path, start
 
 
 @pytest.mark.parametrize(
-    ("mistake", "fault"),
+    ("mistake", "faults"),
     [
-        ("keep_lines_back", "kill -9 of the search"),
-        ("forget_to_lock", "two resume at once"),
-        ("keep_torn_lines", "the journal's end is torn"),
+        ("keep_lines_back", ["kill -9 of the search"] * 3),
+        ("forget_to_lock", ["two resume at once"]),
+        ("keep_torn_lines", ["the journal's end is torn"] * 3),
     ],
 )
-def test_a_planted_mistake_is_found(tmp_path: Path, starter: Starter, mistake: str, fault: str) -> None:
+def test_a_planted_mistake_is_found(
+    tmp_path: Path, starter: Starter, mistake: str, faults: list[str]
+) -> None:
     subject = walk(script="planted.py")
     subject.variables["PLANTED"] = mistake
     trial = Trial(subject, Place(tmp_path, tmp_path), starter, np.random.default_rng(4))
-    rows = trial.faults(named(fault, fault, fault), lambda _: None)
+    rows = trial.faults(named(*faults), lambda _: None)
     assert wrong(rows), rows
 
 

@@ -59,7 +59,10 @@ def test_a_worker_that_fills_its_folder_is_ended(worker: Worker, monkeypatch: py
 def test_what_a_worker_started_ends_with_it(worker: Worker, tmp_path: Path) -> None:
     mark = str(tmp_path)
     answer(worker, f"leave_behind {mark}")
-    assert _running(mark)
+    end = time.monotonic() + 10
+    while not _running(mark) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert _running(mark), "it never began"
     worker.close()
     assert not _running(mark)
 
