@@ -167,8 +167,8 @@ class GpuJudge:
 
     def _worn(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:
         """Run the largest case after many runs as a program makes them, which puts no variable back in between."""
-        arena = self._arenas.verified[-1]
-        ran = self._gpu.wear(candidate, self._arenas.verified[0], WEARING_RUNS, arena)
+        before, arena = self._arenas.verified[-2:][0], self._arenas.verified[-1]
+        ran = self._gpu.wear(candidate, before, WEARING_RUNS, arena)
         overrun = ran.overruns.get(0)
         check = _refused(arena, overrun, Guard.GUARD_BYTES) if overrun else arena.verdict()
         return _with_checks(evaluation, [worn_check(check, WEARING_RUNS)])
