@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import mctskernel.tasks
-from mctskernel.core.task import Array, Task, Tolerance
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task import Array, Task, Tensor, Tolerance
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.comparison import compare
 from mctskernel.profiling.input_values import FIRST, IN_TURN, Values
@@ -16,6 +17,7 @@ from mctskernel.profiling.verify import (
     draw_case,
     draw_cases,
     draw_held_out_cases,
+    draw_verification,
     judge,
 )
 
@@ -39,6 +41,44 @@ def test_a_plain_implementation_passes_every_case_of_its_task(name: str) -> None
     for case in (*draw_cases(task, task.verify_shapes, 0), *draw_held_out_cases(task, 0)):
         check = judge(case, case.plain)
         assert check.passed, check.message
+
+
+def added_in_turn(x: Array) -> Array:
+    return np.add.accumulate(x, axis=1)[:, -1]
+
+
+def added_by_lanes(x: Array) -> Array:
+    """As a warp adds them: each lane its own, then lanes that are 16, 8, 4, 2 and 1 apart."""
+    lanes = np.zeros((len(x), 32), np.float32)
+    for column in range(x.shape[1]):
+        lanes[:, column % 32] += x[:, column]
+    for apart in (16, 8, 4, 2, 1):
+        lanes = lanes + lanes[:, np.arange(32) ^ apart]
+    return lanes[:, 0]
+
+
+@pytest.mark.parametrize("add", [added_in_turn, added_by_lanes])
+def test_sums_in_any_order_are_right_whatever_the_seed(add: Callable[[Array], Array]) -> None:
+    task = Task(
+        name="row_sum",
+        summary="",
+        folder=Path("row_sum"),
+        inputs=(Tensor("x", "float32", ("rows", "cols")),),
+        outputs=(Tensor("out", "float32", ("rows",)),),
+        scalars={},
+        search_shapes=(),
+        verify_shapes=({"rows": 3, "cols": 40},),
+        held_out_shapes=(),
+        tolerance=Tolerance(ratio=float("inf")),
+        starting_kernel=Kernel(""),
+        reference=lambda x: x.sum(axis=1),
+        thorough=True,
+    )
+    for seed in range(60):
+        for case in draw_verification(task, seed):
+            with np.errstate(all="ignore"):
+                check = judge(case, {"out": add(case.inputs["x"])})
+            assert check.passed, check.message
 
 
 def test_the_last_gate_has_seeds_of_its_own(softmax: Task) -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from mctskernel.profiling.pytorch import sessions
 
-SCRIPT = """
+SCRIPT = r"""
 import os, time
 child = os.fork()
 if child == 0:
     os.setpgid(0, 0)
     if os.fork():
         os._exit(0)
-print(os.getpid(), flush=True)
+os.write(1, f"{os.getpid()}\n".encode())
 while True:
     time.sleep(0.001)
 """
