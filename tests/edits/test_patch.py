@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import time
 from pathlib import Path
@@ -233,10 +234,12 @@ def test_lines_that_go_leave_no_blank_line() -> None:
     assert after("a;\n  b;", (" b; ", "\n")) == "a;"
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_misquoted_line_is_found_or_refused_and_never_mistaken(data: st.DataObject) -> None:
     """Lines of random identifiers are nothing alike, so that a misspelt one can only be meant for itself."""
-    random_ = data.draw(st.randoms(use_true_random=False))
+    # Seeded, since numbers that Hypothesis draws one by one may all be zero, and lines of them all alike.
+    random_ = random.Random(data.draw(st.integers(0, 1 << 32)))  # noqa: S311 - no secret
     lines = ["    " + " ".join(f"{random_.getrandbits(32):x}" for _ in range(4)) + ";" for _ in range(12)]
     first = data.draw(st.integers(0, 9))
     quoted = list("\n".join(lines[first : first + 3]))
