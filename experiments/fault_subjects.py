@@ -79,7 +79,7 @@ def small_disk(folder: Path, kibibytes: int = 8192) -> Iterator[Place]:
 @functools.cache
 def small_disks_work() -> bool:
     """Whether this machine lets a user mount a file system."""
-    command = ["unshare", "-Urm", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/tmp"]  # noqa: S108
+    command = ["unshare", "-Urm", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/tmp"]  # noqa: S108 - mounted and gone
     return shutil.which("nsenter") is not None and subprocess.run(command, check=False).returncode == 0
 
 

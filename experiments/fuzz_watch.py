@@ -145,10 +145,10 @@ def _listen(event: str, arguments: tuple[object, ...]) -> None:
         return
     if isinstance(place, int) or place == _NO_FILE:  # a file that is open already
         return
-    if isinstance(place, str | bytes | os.PathLike) and os.path.abspath(os.fsdecode(place)).startswith(  # noqa: PTH100
-        _Watch.folder
-    ):
-        return
+    if isinstance(place, str | bytes | os.PathLike):
+        whole = os.path.abspath(os.fsdecode(place))  # noqa: PTH100 - resolving a Path asks the disk, an event of its own
+        if whole.startswith(_Watch.folder):
+            return
     _Watch.reached.append(f"{event} {str(place)[:200]}")
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -148,10 +148,8 @@ def _table(results: Sequence[Result]) -> Table:
 @click.option("--out", type=click.Path(path_type=Path))
 def main(folder: Path, device: str, runs: int, only: tuple[str, ...], out: Path | None) -> None:
     """Judge the modules of FOLDER and print what each came to."""
-    wanted: Callable[[Entry], bool] = lambda each: not only or each.file.stem in only  # noqa: E731 - one word for it
-    entries = [
-        each for each in read_modules(folder) if wanted(each) and (device == "cuda" or not each.needs_gpu)
-    ]
+    here = [each for each in read_modules(folder) if device == "cuda" or not each.needs_gpu]
+    entries = [each for each in here if not only or each.file.stem in only]
     console, results = Console(), []
     with fork_server() as server:
         for _, result in judge_modules(entries, device, runs, server):

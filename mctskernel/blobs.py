@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mctskernel.core.disk import remedy
+from mctskernel.core.disk import remedy, write_whole
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -32,7 +31,8 @@ class BlobStore:
             if not _holds(path, data):
                 # Not the run's own folder: one that was moved away must not come back with nothing but this in it.
                 self.folder.mkdir(exist_ok=True)
-                _write_whole(path, data)
+                path.parent.mkdir(exist_ok=True)
+                write_whole(path, data)
         except OSError as error:
             raise BlobError(
                 f"{path} can't be written: {error.strerror}. {remedy(error, self.folder.parent)}"
@@ -62,17 +62,3 @@ def _holds(path: Path, data: bytes) -> bool:
         return path.read_bytes() == data
     except FileNotFoundError:
         return False
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that it is never seen half-written."""
-    path.parent.mkdir(exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -11,7 +11,6 @@ memory.json     what earlier runs had taught when this one began, if it was to b
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ import msgspec
 from mctskernel import __version__
 from mctskernel.blobs import BlobStore
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.disk import remedy
+from mctskernel.core.disk import remedy, write_whole
 from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
@@ -236,7 +235,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a file of the run so that it is never seen half-written. Raises RunError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_atomically(path, text.encode("utf-8", "replace"))
+        write_whole(path, text.encode("utf-8", "replace"))
     except OSError as error:
         run = next((each for each in path.parents if RunFolder(each).manifest.exists()), None)
         advice = f" {remedy(error, run)}" if run is not None else ""
@@ -245,18 +244,6 @@ def write_text(path: Path, text: str) -> None:
 
 class _Versioned(msgspec.Struct):
     schema_version: int
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _copy_task(task: Task, target: Path) -> None:

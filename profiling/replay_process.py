@@ -8,7 +8,7 @@ nothing of them. What goes wrong is one sentence on standard error, after `COMPL
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from cuda.bindings import driver as cu
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.launch_plan import ResolvedPlan
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
@@ -51,6 +52,23 @@ def main(task_folder: Path, kernel_file: Path, seed: int) -> None:
         call(cu.cuProfilerStop)
 
 
+def prepared_launches(
+    candidate: Candidate, plan: ResolvedPlan, modules: Sequence[LoadedModule], addresses: Mapping[str, int]
+) -> list[PreparedLaunch]:
+    """A plan's launches, ready to be made, given the modules of its builds and where its buffers are."""
+    return [
+        PreparedLaunch(
+            modules[candidate.index_of(launch)],
+            candidate.entry_of(launch),
+            grid=launch.grid,
+            block=launch.block,
+            shared_bytes=launch.shared_bytes,
+            arguments=candidate.arguments(launch, addresses),
+        )
+        for launch in plan.launches
+    ]
+
+
 @contextmanager
 def _bound(task: Task, candidate: Candidate, gpu: Gpu, seed: int) -> Iterator[Callable[[], None]]:
     """The plan at the first search shape as a function that runs it on a cold cache and waits."""
@@ -73,17 +91,7 @@ def _bound(task: Task, candidate: Candidate, gpu: Gpu, seed: int) -> Iterator[Ca
         modules = [LoadedModule(made.cubin) for made in candidate.builds]
         for module in modules:
             stack.callback(module.unload)
-        launches = [
-            PreparedLaunch(
-                modules[candidate.index_of(launch)],
-                candidate.entry_of(launch),
-                grid=launch.grid,
-                block=launch.block,
-                shared_bytes=launch.shared_bytes,
-                arguments=candidate.arguments(launch, addresses),
-            )
-            for launch in plan.launches
-        ]
+        launches = prepared_launches(candidate, plan, modules, addresses)
 
         def run() -> None:
             for each in plan.scratch:

@@ -26,12 +26,11 @@ from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.gpu.cuda_driver import (
     CudaError,
     LoadedModule,
-    PreparedLaunch,
     call,
     open_gpu,
     synchronize,
 )
-from mctskernel.profiling.replay_process import COMPLAINT
+from mctskernel.profiling.replay_process import COMPLAINT, prepared_launches
 from mctskernel.profiling.stages import Stages
 
 LOST = 3
@@ -84,17 +83,7 @@ def placed_plan(
             addresses[scratch.name] = allocated(scratch.nbytes)
             if scratch.zero:
                 call(cu.cuMemsetD8, addresses[scratch.name], 0, scratch.nbytes)
-        launches = [
-            PreparedLaunch(
-                modules[candidate.index_of(launch)],
-                candidate.entry_of(launch),
-                grid=launch.grid,
-                block=launch.block,
-                shared_bytes=launch.shared_bytes,
-                arguments=candidate.arguments(launch, addresses),
-            )
-            for launch in plan.launches
-        ]
+        launches = prepared_launches(candidate, plan, modules, addresses)
 
         def run() -> None:
             for launch in launches:

@@ -9,11 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-
-# A machine that is busy with other tests is no defect of an example.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
 
 TASK_TOML = """\
 name = "double"

@@ -1,12 +1,26 @@
-"""What to do about a disk that refuses, in a sentence."""
+"""Files that are never seen half-written, and what to do about a disk that refuses, in a sentence."""
 
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_PERMISSION = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, in a folder that exists, so that nobody ever sees half of it. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def remedy(error: OSError, run: Path) -> str:

@@ -234,7 +234,6 @@ def test_lines_that_go_leave_no_blank_line() -> None:
     assert after("a;\n  b;", (" b; ", "\n")) == "a;"
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_a_misquoted_line_is_found_or_refused_and_never_mistaken(data: st.DataObject) -> None:
     """Lines of random identifiers are nothing alike, so that a misspelt one can only be meant for itself."""
