@@ -21,6 +21,7 @@ class _Commands(CommandGroup):
         "tell": "mctskernel.cli.tell",
         "mcp": "mctskernel.cli.mcp",
         "show": "mctskernel.cli.show",
+        "diff": "mctskernel.cli.diff",
         "explain": "mctskernel.cli.explain",
         "profile": "mctskernel.cli.profile",
         "best": "mctskernel.cli.best",
