@@ -5,13 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: search test lint types tests wheel clean
+.PHONY: search test lint types docs tests wheel clean
 
 search: $(VENV)/installed
 	$(BIN)/mctskernel search --budget $(BUDGET)
 
 # Everything that CI runs, what fails fastest first.
-test: lint types tests
+test: lint types docs tests
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check
@@ -20,6 +20,9 @@ lint: $(VENV)/installed-test
 
 types: $(VENV)/installed-test
 	$(BIN)/mypy
+
+docs: $(VENV)/installed-test
+	$(BIN)/sphinx-build -q -W -b html docs build/docs
 
 tests: $(VENV)/installed-test
 	$(BIN)/pytest -n auto

@@ -65,7 +65,8 @@ def benchmark_tables(rows: Sequence[Row]) -> str:
         ("Cost of a kernel, in seconds", _cost(priced)),
         ("Not priced", [f"- {row.family} {row.name}: {row.error}" for row in rows if not row.modelled_us]),
     ]
-    return "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in sections if lines)
+    tables = (f"## {title}\n\n" + "\n".join(lines) for title, lines in sections if lines)
+    return "\n\n".join(("# The model against measurements", *tables))
 
 
 def _rankings(rows: Sequence[Row], terms: Terms) -> tuple[tuple[str, list[str]], ...]:

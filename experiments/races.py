@@ -164,7 +164,8 @@ def compared(bug: PlantedBug, kernel: Kernel) -> Verdict:
 def table(report: Report) -> str:
     """The rows as Markdown: the means that found each bug, and what was said of clean twins."""
     means = list(report.rows[0].faulty) if report.rows else []
-    lines = [f"| planted bug | kind | {' | '.join(means)} |", f"|---|---|{'---|' * len(means)}"]
+    lines = ["# Planted bugs, and what finds them", ""]
+    lines += [f"| planted bug | kind | {' | '.join(means)} |", f"|---|---|{'---|' * len(means)}"]
     for row in report.rows:
         cells = [_cell(row, each) for each in means]
         lines.append(f"| {row.name} ({row.language}): {row.why} | {row.kind} | {' | '.join(cells)} |")

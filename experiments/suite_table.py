@@ -62,7 +62,7 @@ def markdown_table(rows: Sequence[TableRow]) -> str:
         "GPU busy",
         "outcomes",
     )
-    lines = [f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
+    lines = ["# The suite", "", f"| {' | '.join(headings)} |", "|" + "---|" * len(headings)]
     lines += [f"| {' | '.join(_cells(row))} |" for row in rows if not row.problem]
     lines += [f"\n{row.task} in {row.language}: {row.problem}" for row in rows if row.problem]
     if known := [row.fingerprint for row in rows if row.fingerprint]:

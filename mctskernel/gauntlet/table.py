@@ -33,7 +33,8 @@ def print_report(console: Console, report: Report) -> None:
 
 def markdown(report: Report) -> str:
     """The table and its totals as a Markdown document."""
-    lines = [*totals(report), "", f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
+    lines = ["# The gauntlet", "", *totals(report), ""]
+    lines += [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
     lines += [f"| {' | '.join(_cell(cell) for cell in _cells(result))} |" for result in report.results]
     for device, fingerprint in report.fingerprints.items():
         known = ", ".join(f"{name} {value}" for name, value in fingerprint.items())
