@@ -203,6 +203,26 @@ def read_events(path: Path) -> Iterator[Event]:
             raise _no_event(path, number, error) from error
 
 
+def check_header(path: Path, line: bytes) -> None:
+    """Raises JournalError unless the first line of a journal, without its end, is one that this program reads."""
+    try:
+        header = msgspec.json.decode(line, type=_Header)
+    except UNDECODABLE as error:
+        raise JournalError(f"{path}, line 1: this isn't a journal of mctskernel: {error}.") from error
+    if header.schema != SCHEMA:
+        raise JournalError(f"{path}, line 1: this is a '{header.schema}', not a journal of mctskernel.")
+    if header.version > SCHEMA_VERSION:
+        raise JournalError(
+            f"{path}, line 1: schema version {header.version} is newer than this program, "
+            f"which reads version {SCHEMA_VERSION}. Update mctskernel."
+        )
+    if header.version < OLDEST_VERSION:
+        raise JournalError(
+            f"{path}, line 1: schema version {header.version} is unknown; "
+            f"this program reads versions {OLDEST_VERSION} to {SCHEMA_VERSION}."
+        )
+
+
 def _no_event(path: Path, number: int, error: Exception) -> JournalError:
     return JournalError(f"{path}, line {number}: this is no event: {error}.")
 
@@ -242,7 +262,7 @@ def _end_of_lines(path: Path) -> int:
                 raise JournalError(f"{path} isn't a journal of mctskernel.")
             torn, end = bool(header), 0
         else:
-            _check_header(path, header[:-1])
+            check_header(path, header[:-1])
             length = file.seek(0, os.SEEK_END)
             whole = _after_last_newline(file, length)
             end = _after_last_event(file, whole, len(header))
@@ -305,22 +325,3 @@ def _garbage_uncollected() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def _check_header(path: Path, line: bytes) -> None:
-    try:
-        header = msgspec.json.decode(line, type=_Header)
-    except UNDECODABLE as error:
-        raise JournalError(f"{path}, line 1: this isn't a journal of mctskernel: {error}.") from error
-    if header.schema != SCHEMA:
-        raise JournalError(f"{path}, line 1: this is a '{header.schema}', not a journal of mctskernel.")
-    if header.version > SCHEMA_VERSION:
-        raise JournalError(
-            f"{path}, line 1: schema version {header.version} is newer than this program, "
-            f"which reads version {SCHEMA_VERSION}. Update mctskernel."
-        )
-    if header.version < OLDEST_VERSION:
-        raise JournalError(
-            f"{path}, line 1: schema version {header.version} is unknown; "
-            f"this program reads versions {OLDEST_VERSION} to {SCHEMA_VERSION}."
-        )

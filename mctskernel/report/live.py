@@ -31,10 +31,12 @@ def following(console: Console) -> Iterator[Callable[[Snapshot], None]]:
     with Live(Group(bar, details), console=console, refresh_per_second=8) as live:
 
         def follow(snapshot: Snapshot) -> None:
-            bar.update(row, completed=snapshot.spent_fraction * 1000, total=1000, counts=_counts(snapshot))
+            bar.update(
+                row, completed=snapshot.spent_fraction * 1000, total=1000, counts=counts_text(snapshot)
+            )
             if snapshot.improved_by:
-                live.console.print(Text(_improvement(snapshot)))
-            details.plain = f"{_outcomes(snapshot)}\n{_pace(snapshot)}"
+                live.console.print(Text(improvement_text(snapshot)))
+            details.plain = f"{outcomes_text(snapshot)}\n{pace_text(snapshot)}"
 
         yield follow
 
@@ -48,22 +50,24 @@ class _PlainLines:
 
     def __call__(self, snapshot: Snapshot) -> None:
         if snapshot.improved_by:
-            self._print(_improvement(snapshot))
+            self._print(improvement_text(snapshot))
         # A recorded search spends seconds that nobody waits for.
         if (now := time.monotonic()) >= self._next_line:
             self._next_line = now + PLAIN_INTERVAL
-            self._print(f"{_counts(snapshot)}; {_outcomes(snapshot)}; {_pace(snapshot)}")
+            self._print(f"{counts_text(snapshot)}; {outcomes_text(snapshot)}; {pace_text(snapshot)}")
 
     def _print(self, line: str) -> None:
         self._console.print(Text(line), soft_wrap=True)
 
 
-def _counts(snapshot: Snapshot) -> str:
+def counts_text(snapshot: Snapshot) -> str:
+    """Evaluations, of how many, and the best so far."""
     of = f"/{snapshot.budget.evaluations}" if snapshot.budget.evaluations else ""
     return f"{snapshot.evaluations}{of} evaluations, best {snapshot.best_speedup:.2f}x ({_source(snapshot)})"
 
 
-def _improvement(snapshot: Snapshot) -> str:
+def improvement_text(snapshot: Snapshot) -> str:
+    """A new best, with the edit that made it."""
     return (
         f"{snapshot.evaluations:5d}  {snapshot.best_speedup:6.2f}x {_source(snapshot)}  "
         f"node {snapshot.best_node}: {snapshot.improved_by}"
@@ -74,11 +78,13 @@ def _source(snapshot: Snapshot) -> str:
     return f"{snapshot.source}, unanchored" if snapshot.unanchored else str(snapshot.source)
 
 
-def _outcomes(snapshot: Snapshot) -> str:
+def outcomes_text(snapshot: Snapshot) -> str:
+    """How many evaluations ended in which outcome."""
     return ", ".join(f"{count} {outcome}" for outcome, count in snapshot.outcomes.items()) or "no outcome yet"
 
 
-def _pace(snapshot: Snapshot) -> str:
+def pace_text(snapshot: Snapshot) -> str:
+    """How fast it goes, and for how long it still will."""
     left = snapshot.seconds_left
     remaining = f", about {left:.0f} s left" if left is not None else ""
     rate = snapshot.evaluations / snapshot.elapsed_seconds if snapshot.elapsed_seconds > 0 else 0.0
