@@ -177,6 +177,10 @@ class GpuSession:
             match self._process.ask(arena.place, PLACE_SECONDS):
                 case Done():
                     pass
+                case Failed(message, lost=True):
+                    # No candidate has run in this process: the machine faltered, and another process may do better.
+                    self._process.renew()
+                    raise LostError(Outcome.CRASH, message)
                 case Failed(message):
                     raise DeviceError(
                         f"The GPU has no room for the tensors of '{self._task.name}' at {shape_label(arena.shape)}: "

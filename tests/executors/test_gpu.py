@@ -28,6 +28,27 @@ args = ["x", "out", "n"]
 extern "C" __global__ void twice(const float* x, float* out, int n) { out[0] = x[0] + n; }
 """
 
+FALTERING = """\
+from pathlib import Path
+
+from fake_gpu import FakeGpu
+
+from mctskernel.profiling.gpu.protocol import Failed, Place
+
+
+class FaltersOnce(FakeGpu):
+    def open(self, request):
+        marker = Path(__file__).with_name("opened")
+        self.falters = not marker.exists()
+        marker.touch()
+        return super().open(request)
+
+    def answer(self, request):
+        if self.falters and isinstance(request, Place):
+            return Failed("an unspecified launch failure", lost=True)
+        return super().answer(request)
+"""
+
 
 def kernel(name: str) -> Kernel:
     return Kernel(KERNEL.replace("twice", name))
@@ -201,6 +222,17 @@ def test_a_gpu_process_that_dies_while_idle_is_replaced(executor: GpuExecutor) -
     os.kill(executor._judge.pid, signal.SIGKILL)
     evaluate(executor, "faster")
     assert evaluate(executor, "faster").ok
+
+
+def test_a_gpu_process_whose_machine_falters_while_it_opens_is_replaced(
+    write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "faltering_gpu.py").write_text(FALTERING)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = DeviceSpec("gpu", write_task())
+    with GpuExecutor(spec, service="faltering_gpu:FaltersOnce", gate_checks=()) as executor:
+        assert evaluate(executor, "faster").ok
 
 
 def test_closing_ends_what_is_in_flight(
