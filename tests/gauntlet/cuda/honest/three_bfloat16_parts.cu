@@ -10,6 +10,7 @@ args = ["a", "b", "c", "M", "N", "K"]
 using namespace nvcuda;
 
 // Float32 on bfloat16 tensor cores: each number is the sum of three bfloat16 numbers, and six of the nine products count.
+// Tensor cores cut off what they add to: only 16 products at a time are left to them.
 struct Parts {
     __nv_bfloat16 part[3];
     __device__ explicit Parts(float value) {
@@ -36,14 +37,17 @@ extern "C" __global__ void matmul(const float* a, const float* b, float* c, int 
             for (int p = 0; p < 3; ++p) left[p][i / 16][i % 16] = ours.part[p], right[p][i / 32][i % 32] = theirs.part[p];
         }
         __syncthreads();
+        wmma::fragment<wmma::accumulator, 16, 16, 16, float> step;
+        wmma::fill_fragment(step, 0.0f);
         for (int order = 2; order >= 0; --order)
             for (int p = 0; p <= order; ++p) {
                 wmma::fragment<wmma::matrix_a, 16, 16, 16, __nv_bfloat16, wmma::row_major> l;
                 wmma::fragment<wmma::matrix_b, 16, 16, 16, __nv_bfloat16, wmma::row_major> r;
                 wmma::load_matrix_sync(l, &left[p][down][0], 16);
                 wmma::load_matrix_sync(r, &right[order - p][0][across], 32);
-                wmma::mma_sync(sum, l, r, sum);
+                wmma::mma_sync(step, l, r, step);
             }
+        for (int i = 0; i < sum.num_elements; ++i) sum.x[i] += step.x[i];
         __syncthreads();
     }
     wmma::store_matrix_sync(&result[down][across], sum, 32, wmma::mem_row_major);
