@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -13,9 +12,6 @@ from mctskernel.core.task import Array
 
 CHECKPOINTS = (50, 100, 200)
 """Evaluations after which shares are told."""
-
-RESAMPLES = 2000
-CONFIDENCE = 0.95
 
 
 class TraceError(RuntimeError):
@@ -93,32 +89,9 @@ class TraceLog:
         self.done.add(trace.key)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A mean and its bootstrap interval, by percentiles, at 95 %."""
-
-    mean: float
-    low: float
-    high: float
-
-
 def shares(traces: Iterable[Trace], evaluations: int) -> Array:
     """The share of each trace."""
     return np.array([trace.share(evaluations) for trace in traces])
-
-
-def estimate(groups: Sequence[Array]) -> Estimate:
-    """The mean over groups (spaces) of the mean within them (over seeds). Seeds are what is drawn again.
-
-    Source: Efron, "Bootstrap methods: another look at the jackknife", 1979, stratified by group.
-    """
-    rng = np.random.default_rng(0)
-    resampled = np.mean(
-        [group[rng.integers(len(group), size=(RESAMPLES, len(group)))].mean(axis=1) for group in groups],
-        axis=0,
-    )
-    low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Estimate(float(np.mean([group.mean() for group in groups])), float(low), float(high))
 
 
 def by_space(traces: Iterable[Trace]) -> Mapping[str, list[Trace]]:

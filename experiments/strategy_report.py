@@ -21,7 +21,7 @@ import msgspec
 
 from mctskernel.experiments.contenders import DEFAULT, GUIDED, WALK, contenders
 from mctskernel.experiments.kernel_tuner_baseline import BY_REQUESTS
-from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceLog, estimate, read_traces, shares
+from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceLog, read_traces, shares
 from mctskernel.experiments.simulated_search import code_digest
 from mctskernel.experiments.strategy_jobs import Job, jobs_of, run_jobs
 from mctskernel.experiments.strategy_tables import (
@@ -31,6 +31,7 @@ from mctskernel.experiments.strategy_tables import (
     shares_table,
 )
 from mctskernel.profiling.versions import package_versions
+from mctskernel.report.resampling import estimate
 
 BUDGET = max(CHECKPOINTS)
 

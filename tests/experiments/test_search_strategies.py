@@ -19,7 +19,6 @@ from mctskernel.experiments.search_traces import (
     Trace,
     TraceError,
     TraceLog,
-    estimate,
     improvements,
     read_traces,
 )
@@ -28,6 +27,7 @@ from mctskernel.experiments.strategy_jobs import jobs_of, run_jobs
 from mctskernel.experiments.strategy_report import Report, markdown_report
 from mctskernel.experiments.strategy_tables import asynchrony_table, leave_one_out_table, shares_table
 from mctskernel.profiling.spaces import write_space
+from mctskernel.report.resampling import estimate
 from mctskernel.tree.policy import PolicyError
 
 
