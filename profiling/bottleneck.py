@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, LaunchTerms
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
 from mctskernel.profiling.model.explanation import explain, sentences, shares_of
 from mctskernel.profiling.model.price import Price, Term, imbalance
-from mctskernel.profiling.model.work import AccessPattern, KernelWork
 from mctskernel.profiling.quantities import byte_text, count_text
 from mctskernel.profiling.utilisation import busy_sentences
+
+if TYPE_CHECKING:
+    # Only what is priced needs a compiler; what binds a kernel is read where there is none.
+    from mctskernel.profiling.model.work import AccessPattern, KernelWork
 
 MOST_CAUSES = 6
 SMALLEST_SHARE = 0.03

@@ -6,11 +6,15 @@ Units are Nsight Compute's base units: seconds, bytes, counts, fractions of peak
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
 from mctskernel.profiling.machine_code.instructions import Pipe
 from mctskernel.profiling.model.price import Price, Term, sm_cycles_per_second
-from mctskernel.profiling.model.work import KernelWork
+
+if TYPE_CHECKING:
+    # Only what is priced needs a compiler; what binds a kernel is read where there is none.
+    from mctskernel.profiling.model.work import KernelWork
 
 TIME = "gpu__time_duration.sum"
 CYCLES = "sm__cycles_elapsed.max"

@@ -39,10 +39,10 @@ def block_frequencies(function: Function, line_counts: Mapping[int, float]) -> d
 
     Lines that are missing from `line_counts` are no evidence either way.
     """
-    blocks = sorted(function.graph.nodes)
+    blocks = sorted(function.successors)
     anchors = _anchors(function, line_counts)
     rough = _rough_frequencies(blocks, anchors)
-    edges = list(function.graph.edges)
+    edges = [(block, each) for block, following in function.successors.items() for each in following]
     if len(edges) > MAX_EDGES or not anchors:
         return rough
     # A block without evidence may run often even if the one before it never does: no block is trusted to be rare.
@@ -86,7 +86,7 @@ def _anchors(
 ) -> list[tuple[Mapping[int, int], float, int]]:
     """Groups of PTX lines with the same copies and count: copies per block, executions, number of lines."""
     copies: dict[int, Counter[int]] = {}
-    for block in function.graph.nodes:
+    for block in function.successors:
         for instruction in function.code(block):
             line = instruction.ptx_line
             if line is not None and line in line_counts and _is_anchor(instruction):
@@ -120,7 +120,7 @@ def _rough_frequencies(
 
 def _flow_weight(function: Function, block: int) -> float:
     """Blocks that end the warp let nothing out; those that may, something."""
-    if not list(function.graph.successors(block)):
+    if not function.successors[block]:
         return 0.0
     last = function.code(block)[-1]
     return _LOOSE if last.mnemonic in {"EXIT", "RET"} else _FLOW_WEIGHT

@@ -91,7 +91,7 @@ def machine_code(code: str) -> dict[str, tuple[Microbenchmark, Function]]:
 
 def loop_code(function: Function) -> list[Instruction]:
     """The instructions of the last loop, or all that can be reached where there is none."""
-    blocks = function.loops[-1].blocks if function.loops else function.graph.nodes
+    blocks = function.loops[-1].blocks if function.loops else function.successors
     return [i for block in blocks for i in function.code(block)]
 
 

@@ -70,7 +70,7 @@ def test_every_instruction_names_the_ptx_line_that_it_came_from() -> None:
 def test_straight_code_has_no_loops_and_the_padding_is_not_reachable() -> None:
     found = function(STRAIGHT)
     assert found.loops == ()
-    reachable = [i.mnemonic for block in found.graph.nodes for i in found.code(block)]
+    reachable = [i.mnemonic for block in found.successors for i in found.code(block)]
     assert reachable.count("EXIT") == 1
     assert "NOP" not in reachable
 
@@ -82,14 +82,14 @@ def test_nested_loops_are_found_with_their_nesting() -> None:
     assert parents == {None, 0}
     inner, outer = found.loops[1].blocks, found.loops[0].blocks
     assert inner < outer
-    loads = [b for b in found.graph.nodes if any(i.mnemonic == "LDG" for i in found.code(b))]
+    loads = [b for b in found.successors if any(i.mnemonic == "LDG" for i in found.code(b))]
     assert all(found.innermost[block] == 1 for block in loads)
 
 
 def test_an_unrolled_loop_holds_its_copies_in_one_block() -> None:
     unrolled = NESTED.replace("#pragma unroll 1\n        for (int j", "#pragma unroll 8\n        for (int j")
     found = function(unrolled)
-    most = max(sum(i.mnemonic == "LDG" for i in found.code(block)) for block in found.graph.nodes)
+    most = max(sum(i.mnemonic == "LDG" for i in found.code(block)) for block in found.successors)
     assert most >= 16
 
 
