@@ -6,6 +6,7 @@ NVRTC handle, because asking `Program` for PTX would compile again and load the 
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import io
 import os
@@ -29,6 +30,9 @@ from mctskernel.core.kernel import Kernel
 # No such folder: a quoted #include has no directory of this machine to be looked for in.
 _FOLDER = "/candidate"
 _FILE = "kernel.cu"
+
+# What NVRTC lacks of C and C++ and kernels for nvcc include: types, limits, constants, traits.
+_SYSTEM_HEADERS = Path(__file__).parent / "system_headers"
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def _options(architecture: str) -> ProgramOptions:
         ptxas_options=["-v"],
         # NVRTC keeps a cache on disk, and what comes from there comes without the report of -v.
         no_cache=True,
-        include_path=list(header_folders()),
+        include_path=list(_include_folders()),
     )
 
 
@@ -126,6 +130,10 @@ def header_folders() -> tuple[str, ...]:
     return (*folders, str(toolkit)) if (toolkit / "crt" / "mma.h").is_file() else folders
 
 
+def _include_folders() -> tuple[str, ...]:
+    return (*header_folders(), str(_SYSTEM_HEADERS))
+
+
 @cache
 def _header_versions() -> bytes:
     names = ("nvidia-cuda-runtime", "nvidia-cuda-crt", "nvidia-cuda-cccl")
@@ -135,7 +143,8 @@ def _header_versions() -> bytes:
             versions.append(importlib.metadata.version(name))
         except importlib.metadata.PackageNotFoundError:
             versions.append("")
-    return "\n".join((*header_folders(), *versions)).encode()
+    own = [hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(_SYSTEM_HEADERS.iterdir())]
+    return "\n".join((*header_folders(), *versions, *own)).encode()
 
 
 def _key(source: str, options: ProgramOptions) -> bytes:
@@ -178,7 +187,7 @@ def _ptx(program: Program) -> str:
 
 def _without_paths(text: str) -> str:
     text = text.replace("\0", "")
-    for folder in header_folders():
+    for folder in _include_folders():
         text = text.replace(f"{folder}/", "")
     return text.replace(f"{_FOLDER}/", "")
 

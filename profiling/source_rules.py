@@ -1,9 +1,9 @@
 """Static guardrails: what a candidate may not contain, checked before anything is built.
 
 The rules here are those of CUDA C++; Triton's are in `triton.source`. A CUDA C++ candidate is hostile text that the
-compiler reads on this machine. So it may include CUDA's own headers and nothing else, may not ask which files exist,
-and may not hide a directive from these rules: what C++ would read differently from the scanner below (raw strings,
-unbalanced quotes) is refused too.
+compiler reads on this machine. So it may include CUDA's own headers and a few of C and C++ and nothing else, may not
+ask which files exist, and may not hide a directive from these rules: what C++ would read differently from the scanner
+below (raw strings, unbalanced quotes) is refused too.
 """
 
 from __future__ import annotations
@@ -18,37 +18,88 @@ from mctskernel.profiling.triton.source import ForbiddenError, SourceError, read
 MAX_SOURCE_CHARACTERS = 200_000
 MAX_LINE_CHARACTERS = 5_000
 
-HEADERS = frozenset(
+CUDA_HEADERS = frozenset(
     {
         "cooperative_groups.h",
+        "cooperative_groups/memcpy_async.h",
         "cooperative_groups/reduce.h",
         "cooperative_groups/scan.h",
-        "cooperative_groups/memcpy_async.h",
+        "cuComplex.h",
+        "cuda/atomic",
         "cuda/barrier",
         "cuda/pipeline",
+        "cuda/ptx",
+        "cuda/std/algorithm",
+        "cuda/std/array",
+        "cuda/std/atomic",
+        "cuda/std/bit",
+        "cuda/std/cfloat",
+        "cuda/std/climits",
+        "cuda/std/cmath",
+        "cuda/std/cstddef",
+        "cuda/std/cstdint",
+        "cuda/std/cstring",
+        "cuda/std/functional",
+        "cuda/std/initializer_list",
+        "cuda/std/limits",
+        "cuda/std/numeric",
+        "cuda/std/tuple",
+        "cuda/std/type_traits",
+        "cuda/std/utility",
+        "cuda_awbarrier.h",
+        "cuda_awbarrier_primitives.h",
         "cuda_bf16.h",
         "cuda_fp16.h",
+        "cuda_fp4.h",
+        "cuda_fp6.h",
         "cuda_fp8.h",
         "cuda_pipeline.h",
         "cuda_pipeline_primitives.h",
         "cuda_runtime.h",
-        "cuda/std/array",
-        "cuda/std/cmath",
-        "cuda/std/cstddef",
-        "cuda/std/cstdint",
-        "cuda/std/limits",
-        "cuda/std/type_traits",
-        "cuda/std/utility",
-        "float.h",
-        "limits.h",
-        "math.h",
+        "cuda_runtime_api.h",
+        "device_functions.h",
+        "device_launch_parameters.h",
         "math_constants.h",
+        "math_functions.h",
         "mma.h",
-        "stdint.h",
+        "sm_61_intrinsics.h",
+        "vector_functions.h",
         "vector_types.h",
     }
 )
 """CUDA's own headers. Libraries (CUB, CUTLASS, Thrust) are not here: the kernel itself is asked for."""
+
+PLAIN_HEADERS = frozenset(
+    {
+        "algorithm",
+        "array",
+        "assert.h",
+        "cassert",
+        "cfloat",
+        "climits",
+        "cmath",
+        "cstddef",
+        "cstdint",
+        "cstdio",
+        "cstdlib",
+        "cstring",
+        "float.h",
+        "limits",
+        "limits.h",
+        "math.h",
+        "stdbool.h",
+        "stddef.h",
+        "stdint.h",
+        "stdio.h",
+        "stdlib.h",
+        "string.h",
+        "type_traits",
+        "utility",
+    }
+)
+"""Headers of the C and C++ libraries, as far as they mean something in a kernel: those of `system_headers/`."""
+
+HEADERS = CUDA_HEADERS | PLAIN_HEADERS
 
 _DIRECTIVES = frozenset(
     {
@@ -210,7 +261,10 @@ def _allowed_headers(_: Kernel, found: Scan) -> str:
             header = re.fullmatch(r'<([^>]*)>|"([^"]*)"', rest)
             wanted = (header[1] or header[2]) if header else None
             if wanted not in HEADERS:
-                return f"#include {rest} is not among CUDA's own headers that a candidate may include."
+                return (
+                    f"#include {rest} is not allowed: a candidate may include CUDA's own headers and plain ones of C "
+                    "and C++ (stdint.h, cmath, limits, type_traits, ...), and no libraries."
+                )
     # The same again on the text with its comments, for a directive that this scanner took for a comment.
     for match in re.finditer(
         r"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*(include\w*|embed|import|line)\b(.*)", found.text

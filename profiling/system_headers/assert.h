@@ -1,0 +1,2 @@
+#pragma once
+// The compiler itself declares assert.

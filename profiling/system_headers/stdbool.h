@@ -1,0 +1,2 @@
+#pragma once
+// C++ has bool, true and false.

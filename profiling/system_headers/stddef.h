@@ -1,0 +1,4 @@
+#pragma once
+#include <cuda/std/cstddef>
+
+using ::cuda::std::ptrdiff_t;

@@ -1,0 +1,3 @@
+#pragma once
+// The compiler itself declares printf, alone of what is here elsewhere.
+#include <stddef.h>

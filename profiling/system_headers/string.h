@@ -1,0 +1,3 @@
+#pragma once
+// The compiler itself declares memcpy and memset, alone of what is here elsewhere.
+#include <stddef.h>
