@@ -15,3 +15,16 @@ myst_enable_extensions = ["dollarmath", "fieldlist"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 nitpicky = False
+
+
+def setup(app):
+    """Show indented blocks of docstrings as code."""
+    app.connect("autodoc-process-docstring", _mark_code)
+
+
+def _mark_code(app, what, name, obj, options, lines):  # noqa: ARG001, PLR0917 - Sphinx's signature
+    for at in range(len(lines) - 1, 0, -1):
+        starts_block = lines[at].startswith("    ") and not lines[at - 1].strip()
+        follows_prose = next((line for line in reversed(lines[:at]) if line.strip()), "    ")[0] != " "
+        if starts_block and follows_prose:
+            lines[at:at] = ["::", ""]

@@ -21,6 +21,7 @@ from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.forecast import Forecaster
 from mctskernel.memory import kept_snapshot
 from mctskernel.predictions import Predictions
+from mctskernel.profiling.reward import REWARDS, Reward
 from mctskernel.proposers import OUTSIDE, open_proposer
 from mctskernel.replaying import Schedule, ScheduledCorrespondence, ScheduledExecutor
 from mctskernel.rollouts import Rollouts
@@ -84,6 +85,7 @@ def open_search(
             budget=configuration.budget,
             follow=follow,
             stop_requested=stop_requested,
+            reward=_reward(configuration),
             spent_evaluations=configuration.spent.evaluations,
             spent_seconds=spent + configuration.spent.seconds,
             clock=recorded or time.monotonic,
@@ -155,6 +157,16 @@ def _correspondence(proposer: Proposer, configuration: Configuration) -> Corresp
     if configuration.llm is None:
         return None
     return Correspondents(proposer, (configuration.mixture or MixtureOptions()).in_flight)
+
+
+def _reward(configuration: Configuration) -> Reward:
+    found = REWARDS.get(configuration.reward)
+    if found is None:
+        raise RunError(
+            f"There is no reward '{configuration.reward}' here: there are {', '.join(REWARDS)}. One of your own is "
+            "entered in mctskernel.profiling.reward.REWARDS before its runs are opened."
+        )
+    return found
 
 
 def _dollars_left(budget: Budget, tree: Tree) -> float | None:

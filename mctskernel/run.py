@@ -31,6 +31,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.mixture import MixtureOptions
 from mctskernel.edits.llm.options import LLMOptions
 from mctskernel.forecast import ForecastOptions
+from mctskernel.profiling.reward import DEFAULT
 from mctskernel.tree.policy import Policy
 
 SCHEMA_VERSION = 1
@@ -71,7 +72,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `spent` counts against the budget. `memory` is the file that earlier runs taught and this one is to be added to,
     None for no such file. `llm` is the model that proposes edits, with the experts of `mixture`; None for rules.
     `judge` is the model that weighs edits before they are tried, empty for `llm`'s own and None for no judge.
-    `replayed` is the folder of the run that this one repeats, with the replies that its model gave.
+    `replayed` is the folder of the run that this one repeats, with the replies that its model gave. `reward` is a key
+    of `mctskernel.profiling.reward.REWARDS`.
     """
 
     task: str
@@ -90,6 +92,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mixture: MixtureOptions | None = None
     judge: str | None = None
     replayed: str | None = None
+    reward: str = DEFAULT
 
 
 class Origin(msgspec.Struct, frozen=True):

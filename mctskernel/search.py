@@ -18,7 +18,7 @@ from mctskernel.correspondence import Correspondence
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.forecast import Forecaster
 from mctskernel.profiling.guardrails import flags
-from mctskernel.profiling.reward import is_eligible, score
+from mctskernel.profiling.reward import Reward, composite, is_eligible
 from mctskernel.rollouts import Rollouts
 from mctskernel.run import Budget
 from mctskernel.starts import are_told, told, untried
@@ -108,6 +108,7 @@ class Search:
     budget: Budget
     follow: Follower
     stop_requested: Callable[[], bool] = lambda: False
+    reward: Reward = composite
     spent_evaluations: int = 0
     spent_seconds: float = 0.0
     clock: Callable[[], float] = time.monotonic
@@ -304,7 +305,7 @@ class Search:
             if self.task.unanchored:
                 remarks[UNANCHORED] = None
             evaluation = replace(evaluation, flags=tuple(remarks))
-        self.tree_search.evaluated(node_id, evaluation, score(evaluation, parent, root))
+        self.tree_search.evaluated(node_id, evaluation, self.reward(evaluation, parent, root))
         self._in_flight.discard(node_id)
         self._outcomes[evaluation.outcome] += 1
         self.follow(self._snapshot(node))

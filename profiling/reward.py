@@ -1,4 +1,6 @@
-"""The reward: a number from an evaluation, stored with its separate terms.
+"""Rewards: a number from an evaluation, stored with its separate terms.
+
+The one that a search has unless another is chosen is the composite:
 
     ok             clip(log(baseline / time), -1, 7) + relief - penalties
     not ok         a fixed number by outcome, below every ok one
@@ -10,7 +12,7 @@ in time is, so they order kernels that are equally fast and never outrank a real
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 from mctskernel.core.evaluation import Bottleneck, Evaluation, Outcome, Score, Source
@@ -50,24 +52,64 @@ QUARANTINED = FAILURES[Outcome.REJECTED]
 Key = TypeVar("Key", bound=Hashable)
 
 
-def score(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
-    """The reward of an evaluation whose parent and root (the baseline) are given.
+def composite(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
+    """The time, relief of the parent's bottleneck, and penalties; nothing for the time of a quarantined kernel."""
+    return _refused(evaluation) or _scored(
+        evaluation,
+        root,
+        relief=relief(evaluation, parent) if parent is not None else 0.0,
+        spills=-PENALTY / 2 if _spills(evaluation) else 0.0,
+        regression=-PENALTY / 2 if slower_shapes(evaluation, parent) else 0.0,
+    )
 
-    A quarantined evaluation gets nothing for its time. Without a root that ran there is no speed-up, and an
-    ok kernel gets 0 for its time.
+
+def time_alone(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:  # noqa: ARG001 - a Reward
+    """The composite's term of time, and nothing from the counters or the compiler."""
+    return _refused(evaluation) or _scored(evaluation, root)
+
+
+def unguarded(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
+    """The composite without guardrails: a time past the roofline is believed, a slower shape costs nothing.
+
+    It is for finding out what guardrails are worth: what is called best has to pass them all the same.
     """
-    if not evaluation.ok:
-        level = FAILURES[evaluation.outcome]
-        return Score(level, 0.0, {"failure": level})
-    if evaluation.quarantine:
+    return _failed(evaluation) or _scored(
+        evaluation,
+        root,
+        relief=relief(evaluation, parent) if parent is not None else 0.0,
+        spills=-PENALTY / 2 if _spills(evaluation) else 0.0,
+    )
+
+
+Reward = Callable[[Evaluation, Evaluation | None, Evaluation], Score]
+"""Takes an evaluation, its parent's (None for the root) and the root's, which is the baseline.
+
+Without a root that ran there is no speed-up, and an ok kernel gets 0 for its time.
+"""
+
+REWARDS: dict[str, Reward] = {"composite": composite, "time": time_alone, "unguarded": unguarded}
+"""By the names that `--reward` and run.json know. Others may be entered."""
+
+DEFAULT = "composite"
+
+
+def _refused(evaluation: Evaluation) -> Score | None:
+    if evaluation.ok and evaluation.quarantine:
         return Score(QUARANTINED, 0.0, {"quarantine": QUARANTINED})
+    return _failed(evaluation)
+
+
+def _failed(evaluation: Evaluation) -> Score | None:
+    if evaluation.ok:
+        return None
+    level = FAILURES[evaluation.outcome]
+    return Score(level, 0.0, {"failure": level})
+
+
+def _scored(evaluation: Evaluation, root: Evaluation, **others: float) -> Score:
     gain = log_speedup(evaluation, root)
-    terms = {
-        "time": min(max(gain, SLOWEST), FASTEST) if gain is not None else 0.0,
-        "relief": relief(evaluation, parent) if parent is not None else 0.0,
-        "spills": -PENALTY / 2 if _spills(evaluation) else 0.0,
-        "regression": -PENALTY / 2 if slower_shapes(evaluation, parent) else 0.0,
-    }
+    time = min(max(gain, SLOWEST), FASTEST) if gain is not None else 0.0
+    terms = {"time": time, **others}
     return Score(sum(terms.values()), math.exp(gain) if gain is not None else 0.0, terms)
 
 

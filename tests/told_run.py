@@ -14,7 +14,7 @@ from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation,
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Exchange, Proposals, Purpose
 from mctskernel.core.task_file import load_task
-from mctskernel.profiling.reward import score
+from mctskernel.profiling.reward import composite
 from mctskernel.run import Budget, Configuration, Origin, RunFolder, prepare_run, write_manifest
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.policy import Policy
@@ -72,7 +72,7 @@ class ToldRun:
         self.root = root or timed(100.0)
         with self._search() as search:
             search.start(loaded.starting_kernel, configuration.policy, configuration.seed)
-            search.evaluated(0, self.root, score(self.root, None, self.root))
+            search.evaluated(0, self.root, composite(self.root, None, self.root))
 
     def edits(
         self, node: int, *stories: tuple[str, Evaluation], exchange: Exchange | None = None
@@ -101,7 +101,7 @@ class ToldRun:
                 child = search.submit(Try(path, number, edit), Kernel(edit.change.source))
                 assert child is not None
                 parent = search.tree.nodes[node].evaluation
-                search.evaluated(child, evaluation, score(evaluation, parent, self.root))
+                search.evaluated(child, evaluation, composite(evaluation, parent, self.root))
                 made.append(child)
             return made
 

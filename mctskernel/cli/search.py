@@ -18,6 +18,8 @@ from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.mixture import MixtureOptions
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.devices import default_kind
+from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
+from mctskernel.profiling.reward import REWARDS
 from mctskernel.profiling.spaces import read_space
 from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, PROPOSERS, REPLAY, RULES
 from mctskernel.run import Budget, Configuration, Spent
@@ -115,6 +117,14 @@ THINKERS_PATIENCE = 3
     help="Weight of the little visited.",
 )
 @options.policy
+@click.option(
+    "--reward",
+    type=click.Choice(list(REWARDS)),
+    default=DEFAULT_REWARD,
+    show_default=True,
+    help="What an evaluation is worth to the search: its time and what it relieved, under guardrails; "
+    "the time alone; or the first without guardrails. The winner is chosen by time and the last gate all the same.",
+)
 @options.surrogate
 @options.memory
 @click.option(
@@ -153,6 +163,7 @@ def search(
     backup: str,
     exploration: float,
     settings: tuple[str, ...],
+    reward: str,
     surrogate: str,
     surrogate_candidates: int,
     surrogate_share: float,
@@ -242,6 +253,7 @@ def search(
         spent=spent,
         memory=memory,
         llm=llm,
+        reward=reward,
         judge="" if judge == SAME else judge,
         mixture=None
         if llm is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,23 @@ def test_a_space_is_recorded_of_tunables_alone(words: tuple[str, str], tmp_path:
     out = ("--out", tmp_path / "s.json") if words[0] != "--out" else ()
     result = mctskernel("record", "softmax", "--device", "model", "--format", "kernel-tuner", *words, *out)
     assert result.exit_code == 2
+
+
+def test_a_run_keeps_its_reward_and_goes_on_only_where_it_exists(tmp_path: Path) -> None:
+    words = ("--space", saved(spaces.bowl(), tmp_path), "--budget", "5", "--reward", "time")
+    assert mctskernel("search", *words, "--out", tmp_path / "run").exit_code == 0
+
+    ran = [
+        node.score
+        for node in load_view(tmp_path / "run").tree.nodes
+        if node.evaluation and node.evaluation.ok
+    ]
+    assert {term for score in ran if score for term in score.terms} == {"time"}
+
+    manifest = tmp_path / "run" / "run.json"
+    manifest.write_text(re.sub(r'("reward": ?)"time"', r'\1"lean"', manifest.read_text()))
+    resumed = mctskernel("resume", tmp_path / "run", "--budget", "9")
+    assert resumed.exit_code == 4
+    assert "There is no reward 'lean' here: there are composite, time, unguarded." in " ".join(
+        resumed.stderr.split()
+    )

@@ -18,7 +18,7 @@ from mctskernel.core.evaluation import (
 )
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma
-from mctskernel.profiling.reward import FAILURES, are_tied, fastest_first, relief, score
+from mctskernel.profiling.reward import FAILURES, REWARDS, are_tied, composite, fastest_first, relief
 
 SECONDS = st.floats(1e-7, 10.0)
 SHARES = st.floats(0.0, 1.0)
@@ -42,7 +42,7 @@ ROOT = timed(1e-3)
 @given(SECONDS, SECONDS)
 def test_faster_is_never_worth_less(a: float, b: float) -> None:
     fast, slow = sorted((a, b))
-    assert score(timed(fast), None, ROOT).reward >= score(timed(slow), None, ROOT).reward
+    assert composite(timed(fast), None, ROOT).reward >= composite(timed(slow), None, ROOT).reward
 
 
 @settings(deadline=None)
@@ -63,42 +63,42 @@ def test_no_bonus_or_penalty_outranks_a_gain_beyond_the_noise(
     parent = timed(parent_seconds, share=parent_share)
     slow = timed(seconds, share=shares[0], spills=spills[0])
     fast = timed(seconds / (1 + NOISE), share=shares[1], spills=spills[1])
-    assert score(fast, parent, ROOT).reward > score(slow, parent, ROOT).reward
+    assert composite(fast, parent, ROOT).reward > composite(slow, parent, ROOT).reward
 
 
 @given(SECONDS, SECONDS)
 def test_the_reward_is_the_sum_of_its_terms(seconds: float, parent: float) -> None:
-    found = score(timed(seconds, share=0.1, spills=1), timed(parent, share=0.9), ROOT)
+    found = composite(timed(seconds, share=0.1, spills=1), timed(parent, share=0.9), ROOT)
     assert found.reward == pytest.approx(sum(found.terms.values()))
     assert math.isfinite(found.reward)
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
 def test_every_failure_is_below_the_slowest_kernel_that_works(outcome: Outcome) -> None:
-    failed = score(Evaluation(outcome, Source.MODELLED), ROOT, ROOT)
-    slowest = score(timed(1e6, spills=8), ROOT, ROOT)
+    failed = composite(Evaluation(outcome, Source.MODELLED), ROOT, ROOT)
+    slowest = composite(timed(1e6, spills=8), ROOT, ROOT)
     assert failed.reward == FAILURES[outcome] < slowest.reward
     assert failed.speedup == 0
 
 
 def test_a_quarantined_kernel_gets_nothing_for_its_time() -> None:
-    found = score(timed(1e-9, quarantine="too fast"), ROOT, ROOT)
-    assert found.reward < score(timed(1e3), ROOT, ROOT).reward
+    found = composite(timed(1e-9, quarantine="too fast"), ROOT, ROOT)
+    assert found.reward < composite(timed(1e3), ROOT, ROOT).reward
     assert found.speedup == 0
     assert "time" not in found.terms
 
 
 def test_the_speedup_is_the_geometric_mean_over_the_shapes() -> None:
     root = timed(1.0, 1.0)
-    assert score(timed(0.5, 0.125), None, root).speedup == pytest.approx(4.0)
+    assert composite(timed(0.5, 0.125), None, root).speedup == pytest.approx(4.0)
     # One shape driven to zero is worth no more than its share.
-    assert score(timed(1.0, 0.25), None, root).speedup == pytest.approx(2.0)
+    assert composite(timed(1.0, 0.25), None, root).speedup == pytest.approx(2.0)
 
 
 def test_a_baseline_measured_beside_the_kernel_goes_before_the_roots_time() -> None:
     timing = Timing("shape 0", 1e-3, 1e-3, 1e-3, baseline_seconds=3e-3)
     evaluation = Evaluation(Outcome.OK, Source.MEASURED, timings=(timing,))
-    assert score(evaluation, None, ROOT).speedup == pytest.approx(3.0)
+    assert composite(evaluation, None, ROOT).speedup == pytest.approx(3.0)
 
 
 def test_relieving_the_parents_bottleneck_earns_a_little() -> None:
@@ -136,3 +136,35 @@ def test_measured_times_never_tie_here() -> None:
     early, late = (spent_on(seconds, "DRAM", Source.MEASURED) for seconds in (1e-3, 0.999e-3))
     assert not are_tied(early, late)
     assert not are_tied(early, spent_on(1e-3, "DRAM"))
+
+
+def test_the_reward_of_time_alone_knows_neither_relief_nor_penalties() -> None:
+    parent, evaluation = timed(1e-3, share=0.9), timed(5e-4, share=0.1, spills=4)
+
+    found = REWARDS["time"](evaluation, parent, ROOT)
+
+    assert found.terms == {"time": pytest.approx(math.log(2))}
+    assert found.reward == pytest.approx(math.log(2))
+    assert REWARDS["composite"](evaluation, parent, ROOT).terms.keys() == {
+        "time",
+        "relief",
+        "spills",
+        "regression",
+    }
+
+
+def test_a_time_past_the_roofline_is_believed_by_the_unguarded_reward_alone() -> None:
+    evaluation = timed(5e-4, quarantine="too fast")
+
+    rewards = {name: reward(evaluation, None, ROOT).reward for name, reward in REWARDS.items()}
+
+    assert rewards["unguarded"] == pytest.approx(math.log(2))
+    assert rewards["composite"] == rewards["time"] == FAILURES[Outcome.REJECTED]
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_every_reward_of_a_failure_is_that_of_its_outcome(name: str) -> None:
+    found = REWARDS[name](Evaluation(Outcome.RACE, Source.MODELLED), ROOT, ROOT)
+
+    assert found.reward == FAILURES[Outcome.RACE]
+    assert found.speedup == 0.0
