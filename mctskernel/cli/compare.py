@@ -1,0 +1,44 @@
+"""`mctskernel compare RUN RUN ...`: runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.report.compared_run import find_runs
+from mctskernel.report.run_comparison import compare_runs
+from mctskernel.report.run_comparison_table import print_run_comparison, to_json
+
+
+@click.command()
+@click.argument("sides", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--at",
+    type=click.IntRange(min=1),
+    help="Evaluations after which the best so far is compared. [default: as many as all have made]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
+def compare(sides: tuple[Path, ...], *, at: int | None, as_json: bool) -> None:
+    """Put runs side by side: what each came to, and whether the differences mean anything.
+
+    Each RUN is a side: a run, or a folder of runs, one for each seed or task. All others are compared with the first.
+
+    Which of two kernels is faster, the samples of their timings tell; that of a pair of runs is a bootstrap interval of
+    the ratio of their medians. Which of two ways to search is better, one run a side doesn't tell: of sides with
+    several runs, those of the same task, device and seed are paired, and a sign-flip test says how likely chance alone
+    would do as much. Times of different tasks or devices are never compared.
+
+        mctskernel compare runs/softmax-a runs/softmax-b
+
+        mctskernel compare runs/edit-model runs/mcts --at 100 --json
+    """
+    runs = [run for side in dict.fromkeys(sides) for run in find_runs(side)]
+    if len(runs) < 2:
+        raise click.UsageError("One run can't be compared: name another, or a folder of several.")
+    comparison = compare_runs(runs, at)
+    if as_json:
+        click.echo(to_json(comparison))
+    else:
+        print_run_comparison(PlainConsole(), comparison)
