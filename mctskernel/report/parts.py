@@ -1,0 +1,87 @@
+"""The parts in which a run goes to a graphical host: the document at once, the rest when it is looked at.
+
+Each part is JSON, compressed by gzip, which browsers inflate by themselves (`DecompressionStream`).
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from mctskernel.report.details import Detailer
+from mctskernel.report.document import Document, view_document
+from mctskernel.report.view import View
+
+NODES_A_PART = 32
+"""Nodes whose details travel together: few enough to come at once, many enough to be compressed well."""
+
+DOCUMENT = "document"
+DETAILS = "details"
+LINES = "lines"
+COUNTERS = "counters"
+
+
+class PartError(LookupError):
+    """A part that the run doesn't have."""
+
+
+class Parts:
+    """The parts of one run, each made when it is first asked for."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.document: Document = view_document(view)
+        self._detailer = Detailer(view)
+        self._makers: dict[str, Callable[[str], object]] = {
+            DOCUMENT: lambda _: self.document,
+            DETAILS: self._details,
+            LINES: self._lines,
+            COUNTERS: lambda _: self._counters(),
+        }
+
+    def names(self) -> Iterator[str]:
+        """The names of all parts, in the order in which they are to be made: lines follow the details that use them."""
+        yield DOCUMENT
+        yield COUNTERS
+        for number in range(-(-len(self.document.nodes) // NODES_A_PART)):
+            yield f"{DETAILS}/{number}"
+        yield f"{LINES}/0"
+
+    def part(self, name: str) -> bytes:
+        """A part, compressed. Raises PartError, and what reading a run may raise."""
+        kind, _, number = name.partition("/")
+        if kind not in self._makers:
+            raise PartError(f"The run has no part '{name}'.")
+        found = msgspec.json.encode(self._makers[kind](number))
+        return gzip.compress(found, compresslevel=6, mtime=0)
+
+    def _details(self, number: str) -> object:
+        start = _whole(number) * NODES_A_PART
+        nodes = self.document.nodes[start : start + NODES_A_PART]
+        if not nodes:
+            raise PartError(f"The run has no part '{DETAILS}/{number}'.")
+        return [self._detailer.details(node.id) for node in nodes]
+
+    def _lines(self, number: str) -> object:
+        """The lines from this number on that the details so far are made of."""
+        return self._detailer.sources.lines[_whole(number) :]
+
+    def _counters(self) -> object:
+        """For each counter the values of all nodes, None where it wasn't read."""
+        evaluations = [node.evaluation for node in self.view.tree.nodes]
+        return {
+            name: [_short(each.counters.get(name)) if each else None for each in evaluations]
+            for name in self.document.counters
+        }
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise PartError(f"'{text}' is not the number of a part.")
+    return int(text)

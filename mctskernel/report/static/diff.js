@@ -1,0 +1,60 @@
+// Sources and what changed in them, line by line, highlighted.
+
+import { el } from "./dom.js";
+
+const CONTEXT = 3;
+
+/** The rows of a diff: [old number, new number, line, sign], with null for lines that are left out. */
+export function diffRows(old, made, changes, context = CONTEXT) {
+  const rows = [];
+  let [from, to] = [0, 0];
+  const keep = (count) => {
+    for (let at = 0; at < count; at++) rows.push([from++, to++, old[from - 1], " "]);
+  };
+  for (const [a0, a1, , b1] of changes) {
+    keep(a0 - from);
+    while (from < a1) rows.push([from++, null, old[from - 1], "-"]);
+    while (to < b1) rows.push([null, to++, made[to - 1], "+"]);
+  }
+  keep(old.length - from);
+  return context === Infinity ? rows : near(rows, context);
+}
+
+/** A table of rows. `lines` are all highlighted lines. */
+export function diffTable(rows, lines, caption) {
+  const body = rows.map((row) => {
+    if (row === null) return el("tr", { class: "gap" }, el("td", { colspan: 4 }, "⋯"));
+    const [old, made, line, sign] = row;
+    const kind = { "+": "added", "-": "removed" }[sign];
+    return el(
+      "tr",
+      { class: kind },
+      el("td", { class: "line" }, old === null ? "" : String(old + 1)),
+      el("td", { class: "line" }, made === null ? "" : String(made + 1)),
+      el("td", { class: "sign" }, sign),
+      el("td", { class: "code" }, tokens(lines[line])),
+    );
+  });
+  return el("div", { class: "scroll source", tabindex: "0", role: "region", "aria-label": caption }, el("table", {}, el("tbody", {}, body)));
+}
+
+function tokens(line) {
+  const parts = [];
+  for (let at = 0; at < (line?.length ?? 0); at += 2) {
+    parts.push(line[at] ? el("span", { class: line[at] }, line[at + 1]) : line[at + 1]);
+  }
+  return parts;
+}
+
+function near(rows, context) {
+  const shown = new Uint8Array(rows.length);
+  rows.forEach((row, at) => {
+    if (row[3] !== " ") shown.fill(1, Math.max(0, at - context), at + context + 1);
+  });
+  const found = [];
+  rows.forEach((row, at) => {
+    if (shown[at]) found.push(row);
+    else if (found.at(-1) !== null) found.push(null);
+  });
+  return found;
+}

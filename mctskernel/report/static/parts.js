@@ -1,0 +1,17 @@
+// Parts of a run, compressed by gzip, inflated by the browser itself.
+
+/** The text of compressed bytes. */
+export async function inflate(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+}
+
+/** A source of parts that are fetched once each. `fetch(name)` promises compressed bytes. */
+export function partSource(fetch) {
+  const found = new Map();
+  const part = (name) => {
+    if (!found.has(name)) found.set(name, fetch(name).then(inflate).then(JSON.parse));
+    return found.get(name);
+  };
+  return { part };
+}

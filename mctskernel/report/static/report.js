@@ -1,0 +1,57 @@
+// The host of a report: a page of its own, whose parts are compressed in it.
+
+import { el, fill, sentences } from "./dom.js";
+import { inflate, partSource } from "./parts.js";
+import { buildView } from "./view.js";
+import { hostTheme } from "./theme.js";
+import { bestPath, editTable, environmentTable, failureTable, headline, progressChart, rooflineChart } from "./sections.js";
+
+function bytesOf(name) {
+  const block = document.querySelector(`script[data-part="${name}"]`);
+  if (!block) throw new Error(`the report has no part ${name}`);
+  return Uint8Array.from(atob(block.textContent.trim()), (letter) => letter.charCodeAt(0));
+}
+
+async function loadPlotly() {
+  const script = document.createElement("script");
+  script.textContent = await inflate(bytesOf("plotly"));
+  document.head.append(script);
+  return window.Plotly;
+}
+
+function section(id, title, ...content) {
+  return el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), ...content);
+}
+
+async function main() {
+  const root = document.querySelector(".mctskernel");
+  root.dataset.theme = hostTheme();
+  const source = partSource(async (name) => bytesOf(name));
+  source.lines = () => source.part("lines/0");
+  const doc = await source.part("document");
+  const holder = el("div", { class: "view" });
+  const theme = el("button", { type: "button", class: "theme", click: () => (root.dataset.themeChosen = root.dataset.theme === "dark" ? "light" : "dark") }, "light / dark");
+  const titles = [["tree", "Tree"], ["path", "Best path"], ["progress", "Best so far"], ["roofline", "Roofline"], ["failures", "Failures"], ["edits", "Edits"], ["environment", "Environment"]];
+  fill(root, headline(doc), el("nav", { "aria-label": "Sections" }, titles.map(([id, title]) => el("a", { href: `#${id}` }, title)), theme), section("tree", "Tree", holder));
+  const plotly = await loadPlotly();
+  const view = await buildView(holder, plotly, source);
+  const go = (node) => {
+    view.select(node);
+    document.getElementById("tree").scrollIntoView({ behavior: "smooth" });
+  };
+  const rest = [
+    section("path", "Best path", bestPath(doc, go)),
+    section("progress", "Best so far", ...progressChart(plotly, doc, go, view.charts)),
+    section("roofline", "Roofline", ...rooflineChart(plotly, doc, go, view.charts)),
+    section("failures", "Failures", failureTable(doc, go)),
+    section("edits", "What kinds of edit were worth it", editTable(doc), sentences(doc.notes)),
+    section("environment", "Environment", el("details", {}, el("summary", {}, `${doc.environment.length} facts`), environmentTable(doc))),
+  ];
+  root.append(...rest);
+  view.charts.redraw();
+  root.dataset.ready = "true";
+}
+
+main().catch((error) => {
+  document.querySelector(".mctskernel").replaceChildren(el("p", { class: "message" }, `This report can't be shown: ${error.message}`));
+});

@@ -1,0 +1,156 @@
+// The drawing of the tree: plotly's scatter, with this program's colours, shapes and sizes.
+
+import { chartLayout, CHART } from "./theme.js";
+import { OUTCOMES, NUMBERS, KINDS, outcomeOf, kindsAmong } from "./metrics.js";
+import { tidyTree, overTime } from "./layout.js";
+import { visitsAt } from "./growth.js";
+
+const LAYOUTS = { tree: tidyTree, time: overTime };
+
+/** Draws a state of the view into an element. Returns the positions of the nodes. */
+export function drawTree(plotly, element, view, state, colours) {
+  const { nodes } = view.doc;
+  const place = LAYOUTS[state.layout](nodes, view.children, state.collapsed);
+  const shown = nodes.filter((node) => isShown(view, state, node) && !Number.isNaN(place.x[node.id]));
+  const matching = new Set(shown.filter((node) => matches(state, node)).map((node) => node.id));
+  const best = new Set(view.doc.best_path);
+  const traces = [
+    edges(shown, nodes, place, (node) => !(best.has(node.id) && best.has(node.parent)), { color: colours.faint, width: 1 }),
+    edges(shown, nodes, place, (node) => best.has(node.id) && best.has(node.parent), { color: colours.best, width: 3 }),
+    markers(view, state, shown, place, matching, colours),
+    selection(state, place, colours),
+  ];
+  plotly.react(element, traces, treeLayout(state, place, shown, colours), { ...CHART, scrollZoom: true });
+  return { place, shown };
+}
+
+/** Whether a node exists at the step that the scrubber is at. */
+export function isShown(view, state, node) {
+  return view.times.submitted[node.id] <= state.step;
+}
+
+/** Whether a node is what the filter asks for. */
+export function matches(state, node) {
+  if (state.outcomes.size && !state.outcomes.has(outcomeOf(node))) return false;
+  if (!state.text) return true;
+  const text = `${node.id} ${node.title} ${node.category} ${node.proposer} ${node.bottleneck} ${node.message}`;
+  return text.toLowerCase().includes(state.text.toLowerCase());
+}
+
+/** The colour of each kind of the metric that the state names. */
+export function kindColours(nodes, metric, colours) {
+  const found = kindsAmong(nodes, metric).map(([kind], at) => [kind, colours.categories[at % colours.categories.length]]);
+  return new Map(found);
+}
+
+function edges(shown, nodes, place, chosen, line) {
+  const x = [];
+  const y = [];
+  for (const node of shown) {
+    if (node.parent === null || !chosen(node)) continue;
+    x.push(place.x[node.parent], place.x[node.id], null);
+    y.push(place.y[node.parent], place.y[node.id], null);
+  }
+  return { type: "scatter", mode: "lines", x, y, line, hoverinfo: "skip" };
+}
+
+function markers(view, state, shown, place, matching, colours) {
+  const visits = visitsAt(view.doc, view.times.evaluated, state.step);
+  const scale = shown.length > 400 ? 0.7 : 1;
+  const came = (node) => view.times.evaluated[node.id] <= state.step;
+  return {
+    type: "scatter",
+    mode: "markers",
+    x: shown.map((node) => place.x[node.id]),
+    y: shown.map((node) => place.y[node.id]),
+    customdata: shown.map((node) => node.id),
+    hoverinfo: "none",
+    marker: {
+      symbol: shown.map((node) => OUTCOMES[came(node) ? outcomeOf(node) : "in flight"]?.symbol ?? "circle"),
+      size: shown.map((node) => scale * (8 + 7 * Math.log10(Math.max(1, visits[node.id])))),
+      opacity: shown.map((node) => (matching.has(node.id) ? 1 : 0.12)),
+      line: { width: shown.map((node) => (state.collapsed.has(node.id) ? 3 : 1)), color: shown.map((node) => (state.collapsed.has(node.id) ? colours.text : colours.surface)) },
+      ...colouring(view, state, shown, came, colours),
+    },
+  };
+}
+
+function colouring(view, state, shown, came, colours) {
+  const kind = KINDS[state.colour];
+  if (kind) {
+    const of = kindColours(view.doc.nodes, kind, colours);
+    return { color: shown.map((node) => (came(node) ? of.get(kind.of(node)) : colours.muted)) };
+  }
+  const metric = NUMBERS[state.colour] ?? view.counterMetric(state.colour);
+  const known = shown.map((node) => (came(node) ? scaled(metric, metric.of(node)) : null));
+  const numbers = known.filter((value) => value !== null);
+  if (!numbers.length) return { color: colours.muted };
+  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
+  // A node without the number is grey: plotly's colour scales know no such thing, so the colours are made here.
+  return {
+    color: known.map((value) => (value === null ? colours.muted : mapped((value - low) / (high - low || 1)))),
+    // The bar belongs to a scale that draws nothing.
+  };
+}
+
+/** The value as it is mapped to a colour; null where there is none. */
+export function scaled(metric, value) {
+  if (value === null || value === undefined || (metric.log && !(value > 0))) return null;
+  return metric.log ? Math.log10(value) : value;
+}
+
+/** The least and the greatest of a number among nodes; null where none has it. */
+export function range(metric, nodes) {
+  const values = nodes.map((node) => metric.of(node)).filter((value) => scaled(metric, value) !== null);
+  return values.length ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : null;
+}
+
+// Five points of Cividis (Nuñez, Anderton and Renslow 2018), which the colour-blind and both themes can read.
+export const SCALE = [[34, 72, 138], [86, 98, 120], [139, 136, 120], [197, 175, 92], [254, 222, 60]];
+
+function mapped(fraction) {
+  const at = Math.min(Math.max(fraction, 0), 1) * (SCALE.length - 1);
+  const [low, high] = [SCALE[Math.floor(at)], SCALE[Math.ceil(at)]];
+  const mix = low.map((part, channel) => Math.round(part + (high[channel] - part) * (at - Math.floor(at))));
+  return `rgb(${mix.join(",")})`;
+}
+
+function selection(state, place, colours) {
+  const is = state.selected !== null && !Number.isNaN(place.x[state.selected]);
+  return {
+    type: "scatter",
+    mode: "markers",
+    x: is ? [place.x[state.selected]] : [],
+    y: is ? [place.y[state.selected]] : [],
+    hoverinfo: "skip",
+    marker: { symbol: "circle-open", size: 26, color: colours.accent, line: { width: 3 } },
+  };
+}
+
+function treeLayout(state, place, shown, colours) {
+  const bare = { showgrid: false, zeroline: false, showticklabels: false, fixedrange: false };
+  const tree = state.layout === "tree";
+  const deepest = shown.reduce((deep, node) => Math.min(deep, place.y[node.id]), 0);
+  return chartLayout(colours, {
+    uirevision: `${state.layout} ${[...state.collapsed].join()}`,
+    dragmode: "pan",
+    margin: tree ? { l: 8, r: 8, t: 8, b: 8 } : { l: 56, r: 12, t: 12, b: 44 },
+    xaxis: tree ? bare : { title: { text: "node, in order of creation" } },
+    yaxis: tree
+      ? { ...bare, range: [deepest - 0.6, 0.6] }
+      : { title: { text: "speed-up over the start" }, ...logTicks(place, shown) },
+  });
+}
+
+function logTicks(place, shown) {
+  const values = shown.map((node) => place.y[node.id]);
+  const [low, high] = [Math.min(...values, 0), Math.max(...values, 0.1)];
+  const ticks = [];
+  for (let power = Math.floor(low) - 1; power <= high + 1; power++) {
+    for (const digit of [1, 2, 5]) {
+      const at = power + Math.log10(digit);
+      if (at >= low - 0.05 && at <= high + 0.05) ticks.push(at);
+    }
+  }
+  return { tickvals: ticks, ticktext: ticks.map((at) => `${Number((10 ** at).toPrecision(2))}x`) };
+}

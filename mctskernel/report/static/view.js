@@ -1,0 +1,275 @@
+// The interactive view of a run: the tree with its controls, and the evidence of the selected node.
+
+import { el, fill, sentences } from "./dom.js";
+import { durationText, numberText, ratioText, shortened, timeText } from "./format.js";
+import { childrenOf } from "./layout.js";
+import { times, momentAt } from "./growth.js";
+import { KINDS, NUMBERS, OUTCOMES, kindsAmong, knownNumbers, outcomeOf } from "./metrics.js";
+import { drawTree, kindColours, matches, range, SCALE } from "./tree.js";
+import { nodePanel } from "./details.js";
+import { hostTheme, palette } from "./theme.js";
+
+const NODES_A_PART = 32;
+let views = 0;
+
+/**
+ * Builds the view of a run in an element.
+ *
+ * `source` has `part(name)`, which promises a part of the run; `onSelect` is told the number of the selected node.
+ * Returns the document, a palette to draw other charts with, `select`, and `charts`, functions that are called with
+ * the palette now and when the theme changes.
+ */
+export async function buildView(root, plotly, source, onSelect) {
+  const doc = await source.part("document");
+  const view = { doc, children: childrenOf(doc.nodes), times: times(doc), counters: null };
+  view.counterMetric = (name) => ({ title: name, of: (node) => view.counters?.[name]?.[node.id] ?? null });
+  const state = {
+    selected: null,
+    collapsed: new Set(),
+    outcomes: new Set(),
+    text: "",
+    colour: doc.nodes.some((node) => node.speedup) ? "speedup" : "outcome",
+    layout: "tree",
+    step: doc.growth.steps.length,
+    tab: "Overview",
+  };
+  const number = views++;
+  const plot = el("div", { class: "plot" });
+  const tip = el("div", { class: "tip", hidden: true });
+  const live = el("p", { class: "visually-hidden", "aria-live": "polite" });
+  const details = el("aside", { class: "details", "aria-label": "Selected node" }, el("p", { class: "muted" }, "Select a node."));
+  const legend = el("div", { class: "legend" });
+  const frame = el(
+    "div",
+    { class: "plot-frame", tabindex: "0", role: "application", "aria-label": "Search tree. Arrow keys go to parent, child and siblings, Home to the start, End to the best, space collapses.", keydown: (event) => onKey(event) },
+    plot,
+    tip,
+  );
+  let drawn = null;
+  let colours = palette(root);
+  const charts = Object.assign([], { redraw: () => charts.forEach((draw) => draw(colours)) });
+
+  const redraw = () => {
+    drawn = drawTree(plotly, plot, view, state, colours);
+    fill(legend, colourLegend(view, state, colours));
+  };
+  let waiting = false;
+  const soon = () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      redraw();
+    });
+  };
+
+  const select = async (id) => {
+    if (!doc.nodes[id]) return;
+    state.selected = id;
+    for (let above = doc.nodes[id].parent; above !== null; above = doc.nodes[above].parent) state.collapsed.delete(above);
+    soon();
+    live.textContent = `Node ${id}: ${doc.nodes[id].title}, ${outcomeOf(doc.nodes[id])} ${ratioText(doc.nodes[id].speedup)}`;
+    onSelect?.(id);
+    await showDetails(id);
+  };
+
+  const showDetails = async (id) => {
+    const node = doc.nodes[id];
+    const nodeDetails = async (wanted) => {
+      const part = await source.part(`details/${Math.floor(wanted / NODES_A_PART)}`);
+      return part[wanted % NODES_A_PART];
+    };
+    try {
+      const [found, parent, baseline] = await Promise.all([
+        nodeDetails(id),
+        node.parent === null ? null : nodeDetails(node.parent),
+        nodeDetails(0),
+      ]);
+      const lines = await source.lines();
+      if (state.selected !== id) return;
+      const context = { node, details: found, parent, baseline, lines, nodes: doc.nodes, best: doc.headline.best, plotly, colours, panel: `mctskernel-panel-${number}` };
+      fill(details, nodePanel(context, state.tab, (tab) => (state.tab = tab), (other) => select(other)));
+    } catch (error) {
+      fill(details, el("p", { class: "message" }, `The details of node ${id} can't be shown: ${error.message}`));
+    }
+  };
+
+  const onKey = (event) => {
+    if (event.target !== frame) return;
+    const next = neighbour(view, state, drawn, event.key);
+    if (next !== undefined && next !== null) {
+      event.preventDefault();
+      select(next);
+    } else if ((event.key === " " || event.key === "Enter") && state.selected !== null) {
+      event.preventDefault();
+      toggle(state.selected);
+    }
+  };
+
+  const toggle = (id) => {
+    if (!view.children[id].length) return;
+    if (!state.collapsed.delete(id)) state.collapsed.add(id);
+    soon();
+  };
+
+  fill(root, controls(view, state, source, soon, toggle), el("div", { class: "split" }, el("div", { class: "tree" }, legend, frame, scrubber(view, state, soon)), details), live);
+  redraw();
+  listen(plot, tip, frame, doc, select, toggle);
+  followTheme(root, () => {
+    colours = palette(root);
+    redraw();
+    charts.redraw();
+    if (state.selected !== null) showDetails(state.selected);
+  });
+  if (doc.headline.best !== null) await select(doc.headline.best);
+  else if (doc.nodes.length) await select(0);
+  return { doc, select, charts, view, state };
+}
+
+function controls(view, state, source, soon, toggle) {
+  const numbers = knownNumbers(view.doc.nodes).map(([name, metric]) => el("option", { value: name }, metric.title));
+  const kinds = Object.entries(KINDS).map(([name, metric]) => el("option", { value: name }, metric.title));
+  const counters = view.doc.counters.map((name) => el("option", { value: name }, name));
+  const colour = el(
+    "select",
+    {
+      change: async (event) => {
+        state.colour = event.target.value;
+        if (!NUMBERS[state.colour] && !KINDS[state.colour]) view.counters ??= await source.part("counters");
+        soon();
+      },
+    },
+    el("optgroup", { label: "Numbers" }, numbers),
+    el("optgroup", { label: "Kinds" }, kinds),
+    counters.length ? el("optgroup", { label: "Counters" }, counters) : null,
+  );
+  colour.value = state.colour;
+  const layout = el("select", { change: (event) => { state.layout = event.target.value; soon(); } }, el("option", { value: "tree" }, "tree"), el("option", { value: "time" }, "speed-up by node"));
+  const search = el("input", { type: "search", placeholder: "title, category, number…", input: (event) => { state.text = event.target.value; soon(); } });
+  const chips = kindsAmong(view.doc.nodes, KINDS.outcome).map(([outcome, count]) => {
+    const chip = el("button", { type: "button", class: "chip", "aria-pressed": "false", click: () => {
+      if (!state.outcomes.delete(outcome)) state.outcomes.add(outcome);
+      chip.setAttribute("aria-pressed", String(state.outcomes.has(outcome)));
+      soon();
+    } }, `${OUTCOMES[outcome]?.glyph ?? "●"} ${outcome} ${count}`);
+    return chip;
+  });
+  return el(
+    "div",
+    { class: "controls", role: "group", "aria-label": "How the tree is drawn" },
+    el("label", {}, el("span", { class: "label" }, "colour"), colour),
+    el("label", {}, el("span", { class: "label" }, "layout"), layout),
+    el("label", {}, el("span", { class: "label" }, "find"), search),
+    el("button", { type: "button", click: () => state.selected !== null && toggle(state.selected) }, "collapse / expand"),
+    el("button", { type: "button", click: () => { collapseDull(view, state); soon(); } }, "best path only"),
+    el("button", { type: "button", click: () => { state.collapsed.clear(); soon(); } }, "expand all"),
+    el("span", { class: "chips", role: "group", "aria-label": "Outcomes shown" }, chips),
+  );
+}
+
+/** Collapses everything that isn't on the best path. */
+function collapseDull(view, state) {
+  const path = new Set(view.doc.best_path);
+  state.collapsed.clear();
+  view.doc.nodes.forEach((node) => {
+    if (!path.has(node.id) && view.children[node.id].length) state.collapsed.add(node.id);
+  });
+}
+
+function scrubber(view, state, soon) {
+  const { steps } = view.doc.growth;
+  const said = el("output", { class: "moment" });
+  const say = () => {
+    const moment = momentAt(view.doc, state.step);
+    said.textContent = moment ? `${moment.evaluations} evaluations, ${durationText(moment.seconds)}, best ${ratioText(moment.best_speedup)}` : "nothing yet";
+  };
+  const range = el("input", { type: "range", min: "0", max: String(steps.length), value: String(steps.length), "aria-label": "Growth of the tree", input: (event) => { state.step = Number(event.target.value); say(); soon(); } });
+  let timer = null;
+  const play = el("button", { type: "button", class: "play", "aria-label": "Replay the growth", click: () => (timer === null ? start() : stop()) }, "▶");
+  const stop = () => {
+    clearInterval(timer);
+    timer = null;
+    play.textContent = "▶";
+  };
+  const start = () => {
+    if (state.step >= steps.length) state.step = 0;
+    play.textContent = "⏸";
+    const stride = Math.max(1, Math.round(steps.length / 150));
+    timer = setInterval(() => {
+      state.step = Math.min(steps.length, state.step + stride);
+      range.value = String(state.step);
+      say();
+      soon();
+      if (state.step >= steps.length || !range.isConnected) stop();
+    }, 100);
+  };
+  say();
+  return el("div", { class: "scrubber" }, play, range, said);
+}
+
+function colourLegend(view, state, colours) {
+  const kind = KINDS[state.colour];
+  if (kind) {
+    const of = [...kindColours(view.doc.nodes, kind, colours)];
+    return of.slice(0, 10).map(([name, colour]) => el("span", { class: "key" }, el("span", { class: "swatch", style: `--colour: ${colour}` }), name));
+  }
+  const metric = NUMBERS[state.colour] ?? view.counterMetric(state.colour);
+  const found = range(metric, view.doc.nodes);
+  if (!found) return [el("span", { class: "key" }, `${metric.title}: unknown`)];
+  const stops = SCALE.map((part) => `rgb(${part.join(" ")})`).join(", ");
+  const text = state.colour === "seconds" ? timeText : ["speedup", "gain", "predicted_gain"].includes(state.colour) ? ratioText : numberText;
+  return [el("span", { class: "key" }, metric.title), el("span", { class: "key" }, text(found[0])), el("span", { class: "ramp", style: `--ramp: linear-gradient(90deg, ${stops})` }), el("span", { class: "key" }, text(found[1]))];
+}
+
+/** The node that a key leads to from the selected one. */
+function neighbour(view, state, drawn, key) {
+  const { nodes } = view.doc;
+  if (!nodes.length) return undefined;
+  if (key === "Home") return 0;
+  if (key === "End") return view.doc.headline.best ?? nodes.length - 1;
+  const from = state.selected ?? 0;
+  const shown = drawn.shown.filter((node) => node.id === from || matches(state, node));
+  if (key === "ArrowUp") return nodes[from].parent;
+  if (key === "ArrowDown") return shown.find((node) => node.parent === from)?.id;
+  if (key !== "ArrowLeft" && key !== "ArrowRight") return undefined;
+  const depth = nodes[from].depth;
+  const level = shown.filter((node) => node.depth === depth).sort((a, b) => drawn.place.x[a.id] - drawn.place.x[b.id]);
+  return level[level.findIndex((node) => node.id === from) + (key === "ArrowRight" ? 1 : -1)]?.id;
+}
+
+function listen(plot, tip, frame, doc, select, toggle) {
+  const nodeOf = (event) => event.points.find((point) => point.customdata !== undefined)?.customdata;
+  plot.on("plotly_click", (event) => {
+    const id = nodeOf(event);
+    if (id === undefined) return;
+    if (event.event?.detail === 2) toggle(id);
+    else select(id);
+  });
+  plot.on("plotly_hover", (event) => {
+    const id = nodeOf(event);
+    if (id === undefined) return;
+    const node = doc.nodes[id];
+    const facts = [outcomeOf(node), timeText(node.seconds), node.gain ? `${ratioText(node.gain)} over its parent` : "", ratioText(node.speedup), node.bottleneck].filter(Boolean);
+    fill(tip, el("strong", {}, `node ${id}`), ` ${shortened(node.title, 120)}`, el("br"), facts.join(" · "), node.message ? [el("br"), shortened(node.message, 160)] : []);
+    const box = frame.getBoundingClientRect();
+    const { clientX, clientY } = event.event;
+    tip.hidden = false;
+    tip.style.left = `${Math.max(0, Math.min(clientX - box.left + 14, box.width - tip.offsetWidth - 4))}px`;
+    tip.style.top = `${Math.max(0, Math.min(clientY - box.top + 14, box.height - tip.offsetHeight - 4))}px`;
+  });
+  plot.on("plotly_unhover", () => (tip.hidden = true));
+}
+
+/** Sets an element's theme to the host's, now and whenever that changes, unless `data-theme-chosen` says otherwise. */
+export function followTheme(root, changed) {
+  const themed = root.closest(".mctskernel");
+  const follow = () => {
+    const theme = themed.dataset.themeChosen ?? hostTheme();
+    if (themed.dataset.theme === theme) return;
+    themed.dataset.theme = theme;
+    changed();
+  };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", follow);
+  new MutationObserver(follow).observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-vscode-theme-kind"] });
+  new MutationObserver(follow).observe(themed, { attributes: true, attributeFilter: ["data-theme-chosen"] });
+}
