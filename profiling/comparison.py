@@ -11,6 +11,7 @@ import numpy.typing as npt
 from mctskernel.core.dtypes import has_infinity, is_floating, largest_number, rounding_unit
 from mctskernel.core.evaluation import Guard
 from mctskernel.core.task import Array, Tolerance
+from mctskernel.profiling.magnitudes import is_single_row
 from mctskernel.profiling.poison import as_bits, is_poison
 
 Mask = npt.NDArray[np.bool_]
@@ -34,11 +35,18 @@ class Comparison:
 
 
 def compare(
-    actual: Array, expected: Array, plain: Array, tolerance: Tolerance, least_yardstick: float = 0.0
+    actual: Array,
+    expected: Array,
+    plain: Array,
+    tolerance: Tolerance,
+    *,
+    least_yardstick: Array | float = 0.0,
+    magnitudes: Array | None = None,
 ) -> Comparison:
     """One output against its reference, as `Tolerance` says; integers and truth values within its absolute part.
 
-    An error of the plain reference below `least_yardstick` is luck, and not what others are held to.
+    An error of the plain reference below `least_yardstick` is luck, and not what others are held to. `magnitudes` are
+    of the terms that reach each element of an output of a single row.
 
     NaN and infinities pass only where the reference, rounded to the output's precision, has the same; what overflows
     a type without infinities may be its largest number too. A truth value is a byte of 0 or 1.
@@ -52,13 +60,17 @@ def compare(
         error = np.abs(actual.astype(np.float64) - truth)
         error[_same_special(actual, truth)] = 0.0
         error[~np.isfinite(error)] = np.inf
-        allowed = tolerance.absolute + tolerance.relative * _row_scale(truth)
+        allowed = tolerance.absolute + tolerance.relative * _scale(truth, magnitudes)
         # An infinite error is too much, however much is allowed.
         excess = np.where((error == 0.0) | np.isinf(error), error, error / allowed)
     worst = float(excess.max(initial=0.0))
     if worst > 1.0:
         return _describe(actual, expected, excess > 1.0, worst)
-    yardstick = max(_plain_error(plain, truth, actual.dtype), least_yardstick)
+    if is_single_row(truth.shape):
+        return _compare_shares(
+            error, allowed, _plain_errors(plain, truth, actual.dtype, least_yardstick), tolerance
+        )
+    yardstick = float(_plain_errors(plain, truth, actual.dtype, least_yardstick).max(initial=0.0))
     limit = max(tolerance.ratio * yardstick, tolerance.absolute) if yardstick else tolerance.absolute
     largest = float(error.max(initial=0.0))
     if largest <= limit:
@@ -121,17 +133,35 @@ def _compare_integers(actual: Array, expected: Array, tolerance: Tolerance) -> C
     return _describe(shown, expected, wrong, 1.0 if wrong.any() else 0.0)
 
 
-def _plain_error(plain: Array, truth: Array, dtype: np.dtype[np.generic]) -> float:
-    """The plain reference's largest error, at least half a unit in the last place of the largest value.
+def _compare_shares(error: Array, allowed: Array, yardsticks: Array, tolerance: Tolerance) -> Comparison:
+    """The ratio test of a single row, on errors as shares of what each element is allowed."""
+    with np.errstate(all="ignore"):
+        shares, usual = (np.where(each == 0, 0.0, each / allowed) for each in (error, yardsticks))
+    worst = float(shares.max(initial=0.0))
+    limit = tolerance.ratio * float(usual.max(initial=0.0))
+    beyond = (shares > limit) & (error > tolerance.absolute)
+    if not beyond.any():
+        return Comparison(worst)
+    index = np.unravel_index(int(np.where(beyond, shares, 0.0).argmax()), error.shape)
+    return Comparison(
+        max(worst, float(shares[index]) / limit if limit else float("inf")),
+        f"its error of {error[index]:.3g} at {_index(index)} is, for the terms of that element, more than "
+        f"{tolerance.ratio:g} times that of the plain reference in the same precision.",
+        Guard.PRECISION,
+    )
+
+
+def _plain_errors(plain: Array, truth: Array, dtype: np.dtype[np.generic], least: Array | float) -> Array:
+    """The plain reference's errors, each at least half a unit in the last place.
 
     A plain result that happens to be exact, as a single sum may be, is no yardstick for anyone.
     """
     finite = np.isfinite(truth) & np.isfinite(plain)
-    if not finite.any():
-        return 0.0
-    error = np.abs(plain[finite].astype(np.float64) - truth[finite])
-    rounding = 0.5 * rounding_unit(dtype) * float(np.abs(truth[finite]).max())
-    return max(float(error.max()), rounding)
+    with np.errstate(all="ignore"):
+        error = np.where(finite, np.abs(plain.astype(np.float64) - truth), 0.0)
+    magnitude = np.where(finite, np.abs(truth), 0.0)
+    roundings = 0.5 * rounding_unit(dtype) * magnitude
+    return np.asarray(np.maximum(np.maximum(error, roundings), least))
 
 
 def _describe(actual: Array, expected: Array, wrong: Mask, error: float) -> Comparison:
@@ -148,6 +178,20 @@ def _describe(actual: Array, expected: Array, wrong: Mask, error: float) -> Comp
         share = "all" if unwritten == count else f"{unwritten}"
         message += f" It looks as if {share} of them were never written."
     return Comparison(error, message, Guard.POISON if unwritten else Guard.COMPARISON)
+
+
+def _scale(truth: Array, magnitudes: Array | None) -> Array:
+    """What the relative part of the tolerance is a share of.
+
+    Of a single row about which nothing else is known, an element is taken to be made of terms of its own size, or of
+    the middle one of all.
+    """
+    scale = _row_scale(truth)
+    if not is_single_row(truth.shape):
+        return scale
+    magnitude = np.where(np.isfinite(truth), np.abs(truth), 0.0)
+    least = np.median(magnitude) if magnitudes is None else magnitudes
+    return np.asarray(np.minimum(scale, np.maximum(magnitude, least)))
 
 
 def _row_scale(truth: Array) -> Array:

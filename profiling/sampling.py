@@ -13,6 +13,7 @@ import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.task import Array, Shape, Task, Tensor
+from mctskernel.profiling.magnitudes import Magnitudes
 from mctskernel.profiling.verify import Case, draw_case, expect
 
 ELEMENTS = 1 << 19
@@ -95,6 +96,9 @@ def draw_sample(
     elements = ELEMENTS // samples
     if not task.independent:
         case = draw_case(task, shape, seed)
+        # Drawn again where they are needed, rather than kept whole.
+        again = Magnitudes(task, shape, seed, lambda: task.draw_inputs(shape, seed))
+        case = replace(case, magnitudes=again)
         bands = {
             name: _bands(array.shape, 0, _few(array.shape, 0, elements), rng)
             for name, array in (*case.inputs.items(), *case.expected.items())
@@ -127,7 +131,13 @@ def _restricted(case: Case, bands: Mapping[str, Bands], taken: Mapping[str, Band
     def chosen(arrays: Mapping[str, Array]) -> dict[str, Array]:
         return {name: bands[name].of(array) if name in bands else array for name, array in arrays.items()}
 
-    part = replace(case, inputs=chosen(case.inputs), expected=chosen(case.expected), plain=chosen(case.plain))
+    part = replace(
+        case,
+        inputs=chosen(case.inputs),
+        expected=chosen(case.expected),
+        plain=chosen(case.plain),
+        places={name: bands[name].indices for name in case.expected if name in bands},
+    )
     return Sample(part, {**bands, **(taken or {})})
 
 

@@ -8,7 +8,6 @@ then nothing is said.
 
 from __future__ import annotations
 
-import gc
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,7 +24,7 @@ from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulation import GUARDS
 from mctskernel.profiling.emulator import Execution, Finding, Geometry, GlobalMemory, Limits, Module, execute
 from mctskernel.profiling.emulator.ptx import Instruction
-from mctskernel.profiling.model.blocks import middle_block
+from mctskernel.profiling.model.choice_of_blocks import middle_block
 from mctskernel.profiling.priced_blocks import PricedBlocks, count_priced
 from mctskernel.profiling.verify import Case, expect, judge
 
@@ -224,7 +223,7 @@ def _stopped(launch: ResolvedLaunch, findings: Sequence[Finding], partial: set[s
     found = findings[0]
     if found.kind == "limit":
         return f"a block of '{launch.kernel}' takes too long to emulate"
-    if found.kind == "uninitialised_read" and partial & _buffers(launch):
+    if partial & _buffers(launch) and any(each.kind == "uninitialised_read" for each in findings):
         return f"'{launch.kernel}' needs what all blocks of earlier launches leave"
     return _Ran(finding=(launch, found))
 
@@ -250,8 +249,6 @@ def _executor(
     arguments = candidate.arguments(launch, addresses)
 
     def execute_blocks(blocks: Sequence[int]) -> Execution:
-        # The race checks keep as much memory as the outputs have, until they are collected.
-        gc.collect()
         return execute(module, entry, geometry, arguments, memory, blocks=blocks, limits=LIMITS)
 
     return execute_blocks
@@ -324,7 +321,7 @@ def _judged(drawn: TimedInputs, written: Mapping[str, _Written], rng: np.random.
             for name, each in written.items()
         }
         case = drawn.whole
-        case = replace(case, expected=_rows(case.expected, rows), plain=_rows(case.plain, rows))
+        case = replace(case, expected=_rows(case.expected, rows), plain=_rows(case.plain, rows), places=rows)
         parts = {name: _part(each, rows[name], 0) for name, each in written.items()}
     outputs = {}
     for tensor in task.outputs:

@@ -1,0 +1,202 @@
+"""Outputs that are a single row: one huge element excuses no error of the others, and cancellation is no crime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task import Array, Task, Tensor, Tolerance
+from mctskernel.profiling.sampling import draw_sample
+from mctskernel.profiling.verify import Values, draw_case, draw_verification, expect, judge
+
+SHAPE = {"n": 1500}
+SEEDS = range(6)
+Function = Callable[[Array], Array]
+
+
+def task_of(reference: Function, **parts: object) -> Task:
+    task = Task(
+        name="vector",
+        summary="",
+        folder=Path("vector"),
+        inputs=(Tensor("x", "float32", ("n",)),),
+        outputs=(Tensor("out", "float32", ("n",)),),
+        scalars={},
+        search_shapes=(),
+        verify_shapes=({"n": 64}, SHAPE),
+        held_out_shapes=(),
+        tolerance=Tolerance(relative=1e-5, absolute=1e-12),
+        starting_kernel=Kernel(""),
+        reference=reference,
+        thorough=True,
+    )
+    return replace(task, **parts)  # type: ignore[arg-type]
+
+
+def square(x: Array) -> Array:
+    return x * x
+
+
+def one_huge(task: Task, size: float = 1e6) -> dict[str, Array]:
+    inputs = task.draw_inputs(SHAPE, 0)
+    inputs["x"][700] = size
+    return inputs
+
+
+def zeros_for_the_small(x: Array) -> Array:
+    return np.where(x * x < 1e-6 * np.abs(x * x).max(), 0, x * x).astype(np.float32)
+
+
+def noise_for_the_small(x: Array) -> Array:
+    out = x * x
+    return np.where(out < 1e-6 * out.max(), out * np.float32(1.01), out)
+
+
+@pytest.mark.parametrize("cheat", [zeros_for_the_small, noise_for_the_small])
+def test_a_huge_element_excuses_nothing(cheat: Function) -> None:
+    task = task_of(square)
+    inputs = one_huge(task)
+    case = expect(task, SHAPE, 0, inputs)
+    assert judge(case, {"out": square(inputs["x"])}).passed
+    check = judge(case, {"out": cheat(inputs["x"])})
+    assert not check.passed
+    assert "1499 of 1500 elements" in check.message
+
+
+@pytest.mark.parametrize("cheat", [zeros_for_the_small])
+def test_verification_draws_what_shows_it(cheat: Function) -> None:
+    task = task_of(square)
+    failed = {
+        case.values
+        for seed in SEEDS
+        for case in draw_verification(task, seed)
+        if case.values is Values.MIXED_SCALES and not judge(case, {"out": cheat(case.inputs["x"])}).passed
+    }
+    assert failed
+
+
+def test_a_huge_element_hides_no_lowered_precision() -> None:
+    lax = Tolerance(relative=1e-2, absolute=1e-12, ratio=16.0)
+    task = task_of(square, tolerance=lax)
+    inputs = one_huge(task, 1e3)
+    case = expect(task, SHAPE, 0, inputs)
+    halves = inputs["x"].astype(np.float16).astype(np.float32) ** 2
+    out = np.where(np.arange(SHAPE["n"]) == 700, square(inputs["x"]), halves)
+    check = judge(case, {"out": out})
+    assert "more than 16 times that of the plain reference" in check.message
+
+
+def standardised(x: Array) -> Array:
+    return (x - x.mean()) / np.sqrt(x.var() + x.dtype.type(1e-5))
+
+
+def in_blocks(x: Array) -> np.float32:
+    """The sum as a reduction of 32 lanes has it."""
+    return np.float32(np.pad(x, (0, -len(x) % 32)).reshape(-1, 32).sum(axis=0).sum())
+
+
+def standardised_by_blocks(x: Array) -> Array:
+    centred = x - in_blocks(x) / np.float32(len(x))
+    return centred * (1 / np.sqrt(in_blocks(centred * centred) / np.float32(len(x)) + np.float32(1e-5)))
+
+
+def gelu(x: Array) -> Array:
+    return (
+        x
+        * x.dtype.type(0.5)
+        * (1 + np.tanh(x.dtype.type(0.7978845608) * (x + x.dtype.type(0.044715) * x**3)))
+    )
+
+
+def gelu_by_powers_of_two(x: Array) -> Array:
+    """1 + tanh(u) as 2 - 2 / (1 + exp(2 u)): where little is left of it, other roundings than the reference's."""
+    u = np.float32(0.7978845608) * (x + np.float32(0.044715) * x * x * x)
+    return x * (1 - 1 / (1 + np.exp2(np.float32(2.885390082) * u)))
+
+
+def differences(x: Array) -> Array:
+    return np.convolve(x, np.array([1, -2, 1], x.dtype), "same")
+
+
+def differences_in_another_order(x: Array) -> Array:
+    wide = np.pad(x, 1)
+    return (wide[:-2] - x) + (wide[2:] - x)
+
+
+def running(x: Array) -> Array:
+    return np.cumsum(x)
+
+
+def running_by_blocks(x: Array) -> Array:
+    blocks = np.cumsum(np.pad(x, (0, -len(x) % 32)).reshape(-1, 32), axis=1)
+    before = np.concatenate([np.zeros(1, x.dtype), np.cumsum(blocks[:-1, -1])])
+    return (blocks + before[:, np.newaxis]).reshape(-1)[: len(x)]
+
+
+def powers(x: Array) -> Array:
+    below = np.exp(x - x.max())
+    return below / below.sum()
+
+
+def powers_of_two(x: Array) -> Array:
+    scaled = x * np.float32(1.4426950408889634)
+    below = np.exp2(scaled - scaled.max())
+    return below * (1 / np.add.accumulate(below)[-1])
+
+
+@pytest.mark.parametrize(
+    ("reference", "kernel"),
+    [
+        (standardised, standardised_by_blocks),
+        (gelu, gelu_by_powers_of_two),
+        (differences, differences_in_another_order),
+        (running, running_by_blocks),
+        (powers, powers_of_two),
+    ],
+)
+def test_honest_kernels_pass_whose_terms_cancel(reference: Function, kernel: Function) -> None:
+    task = task_of(reference, tolerance=Tolerance(ratio=64.0))
+    for seed in SEEDS:
+        for case in draw_verification(task, seed):
+            if case.values is Values.OFFSET:
+                continue  # a mean of many equal digits is another matter, of matrices too
+            with np.errstate(all="ignore"):
+                check = judge(case, {"out": kernel(case.inputs["x"])})
+            assert check.passed, check.message
+
+
+def test_parts_of_a_row_are_measured_as_the_whole_is() -> None:
+    shape = {"n": 1 << 20}
+    task = task_of(differences)
+    inputs, sample = draw_sample(task, shape, 3, np.random.default_rng(0))
+    out = sample.bands["out"].of(differences_in_another_order(inputs["x"]))
+    assert len(out) < shape["n"]
+    check = judge(sample.case, {"out": out}, sample.case.inputs)
+    assert check.passed, check.message
+    assert not judge(sample.case, {"out": out * np.float32(1.001)}, sample.case.inputs).passed
+
+
+def test_what_nothing_is_known_of_is_measured_by_the_middle_element() -> None:
+    """An output of whole numbers alone, and of a PyTorch module, has no inputs that could be moved."""
+    task = task_of(
+        lambda x: x.astype(np.float64) ** 3, inputs=(Tensor("x", "int32", ("n",), "integers", 1, 100),)
+    )
+    inputs = task.draw_inputs(SHAPE, 0)
+    inputs["x"][700] = 1 << 20
+    case = expect(task, SHAPE, 0, inputs)
+    right = case.expected["out"].astype(np.float32)
+    assert judge(case, {"out": right}).passed
+    assert not judge(case, {"out": np.where(right < 1e9, 0, right).astype(np.float32)}).passed
+
+
+def test_drawn_cases_of_large_vectors_cost_no_measurement() -> None:
+    """What is right where nothing cancels needs none."""
+    case = draw_case(task_of(square), SHAPE, 1)
+    judge(case, {"out": square(case.inputs["x"])})
+    assert case.magnitudes is not None
+    assert "of_outputs" not in vars(case.magnitudes)
