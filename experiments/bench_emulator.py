@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from cuda.bindings import nvrtc
-from cuda.core import Program, ProgramOptions
 
 from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, count, execute, parse_ptx
+from mctskernel.profiling.nvrtc import compile_source
 
 
 @dataclass(frozen=True)
@@ -70,14 +69,10 @@ WORKLOADS = {
 
 
 def compile_ptx(source: str) -> str:
-    program = Program(
-        source, "c++", ProgramOptions(arch="sm_90", std="c++17", lineinfo=True, name="kernel.cu")
-    )
-    program.compile("cubin")
-    _, size = nvrtc.nvrtcGetPTXSize(program.handle)
-    text = bytearray(size)
-    nvrtc.nvrtcGetPTX(program.handle, text)
-    return bytes(text).rstrip(b"\0").decode()
+    made = compile_source(source, "kernel.cu", ("-arch=sm_90", "--std=c++17", "--generate-line-info"))
+    if isinstance(made, str):
+        raise RuntimeError(made)
+    return made.ptx
 
 
 def checked(module: Module, workload: Workload) -> tuple[float, float]:

@@ -79,7 +79,7 @@ def main(*, task: str, budget: int, language: str, device: str, variants: int, o
         plan = Plan(device, "H100", None, Budget(budget), seed=0, runs=Path(folder))
         routes = [measure_search(task, each, plan) for each in languages]
         routes += [measure_extension(task, variants, Path(folder) / "extension.json")] if variants else []
-    tools = package_versions("torch", "triton", "cuda-core", "cuda-bindings") | _tool_versions()
+    tools = package_versions("torch", "triton", "cuda-bindings") | _tool_versions()
     report = Report(task, routes, tools)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")

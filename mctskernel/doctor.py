@@ -57,7 +57,7 @@ def _processors() -> Finding:
 
 def _compiler() -> Finding:
     capability = "CUDA C++ compiler (NVRTC)"
-    remedy = "On Linux: pip install cuda-core nvidia-cuda-nvrtc nvidia-cuda-runtime"
+    remedy = "On Linux: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime"
     try:
         from mctskernel.profiling.build import Build, build
 

@@ -1,14 +1,7 @@
-"""From CUDA C++ to PTX and machine code, with the compiler's report. Needs neither a GPU nor its driver.
-
-One NVRTC compilation gives both: the machine code comes from cuda-core's `Program`, the PTX from the same
-NVRTC handle, because asking `Program` for PTX would compile again and load the driver.
-"""
+"""From CUDA C++ to PTX and machine code, with the compiler's report. Needs neither a GPU nor its driver."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
-import io
 import os
 import re
 import time
@@ -17,15 +10,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import msgspec
-from cuda.bindings import nvrtc
-from cuda.core import Program, ProgramOptions
-from cuda.core._utils.cuda_utils import NVRTCError
-from cuda.core.utils import ProgramCacheResource, make_program_cache_key
 from cuda.pathfinder import find_nvidia_header_directory
 
 from mctskernel.core.evaluation import Resources
 from mctskernel.core.kernel import Kernel
+from mctskernel.profiling.nvrtc import Compiled, compile_source
 
 # No such folder: a quoted #include has no directory of this machine to be looked for in.
 _FOLDER = "/candidate"
@@ -65,30 +54,15 @@ class BuildFailure:
     seconds: float = 0.0
 
 
-def build(
-    kernel: Kernel,
-    names: Sequence[str],
-    architecture: str = "sm_90",
-    cache: ProgramCacheResource | None = None,
-) -> Build | BuildFailure:
+def build(kernel: Kernel, names: Sequence[str], architecture: str = "sm_90") -> Build | BuildFailure:
     """Compile a CUDA C++ kernel for a named architecture; `names` are the functions that its plan launches.
 
-    A search never builds the same text twice, so `cache` (one of cuda-core's) only helps across runs. Raises
-    cuda-core's errors when the compiler itself is missing or broken.
+    Raises RuntimeError when the compiler itself is missing or broken.
     """
     began = time.perf_counter()
-    options = _options(architecture)
-    key = _key(kernel.source, options) if cache is not None else b""
-    found = cache.get(key) if cache is not None else None
-    if found is not None:
-        product = msgspec.msgpack.decode(found, type=_Product)
-    else:
-        compiled = _compile(kernel.source, options)
-        if isinstance(compiled, str):
-            return BuildFailure(_first_error(compiled), compiled, time.perf_counter() - began)
-        product = compiled
-        if cache is not None:
-            cache[key] = msgspec.msgpack.encode(product)
+    product = _compile(kernel.source, architecture)
+    if isinstance(product, str):
+        return BuildFailure(_first_error(product), product, time.perf_counter() - began)
     entries = _entries(names, _ENTRY.findall(product.ptx))
     if isinstance(entries, str):
         return BuildFailure(entries, product.log, time.perf_counter() - began)
@@ -99,22 +73,15 @@ def build(
     )
 
 
-class _Product(msgspec.Struct):
-    ptx: str
-    cubin: bytes
-    log: str
-
-
-def _options(architecture: str) -> ProgramOptions:
-    return ProgramOptions(
-        name=f"{_FOLDER}/{_FILE}",
-        arch=architecture,
-        std="c++17",
-        lineinfo=True,
-        ptxas_options=["-v"],
+def _options(architecture: str) -> tuple[str, ...]:
+    return (
+        f"-arch={architecture}",
+        "--std=c++17",
+        "--generate-line-info",
+        "--ptxas-options=-v",
         # NVRTC keeps a cache on disk, and what comes from there comes without the report of -v.
-        no_cache=True,
-        include_path=list(_include_folders()),
+        "--no-cache",
+        *(f"--include-path={folder}" for folder in _include_folders()),
     )
 
 
@@ -134,55 +101,14 @@ def _include_folders() -> tuple[str, ...]:
     return (*header_folders(), str(_SYSTEM_HEADERS))
 
 
-@cache
-def _header_versions() -> bytes:
-    names = ("nvidia-cuda-runtime", "nvidia-cuda-crt", "nvidia-cuda-cccl")
-    versions = []
-    for name in names:
-        try:
-            versions.append(importlib.metadata.version(name))
-        except importlib.metadata.PackageNotFoundError:
-            versions.append("")
-    own = [hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(_SYSTEM_HEADERS.iterdir())]
-    return "\n".join((*header_folders(), *versions, *own)).encode()
-
-
-def _key(source: str, options: ProgramOptions) -> bytes:
-    key: bytes = make_program_cache_key(
-        code=source,
-        code_type="c++",
-        options=options,
-        target_type="cubin",
-        extra_digest=b"ptx, cubin and log\n" + _header_versions(),
-    )
-    return key
-
-
-def _compile(source: str, options: ProgramOptions) -> _Product | str:
+def _compile(source: str, architecture: str) -> Compiled | str:
     """What the compiler made, or its log when it refused."""
     if "\0" in source:
         return f"{_FILE}(1): error: the source holds a NUL character"
-    log = io.StringIO()
-    program = Program(source, "c++", options)
-    try:
-        cubin = program.compile("cubin", logs=log)
-        return _Product(_without_paths(_ptx(program)), bytes(cubin.code), _without_paths(log.getvalue()))
-    except NVRTCError as error:
-        text = str(error)
-        _, found, compiler_log = text.partition("compilation log:")
-        return _without_paths(compiler_log if found else text).strip()
-    finally:
-        program.close()
-
-
-def _ptx(program: Program) -> str:
-    status, size = nvrtc.nvrtcGetPTXSize(program.handle)
-    text = bytearray(size)
-    if status == nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        (status,) = nvrtc.nvrtcGetPTX(program.handle, text)
-    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise RuntimeError(f"NVRTC gave no PTX: {status.name}.")
-    return text.rstrip(b"\0").decode(errors="replace")
+    made = compile_source(source, f"{_FOLDER}/{_FILE}", _options(architecture))
+    if isinstance(made, str):
+        return _without_paths(made).strip()
+    return Compiled(_without_paths(made.ptx), made.cubin, _without_paths(made.log))
 
 
 def _without_paths(text: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cuda.core import Program, ProgramOptions
 
 from mctskernel.core.edit import WholeSource
 from mctskernel.core.evaluation import Diagnosis, Evaluation, Outcome, Resources, Source
@@ -19,6 +18,7 @@ from mctskernel.edits.proposer import RuleProposer
 from mctskernel.edits.rule import Context
 from mctskernel.edits.rules import ALL
 from mctskernel.edits.syntax import parse
+from mctskernel.profiling.nvrtc import Compiled, compile_source
 
 PLAN = """\
 /*
@@ -113,5 +113,6 @@ def results() -> Callable[..., list[str]]:
 
 
 def build(source: str) -> None:
-    """Raises NVRTCError with the log when the source doesn't compile."""
-    Program(source, "c++", ProgramOptions(arch="sm_90", std="c++17")).compile("cubin")
+    """Fails with the log when the source doesn't compile."""
+    made = compile_source(source, "kernel.cu", ("-arch=sm_90", "--std=c++17"))
+    assert isinstance(made, Compiled), made

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from cuda.core.utils import InMemoryProgramCache
 
 from mctskernel.core.evaluation import Resources
 from mctskernel.core.kernel import Kernel
@@ -111,16 +110,6 @@ def test_a_relative_include_finds_nothing_in_the_working_folder(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret.h").write_text("int secret;")
     assert "secret.h" in failed('#include "secret.h"\n' + STORE, "store").message
-
-
-def test_a_cache_returns_the_same_build_without_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = InMemoryProgramCache()
-    first = build(Kernel(STORE), ("store",), cache=cache)
-    monkeypatch.setattr("mctskernel.profiling.build.Program", None)
-    again = build(Kernel(STORE), ("store",), cache=cache)
-    assert isinstance(first, Build)
-    assert isinstance(again, Build)
-    assert (again.ptx, again.cubin, again.resources) == (first.ptx, first.cubin, first.resources)
 
 
 def test_readable_name() -> None:

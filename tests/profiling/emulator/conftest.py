@@ -7,29 +7,24 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from cuda.bindings import nvrtc
-from cuda.core import Program, ProgramOptions
 from cuda.pathfinder import find_nvidia_header_directory
 
 from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, execute, parse_ptx
 from mctskernel.profiling.emulator.ptx import SIZES
+from mctskernel.profiling.nvrtc import Compiled, compile_source
 
 
 @functools.cache
 def compile_cuda(source: str, arch: str = "sm_90") -> Module:
-    options = ProgramOptions(
-        arch=arch,
-        std="c++17",
-        lineinfo=True,
-        name="kernel.cu",
-        include_path=[str(find_nvidia_header_directory("cudart"))],
+    options = (
+        f"-arch={arch}",
+        "--std=c++17",
+        "--generate-line-info",
+        f"--include-path={find_nvidia_header_directory('cudart')}",
     )
-    program = Program(source, "c++", options)
-    program.compile("cubin")
-    _, size = nvrtc.nvrtcGetPTXSize(program.handle)
-    text = bytearray(size)
-    nvrtc.nvrtcGetPTX(program.handle, text)
-    return parse_ptx(bytes(text).rstrip(b"\0").decode())
+    made = compile_source(source, "kernel.cu", options)
+    assert isinstance(made, Compiled), made
+    return parse_ptx(made.ptx)
 
 
 @pytest.fixture
