@@ -55,7 +55,7 @@ def choose(search: TreeSearch, executor: Executor) -> Answer:
     refused: list[tuple[int, str]] = []
     for node in (*islice(_in_turn(tree, faster, refused), FINALISTS), 0):
         found = executor.last_gate(search.kernel(node), search.kernel(0))
-        if not (reason := refusal(found, root)):
+        if not (reason := refusal(found, root, tree.nodes[node].evaluation or root)):
             return _answer(tree.nodes[node], found, tuple(refused))
         refused.append((node, reason))
     return Answer(None, 0.0, (), tuple(refused))

@@ -9,17 +9,36 @@ from mctskernel.core.evaluation import Evaluation, Source, Timing
 from mctskernel.profiling.guardrails import LAUNCH_SECONDS, NOISE
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma
 
+REPEATED = 1.25
+"""How many times as long as in the search a kernel may take where the search has timed it, chance aside."""
 
-def refusal(evaluation: Evaluation, root: Evaluation) -> str:
+
+def refusal(evaluation: Evaluation, root: Evaluation, claimed: Evaluation) -> str:
     """Why a kernel is not the answer, as a sentence; empty when it passes.
 
-    `evaluation` is of the held-out shapes, its times beside the baseline's; `root` is the baseline's in the search.
+    `evaluation` is of the held-out shapes, its times beside the baseline's; `root` is the baseline's in the search and
+    `claimed` the kernel's own.
     """
     if not evaluation.ok:
         return f"{evaluation.outcome}: {evaluation.message}"
     if evaluation.quarantine:
         return evaluation.quarantine
-    return " ".join(regressions(evaluation, root))
+    return " ".join((*regressions(evaluation, root), *unrepeated(evaluation, claimed)))
+
+
+def unrepeated(evaluation: Evaluation, claimed: Evaluation) -> Iterator[str]:
+    """Each of the search's shapes at which a kernel is not as fast again as the search has found, in a sentence.
+
+    So a kernel gains nothing by knowing the inputs that it is timed on, or the blocks that its price is made from.
+    """
+    found = {timing.shape: timing.seconds for timing in claimed.timings}
+    for timing in evaluation.retimed:
+        seconds = found.get(timing.shape)
+        if seconds is not None and timing.low > REPEATED * seconds:
+            yield (
+                f"At {timing.shape} it takes {_microseconds(timing)} on other inputs and in other places of the grid, "
+                f"and {seconds * 1e6:.1f} us as the search has timed it: {timing.seconds / seconds:.2f} times as long."
+            )
 
 
 def regressions(evaluation: Evaluation, root: Evaluation) -> Iterator[str]:

@@ -42,6 +42,9 @@ from mctskernel.profiling.timed_shapes import TimedInputs, check_timed_shape
 from mctskernel.profiling.verify import HELD_OUT_SEED, draw_cases, draw_verification
 from mctskernel.profiling.versions import package_versions
 
+CHANCE = 2.0
+"""Standard errors within which a price from blocks at random lies, as good as always."""
+
 
 class ModelDevice:
     """Judges kernels of one task as the named GPU would, as far as an emulator and a model can tell.
@@ -127,7 +130,7 @@ class ModelDevice:
         launches = _launches(prices[0], self._gpu)
         evaluation = replace(
             evaluation,
-            timings=tuple(map(_timing, self._task.search_shapes, prices)),
+            timings=tuple(map(timing, self._task.search_shapes, prices)),
             counters=dict(prices[0].counters),
             terms=dict(prices[0].terms),
             launches=launches,
@@ -142,7 +145,10 @@ class ModelDevice:
         )
         reason = quarantine_reason(self._task, evaluation.timings, peaks)
         if not reason:
-            evaluation = self._verified_where_timed(evaluation, candidate.kernel, stages)
+            try:
+                evaluation = self._verified_where_timed(evaluation, candidate.kernel, stages)
+            except DisassemblerError as error:
+                raise DeviceError(str(error)) from error
             if not evaluation.ok:
                 return evaluation
         notes = dict.fromkeys(launch.note for each in prices for launch in each.launches if launch.note)
@@ -152,28 +158,41 @@ class ModelDevice:
         )
 
     def _verified_where_timed(self, evaluation: Evaluation, kernel: Kernel, stages: Stages) -> Evaluation:
-        """With a check at each shape that the search times at, which decides the outcome, or a remark that none was."""
+        """With a check at each shape that the search times at, which decides the outcome, or a remark that none was.
+
+        And with times at them from other blocks and other inputs than those of the search, which everybody may know.
+        """
         if self._searched is None:
             return evaluation
-        prepared = Pricing(self._searched, self._gpu, 0).prepare(kernel, stages)
+        pricing = Pricing(self._searched, self._gpu, self._seed)
+        prepared = pricing.prepare(kernel, stages)
         rng = np.random.default_rng(self._seed)
-        for drawn in self._timed:
-            with stages.timed("verify"):
-                found = check_timed_shape(drawn, prepared.candidate, prepared.modules, rng)
-            if isinstance(found, str):
-                remark = f"not verified at {shape_label(drawn.shape)}, where it is timed: {found}"
-                evaluation = replace(evaluation, flags=(*evaluation.flags, remark))
-                continue
-            evaluation = replace(evaluation, checks=(*evaluation.checks, found))
-            if not found.passed:
-                return replace(
-                    evaluation, outcome=Outcome.WRONG_RESULT, message=found.message, guard=found.guard
-                )
-        return evaluation
+        with pricing.disassembling(prepared) as disassemblies:
+            for drawn in self._timed:
+                with stages.timed("verify"):
+                    found = check_timed_shape(drawn, prepared.candidate, prepared.modules, rng)
+                if isinstance(found, str):
+                    remark = f"not verified at {shape_label(drawn.shape)}, where it is timed: {found}"
+                    evaluation = replace(evaluation, flags=(*evaluation.flags, remark))
+                    continue
+                evaluation = replace(evaluation, checks=(*evaluation.checks, found))
+                if not found.passed:
+                    return replace(
+                        evaluation, outcome=Outcome.WRONG_RESULT, message=found.message, guard=found.guard
+                    )
+            prices = pricing.price(prepared, disassemblies, stages, rng)
+        return replace(evaluation, retimed=tuple(map(timing_by_chance, self._searched.search_shapes, prices)))
 
 
-def _timing(shape: Shape, modelled: Modelled) -> Timing:
+def timing(shape: Shape, modelled: Modelled) -> Timing:
+    """A price that is always the same."""
     return Timing(shape_label(shape), modelled.seconds, modelled.seconds, modelled.seconds)
+
+
+def timing_by_chance(shape: Shape, modelled: Modelled) -> Timing:
+    """A price from blocks at random, with what their choice may make of it."""
+    chance = CHANCE * modelled.sampling_error * modelled.seconds
+    return Timing(shape_label(shape), modelled.seconds, modelled.seconds - chance, modelled.seconds + chance)
 
 
 def _launches(modelled: Modelled, gpu: Architecture) -> tuple[LaunchTerms, ...]:

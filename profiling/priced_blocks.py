@@ -15,7 +15,8 @@ from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import Module
-from mctskernel.profiling.model.blocks import BlockCounter, middle_block, sampled_blocks
+from mctskernel.profiling.model.blocks import BlockCounter, sampled_blocks
+from mctskernel.profiling.model.choice_of_blocks import middle_block
 
 BOTH_ENDS_AND_MIDDLE = 3
 """The blocks that most prices are made from."""

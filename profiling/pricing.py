@@ -62,21 +62,34 @@ class Pricing:
                 for index in timed
             }
 
-    def price(self, prepared: Emulable, disassemblies: Disassemblies, stages: Stages) -> list[Modelled]:
+    def price(
+        self,
+        prepared: Emulable,
+        disassemblies: Disassemblies,
+        stages: Stages,
+        rng: np.random.Generator | None = None,
+    ) -> list[Modelled]:
         """The price at each search shape. Raises RefusedError and DisassemblerError.
 
         Of a kernel with a native build that; of the one that is emulated where the native one can't be counted.
+        With `rng` it is made from blocks at random.
         """
         if prepared.native is not None:
             try:
-                return self._price(prepared.native, disassemblies, stages)
+                return self._price(prepared.native, disassemblies, stages, rng)
             except RefusedError:
                 emulated = Emulable(prepared.candidate, prepared.modules)
                 with self.disassembling(emulated) as others:
-                    return self._price(emulated, others, stages)
-        return self._price(prepared, disassemblies, stages)
+                    return self._price(emulated, others, stages, rng)
+        return self._price(prepared, disassemblies, stages, rng)
 
-    def _price(self, prepared: Emulable, disassemblies: Disassemblies, stages: Stages) -> list[Modelled]:
+    def _price(
+        self,
+        prepared: Emulable,
+        disassemblies: Disassemblies,
+        stages: Stages,
+        rng: np.random.Generator | None,
+    ) -> list[Modelled]:
         candidate, modules = prepared.candidate, prepared.modules
         prices = []
         disassembled = cache(lambda index: disassemblies[index].result())
@@ -89,6 +102,7 @@ class Pricing:
                 self.gpu,
                 buffers={t.name: t.nbytes(shape) for t in (*self._task.inputs, *self._task.outputs)},
                 contents=partial(self._contents, shape),
+                rng=rng,
             )
             if isinstance(found, Unmodelled):
                 outcome = Outcome.LAUNCH_ERROR if found.launch_error else Outcome.REJECTED

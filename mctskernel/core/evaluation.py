@@ -175,7 +175,8 @@ class Evaluation:
     `counters` carry Nsight Compute names and units (times in seconds); `terms` are a model's parts of the time, in
     seconds, and `launches` the same for each launch, both at the first search shape; `flags` are guardrail remarks
     that refuse nothing; `quarantine` is the reason why the time is not believed, empty if it is; `stage_seconds` is
-    what each stage cost.
+    what each stage cost. At the last gate `retimed` are times at the search's shapes, made anew by other inputs and
+    places.
     """
 
     outcome: Outcome
@@ -193,6 +194,7 @@ class Evaluation:
     stage_seconds: dict[str, float] = field(default_factory=dict)
     launches: tuple[LaunchTerms, ...] = ()
     guard: Guard | None = None
+    retimed: tuple[Timing, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -183,7 +183,7 @@ class _Group:
             return _refused(entry, self._venue, began, evaluation)
         root = self._baseline(executor)
         gate = executor.last_gate(entry.kernel, self._starting_kernel)
-        if reason := refusal(gate, root):
+        if reason := refusal(gate, root, evaluation):
             return _refused_at_last(entry, self._venue, began, gate, reason)
         return _result(
             entry,

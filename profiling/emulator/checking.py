@@ -179,9 +179,11 @@ class CheckedMemory:
         self.races.barrier(None)
 
     def finish(self) -> None:
-        """The launch has ended."""
+        """The launch has ended: its race checks, which hold as much as the outputs do, are let go."""
         if self.returns is not None:
             self.returns.finish()
+        self.pending = []
+        del self.races
 
     def copy(  # noqa: PLR0917 - generated code calls it by position
         self, read: Access, write: Access, g: Lanes, source: V, target: V, mask: V | None, size: V | None

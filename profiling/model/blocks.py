@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TypeVar
 
 import numpy as np
 
@@ -30,27 +29,12 @@ from mctskernel.profiling.machine_code.interpretation import (
     interpret,
     interpretable,
 )
+from mctskernel.profiling.model.choice_of_blocks import DRAWN_SAMPLE, one_of_each_part, sampled
 from mctskernel.profiling.model.scoreboard import Chain, LatencyOf, chain, mean_chain, path_chain
 from mctskernel.profiling.model.traffic import Range, Sample
 
-UNEVEN_SAMPLE = 12
-"""Blocks that are counted at the most where the contents of buffers decide what a block does."""
-
-UNEVEN_LANES = 2_000_000
-"""Lane instructions that those blocks may have together, beyond the first three."""
-
-IDLE_MIDDLE = 4
-"""How many times as much as the middle block one at an end must execute for blocks all over the grid to be counted:
-such a middle stands for itself, as where the larger half of a grid has nothing to do. So does one that asks for no
-memory where an end does."""
-
-LARGE_SAMPLE = 8_000_000
-"""Lane instructions of one block beyond which no second block is counted: what is so long is seldom uneven."""
-
 LIMITS = Limits(lane_instructions=4_000_000_000, block_executions=400_000, seconds=15.0)
 """When a block counts as endless: its steps, which are the same everywhere; the seconds are for a slow machine."""
-
-Counted = TypeVar("Counted")
 
 
 @dataclass(frozen=True)
@@ -70,11 +54,23 @@ class CountedLaunch:
     shared_wavefronts: float = 0.0
     note: str = ""
 
+    @property
+    def sampling_error(self) -> float:
+        """One standard error of what the mean block costs, as a fraction, from how much blocks differ from the next.
+
+        So a cost that grows along the grid, each part of which has its sample, is no error.
+        """
+        costs = np.array([sample.cost for sample in self.samples])
+        if len(costs) < 2 or not costs.any():
+            return 0.0
+        return math.sqrt(np.square(np.diff(costs)).mean() / 2.0 / len(costs)) / float(costs.mean())
+
 
 class BlockCounter:
     """Counts single blocks of one launch, over buffers that have no bytes unless they decide where it goes.
 
-    `endless` is set when a block didn't end within the limits.
+    `endless` is set when a block didn't end within the limits. With `rng` a price is made from blocks that it draws,
+    one from each part of the grid, in place of those that everybody knows.
     """
 
     def __init__(
@@ -86,10 +82,12 @@ class BlockCounter:
         *,
         buffers: Mapping[str, int],
         contents: Callable[[str], Array],
+        rng: np.random.Generator | None = None,
     ) -> None:
         self.launch = launch
         self.entry = entry
         self.endless = False
+        self.drawn = None if rng is None else one_of_each_part(launch.blocks, DRAWN_SAMPLE, rng)
         self._module = module
         self._geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
         self._sizes = {**buffers, **{scratch.name: scratch.nbytes for scratch in plan.scratch}}
@@ -192,7 +190,7 @@ def count_launch(counter: BlockCounter, build: Build, function: Function) -> Cou
 
 def sampled_blocks(counter: BlockCounter) -> list[tuple[int, Counts, float]] | str:
     """Blocks that a price is made from, counted by their PTX, each with how many it stands for."""
-    return _sampled(counter, counter.emulated, lambda counts: counts.lane_instructions, lambda counts: counts)
+    return sampled(counter, counter.emulated, lambda counts: counts.lane_instructions, lambda counts: counts)
 
 
 @dataclass(frozen=True)
@@ -215,6 +213,7 @@ def _interpreted(
     counter: BlockCounter, code: Interpretable, emulation: Callable[[], _Emulation | str]
 ) -> CountedLaunch | str:
     line_counts: Mapping[int, float] = {}
+    seen: _Emulation | str = ""
     if code.decisions:
         seen = emulation()
         if isinstance(seen, _Emulation):
@@ -226,7 +225,7 @@ def _interpreted(
     def interpreted(block: int) -> Interpretation | str:
         return counter.interpreted(code, block, line_counts)
 
-    found = _sampled(
+    found = sampled(
         counter,
         interpreted,
         lambda each: WARP_LANES * int(each.executions.sum()),
@@ -235,8 +234,11 @@ def _interpreted(
     if isinstance(found, str):
         return found
     executions = sum(weight * each.executions for _, each, weight in found)
+    if isinstance(seen, _Emulation) and _falls_short(found, float(np.sum(executions)), seen):
+        return "The machine code's branches on data don't go as often as those of the PTX."
     # Blocks alike are followed once; where the data makes them differ, what they take at the mean.
-    followed = [each for _, each, _ in found] if counter.data_dependent else [found[len(found) // 2][1]]
+    differ = counter.data_dependent or counter.drawn is not None
+    followed = [each for _, each, _ in found] if differ else [found[len(found) // 2][1]]
 
     def chain_of(latency_of: LatencyOf) -> Chain:
         longest = []
@@ -246,13 +248,39 @@ def _interpreted(
         return mean_chain(longest)
 
     def neighbour(distance: int) -> Counts | None:
-        block = middle_block(counter.launch.grid) + distance
+        block = found[len(found) // 2][0] + distance
         other = interpreted(block) if block < counter.launch.blocks else ""
         return None if isinstance(other, str) else other.counts
 
-    samples = tuple(Sample(block, each.counts, weight) for block, each, weight in found)
+    samples = tuple(
+        Sample(block, each.counts, weight, float(each.executions.sum())) for block, each, weight in found
+    )
     wavefronts = sum(weight * each.shared_wavefronts for _, each, weight in found)
     return CountedLaunch(samples, np.asarray(executions), chain_of, neighbour, wavefronts)
+
+
+LEAST_ISSUED = 0.4
+"""Warp instructions of machine code for each of PTX, at the least: ptxas folds some, but never most of a loop."""
+
+LEAST_MOVED = 0.7
+"""The same of the bytes that they move: ptxas seldom finds an access that the compiler before it left to be found."""
+
+
+def _falls_short(found: Sequence[tuple[int, Interpretation, float]], issued: float, seen: _Emulation) -> bool:
+    """Whether blocks that were interpreted, with branches at a guess, did much less than they do by their PTX."""
+    emulated = sum(weight * sum(counts.warp_instructions.values()) for _, counts, weight in seen.blocks)
+    moved = sum(weight * _bytes(each.counts) for _, each, weight in found)
+    asked = sum(weight * _bytes(counts) for _, counts, weight in seen.blocks)
+    return issued < LEAST_ISSUED * emulated or moved < LEAST_MOVED * asked
+
+
+def _bytes(counts: Counts) -> int:
+    """What a block's threads move to and from global and shared memory."""
+    return sum(
+        access.lanes * access.bytes_per_lane
+        for access in counts.accesses
+        if access.space in {"global", "shared"}
+    )
 
 
 def _estimated(
@@ -269,11 +297,14 @@ def _estimated(
 
     @cache
     def neighbour(distance: int) -> Counts | None:
-        block = middle_block(counter.launch.grid) + distance
+        block = emulation.blocks[len(emulation.blocks) // 2][0] + distance
         other = counter.emulated(block) if block < counter.launch.blocks else ""
         return None if isinstance(other, str) else other
 
-    samples = tuple(Sample(block, counts, weight) for block, counts, weight in emulation.blocks)
+    samples = tuple(
+        Sample(block, counts, weight, float(sum(counts.warp_instructions.values())))
+        for block, counts, weight in emulation.blocks
+    )
     return CountedLaunch(
         samples,
         executions,
@@ -281,60 +312,6 @@ def _estimated(
         neighbour,
         note=f"Counted by its PTX: {note[:1].lower()}{note[1:]}",
     )
-
-
-def _sampled(
-    counter: BlockCounter,
-    counted: Callable[[int], Counted | str],
-    lanes: Callable[[Counted], int],
-    counts: Callable[[Counted], Counts],
-) -> list[tuple[int, Counted, float]] | str:
-    """The middle block, and unless it is long the first and last, each with the blocks that it stands for.
-
-    More of them where the data decides what a block does, or where the middle one has next to nothing to do.
-    """
-    launch = counter.launch
-    total = launch.blocks
-    at = middle_block(launch.grid)
-    middle = counted(at)
-    if isinstance(middle, str):
-        return middle
-    if total <= 2 or lanes(middle) > LARGE_SAMPLE:
-        return [(at, middle, float(total))]
-    if counter.data_dependent and total > UNEVEN_SAMPLE:
-        number = max(3, min(UNEVEN_SAMPLE, UNEVEN_LANES // max(1, lanes(middle))))
-        return _evenly(total, number, counted)
-    first, last = counted(0), counted(total - 1)
-    if isinstance(first, str):
-        return first
-    if isinstance(last, str):
-        return last
-    asks_for_none = not _requests(counts(middle)) and any(_requests(counts(end)) for end in (first, last))
-    is_idle = asks_for_none or max(lanes(first), lanes(last)) > IDLE_MIDDLE * lanes(middle)
-    if total > UNEVEN_SAMPLE and is_idle:
-        return _evenly(total, UNEVEN_SAMPLE, counted)
-    edge = total - math.prod(extent - 1 for extent in launch.grid if extent > 1)
-    side = min(float(edge), total / 3)
-    return [(0, first, side), (at, middle, total - 2 * side), (total - 1, last, side)]
-
-
-def _requests(counts: Counts) -> int:
-    """What a block asks of global memory."""
-    return sum(access.requests for access in counts.accesses if access.space == "global")
-
-
-def _evenly(
-    total: int, number: int, counted: Callable[[int], Counted | str]
-) -> list[tuple[int, Counted, float]] | str:
-    """So many blocks all over the grid, each for as many others."""
-    found: list[tuple[int, Counted, float]] = []
-    for each in range(number):
-        block = (2 * each + 1) * total // (2 * number)
-        one = counted(block)
-        if isinstance(one, str):
-            return one
-        found.append((block, one, total / number))
-    return found
 
 
 def _line_counts(
@@ -358,9 +335,3 @@ def _line_counts(
 def _warps(launch: ResolvedLaunch) -> int:
     """Warps of the whole grid."""
     return launch.blocks * -(-launch.threads // WARP_LANES)
-
-
-def middle_block(grid: tuple[int, int, int]) -> int:
-    """The block that stands for most of a grid."""
-    x, y, z = (extent // 2 for extent in grid)
-    return x + grid[0] * (y + grid[1] * z)

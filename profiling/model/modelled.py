@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from mctskernel.core.evaluation import Diagnosis
 from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
@@ -29,6 +32,7 @@ class LaunchPrice:
     counters: Mapping[str, float]
     diagnosis: Diagnosis
     note: str = ""
+    sampling_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Modelled:
     """Modelled seconds of one run of the plan, their terms in seconds, and counters by Nsight Compute's names.
 
     The time is the launches', less what one behind another saves; `stage_seconds` is what modelling cost.
+    `sampling_error` is one standard error of the time, as a fraction, for the choice of the blocks that were counted.
     """
 
     seconds: float
@@ -44,6 +49,7 @@ class Modelled:
     diagnosis: Diagnosis
     launches: tuple[LaunchPrice, ...]
     stage_seconds: Mapping[str, float]
+    sampling_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,14 @@ def model_kernel(
     *,
     buffers: Mapping[str, int],
     contents: Callable[[str], Array],
+    rng: np.random.Generator | None = None,
 ) -> Modelled | Unmodelled:
     """Price a plan at one shape.
 
     `module` and `disassembly` give the PTX and the machine code of a launch; the latter is asked for after
     counting, since it may still be under way. `buffers` gives the bytes of each of the task's tensors at that
     shape; `contents(name)` gives an array, and is only called for buffers whose contents decide addresses or
-    branches.
+    branches. With `rng` blocks that it draws are counted, in place of those that everybody knows.
     """
     stages = dict.fromkeys(("disassemble", "count", "price"), 0.0)
     prices: list[LaunchPrice] = []
@@ -84,7 +91,13 @@ def model_kernel(
                 _too_large(launch, resources.registers, fits.limited_by, gpu), launch_error=True
             )
         counter = BlockCounter(
-            module(launch), candidate.entry_of(launch), launch, plan, buffers=buffers, contents=contents
+            module(launch),
+            candidate.entry_of(launch),
+            launch,
+            plan,
+            buffers=buffers,
+            contents=contents,
+            rng=rng,
         )
         began = time.perf_counter()
         function = disassembly(launch).functions[counter.entry]
@@ -96,7 +109,7 @@ def model_kernel(
         work = kernel_work(launch, resources, function, gpu, counted=counted, buffers=counter.ranges)
         found = price(work, gpu)
         counters, diagnosis = modelled_counters(work, found, gpu), diagnose(work, found, gpu)
-        prices.append(LaunchPrice(work, found, counters, diagnosis, counted.note))
+        prices.append(LaunchPrice(work, found, counters, diagnosis, counted.note, counted.sampling_error))
         stages["disassemble"] += disassembled - began
         stages["count"] += ended - disassembled
         stages["price"] += time.perf_counter() - ended
@@ -118,8 +131,9 @@ def _combined(prices: Sequence[LaunchPrice], gpu: Architecture, stages: Mapping[
         for term, seconds in launch.price.terms.items():
             terms[term.value] = terms.get(term.value, 0.0) + seconds
     terms[Term.LAUNCH.value] += gaps
+    seconds = sum(launch.price.seconds for launch in prices) + gaps
     return Modelled(
-        sum(launch.price.seconds for launch in prices) + gaps,
+        seconds,
         terms,
         combined_counters([launch.counters for launch in prices]),
         combined_diagnosis(
@@ -128,4 +142,5 @@ def _combined(prices: Sequence[LaunchPrice], gpu: Architecture, stages: Mapping[
         ),
         tuple(prices),
         stages,
+        math.hypot(*(launch.sampling_error * launch.price.seconds for launch in prices)) / seconds,
     )

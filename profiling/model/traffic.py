@@ -47,6 +47,9 @@ in flight: 17 MB between the two passes lose a quarter, 35 MB four fifths.
 L2_SHARPNESS = 4.0
 """The power of the footprint with which L2 goes from keeping to losing, from the same kernels."""
 
+SCHEDULERS = 4
+"""Warp instructions that a multiprocessor issues in a cycle."""
+
 FOLLOWED = 1 << 18
 """Accesses of a trace above which only a sample of the sectors is followed."""
 
@@ -67,11 +70,20 @@ class Range:
 
 @dataclass(frozen=True)
 class Sample:
-    """One block that was counted, and how many blocks of the grid it stands for."""
+    """One block that was counted, how many blocks of the grid it stands for, and the warp instructions it issues."""
 
     block: int
     counts: Counts
     weight: float
+    issued: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        """About how many cycles of a multiprocessor it takes, to compare blocks of one launch with each other."""
+        accesses = self.counts.accesses
+        passed = sum(access.lines + access.wavefronts + access.same_address_lanes for access in accesses)
+        moved = sum(access.sectors for access in accesses if access.space == "global")
+        return self.issued / SCHEDULERS + passed + moved
 
 
 @dataclass(frozen=True)

@@ -38,11 +38,11 @@ def timing(microseconds: float, baseline: float | None, spread: float = 0.0) -> 
     ],
 )
 def test_it_passes(found: Timing, why: str) -> None:
-    assert not refusal(timed(found), ROOT), why
+    assert not refusal(timed(found), ROOT, ROOT), why
 
 
 def test_a_regression_at_any_held_out_shape_refuses() -> None:
-    reason = refusal(timed(timing(50, 100), timing(130, 100)), ROOT)
+    reason = refusal(timed(timing(50, 100), timing(130, 100)), ROOT, ROOT)
     assert "n=77" in reason
     assert "130.0 us" in reason
     assert "1.30 times" in reason
@@ -50,11 +50,11 @@ def test_a_regression_at_any_held_out_shape_refuses() -> None:
 
 def test_modelled_times_may_differ_by_more() -> None:
     root = replace(ROOT, source=Source.MODELLED)
-    assert not refusal(timed(timing(105, 100), source=Source.MODELLED), root)
-    assert refusal(timed(timing(300, 100), source=Source.MODELLED), root)
+    assert not refusal(timed(timing(105, 100), source=Source.MODELLED), root, root)
+    assert refusal(timed(timing(300, 100), source=Source.MODELLED), root, root)
 
 
 def test_what_failed_there_or_is_not_believed_is_refused_with_its_own_sentence() -> None:
     failed = Evaluation(Outcome.RACE, Source.MEASURED, "two warps met.")
-    assert refusal(failed, ROOT) == "race: two warps met."
-    assert refusal(replace(timed(timing(50, 100)), quarantine="too fast."), ROOT) == "too fast."
+    assert refusal(failed, ROOT, ROOT) == "race: two warps met."
+    assert refusal(replace(timed(timing(50, 100)), quarantine="too fast."), ROOT, ROOT) == "too fast."
