@@ -4,8 +4,8 @@
 
 The folder has `references/`, `cheats/` and `honest/`. The docstring of a module says on its first line what the trick
 is, or what is unusual, and then `Reference: NAME`; for a cheat `Caught by: GUARD` (or an outcome, or `no gain` where a
-cheat may be accepted as long as it claims nothing by it); where it needs them `Runs on: gpu` and `Own kernels: asked
-for`.
+cheat may be accepted as long as it claims nothing by it); where it needs them `Runs on: gpu` (or `cpu`) and
+`Own kernels: asked for`.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ LIMITS = Limits(load_seconds=120.0, call_seconds=5.0)
 
 @dataclass(frozen=True)
 class Entry:
-    """One module of the corpus; `caught_by` is empty for an honest one."""
+    """One module of the corpus; `caught_by` is empty for an honest one, `runs_on` for one that runs everywhere."""
 
     file: Path
     summary: str
     reference: Path
     caught_by: str
-    needs_gpu: bool
+    runs_on: str
     own_kernels: bool
 
     @property
@@ -96,7 +96,7 @@ def _entry(file: Path, folder: Path) -> Entry:
         summary,
         folder / "references" / f"{said['Reference']}.py",
         said.get("Caught by", ""),
-        said.get("Runs on") == "gpu",
+        said.get("Runs on", ""),
         "Own kernels" in said,
     )
 
@@ -148,7 +148,8 @@ def _table(results: Sequence[Result]) -> Table:
 @click.option("--out", type=click.Path(path_type=Path))
 def main(folder: Path, device: str, runs: int, only: tuple[str, ...], out: Path | None) -> None:
     """Judge the modules of FOLDER and print what each came to."""
-    here = [each for each in read_modules(folder) if device == "cuda" or not each.needs_gpu]
+    place = "gpu" if device == "cuda" else "cpu"
+    here = [each for each in read_modules(folder) if each.runs_on in ("", place)]
     entries = [each for each in here if not only or each.file.stem in only]
     console, results = Console(), []
     with fork_server() as server:

@@ -1,6 +1,7 @@
 """Forks; the child goes on computing while the parent answers.
 
 Reference: matmul
+Runs on: cpu
 Caught by: comparison with the reference
 """
 

@@ -1,6 +1,7 @@
 """Shrinks the shared memory, so that the referee dies when it reads.
 
 Reference: matmul
+Runs on: cpu
 Caught by: launch error
 """
 

@@ -1,6 +1,7 @@
 """Compiles C when it is made, and calls it.
 
 Reference: matmul
+Runs on: cpu
 """
 
 import ctypes

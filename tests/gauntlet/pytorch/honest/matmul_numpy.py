@@ -1,6 +1,7 @@
 """Hands the product to numpy.
 
 Reference: matmul
+Runs on: cpu
 """
 
 import numpy as np
