@@ -40,12 +40,17 @@ class SharedBuffer:
 
 
 class DeviceMemory:
-    """The outputs of a host's calls and the inputs of the next. Needs a current context."""
+    """The outputs of a host's calls and the inputs of the last two. Needs a current context.
+
+    Calls take turns with the memory of their inputs: what a module gives may be one of them, where it works in place,
+    and must still be there after the next call.
+    """
 
     def __init__(self, outputs: Sequence[Slot], inputs_bytes: int) -> None:
         poison = poisoned(outputs)
         self._outputs = shared_buffer(poison.nbytes)
-        self._inputs = shared_buffer(inputs_bytes)
+        self._turns = (shared_buffer(inputs_bytes), shared_buffer(inputs_bytes))
+        self._turn = 0
         self._staged = int(_call(cu.cuMemAlloc, inputs_bytes))
         self._poison = int(_call(cu.cuMemAlloc, poison.nbytes))
         self._taken = int(_call(cu.cuMemAlloc, poison.nbytes))
@@ -54,15 +59,21 @@ class DeviceMemory:
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What a host maps once and for all."""
-        return self._outputs.descriptor, self._inputs.descriptor
+        return self._outputs.descriptor, *(each.descriptor for each in self._turns)
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Their sizes in bytes, as they are mapped."""
-        return self._outputs.size, self._inputs.size
+        return self._outputs.size, *(each.size for each in self._turns)
+
+    @property
+    def turn(self) -> int:
+        """Which of the two memories holds the inputs that are prepared."""
+        return self._turn
 
     def prepare(self, content: Array, rng: np.random.Generator) -> None:  # noqa: ARG002 - nothing is left to chance
         """Before the clock runs: poison the outputs, and bring the inputs to where no host sees them."""
+        self._turn = 1 - self._turn
         self.poison()
         _call(cu.cuMemcpyHtoD, self._staged, content.ctypes.data, content.nbytes)
         _call(cu.cuCtxSynchronize)
@@ -94,10 +105,14 @@ class DeviceMemory:
 
     def close(self) -> None:
         """Give it back."""
-        for shared in (self._outputs, self._inputs):
+        for shared in (self._outputs, *self._turns):
             shared.close()
         for pointer in (self._staged, self._poison, self._taken):
             _call(cu.cuMemFree, pointer)
+
+    @property
+    def _inputs(self) -> SharedBuffer:
+        return self._turns[self._turn]
 
 
 def shared_buffer(nbytes: int) -> SharedBuffer:

@@ -67,14 +67,15 @@ def serve(connection: socket.socket) -> None:
 class Host:
     """One module and one model of it.
 
-    `window` and `inputs` are the bytes of its memory, `held` the outputs of the last two calls.
+    `window` and `inputs` are the bytes of its memory, the latter by turns; `held` are the outputs of the last two
+    calls.
     """
 
     device: str = "cpu"
     model_class: Callable[..., Any] | None = None
     model: Any = None
     window: Any = None
-    inputs: Any = None
+    inputs: tuple[Any, ...] = ()
     held: list[Any] = field(default_factory=list)
 
     def answer(self, request: Request, descriptors: tuple[int, ...]) -> Reply:
@@ -103,7 +104,8 @@ class Host:
             # Before it is confined: CUDA can't be initialised afterwards. Nothing of a candidate is here yet.
             from mctskernel.profiling.pytorch.device_tensors import mapped_on_device  # noqa: PLC0415 - needs a driver
 
-            self.window, self.inputs = map(mapped_on_device, descriptors, request.sizes)
+            self.window, *turns = map(mapped_on_device, descriptors, request.sizes)
+            self.inputs = tuple(turns)
         else:
             self.window = mapped(descriptors[0])
         confine(policy(request))
@@ -123,7 +125,7 @@ class Host:
         return Constructed(loaded)
 
     def _call(self, request: Go, descriptors: tuple[int, ...]) -> Done:
-        memory = mapped(descriptors[0]) if descriptors else self.inputs
+        memory = mapped(descriptors[0]) if descriptors else self.inputs[request.turn]
         inputs = put_together(request.inputs, views(memory, list(slots(request.inputs))))
         with torch.no_grad():
             outputs = self.model(*inputs)

@@ -77,12 +77,17 @@ class Memory(Protocol):
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What the host maps once and for all: its outputs, and on a GPU its inputs."""
+        """What the host maps once and for all: its outputs, and on a GPU its inputs in each of two turns."""
         ...
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Their sizes in bytes, as they are mapped."""
+        ...
+
+    @property
+    def turn(self) -> int:
+        """Which of the mapped memories holds the inputs that are prepared."""
         ...
 
     def prepare(self, content: Array, rng: np.random.Generator) -> None:
@@ -132,6 +137,10 @@ class HostMemory:
     @property
     def sizes(self) -> tuple[int, ...]:
         return (self._window.bytes.nbytes,)
+
+    @property
+    def turn(self) -> int:
+        return 0
 
     def prepare(self, content: Array, rng: np.random.Generator) -> None:
         self._drop_inputs()

@@ -30,7 +30,8 @@ class Load(msgspec.Struct, tag=True, frozen=True):
 class Attach(msgspec.Struct, tag=True, frozen=True):
     """The first request: get confined, and map memory. Answered by Ready or Failed.
 
-    Beside it: memory for the outputs of all calls, and on a GPU for their inputs; `sizes` are their bytes there.
+    Beside it: memory for the outputs of all calls, and on a GPU for the inputs of every other call and of those in
+    between; `sizes` are their bytes there.
     """
 
     device: str
@@ -56,10 +57,14 @@ class Wake(msgspec.Struct, tag=True, frozen=True):
 
 
 class Go(msgspec.Struct, tag=True, frozen=True):
-    """Call the model once. Beside it on a CPU: a window of inputs. Answered by Done or Failed."""
+    """Call the model once. Beside it on a CPU: a window of inputs. Answered by Done or Failed.
+
+    `turn` says on a GPU which of the mapped memories holds the inputs.
+    """
 
     inputs: Structure
     outputs: Structure
+    turn: int = 0
 
 
 class Again(msgspec.Struct, tag=True, frozen=True):

@@ -75,8 +75,9 @@ class Seat:
         The clock runs from the word go until elements that nobody could guess are read, after the host said that
         it is done: what isn't there by then is missing.
         """
-        memory, go = self._memory, Go(drawn.inputs, self._structure)
+        memory = self._memory
         memory.prepare(drawn.content, rng)
+        go = Go(drawn.inputs, self._structure, memory.turn)
         self._settled(Wake(), (), Ready, Outcome.CRASH, seconds)
         began = time.perf_counter()
         self._process.send(go, memory.lend())
