@@ -3,8 +3,8 @@
 kernel = "rmsnorm"
 grid = ["ceil_div(rows, ROWS)"]
 args = ["x", "weight", "out", "rows", "cols", "eps"]
-constexprs = { ROWS = "ROWS", BLOCK = 64 }
-num_warps = 1
+constexprs = { ROWS = "ROWS", BLOCK = 256 }
+num_warps = 4
 """
 
 import triton

@@ -3,8 +3,8 @@
 kernel = "cumsum"
 grid = ["ceil_div(rows, 4)"]
 args = ["x", "out", "rows", "cols"]
-constexprs = { ROWS = 4, BLOCK = 64 }
-num_warps = 2
+constexprs = { ROWS = 4, BLOCK = 128 }
+num_warps = 4
 """
 
 import triton
