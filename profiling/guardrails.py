@@ -25,7 +25,8 @@ MAX_OUTSIDE = 0.5
 """The largest fraction of a plan's time that may pass outside the candidate's own kernels."""
 
 LAUNCH_SECONDS = 5e-6
-"""What one launch may take besides its kernel: it is no sign of work done elsewhere."""
+"""What one launch may take besides its kernel: it is no sign of work done elsewhere. Of many launches together no more
+than that and their kernels' time, so that empty ones are no cover for it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def outside_reason(seconds: float, kernel_seconds: Sequence[float]) -> str:
     `gpu__time_duration.sum`), both on a cold cache.
     """
     own = math.fsum(kernel_seconds)
-    outside = seconds - own - LAUNCH_SECONDS * len(kernel_seconds)
+    launching = min(LAUNCH_SECONDS * len(kernel_seconds), LAUNCH_SECONDS + own)
+    outside = seconds - own - launching
     if outside <= MAX_OUTSIDE * seconds:
         return ""
     return (

@@ -19,7 +19,7 @@ from mctskernel.profiling.counters import combined_counters, modelled_counters
 from mctskernel.profiling.emulator import Module
 from mctskernel.profiling.machine_code.nvdisasm import Disassembly
 from mctskernel.profiling.model.blocks import BlockCounter, count_launch
-from mctskernel.profiling.model.price import Price, Term, price
+from mctskernel.profiling.model.price import Price, Term, behind, price, zeroing_seconds
 from mctskernel.profiling.model.work import KernelWork, kernel_work
 
 
@@ -39,7 +39,8 @@ class LaunchPrice:
 class Modelled:
     """Modelled seconds of one run of the plan, their terms in seconds, and counters by Nsight Compute's names.
 
-    The time is the launches', less what one behind another saves; `stage_seconds` is what modelling cost.
+    The time is the launches', less what one behind another saves, and that of clearing scratch; `stage_seconds` is what
+    modelling cost.
     `sampling_error` is one standard error of the time, as a fraction, for the choice of the blocks that were counted.
     """
 
@@ -107,13 +108,18 @@ def model_kernel(
         if isinstance(counted, str):
             return Unmodelled(f"The kernel '{launch.kernel}' can't be counted: {counted}.")
         work = kernel_work(launch, resources, function, gpu, counted=counted, buffers=counter.ranges)
-        found = price(work, gpu)
+        found = behind(price(work, gpu), 0.0 if prices else _zeroing(plan, gpu))
         counters, diagnosis = modelled_counters(work, found, gpu), diagnose(work, found, gpu)
         prices.append(LaunchPrice(work, found, counters, diagnosis, counted.note, counted.sampling_error))
         stages["disassemble"] += disassembled - began
         stages["count"] += ended - disassembled
         stages["price"] += time.perf_counter() - ended
     return _combined(prices, gpu, stages)
+
+
+def _zeroing(plan: ResolvedPlan, gpu: Architecture) -> float:
+    """Seconds in which the plan's scratch buffers are cleared that are to hold zeros."""
+    return math.fsum(zeroing_seconds(scratch.nbytes, gpu) for scratch in plan.scratch if scratch.zero)
 
 
 def _too_large(launch: ResolvedLaunch, registers: int, limited_by: str, gpu: Architecture) -> str:

@@ -103,6 +103,20 @@ def price(work: KernelWork, gpu: Architecture) -> Price:
     return Price(combined(terms), terms)
 
 
+def behind(found: Price, seconds: float) -> Price:
+    """The price of a launch with so many seconds before it, as part of what starting it takes."""
+    return Price(found.seconds + seconds, {**found.terms, Term.LAUNCH: found.terms[Term.LAUNCH] + seconds})
+
+
+def zeroing_seconds(nbytes: int, gpu: Architecture) -> float:
+    """What clearing a buffer before the first launch takes: a launch of its own, that writes it as fast as may be."""
+    memory = gpu.memory
+    rate = memory.l2_write_bytes_per_second
+    if nbytes > memory.l2_bytes / 2:
+        rate = min(rate, memory.dram_bytes_per_second)
+    return gpu.overheads.launch_to_launch + nbytes / rate
+
+
 def independent_parts(work: KernelWork, gpu: Architecture) -> float:
     """How many parts of an SM's warps go their own way, so that some work while others wait.
 

@@ -83,6 +83,11 @@ def test_time_outside_the_own_kernels_is_refused_with_its_share() -> None:
     assert "89%" in reason
 
 
+def test_many_launches_are_no_cover_for_time_outside_of_them() -> None:
+    assert outside_reason(30e-6, [2e-6] * 5) == ""
+    assert "outside of them" in outside_reason(1000e-6, [1e-6] * 100)
+
+
 @pytest.mark.parametrize(
     ("ptx", "says"),
     [

@@ -86,6 +86,22 @@ def test_other_blocks_may_not_be_dearer(task: Task, body: str) -> None:
     assert "in other places of the grid" in unrepeated_times(task, body)
 
 
+def test_clearing_scratch_has_its_price(task: Task) -> None:
+    buffer = '[[scratch]]\nname = "kept"\ndtype = "float32"\nshape = [33554432]\nzero = true\n*/\n'
+    gpu = load_architecture("H100")
+    pricing = Pricing(task, gpu, 0)
+    found = []
+    for source in (KERNEL, KERNEL.replace("*/\n", "\n" + buffer, 1)):
+        prepared = pricing.prepare(Kernel(source), Stages())
+        with pricing.disassembling(prepared) as disassemblies:
+            (priced,) = pricing.price(prepared, disassemblies, Stages())
+        found.append(priced)
+    without, cleared = found
+    least = 33554432 * 4 / gpu.memory.dram_bytes_per_second
+    assert least < cleared.seconds - without.seconds < 1.2 * least
+    assert cleared.seconds == pytest.approx(sum(launch.price.seconds for launch in cleared.launches))
+
+
 def test_inputs_that_are_known_gain_nothing(task: Task) -> None:
     seen = f"{float(task.draw_inputs(task.search_shapes[0], 0)['x'][0])!r}f"
     rounds = f"""\
