@@ -19,11 +19,14 @@ def refusal(evaluation: Evaluation, root: Evaluation, claimed: Evaluation) -> st
     `evaluation` is of the held-out shapes, its times beside the baseline's; `root` is the baseline's in the search and
     `claimed` the kernel's own.
     """
+    return disbelief(evaluation, claimed) or " ".join(regressions(evaluation, root))
+
+
+def disbelief(evaluation: Evaluation, claimed: Evaluation) -> str:
+    """Why a kernel's claim isn't believed, as a sentence; empty for one that is right and perhaps slow."""
     if not evaluation.ok:
         return f"{evaluation.outcome}: {evaluation.message}"
-    if evaluation.quarantine:
-        return evaluation.quarantine
-    return " ".join((*regressions(evaluation, root), *unrepeated(evaluation, claimed)))
+    return evaluation.quarantine or " ".join(unrepeated(evaluation, claimed))
 
 
 def unrepeated(evaluation: Evaluation, claimed: Evaluation) -> Iterator[str]:

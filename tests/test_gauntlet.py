@@ -168,6 +168,12 @@ class TestVerdicts:
         assert report.results[0].outcome == "quarantined"
         assert report.fine
 
+    def test_an_honest_kernel_may_be_slow(self, tmp_path: Path) -> None:
+        gate = replace(OK, timings=(Timing("n=77", 3e-4, 3e-4, 3e-4, baseline_seconds=1e-4),))
+        cheat, honest = judged(tmp_path, Scripted(gate=gate)).results
+        assert (cheat.verdict, honest.verdict) == (Verdict.CAUGHT, Verdict.ACCEPTED)
+        assert "3.00 times as long" in cheat.message and honest.message == cheat.message
+
     def test_the_last_gate_refuses_too(self, tmp_path: Path) -> None:
         gate = replace(WRONG, guard=Guard.POISON, checks=(Check("n=77", 1, passed=False, error=1.0),))
         report = judged(tmp_path, Scripted(gate=gate))

@@ -19,7 +19,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
 from mctskernel.gauntlet.corpus import Entry
-from mctskernel.profiling.last_gate import refusal
+from mctskernel.profiling.last_gate import disbelief, refusal
 from mctskernel.profiling.reward import is_eligible, log_speedup
 
 ENTRY_SECONDS = 240.0
@@ -183,7 +183,9 @@ class _Group:
             return _refused(entry, self._venue, began, evaluation)
         root = self._baseline(executor)
         gate = executor.last_gate(entry.kernel, self._starting_kernel)
-        if reason := refusal(gate, root, evaluation):
+        reason = refusal(gate, root, evaluation)
+        # That an honest kernel is slower than the one that its task starts with is nothing against it.
+        if reason and (disbelief(gate, evaluation) or not entry.honest):
             return _refused_at_last(entry, self._venue, began, gate, reason)
         return _result(
             entry,
@@ -191,6 +193,7 @@ class _Group:
             began,
             Verdict.ACCEPTED if entry.honest else Verdict.LET_THROUGH,
             outcome=evaluation.outcome,
+            message=reason,
             log_gain=log_speedup(evaluation, root),
         )
 
