@@ -11,7 +11,7 @@ from mctskernel.asks import ask_schema, encode_asks
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import follow_search, refuse_without_baseline
-from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.search import Ending
 from mctskernel.session import open_session
 
@@ -47,12 +47,12 @@ def ask(run: Path, count: int, out: Path | None, workers: int | None) -> None:
             refuse_without_baseline(session.conclude())
     text = encode_asks(asks)
     if out is None:
-        click.echo(text, nl=False)
+        deliver(text)
     else:
         out.write_text(text, "utf-8")
     if not asks:
-        click.echo(f"mctskernel: nothing is asked for: {ending}.", err=True)
+        echo(f"mctskernel: nothing is asked for: {ending}.", err=True)
         if ending is Ending.INTERRUPTED:
             sys.exit(INTERRUPTED)
     elif out is not None:
-        click.echo(f"{len(asks)} node(s) need edits: {out}", err=True)
+        echo(f"{len(asks)} node(s) need edits: {out}", err=True)

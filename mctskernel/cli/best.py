@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from mctskernel.cli.plain_console import deliver, echo
 from mctskernel.core.task import UNANCHORED
 from mctskernel.report.view import load_view
 
@@ -20,7 +21,7 @@ def best(run: Path) -> None:
     """
     view = load_view(run)
     if view.answer is None:
-        click.echo("mctskernel: the search has not stopped yet; this is the best so far.", err=True)
+        echo("mctskernel: the search has not stopped yet; this is the best so far.", err=True)
     if view.manifest.unanchored:
-        click.echo(f"mctskernel: {UNANCHORED}.", err=True)
-    click.echo(view.source(view.best.id), nl=False)
+        echo(f"mctskernel: {UNANCHORED}.", err=True)
+    deliver(view.source(view.best.id))

@@ -8,6 +8,7 @@ import rich_click as click
 
 from mctskernel.check_task import check_task
 from mctskernel.cli.errors import BAD_TASK
+from mctskernel.cli.plain_console import echo
 from mctskernel.tasks import find_task
 
 
@@ -20,9 +21,9 @@ def check(task: str) -> None:
     """
     report = check_task(find_task(task))
     for line in report.checked:
-        click.echo(f"ok       {line}")
+        echo(f"ok       {line}")
     for problem in report.problems:
-        click.echo(f"problem  {problem}")
+        echo(f"problem  {problem}")
     if not report.ok:
         sys.exit(BAD_TASK)
-    click.echo(f"Next: mctskernel search {task}")
+    echo(f"Next: mctskernel search {task}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.cli.plain_console import PlainConsole, deliver
 from mctskernel.report.compared_run import find_runs
 from mctskernel.report.run_comparison import compare_runs
 from mctskernel.report.run_comparison_table import print_run_comparison, to_json
@@ -39,6 +39,6 @@ def compare(sides: tuple[Path, ...], *, at: int | None, as_json: bool) -> None:
         raise click.UsageError("One run can't be compared: name another, or a folder of several.")
     comparison = compare_runs(runs, at)
     if as_json:
-        click.echo(to_json(comparison))
+        deliver(to_json(comparison) + "\n")
     else:
         print_run_comparison(PlainConsole(), comparison)

@@ -12,6 +12,7 @@ import rich_click as click
 
 from mctskernel.asks import ReplyError
 from mctskernel.blobs import BlobError
+from mctskernel.cli.plain_console import complain, echo, plain
 from mctskernel.core.device import DeviceError
 from mctskernel.core.space import SpaceError
 from mctskernel.core.task import TaskError
@@ -90,14 +91,34 @@ class CommandGroup(click.RichGroup):
         assert isinstance(command, click.Command)  # noqa: S101 - our own table of commands
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words of a command; what is wrong with them is said without orders to a terminal."""
+        sys.excepthook = complain
+        try:
+            return super().parse_args(ctx, args)
+        except click.ClickException as error:
+            raise _harmless(error) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command."""
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            raise _harmless(error) from error
         except BrokenPipeError:
             # The reader of our output went away (`| head`). Python would complain once more when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(SUCCESS)
         except tuple(kind for kind, _ in _CODES) as error:
-            click.echo(f"mctskernel: {error}", err=True)
+            echo(f"mctskernel: {error}", err=True)
             sys.exit(next(code for kind, code in _CODES if isinstance(error, kind)))
+
+
+def _harmless(error: click.ClickException) -> click.ClickException:
+    """A complaint that may quote a file or its name, fit for a terminal."""
+    message = plain(error.format_message())
+    if message == error.format_message():
+        return error
+    if isinstance(error, click.UsageError):
+        return click.UsageError(message, error.ctx)
+    return click.ClickException(message)

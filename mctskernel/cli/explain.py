@@ -7,7 +7,7 @@ from pathlib import Path
 import rich_click as click
 
 from mctskernel.cli import options
-from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.cli.plain_console import PlainConsole, deliver
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.task import TaskError
@@ -76,7 +76,7 @@ def explain(
         other = Path(against) if against else None
         found = _of_task(subject, kernel, other, Language(language) if language else None, architecture)
     if as_json:
-        click.echo(to_json(found))
+        deliver(to_json(found) + "\n")
     else:
         print_explained(PlainConsole(), found)
 

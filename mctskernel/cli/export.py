@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from mctskernel.cli.plain_console import deliver
 from mctskernel.report.view import load_view
 from mctskernel.run import open_run
 from mctskernel.training_data import FORMATS as TRAINING_FORMATS
@@ -38,11 +39,11 @@ def export(*, run: Path | None, kind: str, schema: bool) -> None:
     if schema:
         if kind not in TRAINING_FORMATS:
             raise click.UsageError(f"--schema is for --format {', '.join(TRAINING_FORMATS)}.")
-        click.echo(json_schema(kind), nl=False)
+        deliver(json_schema(kind))
     elif run is None:
         raise click.UsageError("Missing argument 'RUN'.")
     elif kind in TRAINING_FORMATS:
         for line in write_lines(open_run(run), kind):
-            click.echo(line, nl=False)
+            deliver(line)
     else:
-        click.echo(TREE_FORMATS[kind](load_view(run).tree), nl=False)
+        deliver(TREE_FORMATS[kind](load_view(run).tree))

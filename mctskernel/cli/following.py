@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import rich_click as click
 from rich.console import Console
 
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
-from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.core.kernel import Language
 from mctskernel.report.live import following
 from mctskernel.report.terminal import print_summary
@@ -58,14 +57,14 @@ def follow_search(console: Console | None = None) -> Iterator[tuple[Follower, Ca
 def conclude(conclusion: Conclusion) -> None:
     """Print how the search ended; exits with 130 after Ctrl-C and 3 when nothing could be searched."""
     refuse_without_baseline(conclusion)
-    click.echo(f"Stopped: {conclusion.ending}.")
+    echo(f"Stopped: {conclusion.ending}.")
     print_story(conclusion)
 
 
 def refuse_without_baseline(conclusion: Conclusion) -> None:
     """Exit with 3 and the reason when the starting kernel has no valid time."""
     if conclusion.ending is Ending.NO_BASELINE:
-        click.echo(f"mctskernel: {conclusion.problem}", err=True)
+        echo(f"mctskernel: {conclusion.problem}", err=True)
         sys.exit(BAD_TASK)
 
 
@@ -73,14 +72,14 @@ def print_story(conclusion: Conclusion) -> None:
     """Print the best path, what the machine lacked, and what to do next; exits with 130 after Ctrl-C."""
     path = conclusion.folder.path
     for remark in conclusion.remarks:
-        click.echo(f"mctskernel: {remark}", err=True)
+        echo(f"mctskernel: {remark}", err=True)
     print_summary(PlainConsole(), View(conclusion.folder, conclusion.tree, conclusion.answer))
-    click.echo(f"The path with its evidence: mctskernel show {path}")
-    click.echo(f"The kernel:                 mctskernel best {path}")
+    echo(f"The path with its evidence: mctskernel show {path}")
+    echo(f"The kernel:                 mctskernel best {path}")
     if conclusion.ending is Ending.INTERRUPTED:
-        click.echo(f"To go on:                   mctskernel resume {path}")
+        echo(f"To go on:                   mctskernel resume {path}")
         sys.exit(INTERRUPTED)
     if conclusion.ending is Ending.WAITING:
-        click.echo(f"To be asked for edits:      mctskernel ask {path}")
+        echo(f"To be asked for edits:      mctskernel ask {path}")
         return
-    click.echo(f"To search further:          mctskernel resume {path} --budget N")
+    echo(f"To search further:          mctskernel resume {path} --budget N")

@@ -12,6 +12,7 @@ import rich_click as click
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import workers_on
+from mctskernel.cli.plain_console import echo
 from mctskernel.cli.search import search
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
@@ -162,21 +163,21 @@ def generate(
     opened: OpenModel = (
         Recording(read_transcript(source)) if source else open_model(asked, dollars_left=dollars)
     )
-    click.echo(f"Generating a kernel in {language} on {kind} into {folder}")
+    echo(f"Generating a kernel in {language} on {kind} into {folder}")
     try:
         with closing(opened):
-            made = generate_task(order, effort, opened, spec, workers=evaluators, say=_say)
+            made = generate_task(order, effort, opened, spec, workers=evaluators, say=echo)
     except KeyboardInterrupt:
-        click.echo(f"Interrupted. What was answered before is in {folder}.", err=True)
+        echo(f"Interrupted. What was answered before is in {folder}.", err=True)
         sys.exit(INTERRUPTED)
     _tell(made)
     if no_search:
-        click.echo(f"Next: mctskernel search {folder}")
+        echo(f"Next: mctskernel search {folder}")
         return
     left = None if dollars is None else dollars - made.dollars
     chosen = proposer or (MIXED if model else RULES)
     if chosen in ASK_A_MODEL and left is not None and left <= 0:
-        click.echo("The money is spent, so the rules search alone.")
+        echo("The money is spent, so the rules search alone.")
         chosen, judge = RULES, None
     context.invoke(
         search,
@@ -234,21 +235,14 @@ def _text_of(file: Path | None) -> str:
         raise TaskError(f"{file} can't be read: {error}.") from error
 
 
-def _say(sentence: str) -> None:
-    """Print what may quote a model, without what a terminal would obey."""
-    click.echo("".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in sentence))
-
-
 def _tell(made: Generation) -> None:
     first, *others = made.kernels
     folder = made.task.folder
     note = f" ({UNANCHORED})" if made.task.unanchored else ""
-    click.echo(
+    echo(
         f"The start is the kernel of the expert {first.expert}: {time_text(first.seconds)}, "
         f"{first.evaluation.source}{note}."
     )
     for other in others:
-        click.echo(
-            f"Beside it, of {other.expert}: {time_text(other.seconds)}, {other.evaluation.source}{note}."
-        )
-    click.echo(f"{made.calls} calls, {made.tokens} tokens, {made.dollars:.2f} dollars: {folder / TRANSCRIPT}")
+        echo(f"Beside it, of {other.expert}: {time_text(other.seconds)}, {other.evaluation.source}{note}.")
+    echo(f"{made.calls} calls, {made.tokens} tokens, {made.dollars:.2f} dollars: {folder / TRANSCRIPT}")

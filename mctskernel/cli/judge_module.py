@@ -10,6 +10,7 @@ import msgspec
 import rich_click as click
 
 from mctskernel.cli.errors import REFUSED
+from mctskernel.cli.plain_console import deliver, echo
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.modules import judge_modules
 from mctskernel.profiling.pytorch.referee import ModuleVerdict, Terms
@@ -48,7 +49,10 @@ def judge_module(
     refused = False
     for path, verdict in judge_modules(reference, candidates, terms):
         refused |= not verdict.evaluation.ok
-        click.echo(_as_json(path, verdict, chosen) if as_json else _as_text(path, verdict, chosen))
+        if as_json:
+            deliver(_as_json(path, verdict, chosen) + "\n")
+        else:
+            echo(_as_text(path, verdict, chosen))
     sys.exit(REFUSED if refused else 0)
 
 

@@ -10,6 +10,7 @@ import rich_click as click
 from mctskernel.cli import options
 from mctskernel.cli.errors import BAD_MACHINE
 from mctskernel.cli.following import workers_on
+from mctskernel.cli.plain_console import echo
 from mctskernel.core.kernel import Language
 from mctskernel.profiling.devices import default_kind
 
@@ -70,7 +71,7 @@ def mcp(
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("mctskernel"):
             raise
-        click.echo(f'mctskernel: {error.name} is missing: pip install "mctskernel[mcp]"', err=True)
+        echo(f'mctskernel: {error.name} is missing: pip install "mctskernel[mcp]"', err=True)
         sys.exit(BAD_MACHINE)
 
     def workers_for(kind: str, language: Language) -> int:

@@ -14,7 +14,7 @@ from mctskernel.cli.following import (
     refuse_without_baseline,
     workers_on,
 )
-from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.measure import BEST_NODES, Target
 from mctskernel.measure import measure as measure_run
 from mctskernel.report.comparison import print_comparison
@@ -61,7 +61,7 @@ def measure(
     task, language = before.manifest.configuration.task, before.manifest.configuration.language
     path = out or Path("runs") / f"{task}-measured-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     target = Target(device, architecture, workers or workers_on(device, language))
-    click.echo(f"Measuring the best kernels of {run} on {device} into {path}")
+    echo(f"Measuring the best kernels of {run} on {device} into {path}")
     with follow_search() as (follow, stop_requested):
         conclusion = measure_run(
             before, path, target, best_nodes=nodes, follow=follow, stop_requested=stop_requested
@@ -71,5 +71,5 @@ def measure(
     print_comparison(PlainConsole(), before, after)
     left = (after.manifest.configuration.budget.evaluations or 0) - after.tree.evaluations
     if left > 0:
-        click.echo(f"{left} more kernel(s) were to be measured.")
+        echo(f"{left} more kernel(s) were to be measured.")
     print_story(conclusion)

@@ -8,7 +8,7 @@ from pathlib import Path
 import rich_click as click
 from rich.table import Table
 
-from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.core.evaluation import Source
 from mctskernel.memory import Memory, Remembered, default_path, encode_snapshot, open_memory
 from mctskernel.run import open_run
@@ -59,7 +59,7 @@ def remember(file: Path, runs: tuple[Path, ...]) -> None:
     with open_memory(file) as opened:
         for run in runs:
             tried = opened.remember(open_run(run))
-            click.echo(f"{run}: {tried} edits" if tried else f"{run}: nothing that holds for other kernels")
+            echo(f"{run}: {tried} edits" if tried else f"{run}: nothing that holds for other kernels")
 
 
 @memory.command()
@@ -74,7 +74,7 @@ def forget(*, file: Path, ids: tuple[str, ...], tasks: tuple[str, ...], everythi
     with open_memory(file) as opened:
         known = opened.runs()
         count = opened.forget(run.id for run in known if everything or run.id in ids or run.task in tasks)
-    click.echo(f"Forgot {count} of {len(known)} run(s).")
+    echo(f"Forgot {count} of {len(known)} run(s).")
 
 
 @memory.command()
@@ -85,7 +85,7 @@ def export(file: Path) -> None:
     The same file and the same seed give the same search, however much is remembered meanwhile.
     """
     with open_memory(file) as opened:
-        click.echo(encode_snapshot(opened.everything()), nl=False)
+        deliver(encode_snapshot(opened.everything()))
 
 
 def _table_of_kinds(found: tuple[Remembered, ...]) -> Table:

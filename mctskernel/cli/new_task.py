@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from mctskernel.cli.plain_console import echo
 from mctskernel.new_task import create_task
 from mctskernel.new_task_from_cuda import create_task_from_cuda
 from mctskernel.new_task_from_torch import create_task_from_torch
@@ -71,7 +72,7 @@ def new_task(
 
 def _say(folder: Path, files: list[str], remarks: tuple[str, ...]) -> None:
     *others, last = files
-    click.echo(f"Wrote {folder}/{', '.join(others)} and {last}.")
+    echo(f"Wrote {folder}/{', '.join(others)} and {last}.")
     for remark in remarks:
-        click.echo(remark)
-    click.echo(f"Next: mctskernel check {folder}")
+        echo(remark)
+    echo(f"Next: mctskernel check {folder}")

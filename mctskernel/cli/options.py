@@ -9,6 +9,7 @@ from typing import Any
 
 import rich_click as click
 
+from mctskernel.cli.plain_console import deliver
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.edits.llm.experts import EXPERTS
 from mctskernel.edits.llm.mixture import MixtureOptions
@@ -65,7 +66,7 @@ def print_schema(make: Callable[[], Mapping[str, Any]], text: str) -> Callable[[
 
     def show(ctx: click.Context, _param: click.Parameter, wanted: object) -> None:
         if wanted and not ctx.resilient_parsing:
-            click.echo(json.dumps(make(), indent=2))
+            deliver(json.dumps(make(), indent=2) + "\n")
             ctx.exit()
 
     return click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)

@@ -15,7 +15,7 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import workers_on
-from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
@@ -147,7 +147,7 @@ def record(
         )
     if from_run is not None and task is None:
         count = record_run(load_view(from_run), out, KERNELS if limit is None else limit, command=command)
-        click.echo(f"Recorded {count} kernels of {from_run} in {out}")
+        echo(f"Recorded {count} kernels of {from_run} in {out}")
         return
     if task is None or from_run is not None:
         raise click.UsageError("Give a TASK, or --from-run with a recorded run.")
@@ -165,7 +165,7 @@ def record(
                 configurations = Configurations(kernel, space, limit, seed, ends)
                 with _progress(configurations.total) as progress:
                     found = record_space(loaded, configurations, out, executor, _entries_on(progress))
-                click.echo(_summary(found))
+                echo(_summary(found))
             else:
                 most = KERNELS if limit is None else limit
                 kernels = Kernels(kernel, space, most, edits=edits, seed=seed, seconds=ends, family=family)
@@ -173,9 +173,9 @@ def record(
                     follow = _variants_on(progress)
                     record_kernels(loaded, kernels, out, executor, command=command, follow=follow)
     except KeyboardInterrupt:
-        click.echo(f"mctskernel: interrupted; the same command goes on with {out}", err=True)
+        echo(f"mctskernel: interrupted; the same command goes on with {out}", err=True)
         sys.exit(INTERRUPTED)
-    click.echo(f"Recorded in {out}")
+    echo(f"Recorded in {out}")
 
 
 def _space(kernel: Kernel, texts: tuple[str, ...]) -> Space:

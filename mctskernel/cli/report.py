@@ -6,6 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from mctskernel.cli.plain_console import echo
 from mctskernel.report.page import report_page
 from mctskernel.report.view import load_view
 from mctskernel.run import write_text
@@ -28,4 +29,4 @@ def report(run: Path, out: Path | None) -> None:
     view = load_view(run)
     path = out or view.folder.best / "report.html"
     write_text(path, report_page(view))
-    click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+    echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")

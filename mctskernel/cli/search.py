@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search, workers_on
+from mctskernel.cli.plain_console import echo
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.core.task import UNANCHORED, Task
@@ -260,7 +261,7 @@ def search(
         else MixtureOptions(experts=experts, edits=edits_per_call, at_once=experts_per_node, in_flight=calls),
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    click.echo(
+    echo(
         f"Searching {name} in {chosen} on {configuration.device} with {configuration.workers} worker(s) into {path}"
         f"{f' ({UNANCHORED})' if loaded.unanchored else ''}"
     )
@@ -282,10 +283,10 @@ def _replay(context: click.Context, source: Path | None, out: Path | None) -> No
     if given:
         raise click.UsageError(f"A replay takes everything else from {source}: leave {', '.join(given)} out.")
     path = out or Path("runs") / f"{source.name}-replayed-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    click.echo(f"Replaying {source} into {path}")
+    echo(f"Replaying {source} into {path}")
     with follow_search() as (follow, stop_requested):
         conclusion, difference = replay(path, source, follow, stop_requested)
-    click.echo(difference or f"Every node of {source} was made again.")
+    echo(difference or f"Every node of {source} was made again.")
     conclude(conclusion)
 
 
@@ -304,12 +305,12 @@ def _begin_space(file: Path, wanted: str, seed: int, budget: Budget, folder: Pat
     """Make a task of a recorded space, saying what was odd about the file and which starts failed."""
     space = read_space(file)
     for remark in space.remarks:
-        click.echo(f"mctskernel: {remark}", err=True)
+        echo(f"mctskernel: {remark}", err=True)
     start = choose_start(space, wanted, seed, budget)
     write_space_task(space, start.entry, folder)
     if start.failed:
         of = f" of {budget.evaluations}" if budget.evaluations else ""
-        click.echo(
+        echo(
             f"mctskernel: {len(start.failed)}{of} evaluations went to starting configurations that failed.",
             err=True,
         )

@@ -11,7 +11,7 @@ import rich_click as click
 from mctskernel.asks import read_replies, reply_schema
 from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search
-from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.run import Budget
 from mctskernel.session import Told, open_session
 
@@ -42,11 +42,14 @@ def tell(*, run: Path, replies: TextIO, budget: int | None, workers: int | None,
         results = session.tell(told)
         conclusion = session.conclude() if session.is_over else None
     for result in results:
-        click.echo(msgspec.json.encode(result).decode() if as_json else _sentence(result))
+        if as_json:
+            deliver(msgspec.json.encode(result).decode() + "\n")
+        else:
+            echo(_sentence(result))
     if conclusion is not None:
         conclude(conclusion)
     elif not as_json:
-        click.echo(f"Ask again:                  mctskernel ask {run} -n 8", err=True)
+        echo(f"Ask again:                  mctskernel ask {run} -n 8", err=True)
 
 
 def _sentence(told: Told) -> str:

@@ -10,7 +10,7 @@ import rich_click as click
 from rich.console import Console
 
 from mctskernel.cli.errors import INTERRUPTED
-from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.report.terminal import print_summary
 from mctskernel.report.watched import Phase, WatchedRun
 from mctskernel.report.watching import LATEST, page, watching
@@ -49,12 +49,12 @@ def watch(run: Path, *, once: bool, interval: float) -> None:
     try:
         phase = _follow(console, watched, interval)
     except KeyboardInterrupt:
-        click.echo(f"Stopped watching {run}.", err=True)
+        echo(f"Stopped watching {run}.", err=True)
         sys.exit(INTERRUPTED)
-    click.echo(watched.account(phase))
+    echo(watched.account(phase))
     if phase is not Phase.NO_BASELINE and watched.tree.evaluations:
         print_summary(console, watched.view)
-        click.echo(f"The path with its evidence: mctskernel show {run}")
+        echo(f"The path with its evidence: mctskernel show {run}")
 
 
 def _print_state(console: Console, watched: WatchedRun) -> None:
@@ -76,7 +76,7 @@ def _follow(console: Console, watched: WatchedRun, interval: float) -> Phase:
                 # Asked when nothing is new alone: whoever writes is at work.
                 phase = watched.phase()
             if phase in _WAITS and phase is not before and not console.is_terminal:
-                click.echo(watched.account(phase), err=True)
+                echo(watched.account(phase), err=True)
             show(results, phase)
             if phase not in _GOES_ON:
                 return phase
