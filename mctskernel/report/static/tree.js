@@ -128,7 +128,7 @@ function selection(state, place, colours) {
 }
 
 function treeLayout(state, place, shown, colours) {
-  const bare = { showgrid: false, zeroline: false, showticklabels: false, fixedrange: false };
+  const bare = { showgrid: false, zeroline: false, showline: false, showticklabels: false, ticks: "" };
   const tree = state.layout === "tree";
   const deepest = shown.reduce((deep, node) => Math.min(deep, place.y[node.id]), 0);
   return chartLayout(colours, {

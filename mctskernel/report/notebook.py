@@ -1,0 +1,158 @@
+"""A finished or growing run in Python and Jupyter: `from mctskernel import load_run`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import networkx as nx
+from jinja2 import Environment
+
+from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.report.document import Document, NodeRow, view_document
+from mctskernel.report.view import View, load_view
+from mctskernel.tree.export import to_networkx
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mctskernel.report.widget import TreeView
+
+_SUMMARY = Environment(autoescape=True).from_string("""\
+<div><strong>{{ headline.task }}</strong>: \
+{% if headline.speedup %}<strong>{{ "%.2f" | format(headline.speedup) }}x</strong> over the starting kernel, \
+{{ headline.numbers }} ({{ headline.starting_time }} to {{ headline.time }}){% else %}no valid kernel yet{% endif %}\
+<br>{{ headline.device }}; {{ headline.evaluations }} evaluations: \
+{% for outcome, count in headline.outcomes.items() %}{{ count }} {{ outcome }}{{ ", " if not loop.last }}{% endfor %}\
+<br>{{ headline.state }}\
+{% if story %}<table><thead><tr><th>node</th><th>edit</th><th>time</th><th>gain</th><th>in all</th></tr></thead><tbody>
+{% for step in story %}<tr><td>{{ step.node }}</td><td style="text-align: left">{{ step.title }}</td>\
+<td>{{ step.time }}</td><td>{{ "%.2fx" | format(step.gain) if step.gain else "" }}</td>\
+<td>{{ "%.2fx" | format(step.speedup) }}</td></tr>
+{% endfor %}</tbody></table>{% endif %}</div>
+""")
+
+
+def load_run(path: str | Path) -> Run:
+    """The run in a folder. Raises RunError and JournalError, with a sentence, for what is none or can't be read."""
+    return Run(load_view(Path(path)))
+
+
+@dataclass(frozen=True)
+class RunNode:
+    """A node of a run, and what belongs to it."""
+
+    run: Run
+    id: int
+
+    @property
+    def row(self) -> NodeRow:
+        """Its row in `run.nodes`."""
+        return self.run.document.nodes[self.id]
+
+    @property
+    def title(self) -> str:
+        """The title of the edit that made it."""
+        return self.row.title
+
+    @property
+    def speedup(self) -> float | None:
+        """The starting kernel's time over its own; None where it has none."""
+        return self.row.speedup
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of one run; None where it has none."""
+        return self.row.seconds
+
+    @property
+    def source(self) -> str:
+        """The text of its kernel."""
+        return self.run.view.source(self.id)
+
+    @property
+    def diff(self) -> str:
+        """What its edit changed in its parent, as a unified diff; empty for the root."""
+        return self.run.view.diff(self.id)
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """Its evaluation; None while it is in flight."""
+        return self.run.view.node(self.id).evaluation
+
+    def __repr__(self) -> str:
+        """Its number, edit and speed-up."""
+        speedup = f"{self.speedup:.2f}x" if self.speedup else self.row.outcome or "in flight"
+        return f"<node {self.id}: {self.title} ({speedup})>"
+
+
+class Run:
+    """A run as it was when it was loaded; load it again to see what came since."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    @cached_property
+    def document(self) -> Document:
+        """What reports show of it, as plain data."""
+        return view_document(self.view)
+
+    @cached_property
+    def nodes(self) -> pd.DataFrame:
+        """A row for each node, by its number; the columns are the fields of `NodeRow`. Needs pandas."""
+        return self._frame(self.document.nodes)
+
+    @cached_property
+    def failures(self) -> pd.DataFrame:
+        """The rows of `nodes` that failed or whose time isn't believed. Needs pandas."""
+        failed = (
+            row
+            for row in self.document.nodes
+            if row.outcome is not None and (row.outcome != Outcome.OK or row.quarantine)
+        )
+        return self._frame(tuple(failed))
+
+    @property
+    def best(self) -> RunNode | None:
+        """The answer's node, or the fastest so far; None while nothing was right and timed."""
+        number = self.document.headline.best
+        return None if number is None else RunNode(self, number)
+
+    def node(self, number: int) -> RunNode:
+        """A node by its number. Raises RunError for one that doesn't exist."""
+        return RunNode(self, self.view.node(number).id)
+
+    def path_to(self, node: int | RunNode) -> tuple[RunNode, ...]:
+        """The nodes from the starting kernel to a node."""
+        number = node.id if isinstance(node, RunNode) else self.view.node(node).id
+        return tuple(RunNode(self, each) for each in self.view.tree.lineage(number))
+
+    def to_networkx(self) -> nx.DiGraph[int]:
+        """The tree as a graph, as `mctskernel export --format graphml` has it."""
+        return to_networkx(self.view.tree)
+
+    def tree(self) -> TreeView:
+        """The tree to look at, as a widget. Needs the extra `notebook`."""
+        from mctskernel.report.widget import TreeView  # noqa: PLC0415 - without the extra all else works
+
+        return TreeView(self.view)
+
+    def __repr__(self) -> str:
+        """Its task, its folder, and how many nodes it has."""
+        headline = self.document.headline
+        speedup = f", {headline.speedup:.2f}x {headline.numbers}" if headline.speedup else ""
+        return (
+            f"<run of {headline.task} in {self.view.folder.path}: {len(self.view.tree.nodes)} nodes{speedup}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return _SUMMARY.render(headline=self.document.headline, story=self.document.story)
+
+    def _frame(self, rows: tuple[NodeRow, ...]) -> pd.DataFrame:
+        import pandas as pd  # noqa: PLC0415 - without it all else works
+
+        columns = list(NodeRow.__struct_fields__)
+        return pd.DataFrame([msgspec.structs.astuple(row) for row in rows], columns=columns).set_index("id")
