@@ -26,6 +26,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.disk import remedy, write_whole
 from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.kernel import Language
+from mctskernel.core.links import stray_link
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.mixture import MixtureOptions
@@ -219,8 +220,10 @@ def open_run(path: Path) -> RunFolder:
 
 
 def read_manifest(folder: RunFolder) -> Manifest:
-    """run.json; refuses one from a newer version with a sentence."""
+    """run.json; refuses one from a newer version, and a folder with links to elsewhere, with a sentence."""
     with _sentences(folder.manifest):
+        if (stray := stray_link(folder.path)) is not None:
+            raise RunError(f"{stray} is a link that leads out of the run's folder, which a run never has.")
         data = folder.manifest.read_bytes()
     try:
         version = msgspec.json.decode(data, type=_Versioned).schema_version

@@ -14,6 +14,9 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write a file, in a folder that exists, so that nobody ever sees half of it. Raises OSError."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
+        if temporary.is_symlink():
+            # Somebody's who wants another file to be written.
+            temporary.unlink()
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()

@@ -36,6 +36,7 @@ from mctskernel.core.dtypes import DTYPE_BYTES, is_floating, numpy_dtype
 from mctskernel.core.expression import ExpressionError, Number, evaluate
 from mctskernel.core.interpreted_reference import InterpretedReference
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
+from mctskernel.core.links import stray_link
 from mctskernel.core.numerics import Numerics, NumericsError, read_numerics, read_scales
 from mctskernel.core.reference_language import RefusedReferenceError
 from mctskernel.core.task import (
@@ -55,6 +56,8 @@ MAX_BYTES = 16 << 20
 MAX_NAME = 200
 """Characters of a file's name."""
 
+_SHIPPED = Path(__file__).parents[1] / "tasks"
+
 
 def load_task(folder: Path, language: Language | None = None) -> Task:
     """Read a task folder. Runs `reference.py`, which is the user's own code unless the task is `unanchored`: then it
@@ -63,6 +66,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
     The starting kernel is the one in `language`: `kernel.cu` or `kernel.py`. Without one it is what `task.toml` calls
     `kernel`, or the first of the two that exists.
     """
+    _check_links(folder)
     document = _document(folder / "task.toml")
     where = folder / "task.toml"
     if "space" in document:
@@ -263,6 +267,18 @@ def _check_limits(tensor: Tensor, shape: Shape, what: str) -> None:
             raise TaskError(f"{what}: {low:g} to {high:g} doesn't fit {tensor.dtype}.")
 
 
+def _check_links(folder: Path) -> None:
+    """What a task shows to models and writes down is what its folder holds. An installation may be made of links."""
+    if folder.is_relative_to(_SHIPPED):
+        return
+    try:
+        stray = stray_link(folder)
+    except OSError:
+        return  # said of the file that is missing
+    if stray is not None:
+        raise TaskError(f"{stray} is a link that leads out of the task's folder: put the file itself there.")
+
+
 def _document(path: Path) -> dict[str, Any]:
     try:
         return parse_toml(_read(path))
@@ -271,6 +287,9 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        # A pipe would be waited for.
+        raise TaskError(f"{path} is not a file.")
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)

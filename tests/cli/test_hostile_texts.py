@@ -135,7 +135,7 @@ def test_no_command_passes_orders_on(
     monkeypatch.chdir(hostile.folder)
     result = invoked(command, words(hostile))
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    assert result.output.strip()
+    assert result.output.strip() or command == "plot"
     assert plain(result.stdout) == result.stdout
     assert plain(result.stderr) == result.stderr
 

@@ -1,0 +1,123 @@
+"""Folders that hold links to elsewhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.disk import write_whole
+from mctskernel.core.task import TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.run import RunError, open_run
+from tests.conftest import KERNEL, WriteTask
+from tests.told_run import ToldRun, timed
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file of the user's that parses as whatever is asked for."""
+    path = tmp_path / "secret"
+    path.write_text(KERNEL)
+    return path
+
+
+@pytest.mark.parametrize("name", ["kernel.cu", "reference.py", "task.toml", "kernel.py"])
+def test_a_task_reads_nothing_outside_of_its_folder(write_task: WriteTask, secret: Path, name: str) -> None:
+    folder = write_task()
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(secret)
+    with pytest.raises(TaskError, match=f"{name} is a link that leads out"):
+        load_task(folder)
+
+
+def test_a_kernel_behind_a_folder_that_is_a_link_is_outside_too(
+    write_task: WriteTask, tmp_path: Path
+) -> None:
+    folder = write_task()
+    (folder / "kernel.cu").rename(tmp_path / "kernel.cu")
+    (folder / "away").symlink_to(tmp_path)
+    (folder / "kernel.cu").symlink_to("away/kernel.cu")
+    with pytest.raises(TaskError, match="leads out"):
+        load_task(folder)
+
+
+def test_a_task_may_be_reached_by_a_link_and_hold_links_to_itself(
+    write_task: WriteTask, tmp_path: Path
+) -> None:
+    folder = write_task()
+    (folder / "kernel.cu").rename(folder / "mine.cu")
+    (folder / "kernel.cu").symlink_to("mine.cu")
+    (tmp_path / "link").symlink_to(folder)
+    assert load_task(tmp_path / "link").starting_kernel.source
+
+
+def test_a_pipe_is_not_waited_for(write_task: WriteTask) -> None:
+    folder = write_task(kernel=None)
+    os.mkfifo(folder / "kernel.cu")
+    with pytest.raises(TaskError, match="not a file"):
+        load_task(folder)
+
+
+def moved_away(path: Path, elsewhere: Path) -> None:
+    path.rename(elsewhere)
+    path.symlink_to(elsewhere)
+
+
+def a_shard_of_blobs(run: Path, elsewhere: Path) -> None:
+    moved_away(next((run / "blobs").iterdir()), elsewhere)
+
+
+def a_kernel_of_the_task(run: Path, elsewhere: Path) -> None:
+    moved_away(run / "task" / "kernel.cu", elsewhere)
+
+
+def an_answer_to_be_written(run: Path, elsewhere: Path) -> None:
+    elsewhere.mkdir()
+    (run / "best").symlink_to(elsewhere)
+
+
+def damaged_lines(run: Path, elsewhere: Path) -> None:
+    (run / "journal.jsonl.damaged").symlink_to(elsewhere)
+
+
+def whole(name: str) -> Callable[[Path, Path], None]:
+    return lambda run, elsewhere: moved_away(run / name, elsewhere)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        *(whole(name) for name in ("run.json", "journal.jsonl", "blobs", "task")),
+        a_shard_of_blobs,
+        a_kernel_of_the_task,
+        an_answer_to_be_written,
+        damaged_lines,
+    ],
+)
+def test_a_run_with_links_to_elsewhere_is_refused(
+    write_task: WriteTask, tmp_path: Path, plant: Callable[[Path, Path], None]
+) -> None:
+    told = ToldRun(tmp_path / "run", write_task())
+    told.edits(0, ("an edit", timed(50.0)))
+    assert open_run(told.folder.path)
+    plant(told.folder.path, tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="leads out of the run's folder"):
+        open_run(told.folder.path)
+
+
+def test_a_link_that_waits_for_a_temporary_file_is_not_followed(tmp_path: Path, secret: Path) -> None:
+    target = tmp_path / "kernel.cu"
+    (tmp_path / ".kernel.cu.tmp").symlink_to(secret)
+    write_whole(target, b"new")
+    assert target.read_bytes() == b"new"
+    assert secret.read_text() == KERNEL
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path, secret: Path) -> None:
+    target = tmp_path / "kernel.cu"
+    target.symlink_to(secret)
+    write_whole(target, b"new")
+    assert secret.read_text() == KERNEL
