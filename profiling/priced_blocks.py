@@ -15,6 +15,7 @@ from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import Module
+from mctskernel.profiling.emulator.turns import Place
 from mctskernel.profiling.model.blocks import BlockCounter, sampled_blocks
 from mctskernel.profiling.model.choice_of_blocks import middle_block
 
@@ -39,13 +40,14 @@ class PricedBlocks:
     """Lane instructions of a launch's middle block, and of the mean block, as they are counted for a price.
 
     `decisive` are buffers whose contents decide what blocks execute. `idle_middle` says that the middle block does so
-    little that the price is made from blocks all over the grid.
+    little that the price is made from blocks all over the grid. From `counters` all blocks draw their work.
     """
 
     middle: int
     mean: float
     decisive: frozenset[str] = frozenset()
     idle_middle: bool = False
+    counters: frozenset[Place] = frozenset()
 
     def apart(self, middle: int, others: Sequence[int]) -> str:
         """A sentence's end about blocks that execute more than is priced: the middle one, and some at random."""
@@ -100,10 +102,18 @@ def count_priced(
         return None
     if counter.data_dependent:
         # A price has more blocks then, all over the grid: to count those again takes as long as the rest of the gate.
-        return PricedBlocks(middle.lane_instructions, middle.lane_instructions, counter.decisive)
+        return PricedBlocks(
+            middle.lane_instructions, middle.lane_instructions, counter.decisive, counters=counter.counters
+        )
     sampled = sampled_blocks(counter)
     if isinstance(sampled, str):
         return None
     mean = sum(weight * counts.lane_instructions for _, counts, weight in sampled) / launch.blocks
     all_over = len(sampled) > BOTH_ENDS_AND_MIDDLE
-    return PricedBlocks(middle.lane_instructions, mean, counter.decisive, idle_middle=all_over)
+    return PricedBlocks(
+        middle.lane_instructions,
+        mean,
+        counter.decisive,
+        idle_middle=all_over,
+        counters=counter.counters,
+    )

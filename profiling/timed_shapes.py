@@ -24,6 +24,8 @@ from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulation import GUARDS
 from mctskernel.profiling.emulator import Execution, Finding, Geometry, GlobalMemory, Limits, Module, execute
 from mctskernel.profiling.emulator.ptx import Instruction
+from mctskernel.profiling.emulator.trail import Trail
+from mctskernel.profiling.emulator.turns import Place
 from mctskernel.profiling.model.choice_of_blocks import middle_block
 from mctskernel.profiling.priced_blocks import PricedBlocks, count_priced
 from mctskernel.profiling.verify import Case, expect, judge
@@ -148,7 +150,9 @@ def _run(
     taken, unfinished = set[str](), set[str]()
     priced = [_priced(drawn, candidate, modules, launch, plan) for launch in plan.launches]
     for index, (launch, price) in enumerate(zip(plan.launches, priced, strict=True)):
-        execute_blocks = _executor(candidate, modules, launch, addresses, memory)
+        counters = price.counters if price is not None else frozenset[Place]()
+        trail = Trail()
+        execute_blocks = _executor(candidate, modules, launch, addresses, memory, counters, trail)
         before = {name: memory[name].data.copy() for name in several & taken & _buffers(launch)}
         middle = middle_block(launch.grid)
         found = [execute_blocks([middle])]
@@ -164,12 +168,15 @@ def _run(
         affordable = AWAITED if (decisive | several) & _buffers(launch) else WHOLE
         rest = sorted(set(range(launch.blocks)) - {middle, *others})
         # An output that several launches take is judged only if all that come behind the first are followed.
-        if rest and not partial & _buffers(launch) - several and lanes * launch.blocks <= affordable:
+        # Blocks that draw their work from a counter have each drawn from it as if they were the only one to run.
+        followed = not partial & _buffers(launch) - several and not counters
+        if rest and followed and lanes * launch.blocks <= affordable:
             found.append(execute_blocks(rest))
         elif rest:
             left = {name for name, data in before.items() if np.array_equal(data, memory[name].data)}
             ran.tentative |= left
-            partial |= _buffers(launch)
+            trail.forget_the_rest(memory, taken)
+            partial |= _buffers(launch) | trail.buffers
             unfinished |= _buffers(launch) & taken - left
         taken |= _buffers(launch)
         findings = [finding for each in found for finding in each.findings]
@@ -231,7 +238,8 @@ def _stopped(launch: ResolvedLaunch, findings: Sequence[Finding], partial: set[s
     found = findings[0]
     if found.kind == "limit":
         return f"a block of '{launch.kernel}' takes too long to emulate"
-    if partial & _buffers(launch) and any(each.kind == "uninitialised_read" for each in findings):
+    unwritten = [each for each in findings if each.kind == "uninitialised_read"]
+    if unwritten and (partial & _buffers(launch) or unwritten[0].buffer in partial):
         return f"'{launch.kernel}' needs what all blocks of earlier launches leave"
     return _Ran(finding=(launch, found))
 
@@ -244,12 +252,14 @@ def _guessed(launch: ResolvedLaunch, unknown: Collection[str]) -> _Ran:
     return _Ran(other_work=sentence)
 
 
-def _executor(
+def _executor(  # noqa: PLR0917 - where blocks run, and what is to be known of them
     candidate: Candidate,
     modules: Sequence[Module],
     launch: ResolvedLaunch,
     addresses: Mapping[str, int],
     memory: GlobalMemory,
+    counters: Collection[Place],
+    trail: Trail,
 ) -> Callable[[Sequence[int]], Execution]:
     """What runs blocks of a launch, one call after another on the same memory."""
     module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
@@ -257,7 +267,17 @@ def _executor(
     arguments = candidate.arguments(launch, addresses)
 
     def execute_blocks(blocks: Sequence[int]) -> Execution:
-        return execute(module, entry, geometry, arguments, memory, blocks=blocks, limits=LIMITS)
+        return execute(
+            module,
+            entry,
+            geometry,
+            arguments,
+            memory,
+            blocks=blocks,
+            limits=LIMITS,
+            counters=counters,
+            trail=trail,
+        )
 
     return execute_blocks
 

@@ -15,6 +15,8 @@ from mctskernel.profiling.emulator.launch import Launch
 from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory
 from mctskernel.profiling.emulator.races import RaceDetector
 from mctskernel.profiling.emulator.resolve import Part, Resolver
+from mctskernel.profiling.emulator.trail import Trail
+from mctskernel.profiling.emulator.turns import Turns
 from mctskernel.profiling.emulator.value_returns import ValueReturns
 from mctskernel.profiling.emulator.warp import lane_bits, per_lane, rows
 
@@ -35,6 +37,8 @@ class CheckedMemory:
         *,
         fences: bool = True,
         swaps: bool = False,
+        turns: Turns | None = None,
+        trail: Trail | None = None,
     ) -> None:
         """`fences` and `swaps` say whether the kernel has any: without fences its volatile accesses publish nothing,
         and without compare-and-swap no value can be taken for another."""
@@ -46,6 +50,8 @@ class CheckedMemory:
         self.races = RaceDetector(findings, granule, blocks)
         self.fences = fences
         self.returns = ValueReturns(findings) if swaps else None
+        self.turns = turns
+        self.trail = trail
         self.pending: list[PendingCopy] = []
 
     def start(self, batch: Batch) -> None:
@@ -53,6 +59,8 @@ class CheckedMemory:
         self.resolver.start(batch)
         self.races.start(batch, self.resolver.shared)
         self.reductions = BarrierReductions(batch)
+        if self.turns is not None:
+            self.turns.start(int(batch.blocks[0]))
         if self.returns is not None:
             self.returns.start(batch)
         self.pending = []
@@ -100,6 +108,8 @@ class CheckedMemory:
             part.storage.view(size)[part.index] = unit[-1] if one else unit
             if part.storage.valid is not None:
                 part.storage.valid_view(size)[part.index] = _ALL_SET[size]
+            if self.trail is not None:
+                self.trail.store(part.storage, part.index, size)
             self.races.log(self._strength(access, part, "write"), access, g, part, unit)
             if access.strong:
                 self.races.released(g, part)
@@ -121,7 +131,13 @@ class CheckedMemory:
             values = [None if v is None else np.broadcast_to(v, g.n)[where] for v in (b, c)]
             target = part.storage.view(access.bytes).view(access.element)
             index = np.broadcast_to(np.asarray(part.index), len(old[where]))
-            old[where] = apply_atomic(target, index, operation, values[0], values[1])
+            operands = (operation, values[0], values[1])
+            if self.turns is not None:
+                old[where] = self.turns.apply(part.storage, target, index, *operands, g.slots[where])
+            else:
+                old[where] = apply_atomic(target, index, *operands)
+            if self.trail is not None:
+                self.trail.update(part.storage)
             self.races.log("atomic", access, g, part)
             if self.returns is not None and values[0] is not None:
                 self.returns.updated(access, g, part, operation, old[where], values[0])
@@ -177,6 +193,8 @@ class CheckedMemory:
 
     def finish_batch(self) -> None:
         self.races.barrier(None)
+        if self.turns is not None:
+            self.turns.restore()
 
     def finish(self) -> None:
         """The launch has ended: its race checks, which hold as much as the outputs do, are let go."""

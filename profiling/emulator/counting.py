@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory
 from mctskernel.profiling.emulator.patterns import Once, Patterns
 from mctskernel.profiling.emulator.ptx import Module, UnsupportedPtxError
 from mctskernel.profiling.emulator.resolve import Resolver
+from mctskernel.profiling.emulator.turns import Place, Turns
 
 TRACE_SECTORS = 1 << 20
 
@@ -79,7 +80,10 @@ class Trace:
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of the sampled blocks. `needs` names buffers that addresses depend on: back them and count again."""
+    """Counts of the sampled blocks. `needs` names buffers that addresses depend on: back them and count again.
+
+    `counters` are places that a thread of a block drew numbers from several times, as from a queue of work.
+    """
 
     blocks: tuple[int, ...]
     accesses: tuple[AccessCounts, ...]
@@ -89,6 +93,7 @@ class Counts:
     needs: tuple[str, ...]
     findings: tuple[Finding, ...]
     seconds: float
+    counters: frozenset[Place] = frozenset()
 
     @property
     def warp_instructions(self) -> dict[str, int]:
@@ -125,9 +130,11 @@ def count(
     *,
     blocks: Sequence[int] = (0,),
     limits: Limits = DEFAULT_LIMITS,
+    counters: Collection[Place] | None = None,
 ) -> Counts:
     """Count sampled blocks (linear block numbers) of a launch; buffers may be virtual.
 
+    Each block draws from integer counters as if all others of the grid did so too, and from `counters` in its turn.
     Loads, stores and atomics aren't checked. What the emulator doesn't know, or a run beyond the limits, is a finding.
     """
     began = time.perf_counter()
@@ -139,7 +146,7 @@ def count(
         finding = Finding("unsupported", f"the emulator doesn't know {error}", error.line)
         return Counts((), (), (), (), 0, (), (finding,), time.perf_counter() - began)
     machine = Machine(program, findings, limits)
-    port = CountingMemory(program, launch, memory)
+    port = CountingMemory(program, launch, memory, Turns(geometry.blocks, counters))
     stride = -(-launch.shared_bytes // 128) * 128
     done: list[int] = []
     needs: tuple[str, ...] = ()
@@ -191,6 +198,7 @@ class CountingMemory:
     program: Program
     launch: Launch
     memory: GlobalMemory
+    turns: Turns
     barriers: int = 0
     traces: list[Trace] = field(default_factory=list)
     patterns: Patterns = field(default_factory=Patterns)
@@ -207,6 +215,7 @@ class CountingMemory:
     def start(self, batch: Batch) -> None:
         self.batch = batch
         self.resolver.start(batch)
+        self.turns.start(int(batch.blocks[0]))
         self.reductions = BarrierReductions(batch)
         self.recent = {}
         self.kept: list[tuple[int, np.ndarray]] = []
@@ -234,6 +243,7 @@ class CountingMemory:
             self.tallies[ordinal].unique_sectors += _distinct(every[which == ordinal])
         truncated = self.kept_sectors > len(every)
         self.traces.append(Trace(int(self.batch.blocks[0]), every, which, truncated))
+        self.turns.restore()
 
     def load(self, access: Access, g: Lanes, address: V, mask: V | None) -> V | np.ndarray | None:
         self._tally(access, g, address, mask)
@@ -278,7 +288,11 @@ class CountingMemory:
             values = [None if v is None else np.broadcast_to(v, g.n)[where] for v in (b, c)]
             target = part.storage.view(access.bytes).view(access.element)
             index = np.broadcast_to(np.asarray(part.index), len(where))
-            old[where] = apply_atomic(target, index, operation, values[0], values[1])
+            operands = (operation, values[0], values[1])
+            if access.kind == "atomic":
+                old[where] = self.turns.apply(part.storage, target, index, *operands, g.slots[where])
+            else:
+                old[where] = apply_atomic(target, index, *operands)
         return old
 
     def copy(  # noqa: PLR0917
@@ -363,7 +377,15 @@ class CountingMemory:
             )
         ]
         return Counts(
-            blocks, tuple(accesses), tuple(basic), tuple(self.traces), self.barriers, needs, findings, seconds
+            blocks,
+            tuple(accesses),
+            tuple(basic),
+            tuple(self.traces),
+            self.barriers,
+            needs,
+            findings,
+            seconds,
+            frozenset(self.turns.again),
         )
 
 

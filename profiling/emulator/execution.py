@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from mctskernel.profiling.emulator.launch import Argument, prepare, program_of
 from mctskernel.profiling.emulator.machine import DEFAULT_LIMITS, LimitExceededError, Limits, Machine, batches
 from mctskernel.profiling.emulator.memory import GlobalMemory
 from mctskernel.profiling.emulator.ptx import Module, UnsupportedPtxError
+from mctskernel.profiling.emulator.trail import Trail
+from mctskernel.profiling.emulator.turns import Place, Turns
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,14 @@ def execute(
     blocks: Sequence[int] | None = None,
     head_start: int = 0,
     limits: Limits = DEFAULT_LIMITS,
+    counters: Collection[Place] = (),
+    trail: Trail | None = None,
 ) -> Execution:
     """Run every block of a launch, or those whose numbers are given, in their order, writing to `memory`.
 
     The first `head_start` of them run before the others begin, where the kernel has atomics by which it can notice.
+    From `counters` a single block draws in its turn, as if all others of the grid did so too. What blocks change in
+    global memory is added to a `trail`.
 
     Arguments are one a parameter: addresses, numbers, numpy scalars or bytes. What is wrong with the kernel comes
     back as findings, also what the emulator doesn't know; `ValueError` and `KeyError` are the caller's mistakes.
@@ -74,6 +80,8 @@ def execute(
         geometry.blocks,
         fences=any(i.parts[0] in ("fence", "membar") for b in program.flow.blocks for i in b.instructions),
         swaps=any(".cas." in access.opcode for access in program.accesses),
+        turns=Turns(geometry.blocks, counters) if counters else None,
+        trail=trail,
     )
     completed = True
     stride = -(-launch.shared_bytes // 128) * 128

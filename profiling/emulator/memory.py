@@ -27,6 +27,11 @@ class Storage:
         self._views: dict[int, np.ndarray] = {}
         self._valid_views: dict[int, np.ndarray] = {}
 
+    def set_valid(self, valid: Bytes) -> None:
+        """Say anew which bytes hold a value."""
+        self.valid = valid
+        self._valid_views = {}
+
     def view(self, size: int) -> np.ndarray:
         if size not in self._views:
             self._views[size] = self.data[: self.data.size // size * size].view(UNITS[size])

@@ -126,6 +126,7 @@ def _store(emitter: Emitter, instruction: Instruction) -> None:
     text = "None"
     if emitter.through_memory or emitter.slice is None:
         text = ", ".join(_stored(emitter, v, type_) for v in values)
+    _release(emitter, instruction)
     emitter.emit(f"m.store({access}, g, {base}, {emitter.guard()}, ({text},))")
 
 
@@ -135,6 +136,13 @@ def _stored(emitter: Emitter, value: Operand | None, type_: str) -> str:
     return f"{text}.view(u{SIZES[type_]})" if floating else text
 
 
+def _release(emitter: Emitter, instruction: Instruction) -> None:
+    """What a store or an atomic releases it makes visible first, as a fence before it would."""
+    if _RELEASING.intersection(instruction.parts) and "cta" not in instruction.parts:
+        emitter.emit("m.fence(g)")
+
+
+_RELEASING = frozenset(("release", "acq_rel"))
 _ATOMICS = frozenset(["add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec"])
 
 
@@ -167,6 +175,7 @@ def _atomic(emitter: Emitter, instruction: Instruction) -> None:
         kind = f"b{8 * SIZES[type_]}" if packed else type_
         values = ", ".join([emitter.read(o, kind) for o in operands[:2]] + ["None"] * (2 - len(operands[:2])))
     name = packed + "." + operation if packed else operation
+    _release(emitter, instruction)
     call = f"m.atomic({access}, g, {base}, {emitter.guard()}, {name!r}, {values})"
     if target is not None and emitter.accesses[-1].value_needed:
         emitter.assign(target, emitter.temporary(call), element)

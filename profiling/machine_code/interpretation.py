@@ -10,7 +10,7 @@ is not. Where a branch depends on such data it goes as often either way as the P
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +25,7 @@ from mctskernel.profiling.emulator.machine import LimitExceededError, Limits, Ma
 from mctskernel.profiling.emulator.memory import GlobalMemory
 from mctskernel.profiling.emulator.ptx import UnsupportedPtxError
 from mctskernel.profiling.emulator.resolve import Range
+from mctskernel.profiling.emulator.turns import Place, Turns
 from mctskernel.profiling.machine_code.arithmetic_rules import ARITHMETIC_RULES
 from mctskernel.profiling.machine_code.constant_banks import ConstantBanks, constant_banks
 from mctskernel.profiling.machine_code.decisions import odds
@@ -138,9 +139,11 @@ def interpret(
     blocks: Sequence[int] = (0,),
     line_counts: Mapping[int, float] | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    counters: Collection[Place] | None = None,
 ) -> Interpretation | Uninterpreted:
     """Count sampled blocks (linear block numbers) of a launch; buffers may be virtual.
 
+    Each block draws from integer counters as if all others of the grid did so too, and from `counters` in its turn.
     `parameters` are the packed arguments, `line_counts` the executions per warp of each PTX line. `counts.needs`
     names buffers whose contents decide addresses or branches: back them and interpret again.
     """
@@ -152,6 +155,7 @@ def interpret(
         code.program,
         Launch(parameters, [], [Range("shared memory", 0, _SHARED_BYTES)], [], _SHARED_BYTES),
         memory,
+        Turns(geometry.blocks, counters),
         banks=code.banks.of_launch(geometry, parameters),
         starts=[piece.starts for piece in code.pieces],
         odds=answers,

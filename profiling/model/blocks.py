@@ -20,6 +20,7 @@ from mctskernel.profiling.architecture import WARP_LANES
 from mctskernel.profiling.build import Build
 from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, Limits, Module, count
 from mctskernel.profiling.emulator.launch import pack
+from mctskernel.profiling.emulator.turns import Place
 from mctskernel.profiling.machine_code.frequencies import block_frequencies, instruction_lines
 from mctskernel.profiling.machine_code.functions import Function
 from mctskernel.profiling.machine_code.interpretation import (
@@ -94,6 +95,7 @@ class BlockCounter:
         self._inputs = frozenset(buffers)
         self._contents = contents
         self._backed: set[str] = set()
+        self._counters: frozenset[Place] | None = None
         self._memory, self._arguments = self._place()
 
     @property
@@ -105,6 +107,11 @@ class BlockCounter:
     def decisive(self) -> frozenset[str]:
         """Buffers whose contents have decided addresses or branches so far."""
         return frozenset(self._backed)
+
+    @property
+    def counters(self) -> frozenset[Place]:
+        """Where blocks draw their work from, as far as they have been counted: all from the same places."""
+        return self._counters or frozenset()
 
     @property
     def ranges(self) -> list[Range]:
@@ -125,12 +132,15 @@ class BlockCounter:
                 self._memory,
                 blocks=(block,),
                 limits=LIMITS,
+                counters=self._counters,
             )
             if counts.findings:
                 self.endless = counts.findings[0].kind == "limit"
                 return counts.findings[0].message
-            if not counts.needs:
+            if not counts.needs and not self._finds_counters(counts):
                 return counts
+            if not counts.needs:
+                continue
             if not self._back(counts.needs):
                 return f"its addresses depend on the contents of '{counts.needs[0]}'"
 
@@ -148,14 +158,28 @@ class BlockCounter:
                 blocks=(block,),
                 line_counts=line_counts,
                 limits=LIMITS,
+                counters=self._counters,
             )
             if isinstance(found, Uninterpreted):
                 self.endless = found.endless
                 return found.message
-            if not found.counts.needs:
+            if not found.counts.needs and not self._finds_counters(found.counts):
                 return found
+            if not found.counts.needs:
+                continue
             if not self._back(found.counts.needs):
                 return f"Its addresses depend on the contents of '{found.counts.needs[0]}'."
+
+    def _finds_counters(self, counts: Counts) -> bool:
+        """Whether counting has to begin again: with counters that a block drew work from, or without them.
+
+        Blocks that don't all draw from the same places share less than all of the work, each nobody knows how much.
+        """
+        known = self._counters
+        if known == frozenset() or not counts.counters or counts.counters == known:
+            return False
+        self._counters = counts.counters if known is None else frozenset()
+        return True
 
     def _back(self, needed: Sequence[str]) -> bool:
         """Give buffers their contents; False where they have them already."""
