@@ -75,7 +75,7 @@ def build(kernel: Kernel, names: Sequence[str], architecture: str = "sm_90") -> 
 
 def _options(architecture: str) -> tuple[str, ...]:
     return (
-        f"-arch={architecture}",
+        f"-arch={_with_own_instructions(architecture)}",
         "--std=c++17",
         "--generate-line-info",
         "--ptxas-options=-v",
@@ -83,6 +83,14 @@ def _options(architecture: str) -> tuple[str, ...]:
         "--no-cache",
         *(f"--include-path={folder}" for folder in _include_folders()),
     )
+
+
+def _with_own_instructions(architecture: str) -> str:
+    """The name under which NVRTC also takes what only this architecture has: `sm_90a` for wgmma.
+
+    Such code runs on no later one, and none of a candidate's has to.
+    """
+    return f"{architecture}a" if re.fullmatch(r"sm_(9|1[0-9])[0-9]", architecture) else architecture
 
 
 @cache

@@ -7,6 +7,7 @@ import pytest
 from mctskernel.core.evaluation import Resources
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import Build, BuildFailure, build, header_folders, readable_name
+from mctskernel.profiling.gpu.ceiling_kernels import wgmma_source
 
 STORE = "__global__ void store(float* x) { x[threadIdx.x] = 1.0f; }"
 
@@ -82,7 +83,7 @@ def test_resources_are_the_compilers_own() -> None:
         ("__device__ int ok;\nbad", "Line 2: this declaration has no storage class or type specifier."),
         (
             "__global__ void store(int* x) { __shared__ int s[99999]; s[*x] = 1; __syncthreads(); *x = s[7]; }",
-            "ptxas: Entry function 'store' uses too much shared data (0x61a7c bytes, 0xc000 max).",
+            "ptxas: Entry function 'store' uses too much shared data (0x61a7c bytes, 0x38c00 max).",
         ),
         ("__global__ void store(int* x) {}\0", "Line 1: the source holds a NUL character."),
     ],
@@ -110,6 +111,13 @@ def test_a_relative_include_finds_nothing_in_the_working_folder(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "secret.h").write_text("int secret;")
     assert "secret.h" in failed('#include "secret.h"\n' + STORE, "store").message
+
+
+def test_what_only_one_architecture_has_is_there_under_its_plain_name() -> None:
+    made = build(Kernel(wgmma_source()), ["probe"], "sm_90")
+    assert isinstance(made, Build)
+    assert "wgmma.mma_async" in made.ptx and made.architecture == "sm_90"
+    assert isinstance(build(Kernel(wgmma_source()), ["probe"], "sm_80"), BuildFailure)
 
 
 def test_readable_name() -> None:
