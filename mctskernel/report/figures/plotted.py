@@ -1,0 +1,59 @@
+"""What a figure is drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from mctskernel.report.compared_run import ComparedRun
+from mctskernel.report.document import Document, view_document
+from mctskernel.run import RunError
+
+
+@dataclass(frozen=True)
+class PlottedRun:
+    """A run with a short name, and that of its side where several runs are one line."""
+
+    run: ComparedRun
+    name: str
+    side: str
+
+    @cached_property
+    def document(self) -> Document:
+        """What graphical hosts show of it. Raises JournalError and EvidenceError."""
+        return view_document(self.run.view)
+
+    @property
+    def task(self) -> str:
+        """The name of its task."""
+        return self.run.view.manifest.configuration.task
+
+    @property
+    def device(self) -> str:
+        """Where its kernels were timed."""
+        return self.run.view.device
+
+
+def by_ground(runs: Sequence[PlottedRun]) -> dict[str, list[PlottedRun]]:
+    """The runs of each task and device, which have to be the same within a panel, by what tells these apart."""
+    devices = len({run.device for run in runs})
+    found: dict[str, list[PlottedRun]] = {}
+    for run in runs:
+        found.setdefault(f"{run.task} on {run.device}" if devices > 1 else run.task, []).append(run)
+    return found
+
+
+def by_device(runs: Sequence[PlottedRun]) -> dict[str, list[PlottedRun]]:
+    """The runs of each device, in order of appearance."""
+    found: dict[str, list[PlottedRun]] = {}
+    for run in runs:
+        found.setdefault(run.device, []).append(run)
+    return found
+
+
+def the_only(runs: Sequence[PlottedRun], what: str) -> PlottedRun:
+    """The one run of a figure that shows one. Raises RunError for several."""
+    if len(runs) != 1:
+        raise RunError(f"{what} is drawn of one run, not of {len(runs)}: name the one.")
+    return runs[0]

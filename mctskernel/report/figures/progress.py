@@ -1,0 +1,207 @@
+"""The best so far against what was spent: a line for each run, or for each side of several runs."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mctskernel.core.task import Array
+from mctskernel.report.figures.plotted import PlottedRun, by_ground
+from mctskernel.report.figures.style import DASHES, ORANGE, SERIES, legend_columns, plain, times_axis
+from mctskernel.report.progress import Moment
+from mctskernel.report.resampling import estimate
+from mctskernel.report.run_comparison import FEWEST
+from mctskernel.run import RunError
+
+
+@dataclass(frozen=True)
+class _Line:
+    """How the line of a side is drawn, and what the legend says of it."""
+
+    label: str
+    colour: str
+    dashes: Any
+
+
+PANEL_INCHES = 2.2
+"""The least width of a panel."""
+
+SLOWEST = 0.5
+"""Speed-ups below this are left out of the picture."""
+
+POINTS = 200
+"""Of a mean over several runs, at the most."""
+
+
+class Spending(enum.Enum):
+    """What the horizontal axis counts: the label, and the field of a moment."""
+
+    EVALUATIONS = ("evaluations", "evaluations")
+    SECONDS = ("seconds of search", "seconds")
+    MONEY = ("US dollars paid to models", "dollars")
+
+    def of(self, moment: Moment) -> float:
+        """What was spent by a moment."""
+        return float(getattr(moment, self.value[1]))
+
+
+def draw_evaluations(figure: Figure, runs: Sequence[PlottedRun]) -> None:
+    """The best speed-up so far against evaluations."""
+    _draw(figure, runs, Spending.EVALUATIONS)
+
+
+def draw_seconds(figure: Figure, runs: Sequence[PlottedRun]) -> None:
+    """The best speed-up so far against seconds."""
+    _draw(figure, runs, Spending.SECONDS)
+
+
+def draw_money(figure: Figure, runs: Sequence[PlottedRun]) -> None:
+    """The best speed-up so far against dollars. Raises RunError where nothing was paid."""
+    if not any(moment.dollars for run in runs for moment in run.run.moments):
+        raise RunError(
+            "No model was paid in any of these runs, so there is no money to draw anything against."
+        )
+    _draw(figure, runs, Spending.MONEY)
+
+
+def _draw(figure: Figure, runs: Sequence[PlottedRun], spending: Spending) -> None:
+    for run in runs:
+        if not any(moment.best_speedup for moment in run.run.moments):
+            raise RunError(f"{run.run.name} has no kernel yet whose time is believed.")
+    grounds = by_ground(runs)
+    across = max(1, min(len(grounds), int(figure.get_figwidth() / PANEL_INCHES)))
+    down = math.ceil(len(grounds) / across)
+    figure.set_figheight(2.1 * down)
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    handles: dict[str, Artist] = {}
+    for axes, (ground, found) in zip(panels, grounds.items(), strict=False):
+        handles |= _panel(axes, found, spending)
+        if len(grounds) > 1:
+            axes.set_title(plain(ground, int(17 * figure.get_figwidth() / across)))
+    for axes in panels[len(grounds) :]:
+        axes.set_visible(False)
+    for axes in panels[::across]:
+        axes.set_ylabel("best speed-up so far")
+    if handles:
+        figure.legend(
+            handles.values(),
+            handles.keys(),
+            loc="outside lower center",
+            ncols=legend_columns(figure, handles),
+        )
+
+
+def _panel(axes: Axes, runs: Sequence[PlottedRun], spending: Spending) -> dict[str, Artist]:
+    """Draw the runs of one task and device; the lines by their names, where there are several."""
+    sides: dict[str, list[PlottedRun]] = {}
+    for run in runs:
+        sides.setdefault(run.side, []).append(run)
+    handles: dict[str, Artist] = {}
+    for number, (side, found) in enumerate(sides.items()):
+        label = f"{plain(side, 40)} ({len(found)} runs)" if len(found) > 1 else plain(side, 40)
+        line = _Line(label, SERIES[number % len(SERIES)], DASHES[number % len(DASHES)])
+        if len(found) > 1:
+            _several(axes, [run.run.moments for run in found], spending, line)
+        else:
+            _best(axes, found[0].run.moments, spending, line)
+    if len(runs) == 1:
+        handles = _tried(axes, runs[0].run.moments, spending, SERIES[0])
+    elif len(sides) > 1:
+        lines, labels = axes.get_legend_handles_labels()
+        handles = dict(zip(labels, lines, strict=True))
+    _scale(axes, [moment for run in runs for moment in run.run.moments])
+    axes.set_xlim(left=0)
+    axes.set_xlabel(spending.value[0])
+    return handles
+
+
+def _scale(axes: Axes, found: Sequence[Moment]) -> None:
+    """From the slowest kernel, but for those far slower than the start, to the fastest."""
+    high = max(moment.best_speedup for moment in found)
+    low = max(SLOWEST, min(1.0, *(moment.speedup for moment in found if moment.speedup)))
+    axes.set_yscale("log")
+    axes.set_ylim(low / 1.06, high * (high / low) ** 0.06 * 1.02)
+    times_axis(axes.yaxis, low, high)
+
+
+def _best(axes: Axes, found: Sequence[Moment], spending: Spending, line: _Line) -> None:
+    x, y = _steps(found, spending)
+    axes.plot(
+        x, y, drawstyle="steps-post", color=line.colour, linestyle=line.dashes, label=line.label, zorder=3
+    )
+
+
+def _tried(axes: Axes, found: Sequence[Moment], spending: Spending, colour: str) -> dict[str, Artist]:
+    """What was tried on the way. With several runs in one panel nobody could tell whose is whose."""
+    tried = [moment for moment in found if moment.speedup]
+    (best,) = axes.get_lines()
+    (dots,) = axes.plot(
+        [spending.of(moment) for moment in tried],
+        [moment.speedup for moment in tried],
+        "o",
+        color=colour,
+        alpha=0.35,
+        markersize=2.4,
+        markeredgewidth=0,
+        zorder=2,
+    )
+    handles: dict[str, Artist] = {"best so far": best, "kernel": dots}
+    if failed := [spending.of(moment) for moment in found if not moment.speedup]:
+        (handles["failed"],) = axes.plot(
+            failed,
+            [0.02] * len(failed),
+            "|",
+            color=ORANGE,
+            markersize=5,
+            markeredgewidth=0.8,
+            transform=axes.get_xaxis_transform(),
+        )
+    return handles
+
+
+def _several(axes: Axes, found: Sequence[Sequence[Moment]], spending: Spending, line: _Line) -> None:
+    """Each run thin, their geometric mean thick and, where there are enough, its 95 % bootstrap band."""
+    for each in found:
+        x, y = _steps(each, spending)
+        axes.plot(x, y, drawstyle="steps-post", color=line.colour, linewidth=0.5, alpha=0.35, zorder=2)
+    grid = _grid(found, spending)
+    logs = np.array([_logs_at(each, spending, grid) for each in found])
+    known = ~np.isnan(logs).any(axis=0)
+    grid, logs = grid[known], logs[:, known]
+    axes.plot(
+        grid, np.exp(logs.mean(axis=0)), color=line.colour, linestyle=line.dashes, label=line.label, zorder=3
+    )
+    if len(found) >= FEWEST:
+        band = [estimate([column]) for column in logs.T]
+        low, high = (np.exp([getattr(each, side) for each in band]) for side in ("low", "high"))
+        axes.fill_between(grid, low, high, color=line.colour, alpha=0.18, linewidth=0, zorder=1)
+
+
+def _steps(found: Sequence[Moment], spending: Spending) -> tuple[list[float], list[float]]:
+    known = [moment for moment in found if moment.best_speedup]
+    x, y = [spending.of(moment) for moment in known], [moment.best_speedup for moment in known]
+    # What failed at the end was searched for too.
+    return [*x, spending.of(found[-1])], [*y, y[-1]]
+
+
+def _grid(found: Sequence[Sequence[Moment]], spending: Spending) -> Array:
+    """Where a mean is drawn: from where all have a success to where the first of them ended."""
+    end = min(spending.of(each[-1]) for each in found)
+    if spending is Spending.EVALUATIONS:
+        return np.unique(np.linspace(1, end, min(POINTS, max(1, math.ceil(end)))).round())
+    return np.linspace(0, end, POINTS)
+
+
+def _logs_at(found: Sequence[Moment], spending: Spending, grid: Array) -> Array:
+    spent = np.array([spending.of(moment) for moment in found])
+    best = np.array([moment.best_speedup or np.nan for moment in found])
+    places = np.searchsorted(spent, grid, side="right") - 1
+    return np.asarray(np.where(places >= 0, np.log(best[np.maximum(places, 0)]), np.nan))

@@ -1,0 +1,214 @@
+"""The roofline of a run with its best path on it: of arithmetic where the task says how much, or of instructions.
+
+Williams, Waterman and Patterson, "Roofline", 2009, for the one; Ding and Williams, "An Instruction Roofline Model for
+GPUs", 2019, for the other, which any kernel has a place on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mctskernel.profiling.architecture import (
+    Architecture,
+    ArchitectureError,
+    known_architectures,
+    load_architecture,
+)
+from mctskernel.profiling.ceilings import architecture_ceilings
+from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS
+from mctskernel.profiling.utilisation import SECTOR_BYTES
+from mctskernel.report.figures.plotted import PlottedRun, the_only
+from mctskernel.report.figures.style import BLACK, BLUE, HALO, ORANGE, powers_axis
+from mctskernel.report.view import View
+from mctskernel.run import RunError
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A kernel: work per byte or sector, and work per second, in trillions (FLOP) or billions (instructions)."""
+
+    node: int
+    intensity: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class _Chart:
+    """`slope` is what DRAM moves in the units of a rate over those of an intensity, `ceilings` are rates."""
+
+    points: tuple[_Point, ...]
+    slope: float
+    slope_name: str
+    ceilings: dict[str, float]
+    x: str
+    y: str
+
+
+def draw_roofline(figure: Figure, runs: Sequence[PlottedRun]) -> None:
+    """The kernels of one run under what its GPU can do at most. Raises RunError without counters."""
+    run = the_only(runs, "A roofline")
+    chart = _chart(run)
+    figure.set_figheight(2.6)
+    axes = figure.subplots()
+    _roof(axes, chart)
+    path = set(run.document.best_path)
+    others = [point for point in chart.points if point.node not in path]
+    axes.plot(
+        [point.intensity for point in others],
+        [point.rate for point in others],
+        "o",
+        color=BLUE,
+        alpha=0.35,
+        markeredgewidth=0,
+        markersize=3,
+        label="kernel",
+        zorder=3,
+    )
+    _path(axes, [point for point in chart.points if point.node in path])
+    axes.legend(loc="lower right", handlelength=1.4)
+
+
+def _chart(run: PlottedRun) -> _Chart:
+    gpu, name = _gpu(run.run.view), run.run.name
+    memory = f"DRAM {gpu.memory.dram_bytes_per_second / 1e12:.3g} TB/s"
+    found = run.document.roofline
+    if found is not None and found.flops:
+        ceilings = architecture_ceilings(gpu)
+        flops = found.flops / 1e12
+        return _Chart(
+            tuple(
+                _Point(each.node, 1e12 * flops / each.dram_bytes, flops / each.seconds)
+                for each in found.points
+            ),
+            ceilings.copy_bytes_per_second / 1e12,
+            memory,
+            {
+                "FP32 {rate:,.1f} TFLOP/s": ceilings.fp32_flops_per_second / 1e12,
+                "tensor cores {rate:,.0f} TFLOP/s": ceilings.tensor_flops_per_second / 1e12,
+            },
+            "FLOP per byte of DRAM",
+            "TFLOP/s",
+        )
+    points = tuple(_instructions(run.run.view))
+    if not points:
+        raise RunError(f"{name} has no counters: a roofline needs the bytes and instructions of its kernels.")
+    cycles = gpu.chip.sms * gpu.chip.clock_hz / 1e9
+    return _Chart(
+        points,
+        gpu.memory.dram_bytes_per_second / SECTOR_BYTES / 1e9,
+        memory,
+        {"issue slots": gpu.chip.schedulers * cycles},
+        "warp instructions per 32 B of DRAM",
+        "10\u2079 warp instructions per second",
+    )
+
+
+def _instructions(view: View) -> list[_Point]:
+    points = []
+    for node in view.tree.nodes:
+        evaluation = node.evaluation
+        if evaluation is None or not evaluation.ok or evaluation.quarantine or not evaluation.timings:
+            continue
+        counters, seconds = evaluation.counters, evaluation.timings[0].seconds
+        sectors, count = counters.get(DRAM_BYTES, 0.0) / SECTOR_BYTES, counters.get(INSTRUCTIONS, 0.0)
+        if sectors and count:
+            points.append(_Point(node.id, count / sectors, count / seconds / 1e9))
+    return points
+
+
+def _gpu(view: View) -> Architecture:
+    """The description of the GPU that a run was made on or for. Raises RunError without one."""
+    manifest = view.manifest
+    name = manifest.fingerprint.get("gpu", "")
+    try:
+        chosen = load_architecture(manifest.configuration.architecture)
+    except ArchitectureError:
+        chosen = None
+    described = (*map(load_architecture, known_architectures()), *((chosen,) if chosen else ()))
+    for gpu in reversed(described):
+        if gpu.name == name:
+            return gpu
+    raise RunError(
+        f"{view.folder.path} was timed on {name or 'an unknown GPU'}, of which there is no description."
+    )
+
+
+def _roof(axes: Axes, chart: _Chart) -> None:
+    x = np.array([point.intensity for point in chart.points])
+    y = np.array([point.rate for point in chart.points])
+    shown = [rate for rate in chart.ceilings.values() if rate < 60 * y.max()] or [
+        min(chart.ceilings.values())
+    ]
+    left, right = x.min() / 3, max(x.max() * 3, 3 * min(chart.ceilings.values()) / chart.slope)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    powers_axis(axes.xaxis)
+    powers_axis(axes.yaxis)
+    axes.set_xlim(left, right)
+    axes.set_ylim(y.min() / 3, max(shown) * 2.2)
+    bend = min(right, max(shown) / chart.slope)
+    axes.plot([left, bend], [left * chart.slope, bend * chart.slope], color=BLACK, linewidth=1.0, zorder=2)
+    for name, rate in chart.ceilings.items():
+        if rate in shown:
+            axes.plot([rate / chart.slope, right], [rate, rate], color=BLACK, linewidth=1.0, zorder=2)
+            axes.annotate(
+                name.format(rate=rate),
+                (right, rate),
+                xytext=(-2, 2),
+                textcoords="offset points",
+                ha="right",
+                fontsize=6.5,
+            )
+    _slope_label(axes, chart, left, bend)
+    axes.set_xlabel(chart.x)
+    axes.set_ylabel(chart.y)
+
+
+def _slope_label(axes: Axes, chart: _Chart, left: float, bend: float) -> None:
+    """Along the slanted line, in the middle of what is seen of it."""
+    low = max(left, axes.get_ylim()[0] / chart.slope)
+    place = (low * bend) ** 0.5
+    axes.text(
+        place,
+        place * chart.slope,
+        chart.slope_name,
+        rotation=math.degrees(math.atan(chart.slope)),
+        rotation_mode="anchor",
+        transform_rotates_text=True,
+        ha="center",
+        va="bottom",
+        fontsize=6.5,
+    )
+
+
+def _path(axes: Axes, path: Sequence[_Point]) -> None:
+    if not path:
+        return
+    x, y = [point.intensity for point in path], [point.rate for point in path]
+    axes.plot(
+        x,
+        y,
+        "-o",
+        color=ORANGE,
+        markeredgecolor="white",
+        markeredgewidth=0.5,
+        markersize=5,
+        zorder=4,
+        label="best path",
+    )
+    for point in path:
+        axes.annotate(
+            str(point.node),
+            (point.intensity, point.rate),
+            xytext=(5, -7),
+            textcoords="offset points",
+            fontsize=6.5,
+            path_effects=HALO,
+            color=BLACK,
+        )

@@ -1,0 +1,180 @@
+"""A picture of the search tree: colour by speed-up, shape by outcome, size by visits, the best path numbered."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from mctskernel.core.evaluation import Outcome
+from mctskernel.profiling.quantities import time_text
+from mctskernel.report.document import Document, NodeRow
+from mctskernel.report.failures import QUARANTINED
+from mctskernel.report.figures.plotted import PlottedRun, the_only
+from mctskernel.report.figures.style import BLACK, GREY, HALO, MARKS, ORANGE, SPEED_COLOURS, plain, times_axis
+from mctskernel.run import RunError
+
+LEVEL_INCHES, MOST_INCHES = 0.36, 3.0
+SMALLEST, LARGEST = 6.0, 60.0
+"""Areas of markers, in square points."""
+
+
+def draw_tree(figure: Figure, runs: Sequence[PlottedRun]) -> None:
+    """The tree of one run, and beneath it the edits of the best path."""
+    run = the_only(runs, "A tree")
+    document = run.document
+    if not document.nodes:
+        raise RunError(f"{run.run.name} holds no evaluation yet.")
+    width = figure.get_figwidth()
+    legend = _path_lines(document, letters=int(width * 18))
+    levels = max(node.depth for node in document.nodes) + 1
+    text_inches = 0.135 * len(legend) + 0.1
+    picture_inches = min(MOST_INCHES, max(1.2, LEVEL_INCHES * levels)) + 0.5
+    figure.set_figheight(picture_inches + text_inches)
+    axes, caption = figure.subplots(2, 1, height_ratios=(picture_inches, text_inches))
+    _draw(axes, document)
+    caption.axis("off")
+    caption.text(
+        0, 1, "\n".join(legend), transform=caption.transAxes, va="top", fontsize=6.5, linespacing=1.35
+    )
+
+
+def layout(nodes: Sequence[NodeRow]) -> Mapping[int, float]:
+    """A place from left to right for each node: leaves one after another, parents in the middle of their children.
+
+    Source: Wetherell and Shannon, "Tidy drawings of trees", 1979.
+    """
+    children: dict[int, list[int]] = {node.id: [] for node in nodes}
+    for node in nodes:
+        if node.parent is not None:
+            children[node.parent].append(node.id)
+    places: dict[int, float] = {}
+    leaves = 0
+    waiting = [(0, False)]
+    while waiting:
+        number, is_done = waiting.pop()
+        if not children[number]:
+            places[number] = float(leaves)
+            leaves += 1
+        elif is_done:
+            places[number] = (places[children[number][0]] + places[children[number][-1]]) / 2
+        else:
+            waiting.append((number, True))
+            waiting += [(child, False) for child in reversed(children[number])]
+    return places
+
+
+def _draw(axes: Axes, document: Document) -> None:
+    nodes, places = document.nodes, layout(document.nodes)
+    best = set(document.best_path)
+    points = {node.id: (places[node.id], -node.depth) for node in nodes}
+    edges = [(points[node.parent], points[node.id]) for node in nodes if node.parent is not None]
+    axes.add_collection(LineCollection(edges, colors="#bdbdbd", linewidths=0.5, zorder=1))
+    path = [points[number] for number in document.best_path]
+    axes.plot(*zip(*path, strict=True), color=ORANGE, linewidth=1.6, zorder=2) if len(path) > 1 else None
+    speedups = [node.speedup for node in nodes if node.speedup and _state(node) == Outcome.OK]
+    # Most kernels are nearly as good as the best: the slowest tenth needs no shades of its own.
+    low, high = (float(np.quantile(speedups, 0.1)), max(speedups)) if speedups else (1.0, 1.0)
+    norm = LogNorm(low, high if high > low else low * 1.01)
+    colours = mpl.colormaps[SPEED_COLOURS]
+    sizes = _sizes(nodes)
+    for node in nodes:
+        state = _state(node)
+        timed = state == Outcome.OK and bool(node.speedup)
+        mark = MARKS.get(state, MARKS[Outcome.DUPLICATE])
+        filled = mark.marker not in ("x", "+")
+        axes.scatter(
+            *points[node.id],
+            s=sizes[node.id] if timed else 9,
+            marker=mark.marker,
+            color=colours(norm(node.speedup)) if timed and node.speedup else mark.colour,
+            edgecolors=(ORANGE if node.id in best else "white") if filled else None,
+            linewidths=1.0 if node.id in best else 0.3 if filled else 0.7,
+            zorder=4 if node.id in best else 3,
+        )
+    for number in document.best_path:
+        axes.annotate(
+            str(number),
+            points[number],
+            xytext=(4, 3),
+            textcoords="offset points",
+            fontsize=6.5,
+            color=BLACK,
+            path_effects=HALO,
+            zorder=5,
+        )
+    _finish(axes, nodes, norm)
+
+
+def _finish(axes: Axes, nodes: Sequence[NodeRow], norm: LogNorm) -> None:
+    axes.margins(0.02, 0.12)
+    axes.grid(visible=False)
+    axes.set_xticks([])
+    for side in ("bottom", "left"):
+        axes.spines[side].set_visible(False)
+    depth = max(node.depth for node in nodes)
+    step = max(1, math.ceil(depth / 8))
+    axes.set_yticks(
+        [-level for level in range(0, depth + 1, step)], [str(level) for level in range(0, depth + 1, step)]
+    )
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylabel("edits from the start")
+    bar = axes.figure.colorbar(
+        mpl.cm.ScalarMappable(norm, SPEED_COLOURS), ax=axes, shrink=0.8, aspect=18, pad=0.01, extend="min"
+    )
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.set_label("speed-up")
+    times_axis(bar.ax.yaxis, norm.vmin or 1.0, norm.vmax or 1.0)
+    states = dict.fromkeys(map(_state, nodes))
+    handles = [
+        Line2D(
+            [],
+            [],
+            linestyle="",
+            marker=MARKS[state].marker,
+            color=GREY if state == Outcome.OK else MARKS[state].colour,
+            markersize=4,
+            label=state,
+        )
+        for state in states
+        if state in MARKS
+    ]
+    handles.append(Line2D([], [], color=ORANGE, linewidth=1.6, label="best path"))
+    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, borderaxespad=0.2)
+
+
+def _state(node: NodeRow) -> str:
+    """The outcome as it is drawn; a node in flight looks like a duplicate, which no node is."""
+    if node.quarantine:
+        return QUARANTINED
+    return node.outcome or str(Outcome.DUPLICATE)
+
+
+def _sizes(nodes: Sequence[NodeRow]) -> Mapping[int, float]:
+    most = max((node.visits for node in nodes), default=1)
+    crowding = min(1.0, 60 / len(nodes)) ** 0.5
+    return {
+        node.id: crowding * (SMALLEST + (LARGEST - SMALLEST) * math.sqrt(node.visits / max(most, 1)))
+        for node in nodes
+    }
+
+
+def _path_lines(document: Document, letters: int) -> list[str]:
+    """The best path in words, two lines an edit at the most: node, time, what it gained, and the edit."""
+    rows = {node.id: node for node in document.nodes}
+    lines: list[str] = []
+    for number in document.best_path:
+        row = rows[number]
+        time = f"{time_text(row.seconds, 3)}, " if row.seconds else ""
+        gain = f"{row.gain:.2f}\u00d7, " if row.gain else ""
+        text = f"{number}: {time}{gain}{plain(row.title)}"
+        lines += textwrap.wrap(text, letters, subsequent_indent="     ", max_lines=2, placeholder=" \u2026")
+    return lines
