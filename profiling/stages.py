@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+STAGE_FILE = "stage"
+"""Where a worker writes down which stage it is at, in its own folder."""
 
 
 class Stages:
@@ -17,6 +21,7 @@ class Stages:
     def timed(self, stage: str) -> Iterator[None]:
         """Add the time spent inside to a stage, however it is left."""
         self.seconds.setdefault(stage, 0.0)
+        _write_down(stage)
         began = time.perf_counter()
         try:
             yield
@@ -27,3 +32,17 @@ class Stages:
         """Count seconds that a stage measured itself."""
         for name, value in seconds.items():
             self.seconds[name] = self.seconds.get(name, 0.0) + value
+
+
+_noted: list[Path] = []
+
+
+def note_stages_in(folder: Path) -> None:
+    """From now on, write each stage that begins into a file: its process may be ended before the stage is."""
+    _noted[:] = [folder / STAGE_FILE]
+
+
+def _write_down(stage: str) -> None:
+    for file in _noted:
+        with suppress(OSError):
+            file.write_text(stage)

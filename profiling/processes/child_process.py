@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import re
 import shutil
 import signal
 import site
@@ -17,12 +18,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from mctskernel.profiling.isolation import landlock, privileges
 from mctskernel.profiling.isolation.bubblewrap import bubblewrap_command, find_bubblewrap
 from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
 from mctskernel.profiling.isolation.policy import READABLE_VARIABLE, Confinement
 from mctskernel.profiling.processes.channel import Channel
+from mctskernel.profiling.stages import STAGE_FILE
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,14 +47,17 @@ _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 class ChildProcess:
     """A running worker process, the leader of a session of its own, with a folder of its own.
 
-    The process ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death. `wrapped`
-    says that it runs in bubblewrap.
+    The process ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death. `said` is
+    its standard error and `doing` where it writes down what it is at: open files of our own, since it may put a link
+    to any file of ours in the place of a name in its folder. `wrapped` says that it runs in bubblewrap.
     """
 
     process: subprocess.Popen[bytes]
     channel: Channel
     lifeline: int
     scratch: Path
+    said: BinaryIO
+    doing: BinaryIO
     wrapped: bool = False
 
     @property
@@ -65,6 +71,8 @@ class ChildProcess:
         self.process.wait()
         self.channel.close()
         os.close(self.lifeline)
+        self.said.close()
+        self.doing.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def terminate(self) -> None:
@@ -89,13 +97,12 @@ class ChildProcess:
 
     def last_words(self) -> str:
         """The end of what it wrote to its standard error."""
-        try:
-            with (self.scratch / "stderr").open("rb") as stream:
-                size = stream.seek(0, os.SEEK_END)
-                stream.seek(max(0, size - MAX_STDERR_BYTES))
-                return stream.read().decode(errors="replace")
-        except OSError:
-            return ""
+        return end_of(self.said)
+
+    def stage(self) -> str:
+        """The stage of an evaluation that it is at, as it says; empty where it says nothing that could be one."""
+        words = end_of(self.doing)
+        return words if re.fullmatch(r"[a-z][a-z ]{1,30}", words) else ""
 
 
 def start(
@@ -115,22 +122,33 @@ def start(
     bubblewrap = find_bubblewrap() if policy is not None else None
     if policy is not None and bubblewrap is not None:
         command = bubblewrap_command(bubblewrap, policy(scratch), command)
+    said, doing = (scratch / "stderr").open("w+b"), (scratch / STAGE_FILE).open("w+b")
     try:
-        with (scratch / "stderr").open("wb") as stderr:
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                pass_fds=inherited,
-                start_new_session=True,
-                cwd=scratch,
-                env=worker_environment(scratch),
-            )
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            pass_fds=inherited,
+            start_new_session=True,
+            cwd=scratch,
+            env=worker_environment(scratch),
+        )
     finally:
         theirs.close()
         os.close(watched)
-    return ChildProcess(process, Channel(ours), lifeline, scratch, bubblewrap is not None)
+    return ChildProcess(process, Channel(ours), lifeline, scratch, said, doing, bubblewrap is not None)
+
+
+def end_of(file: BinaryIO) -> str:
+    """The last that another process has written to a file that is open here; its own place in it stays."""
+    try:
+        size = os.fstat(file.fileno()).st_size
+        return os.pread(file.fileno(), MAX_STDERR_BYTES, max(0, size - MAX_STDERR_BYTES)).decode(
+            errors="replace"
+        )
+    except (OSError, ValueError):
+        return ""
 
 
 @functools.cache

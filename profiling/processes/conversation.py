@@ -157,7 +157,9 @@ class Conversation(Generic[Reply]):
                 if left > 0 and not select.select([channel], [], [], min(left, LOOKING_SECONDS))[0]:
                     continue
                 if left <= 0:
+                    stage = self._child.stage()
                     slow = f"The process that {self._role} took more than its limit of {seconds:g} s."
+                    slow += f" It had come to the stage '{stage}'." if stage else ""
                     raise self._lost(Outcome.TIMEOUT, slow)
                 if not channel.receive_available():
                     how = self._child.ending()

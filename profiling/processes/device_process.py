@@ -29,6 +29,7 @@ from mctskernel.profiling.processes.device_protocol import (
     Reply,
     Request,
 )
+from mctskernel.profiling.stages import note_stages_in
 
 PROGRAMS = 8
 """How many compilers and disassemblers may run at a time."""
@@ -84,6 +85,7 @@ def open_confined(request: Open) -> Device:
     module, _, name = request.opener.partition(":")
     device: Device = getattr(importlib.import_module(module), name)(request.spec)
     confine(confinement(request, Path.cwd()))
+    note_stages_in(Path.cwd())
     return device
 
 

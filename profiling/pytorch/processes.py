@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -32,7 +33,8 @@ ENDING_SECONDS = 1.0
 class ModuleProcess:
     """A process that owns a module, the leader of a session of its own, with a folder of its own.
 
-    It ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death.
+    It ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death. `said` is its
+    standard error, open here: under its name the process may put a link to any file of ours.
     """
 
     server: ForkServer
@@ -40,6 +42,7 @@ class ModuleProcess:
     pid: int
     lifeline: int
     scratch: Path
+    said: BinaryIO
     role: str
 
     def ask(
@@ -87,14 +90,11 @@ class ModuleProcess:
         self.server.reap(self.pid)
         self.connection.close()
         os.close(self.lifeline)
+        self.said.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _last_words(self) -> str:
-        try:
-            words = (self.scratch / "stderr").read_bytes()
-        except OSError:
-            return ""
-        return words[-child_process.MAX_STDERR_BYTES :].decode(errors="replace")
+        return child_process.end_of(self.said)
 
 
 class ForkServer:
@@ -110,12 +110,13 @@ class ForkServer:
         scratch = Path(tempfile.mkdtemp(prefix="mctskernel-module-"))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         watched, lifeline = os.pipe()
-        with theirs, (scratch / "stderr").open("wb") as stderr:
-            answer = self._ask(Fork(role, str(scratch)), (theirs.fileno(), watched, stderr.fileno()))
+        said = (scratch / "stderr").open("w+b")
+        with theirs:
+            answer = self._ask(Fork(role, str(scratch)), (theirs.fileno(), watched, said.fileno()))
         os.close(watched)
         if not isinstance(answer, Forked):
             raise DeviceError("The process that forks others answered what it wasn't asked.")
-        return ModuleProcess(self, ours, answer.pid, lifeline, scratch, doing)
+        return ModuleProcess(self, ours, answer.pid, lifeline, scratch, said, doing)
 
     def ending(self, pid: int) -> str:
         """How a process that has closed its socket ended: `exited with status 3`."""

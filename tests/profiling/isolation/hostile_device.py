@@ -15,6 +15,7 @@ from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.processes.channel import Channel
 from mctskernel.profiling.processes.device_protocol import Evaluated
+from mctskernel.profiling.stages import Stages
 
 
 class Hostile:
@@ -71,6 +72,19 @@ class Hostile:
         except OSError as error:
             return type(error).__name__
         return "written"
+
+    def end_with_a_link(self, path: str) -> str:
+        """Put a link to a file in the place of what its parent will read, and end."""
+        for name in ("stderr", "stage"):
+            Path(name).unlink()
+            Path(name).symlink_to(path)
+        os._exit(3)
+
+    def hang_at(self, stage: str) -> str:
+        """Never come back from a stage of the evaluation."""
+        with Stages().timed(stage):
+            time.sleep(60)
+        return ""
 
     def descriptors(self, _: str) -> str:
         """What is open."""

@@ -56,6 +56,28 @@ def test_a_worker_that_fills_its_folder_is_ended(worker: Worker, monkeypatch: py
     assert answer(worker, "pid")
 
 
+def test_a_link_in_a_worker_s_folder_is_not_read(worker: Worker, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a secret")
+    evaluation = worker.evaluate(Kernel(f"end_with_a_link {tmp_path}/text"))
+    assert evaluation.outcome is Outcome.CRASH
+    assert "secret" not in evaluation.log + evaluation.message
+
+
+@pytest.mark.parametrize(("stage", "said"), [("build", "'build'"), ("A\x1b[2J" * 20, "")])
+def test_a_timeout_says_how_far_it_came(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stage: str, said: str
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    opener = importlib.import_module("hostile_device").Hostile
+    worker = Worker(DeviceSpec("model", tmp_path), limits=Limits(seconds=0.5), opener=opener)
+    evaluation = worker.evaluate(Kernel(f"hang_at {stage}"))
+    worker.close()
+    assert evaluation.outcome is Outcome.TIMEOUT
+    assert ("It had come to the stage" in evaluation.message) is bool(said)
+    assert said in evaluation.message
+    assert "\x1b" not in evaluation.message
+
+
 def test_what_a_worker_started_ends_with_it(worker: Worker, tmp_path: Path) -> None:
     mark = str(tmp_path)
     answer(worker, f"leave_behind {mark}")
