@@ -76,7 +76,7 @@ class Hostile:
     def end_with_a_link(self, path: str) -> str:
         """Put a link to a file in the place of what its parent will read, and end."""
         for name in ("stderr", "stage"):
-            Path(name).unlink()
+            Path(name).unlink(missing_ok=True)
             Path(name).symlink_to(path)
         os._exit(3)
 
