@@ -27,6 +27,7 @@ from mctskernel.tree.backup import VALUES
 from mctskernel.tree.events import Evaluated, Event, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.selection_account import can_account
 from mctskernel.tree.trajectory import edit_title, run_seconds
 
 SCHEMA = "mctskernel.view"
@@ -107,6 +108,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     edits: tuple[EditSuccess, ...]
     roofline: Roofline | None
     counters: tuple[str, ...]
+    accounts: bool
     environment: tuple[Fact, ...]
     notes: tuple[str, ...]
 
@@ -128,6 +130,7 @@ def view_document(view: View) -> Document:
         edits=edit_success(rows),
         roofline=roofline(view, found.traffic),
         counters=tuple(found.counters),
+        accounts=can_account(tree.policy.strategy),
         environment=tuple(_environment(view)),
         notes=tuple(_notes(view)),
     )

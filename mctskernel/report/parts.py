@@ -6,13 +6,16 @@ Each part is JSON, compressed by gzip, which browsers inflate by themselves (`De
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import cached_property
 
 import msgspec
 
 from mctskernel.report.details import Detailer
 from mctskernel.report.document import Document, view_document
 from mctskernel.report.view import View
+from mctskernel.tree.journal import read_events
+from mctskernel.tree.selection_account import Account, selection_accounts
 
 NODES_A_PART = 32
 """Nodes whose details travel together: few enough to come at once, many enough to be compressed well."""
@@ -21,6 +24,14 @@ DOCUMENT = "document"
 DETAILS = "details"
 LINES = "lines"
 COUNTERS = "counters"
+ACCOUNTS = "accounts"
+ACCOUNT = "account"
+
+FITTED = "edit-model"
+"""The strategy whose accounts cost a model each."""
+
+MOST_ACCOUNTS = 256
+"""Of so many nodes a report tells why they were made; the model of edits has to be fitted again for many of them."""
 
 
 class PartError(LookupError):
@@ -39,6 +50,8 @@ class Parts:
             DETAILS: self._details,
             LINES: self._lines,
             COUNTERS: lambda _: self._counters(),
+            ACCOUNTS: self._accounts,
+            ACCOUNT: self._account,
         }
 
     def names(self) -> Iterator[str]:
@@ -47,6 +60,8 @@ class Parts:
         yield COUNTERS
         for number in range(-(-len(self.document.nodes) // NODES_A_PART)):
             yield f"{DETAILS}/{number}"
+            if self.document.accounts:
+                yield f"{ACCOUNTS}/{number}"
         yield f"{LINES}/0"
 
     def part(self, name: str) -> bytes:
@@ -58,11 +73,37 @@ class Parts:
         return gzip.compress(found, compresslevel=6, mtime=0)
 
     def _details(self, number: str) -> object:
+        return [self._detailer.details(node) for node in self._nodes(number)]
+
+    def _account(self, number: str) -> object:
+        """Why one node was made; None of the root."""
+        return next(self._accounts_of({_whole(number)}), None)
+
+    def _accounts(self, number: str) -> object:
+        """Why the nodes of a part were made; None of the root, and of those that have to do without."""
+        return [self._foremost_accounts.get(node) for node in self._nodes(number)]
+
+    @cached_property
+    def _foremost_accounts(self) -> dict[int, Account]:
+        return {account.node: account for account in self._accounts_of(self._accounted())}
+
+    def _accounts_of(self, nodes: Collection[int]) -> Iterator[Account]:
+        return selection_accounts(read_events(self.view.folder.journal), nodes)
+
+    def _accounted(self) -> set[int]:
+        """All nodes where that costs little; else the best path and what was visited most."""
+        nodes = self.document.nodes
+        if len(nodes) <= MOST_ACCOUNTS or self.view.tree.policy.strategy != FITTED:
+            return set(range(len(nodes)))
+        by_visits = sorted(nodes, key=lambda node: -node.visits)
+        return {*self.document.best_path, *(node.id for node in by_visits[:MOST_ACCOUNTS])}
+
+    def _nodes(self, number: str) -> range:
         start = _whole(number) * NODES_A_PART
-        nodes = self.document.nodes[start : start + NODES_A_PART]
+        nodes = range(len(self.document.nodes))[start : start + NODES_A_PART]
         if not nodes:
-            raise PartError(f"The run has no part '{DETAILS}/{number}'.")
-        return [self._detailer.details(node.id) for node in nodes]
+            raise PartError(f"There is no part {number} of the nodes.")
+        return nodes
 
     def _lines(self, number: str) -> object:
         """The lines from this number on that the details so far are made of."""

@@ -18,7 +18,7 @@ from mctskernel.tree.journal import JournalError
 PLOTLY = "plotly"
 
 
-class TreeView(anywidget.AnyWidget):  # type: ignore[misc]  # anywidget has no types
+class TreeView(anywidget.AnyWidget):
     """The tree of a run. `selected` is the number of the node whose evidence is shown; setting it selects."""
 
     _esm = script(WIDGET)

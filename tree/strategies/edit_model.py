@@ -7,6 +7,8 @@ from the root goes to where that is. So it ends at the edit with the greatest on
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from mctskernel.tree.edit_model.frontier import Candidate, Frontier
 from mctskernel.tree.edit_model.model import EditModel
 from mctskernel.tree.node import Tree
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step
+from mctskernel.tree.vector import Array
 
 LARGEST_FRONTIER = 16384
 """What may be tried, at the most, when the model is made; in a larger tree, what the fastest nodes offer."""
@@ -23,6 +26,20 @@ TRUST = 10
 
 TIE = 1e-6
 """Worths that are this near, as a fraction, are equal: the older one is taken."""
+
+
+@dataclass(frozen=True)
+class Rating:
+    """What was known of something that could be tried: an edit of a node, or a further reply of its proposer (None).
+
+    `worth` is the expected `improvement` times the power of the prior.
+    """
+
+    node: int
+    edit: int | None
+    improvement: float
+    prior: float
+    worth: float
 
 
 class ModelGuided:
@@ -49,6 +66,24 @@ class ModelGuided:
                     break
         return tuple(found) or self._leftover(tree)
 
+    def ratings(self, tree: Tree, most: int) -> tuple[Rating, ...]:
+        """What `steps` goes by: the most promising edits, the best first."""
+        if not tree.evaluated:
+            return ()
+        model, frontier = self._follow(tree), self._frontier
+        improvements, priors = model.expected_improvements(tree), self._weighted_priors(tree)
+        found = ((column, frontier.take(tree, column)) for column in self._by_worth(tree, model))
+        return tuple(
+            Rating(
+                each.node,
+                each.edit,
+                float(improvements[column]),
+                float(priors[column]),
+                float(improvements[column] * priors[column]),
+            )
+            for column, each in islice(((column, each) for column, each in found if each), most)
+        )
+
     def _follow(self, tree: Tree) -> EditModel:
         frontier = self._frontier
         self._scanned = min([self._scanned, *frontier.follow(tree)])
@@ -63,14 +98,17 @@ class ModelGuided:
     def _by_worth(self, tree: Tree, model: EditModel) -> Iterator[int]:
         """The open columns of the frontier, the most promising first."""
         frontier = self._frontier
-        power = TRUST / (TRUST + len(tree.evaluated))
-        worth = model.expected_improvements(tree) * frontier.prior.view**power
+        worth = model.expected_improvements(tree) * self._weighted_priors(tree)
         worth = np.where(frontier.is_open.view, worth, -np.inf)
         while len(worth) and (greatest := worth.max()) > -np.inf:
             equal = np.flatnonzero(worth >= greatest - TIE * abs(greatest))
             column = min(equal.tolist(), key=frontier.age)
             yield column
             worth[column] = -np.inf
+
+    def _weighted_priors(self, tree: Tree) -> Array:
+        weighted: Array = self._frontier.prior.view ** (TRUST / (TRUST + len(tree.evaluated)))
+        return weighted
 
     def _leftover(self, tree: Tree) -> tuple[Step | Propose, ...]:
         """What the model sees no reason to try, since all that it would decide was decided before: the oldest first."""

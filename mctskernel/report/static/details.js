@@ -1,6 +1,6 @@
 // Everything that is known of the selected node, a tab for each kind of evidence.
 
-import { el, fill, sentences, table } from "./dom.js";
+import { counterName, el, fill, sentences, table } from "./dom.js";
 import { diffRows, diffTable } from "./diff.js";
 import { durationText, numberText, ratioText, timeText } from "./format.js";
 import { outcomeOf, OUTCOMES } from "./metrics.js";
@@ -15,7 +15,7 @@ const TABS = [
   ["Timing", timing, ({ details }) => details.timings],
   ["Counters", counters, ({ details }) => details.counters],
   ["Reward", reward, ({ details }) => details.reward],
-  ["Why selected", whySelected, ({ details }) => details.why],
+  ["Selection", whySelected, ({ account }) => account],
 ];
 
 /** The panel of a node. `found` has the node, its details, those of its parent and of the baseline, and all lines. */
@@ -231,7 +231,7 @@ function counters({ details, parent }) {
 
 function counterRow({ name, old, after, moved: change }) {
   const text = change === null ? "" : Number.isFinite(change) ? `${change > 0 ? "+" : "−"}${change > Math.log(2) || change < -Math.log(2) ? `${numberText(Math.exp(Math.abs(change)))}x` : `${(100 * Math.abs(Math.expm1(change))).toFixed(1)} %`}` : "new";
-  return [el("code", {}, name), numberText(old), numberText(after), text];
+  return [counterName(name), numberText(old), numberText(after), text];
 }
 
 /** The logarithm of a counter's ratio; null where it has none. */
@@ -258,22 +258,27 @@ function bar(fraction) {
   return el("span", { class: `bar ${fraction < 0 ? "negative" : ""}`, style: `--width: ${width}`, "aria-hidden": "true" });
 }
 
-function whySelected({ node, details, nodes }, go) {
-  const { why } = details;
+function whySelected({ account }, go) {
+  const body = el("div", {}, el("p", { class: "muted" }, "Replaying the search up to this node…"));
+  account().then(
+    (found) => fill(body, found ? accountOf(found, go) : el("p", {}, "This report tells it of the best path and of the nodes that were visited most; load_run tells it of every node.")),
+    (error) => fill(body, el("p", { class: "message" }, `It can't be told: ${error.message}`)),
+  );
+  return [body];
+}
+
+function accountOf(account, go) {
   return [
-    sentences(why.sentences),
-    ...(why.choices ?? []).map((choice) => [
+    sentences(account.remarks),
+    account.choices.map((choice) => [
       el("h4", {}, choice.title),
-      table(
-        why.columns.map((column, at) => [column, at > 0]),
-        choice.rows.map((row) => [
-          row.node === null || row.node === undefined
-            ? el("span", { class: row.chosen ? "chosen" : "" }, row.title)
-            : el("button", { type: "button", class: `link ${row.chosen ? "chosen" : ""}`, title: nodes[row.node].title, click: () => go(row.node) }, `${row.chosen ? "→ " : ""}${row.node}: ${nodes[row.node].title}`),
-          ...row.numbers.map(numberText),
-        ]),
-        choice.title,
-      ),
+      table([["→"], ["what competed"], ...choice.columns.map((column) => [column, true])], choice.rivals.map((rival) => rivalRow(rival, go)), choice.title),
     ]),
-  ].flat();
+    el("p", { class: "muted" }, "The terms follow from the journal: the tree as it was at that moment, made again."),
+  ].flat(2);
+}
+
+function rivalRow(rival, go) {
+  const title = rival.node === null ? rival.title : el("button", { type: "button", class: "link", click: () => go(rival.node) }, `node ${rival.node}: ${rival.title}`);
+  return [rival.chosen ? el("strong", { "aria-label": "chosen" }, "→") : "", rival.chosen ? el("strong", {}, title) : title, ...rival.terms.map((term) => numberText(Number(term.toPrecision(4))))];
 }

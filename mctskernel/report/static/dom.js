@@ -32,6 +32,12 @@ export function table(columns, rows, caption) {
   );
 }
 
+/** A counter's name, which may be broken at its underscores and full stops. */
+export function counterName(name) {
+  const parts = name.split(/(?<=[._])/).flatMap((part, at) => (at ? [el("wbr"), part] : [part]));
+  return el("code", {}, parts);
+}
+
 /** A list of sentences; nothing without any. */
 export function sentences(texts, className) {
   return texts && texts.length ? el("ul", { class: className ?? "sentences" }, texts.map((text) => el("li", {}, text))) : null;

@@ -20,14 +20,14 @@ export function outcomeOf(node) {
 }
 
 export const NUMBERS = {
-  speedup: { title: "speed-up", log: true, of: (node) => node.speedup },
-  gain: { title: "gain over parent", log: true, of: (node) => node.gain },
-  seconds: { title: "time, s", log: true, of: (node) => node.seconds },
+  speedup: { title: "speed-up", of: (node) => node.speedup },
+  gain: { title: "gain over parent", of: (node) => node.gain },
+  seconds: { title: "time, s", of: (node) => node.seconds },
   reward: { title: "reward", of: (node) => node.reward },
   value: { title: "value (Q)", of: (node) => node.value },
-  visits: { title: "visits", log: true, of: (node) => node.visits || null },
+  visits: { title: "visits", of: (node) => node.visits || null },
   prior: { title: "prior of the edit", of: (node) => node.prior },
-  predicted_gain: { title: "predicted gain", log: true, of: (node) => node.predicted_gain },
+  predicted_gain: { title: "predicted gain", of: (node) => node.predicted_gain },
   order: { title: "order of creation", of: (node) => node.id },
   depth: { title: "depth", of: (node) => node.depth },
   cost_seconds: { title: "cost of evaluation, s", of: (node) => node.cost_seconds || null },

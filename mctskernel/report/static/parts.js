@@ -1,5 +1,8 @@
 // Parts of a run, compressed by gzip, inflated by the browser itself.
 
+/** Nodes whose details travel together, as Python has it. */
+export const NODES_A_PART = 32;
+
 /** The text of compressed bytes. */
 export async function inflate(bytes) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));

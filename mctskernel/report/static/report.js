@@ -1,7 +1,7 @@
 // The host of a report: a page of its own, whose parts are compressed in it.
 
 import { el, fill, sentences } from "./dom.js";
-import { inflate, partSource } from "./parts.js";
+import { inflate, NODES_A_PART, partSource } from "./parts.js";
 import { buildView } from "./view.js";
 import { hostTheme } from "./theme.js";
 import { bestPath, editTable, environmentTable, failureTable, headline, progressChart, rooflineChart } from "./sections.js";
@@ -28,6 +28,7 @@ async function main() {
   root.dataset.theme = hostTheme();
   const source = partSource(async (name) => bytesOf(name));
   source.lines = () => source.part("lines/0");
+  source.account = async (node) => (await source.part(`accounts/${Math.floor(node / NODES_A_PART)}`))[node % NODES_A_PART];
   const doc = await source.part("document");
   const holder = el("div", { class: "view" });
   const theme = el("button", { type: "button", class: "theme", click: () => (root.dataset.themeChosen = root.dataset.theme === "dark" ? "light" : "dark") }, "light / dark");

@@ -1,6 +1,6 @@
 // What a report tells beside the tree: headline, best path, progress, roofline, failures, edits, environment.
 
-import { el, fill, sentences, table } from "./dom.js";
+import { counterName, el, sentences, table } from "./dom.js";
 import { durationText, numberText, ratioText, timeText } from "./format.js";
 import { chartLayout, CHART } from "./theme.js";
 
@@ -163,5 +163,5 @@ export function editTable(doc) {
 
 /** Where and how the run was made. */
 export function environmentTable(doc) {
-  return table([["what"], ["value"]], doc.environment.map((fact) => [el("code", {}, fact.name), fact.value]), "Environment");
+  return table([["what"], ["value"]], doc.environment.map((fact) => [counterName(fact.name), fact.value]), "Environment");
 }

@@ -82,27 +82,29 @@ function colouring(view, state, shown, came, colours) {
     return { color: shown.map((node) => (came(node) ? of.get(kind.of(node)) : colours.muted)) };
   }
   const metric = NUMBERS[state.colour] ?? view.counterMetric(state.colour);
-  const known = shown.map((node) => (came(node) ? scaled(metric, metric.of(node)) : null));
-  const numbers = known.filter((value) => value !== null);
-  if (!numbers.length) return { color: colours.muted };
-  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
+  const values = sortedValues(metric, view.doc.nodes);
   // A node without the number is grey: plotly's colour scales know no such thing, so the colours are made here.
-  return {
-    color: known.map((value) => (value === null ? colours.muted : mapped((value - low) / (high - low || 1)))),
-    // The bar belongs to a scale that draws nothing.
-  };
+  return { color: shown.map((node) => (came(node) && isNumber(metric.of(node)) ? mapped(rank(values, metric.of(node))) : colours.muted)) };
 }
 
-/** The value as it is mapped to a colour; null where there is none. */
-export function scaled(metric, value) {
-  if (value === null || value === undefined || (metric.log && !(value > 0))) return null;
-  return metric.log ? Math.log10(value) : value;
+/** The values of a number among nodes in their order. */
+export function sortedValues(metric, nodes) {
+  return Float64Array.from(nodes.map((node) => metric.of(node)).filter(isNumber)).sort();
 }
 
-/** The least and the greatest of a number among nodes; null where none has it. */
-export function range(metric, nodes) {
-  const values = nodes.map((node) => metric.of(node)).filter((value) => scaled(metric, value) !== null);
-  return values.length ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : null;
+function isNumber(value) {
+  return value !== null && value !== undefined;
+}
+
+/** The share of the values below one of them: a rank tells kernels apart that are all near the best. */
+function rank(values, value) {
+  let [low, high] = [0, values.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return values.length > 1 ? low / (values.length - 1) : 1;
 }
 
 // Five points of Cividis (Nuñez, Anderton and Renslow 2018), which the colour-blind and both themes can read.

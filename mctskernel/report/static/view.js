@@ -5,17 +5,18 @@ import { durationText, numberText, ratioText, shortened, timeText } from "./form
 import { childrenOf } from "./layout.js";
 import { times, momentAt } from "./growth.js";
 import { KINDS, NUMBERS, OUTCOMES, kindsAmong, knownNumbers, outcomeOf } from "./metrics.js";
-import { drawTree, kindColours, matches, range, SCALE } from "./tree.js";
+import { drawTree, kindColours, matches, SCALE, sortedValues } from "./tree.js";
 import { nodePanel } from "./details.js";
+import { NODES_A_PART } from "./parts.js";
 import { hostTheme, palette } from "./theme.js";
 
-const NODES_A_PART = 32;
 let views = 0;
 
 /**
  * Builds the view of a run in an element.
  *
- * `source` has `part(name)`, which promises a part of the run; `onSelect` is told the number of the selected node.
+ * `source` has `part(name)`, which promises a part of the run, `lines()`, all highlighted lines, and `account(node)`,
+ * why a node was made; `onSelect` is told the number of the selected node.
  * Returns the document, a palette to draw other charts with, `select`, and `charts`, functions that are called with
  * the palette now and when the theme changes.
  */
@@ -87,7 +88,7 @@ export async function buildView(root, plotly, source, onSelect) {
       ]);
       const lines = await source.lines();
       if (state.selected !== id) return;
-      const context = { node, details: found, parent, baseline, lines, nodes: doc.nodes, best: doc.headline.best, plotly, colours, panel: `mctskernel-panel-${number}` };
+      const context = { node, details: found, parent, baseline, lines, nodes: doc.nodes, best: doc.headline.best, plotly, colours, account: doc.accounts && node.parent !== null ? () => source.account(id) : null, panel: `mctskernel-panel-${number}` };
       fill(details, nodePanel(context, state.tab, (tab) => (state.tab = tab), (other) => select(other)));
     } catch (error) {
       fill(details, el("p", { class: "message" }, `The details of node ${id} can't be shown: ${error.message}`));
@@ -214,11 +215,13 @@ function colourLegend(view, state, colours) {
     return of.slice(0, 10).map(([name, colour]) => el("span", { class: "key" }, el("span", { class: "swatch", style: `--colour: ${colour}` }), name));
   }
   const metric = NUMBERS[state.colour] ?? view.counterMetric(state.colour);
-  const found = range(metric, view.doc.nodes);
-  if (!found) return [el("span", { class: "key" }, `${metric.title}: unknown`)];
+  const values = sortedValues(metric, view.doc.nodes);
+  if (!values.length) return [el("span", { class: "key" }, `${metric.title}: unknown`)];
+  const found = [values[0], values.at(-1)];
+  const median = values[Math.floor(values.length / 2)];
   const stops = SCALE.map((part) => `rgb(${part.join(" ")})`).join(", ");
   const text = state.colour === "seconds" ? timeText : ["speedup", "gain", "predicted_gain"].includes(state.colour) ? ratioText : numberText;
-  return [el("span", { class: "key" }, metric.title), el("span", { class: "key" }, text(found[0])), el("span", { class: "ramp", style: `--ramp: linear-gradient(90deg, ${stops})` }), el("span", { class: "key" }, text(found[1]))];
+  return [el("span", { class: "key" }, metric.title), el("span", { class: "key" }, text(found[0])), el("span", { class: "ramp", style: `--ramp: linear-gradient(90deg, ${stops})` }), el("span", { class: "key" }, text(found[1])), el("span", { class: "key" }, `by rank, median ${text(median)}`)];
 }
 
 /** The node that a key leads to from the selected one. */

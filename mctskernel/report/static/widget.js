@@ -44,6 +44,7 @@ async function render({ model, el: host }) {
   host.append(root);
   const ask = asker(model);
   const source = partSource(ask);
+  source.account = (node) => source.part(`account/${node}`);
   source.lines = async () => {
     // Later details may bring lines that earlier ones didn't have.
     return JSON.parse(await inflate(await ask("lines/0")));
