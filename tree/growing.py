@@ -29,7 +29,10 @@ class GrowingTree:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self._begin()
+        self.tree = Tree()
+        self._lines = Lines(self.path)
+        self._number = self._offset = 0
+        self._last = b""
 
     def has_gone_back(self) -> bool:
         """Whether what was read isn't in the journal any more; the tree is then begun anew.
@@ -42,7 +45,8 @@ class GrowingTree:
                 return False
         if not self._offset:
             return False
-        self._begin()
+        self.tree, self._lines = Tree(), Lines(self.path)
+        self._number, self._offset, self._last = 0, 0, b""
         return True
 
     def advance(self) -> Iterator[Event]:
@@ -59,10 +63,6 @@ class GrowingTree:
                 self._last = b"" if event is None else line
                 if event is not None:
                     yield event
-
-    def _begin(self) -> None:
-        self.tree, self._lines = Tree(), Lines(self.path)
-        self._number, self._offset, self._last = 0, 0, b""
 
     def _open(self) -> BinaryIO:
         try:

@@ -12,7 +12,12 @@ import msgspec
 
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.expression import ExpressionError, evaluate
-from mctskernel.profiling.architecture import ArchitectureError, load_architecture
+from mctskernel.profiling.architecture import (
+    Architecture,
+    ArchitectureError,
+    known_architectures,
+    load_architecture,
+)
 from mctskernel.profiling.ceilings import Ceilings, architecture_ceilings
 from mctskernel.report.view import View
 
@@ -43,14 +48,27 @@ def roofline(view: View, traffic: Mapping[int, tuple[float, float]]) -> Roofline
 
     None without counters, or for a GPU that isn't described.
     """
-    try:
-        gpu = load_architecture(view.manifest.configuration.architecture)
-    except ArchitectureError:
-        return None
-    if not traffic:
+    gpu = described_gpu(view)
+    if gpu is None or not traffic:
         return None
     points = (RooflinePoint(node, moved, seconds) for node, (moved, seconds) in sorted(traffic.items()))
     return Roofline(gpu.name, _flops(view), architecture_ceilings(gpu), tuple(points))
+
+
+def described_gpu(view: View) -> Architecture | None:
+    """The description of the GPU that a run's kernels were timed on or modelled for; None without one.
+
+    A run on a GPU names it in its fingerprint; what `--architecture` says counts where that is the GPU's name.
+    """
+    chosen = (view.manifest.configuration.architecture, *known_architectures())
+    for described in chosen:
+        try:
+            gpu = load_architecture(described)
+        except ArchitectureError:
+            continue
+        if gpu.name == view.manifest.fingerprint.get("gpu"):
+            return gpu
+    return None
 
 
 def _flops(view: View) -> float | None:

@@ -8,7 +8,7 @@ paired by task and seed, and compared after the same number of evaluations.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -104,7 +104,7 @@ def compare_runs(runs: Sequence[ComparedRun], at: int | None = None) -> RunCompa
     )
 
 
-def _kernels(grounds: Iterator[list[ComparedRun]] | Sequence[list[ComparedRun]]) -> Iterator[KernelRatio]:
+def _kernels(grounds: Iterable[list[ComparedRun]]) -> Iterator[KernelRatio]:
     """The best kernels of the first run of each ground against those of the others, where each is a side of its own."""
     for first, *others in grounds:
         if len({run.side for run in (first, *others)}) <= len(others):

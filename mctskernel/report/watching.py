@@ -31,7 +31,12 @@ def watching(console: Console, run: WatchedRun) -> Iterator[Show]:
     """A function to call with the evaluations that came since, and with how the run stands, until the block ends."""
     if not console.is_terminal:
         with following(console) as follow:
-            yield lambda results, _: [follow(result.snapshot) for result in results] and None
+
+            def tell(results: Sequence[Result], _: Phase) -> None:
+                for result in results:
+                    follow(result.snapshot)
+
+            yield tell
         return
     latest: deque[Result] = deque(maxlen=LATEST)
     with Live(console=console, refresh_per_second=4) as live:

@@ -42,9 +42,10 @@ def _panel(axes: Axes, runs: Sequence[PlottedRun], rows: Sequence[RunRow]) -> No
     same = {row.at for row in rows}
     after = f"best after {min(same)}" if len(same) == 1 else "best after as many evaluations"
     for place, row in enumerate(rows):
-        low, high = row.low or row.speedup or 1.0, row.high or row.speedup or 1.0
+        speedup = row.speedup or 1.0
+        low, high = row.low or speedup, row.high or speedup
         axes.plot([low, high], [place, place], color=BLUE, linewidth=1.2)
-        axes.plot([row.speedup], [place], "o", color=BLUE, label="best kernel", zorder=4)
+        axes.plot([speedup], [place], "o", color=BLUE, label="best kernel", zorder=4)
         if row.speedup_at:
             axes.plot(
                 [row.speedup_at],

@@ -14,17 +14,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mctskernel.profiling.architecture import (
-    Architecture,
-    ArchitectureError,
-    known_architectures,
-    load_architecture,
-)
+from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.ceilings import architecture_ceilings
 from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS
 from mctskernel.profiling.utilisation import SECTOR_BYTES
 from mctskernel.report.figures.plotted import PlottedRun, the_only
 from mctskernel.report.figures.style import BLACK, BLUE, HALO, ORANGE, powers_axis
+from mctskernel.report.roofline import described_gpu
 from mctskernel.report.view import View
 from mctskernel.run import RunError
 
@@ -123,20 +119,11 @@ def _instructions(view: View) -> list[_Point]:
 
 
 def _gpu(view: View) -> Architecture:
-    """The description of the GPU that a run was made on or for. Raises RunError without one."""
-    manifest = view.manifest
-    name = manifest.fingerprint.get("gpu", "")
-    try:
-        chosen = load_architecture(manifest.configuration.architecture)
-    except ArchitectureError:
-        chosen = None
-    described = (*map(load_architecture, known_architectures()), *((chosen,) if chosen else ()))
-    for gpu in reversed(described):
-        if gpu.name == name:
-            return gpu
-    raise RunError(
-        f"{view.folder.path} was timed on {name or 'an unknown GPU'}, of which there is no description."
-    )
+    gpu = described_gpu(view)
+    if gpu is None:
+        name = view.manifest.fingerprint.get("gpu", "an unknown GPU")
+        raise RunError(f"{view.folder.path} was timed on {name}, of which there is no description.")
+    return gpu
 
 
 def _roof(axes: Axes, chart: _Chart) -> None:

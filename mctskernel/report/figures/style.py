@@ -69,7 +69,8 @@ MARKS: Mapping[str, Mark] = {
 def paper_style(font: str = FONT) -> Iterator[None]:
     """What is drawn and saved within looks as a paper wants it. Raises ValueError for a font that isn't installed."""
     findfont(font, fallback_to_default=False)
-    with mpl.rc_context(_SETTINGS | {"font.family": font}), warnings.catch_warnings():
+    settings: Any = _SETTINGS | {"font.family": font}
+    with mpl.rc_context(settings), warnings.catch_warnings():
         # Titles of edits may be in any language; what a font lacks is drawn as a box.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield

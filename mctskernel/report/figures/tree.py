@@ -130,7 +130,7 @@ def _finish(axes: Axes, nodes: Sequence[NodeRow], norm: LogNorm) -> None:
     bar = axes.figure.colorbar(
         mpl.cm.ScalarMappable(norm, SPEED_COLOURS), ax=axes, shrink=0.8, aspect=18, pad=0.01, extend="min"
     )
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     bar.set_label("speed-up")
     times_axis(bar.ax.yaxis, norm.vmin or 1.0, norm.vmax or 1.0)
     states = dict.fromkeys(map(_state, nodes))
