@@ -56,6 +56,10 @@ def apply_atomic(
     fresh = np.r_[True, ordered[1:] != ordered[:-1]]
     rank = np.arange(n) - np.maximum.accumulate(np.where(fresh, np.arange(n), 0))
     old = np.empty(n, target.dtype)
+    if operation == "cas" and c is not None and np.count_nonzero(fresh) < _MAX_PLACES:
+        for lanes in np.split(order, np.flatnonzero(fresh)[1:]):
+            target[index[lanes[0]]], old[lanes] = _swaps(target[index[lanes[0]]], b[lanes], c[lanes])
+        return old
     if rank.max() < _MAX_ROUNDS:
         for round_ in range(int(rank.max()) + 1):
             lanes = order[rank == round_]
@@ -71,6 +75,26 @@ def apply_atomic(
 
 
 _MAX_ROUNDS = 64
+_MAX_PLACES = 16
+
+
+def _swaps(held: Any, expected: np.ndarray, desired: np.ndarray) -> tuple[Any, np.ndarray]:
+    """Compare-and-swap of lanes one after another at one place: what it holds then, and what each lane found.
+
+    Most fail, since they come with a value that is gone; those are passed at once.
+    """
+    found = np.empty_like(expected)
+    at = 0
+    while at < len(expected):
+        equal = expected[at:] == held
+        first = int(np.argmax(equal))
+        if not equal[first]:
+            found[at:] = held
+            break
+        found[at : at + first + 1] = held
+        held = desired[at + first]
+        at += first + 1
+    return held, found
 
 
 def _together(  # noqa: PLR0917 - the operands of one instruction

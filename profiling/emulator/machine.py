@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,10 +66,24 @@ class MemoryPort(Protocol):
 
 @dataclass
 class Waiting:
+    """Lanes at a barrier: its number and, where it isn't for all, how many threads it is for."""
+
     group: Group
     block: Block
     number: V
     count: V | None
+
+    @cached_property
+    def arrived(self) -> dict[int, tuple[np.ndarray, int | None]]:
+        """By barrier: how many threads of each block of the batch, and for how many it is."""
+        lanes = self.group.lanes
+        count = None if self.count is None else int(np.max(self.count))
+        if self.number.ndim == 0:
+            return {int(self.number): (np.bincount(lanes.block_index, minlength=lanes.batch.count), count)}
+        return {
+            int(n): (np.bincount(lanes.block_index[self.number == n], minlength=lanes.batch.count), count)
+            for n in np.unique(self.number)
+        }
 
 
 class Machine:
@@ -303,7 +318,7 @@ class Machine:
 
     def _release(self) -> bool:
         """Let the blocks go whose threads have all arrived; False when nothing can."""
-        arrived = [self._by_barrier(w) for w in self.waiting]
+        arrived = [w.arrived for w in self.waiting]
         numbers = sorted({n for each in arrived for n in each})
         released = False
         for number in numbers:
@@ -322,15 +337,6 @@ class Machine:
                 released = True
                 break
         return released
-
-    def _by_barrier(self, waiting: Waiting) -> dict[int, tuple[np.ndarray, int | None]]:
-        lanes = waiting.group.lanes
-        numbers = np.broadcast_to(waiting.number, lanes.n)
-        count = None if waiting.count is None else int(np.max(waiting.count))
-        return {
-            int(n): (np.bincount(lanes.block_index[numbers == n], minlength=self.batch.count), count)
-            for n in np.unique(numbers)
-        }
 
     def _check_convergence(self, number: int, go: np.ndarray) -> None:
         if not go.any():

@@ -63,3 +63,27 @@ def test_float_sums_of_one_address(cuda: Callable[[str], Module]) -> None:
     done = execute(cuda(source), "k", Geometry((8, 1, 1), (128, 1, 1)), arguments, memory)
     assert done.findings == ()
     np.testing.assert_allclose(memory.array("s", np.float32)[0], values.sum(dtype=np.float64), rtol=1e-5)
+
+
+@pytest.mark.parametrize("spread", [1, 5])
+def test_a_contended_loop_of_swaps_ends_soon(cuda: Callable[[str], Module], spread: int) -> None:
+    source = f"""extern "C" __global__ void k(unsigned* acc) {{
+    __shared__ unsigned bins[{spread}];
+    if (threadIdx.x < {spread}) bins[threadIdx.x] = 0;
+    __syncthreads();
+    unsigned *bin = bins + threadIdx.x % {spread}, seen = *(volatile unsigned*)bin, old;
+    do {{
+        old = seen;
+        seen = atomicCAS(bin, old, old * 3 + 1);
+    }} while (seen != old);
+    __syncthreads();
+    if (threadIdx.x < {spread}) acc[threadIdx.x] = bins[threadIdx.x];
+    }}"""
+    memory = GlobalMemory()
+    arguments = [memory.add("acc", 4 * spread)]
+    run = execute(cuda(source), "k", Geometry((1, 1, 1), (480, 1, 1)), arguments, memory)
+    assert run.findings == ()
+    expected = 0
+    for _ in range(480 // spread):
+        expected = (3 * expected + 1) & MASK
+    assert memory.array("acc", np.uint32).tolist() == [expected] * spread
