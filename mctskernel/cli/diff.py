@@ -6,8 +6,8 @@ from pathlib import Path
 
 import rich_click as click
 
-from mctskernel.cli.plain_console import PlainConsole
-from mctskernel.report.source_diff import CONTEXT, print_diff
+from mctskernel.cli.plain_console import PlainConsole, deliver, on_terminal
+from mctskernel.report.source_diff import CONTEXT, Compared, plain_diff, print_diff
 from mctskernel.report.view import View, load_view
 from mctskernel.run import RunError
 
@@ -49,10 +49,15 @@ def diff(run: Path, node: int, other: int | None, against: str | None, context: 
             raise click.UsageError(
                 "--against is for one node: of two, the first is compared with the second."
             )
-        print_diff(PlainConsole(), view, node, other, "", context=context)
-        return
-    before, relation = (0, "baseline") if against == "baseline" else (_parent(view, node), "parent")
-    print_diff(PlainConsole(), view, before, node, relation, context=context)
+        compared = Compared(view, node, other)
+    elif against == "baseline":
+        compared = Compared(view, 0, node, "baseline")
+    else:
+        compared = Compared(view, _parent(view, node), node, "parent")
+    if on_terminal():
+        print_diff(PlainConsole(), compared, context)
+    else:
+        deliver(plain_diff(compared, context))
 
 
 def _parent(view: View, number: int) -> int:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.segment import Segment, Segments
 from rich.style import Style
 from rich.syntax import Syntax
 from rich.table import Table
@@ -64,18 +63,27 @@ def hunks(before: str, after: str, context: int = CONTEXT) -> Iterator[Hunk]:
         yield tuple(lines)
 
 
-def print_diff(
-    console: Console, view: View, before: int, after: int, relation: str, *, context: int = CONTEXT
-) -> None:
-    """What became of one node's kernel in another's: time, counts, and the lines. `relation` is what `before` is."""
-    for line in _heading(view, before, after, relation):
-        console.print(line, soft_wrap=True)
-    texts = view.source(before), view.source(after)
-    if not console.is_terminal:
-        # What `patch` takes: no width cuts it, and tabs stay.
-        console.print(Segments([Segment(unified_diff(*texts, context=context))]), end="", soft_wrap=True)
-        return
-    language = view.node(after).kernel.language
+@dataclass(frozen=True)
+class Compared:
+    """Two nodes of a run. `relation` says what the first is to the second, empty for nothing in particular."""
+
+    view: View
+    before: int
+    after: int
+    relation: str = ""
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """Their sources. Raises BlobError."""
+        return self.view.source(self.before), self.view.source(self.after)
+
+
+def print_diff(console: Console, compared: Compared, context: int = CONTEXT) -> None:
+    """What became of one node's kernel in another's: time, counts, and the lines, highlighted."""
+    for line, style in _heading(compared):
+        console.print(Text(line, style), soft_wrap=True)
+    texts = compared.texts
+    language = compared.view.node(compared.after).kernel.language
     old, new = (_highlighted(text, language) for text in texts)
     for number, hunk in enumerate(hunks(*texts, context)):
         if number:
@@ -83,15 +91,23 @@ def print_diff(
         console.print(_table(hunk, old, new))
 
 
-def _heading(view: View, before: int, after: int, relation: str) -> Iterator[Text]:
-    old, new = view.node(before), view.node(after)
-    yield Text(f"--- {_title(view, old)}{f', the {relation}' if relation else ''}", "bold red")
-    yield Text(f"+++ {_title(view, new)}", "bold green")
+def plain_diff(compared: Compared, context: int = CONTEXT) -> str:
+    """The same as a unified diff with a heading, which `patch` takes."""
+    heading = "".join(f"{line}\n" for line, _ in _heading(compared))
+    return heading + unified_diff(*compared.texts, context=context)
+
+
+def _heading(compared: Compared) -> Iterator[tuple[str, str]]:
+    """Lines and their styles: who is compared, and what happened to the time and to what is behind it."""
+    view = compared.view
+    old, new = view.node(compared.before), view.node(compared.after)
+    yield f"--- {_title(view, old)}{f', the {compared.relation}' if compared.relation else ''}", "bold red"
+    yield f"+++ {_title(view, new)}", "bold green"
     found = compare(old.evaluation, new.evaluation) if old.evaluation and new.evaluation else None
     for sentence in found.sentences if found else ():
-        yield Text(f"~ {sentence}", "cyan")
+        yield f"~ {sentence}", "cyan"
     if old.kernel.source == new.kernel.source:
-        yield Text("The two are the same text.")
+        yield "The two are the same text.", ""
 
 
 def _title(view: View, node: Node) -> str:
@@ -100,7 +116,7 @@ def _title(view: View, node: Node) -> str:
     state = str(evaluation.outcome) if evaluation else "in flight"
     if evaluation and (seconds := run_seconds(evaluation)):
         state = f"{time_text(seconds)} {evaluation.source}"
-    return f"node {node.id}: {edit_title(view.tree, node)} ({state})"
+    return f"node {node.id}: {' '.join(edit_title(view.tree, node).split())} ({state})"
 
 
 def _replaced(old: Sequence[str], new: Sequence[str], first_old: int, first_new: int) -> list[Line]:
