@@ -7,14 +7,18 @@ work elsewhere. So what blocks execute when they run is compared with what was c
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import Module
+from mctskernel.profiling.emulator.launch import flow_of
+from mctskernel.profiling.emulator.tallies import cycles_counted
 from mctskernel.profiling.emulator.turns import Place
 from mctskernel.profiling.model.blocks import BlockCounter, sampled_blocks
 from mctskernel.profiling.model.choice_of_blocks import middle_block
@@ -36,6 +40,14 @@ ONE_UNEVEN = 2.5
 
 
 @dataclass(frozen=True)
+class CountedBlock:
+    """About how many cycles of a multiprocessor a block takes, and the bytes that its threads store."""
+
+    cycles: float
+    stored_bytes: int
+
+
+@dataclass(frozen=True)
 class PricedBlocks:
     """Lane instructions of a launch's middle block, and of the mean block, as they are counted for a price.
 
@@ -48,6 +60,27 @@ class PricedBlocks:
     decisive: frozenset[str] = frozenset()
     idle_middle: bool = False
     counters: frozenset[Place] = frozenset()
+    middle_block: int = 0
+    counted: Callable[[int], CountedBlock | None] = lambda _: None
+
+    def dearer(self, block: int, executed: float) -> str:
+        """A sentence's end about a block that takes so many cycles when it runs, and fewer when it is counted."""
+        found = self.counted(block)
+        if found is None or executed <= RUN_APART * found.cycles:
+            return ""
+        return (
+            f"block {block} takes {executed:,.0f} cycles of instructions and accesses when it runs, and "
+            f"{found.cycles:,.0f} where it is counted for a price."
+        )
+
+    def stored_by_others(self, blocks: Sequence[int]) -> float:
+        """How many times as much as the middle block these store at the mean, chance on their side."""
+        middle = self.counted(self.middle_block)
+        others = [found.stored_bytes for block in blocks if (found := self.counted(block)) is not None]
+        if middle is None or not middle.stored_bytes or len(others) < 2:
+            return 1.0
+        mean = statistics.fmean(others) + 2.0 * statistics.stdev(others) / math.sqrt(len(others))
+        return mean / middle.stored_bytes
 
     def apart(self, middle: int, others: Sequence[int]) -> str:
         """A sentence's end about blocks that execute more than is priced: the middle one, and some at random."""
@@ -97,13 +130,33 @@ def count_priced(
     counter = BlockCounter(
         module, candidate.entry_of(launch), launch, plan, buffers=buffers, contents=contents
     )
-    middle = counter.emulated(middle_block(launch.grid))
+    entry = candidate.entry_of(launch)
+
+    @cache
+    def counted(block: int) -> CountedBlock | None:
+        counts = counter.emulated(block)
+        if isinstance(counts, str):
+            return None
+        stored = sum(
+            each.lanes * each.bytes_per_lane
+            for each in counts.accesses
+            if each.space == "global" and each.kind in {"store", "atomic", "reduction"}
+        )
+        return CountedBlock(cycles_counted(counts, flow_of(module, entry).blocks), stored)
+
+    at = middle_block(launch.grid)
+    middle = counter.emulated(at)
     if isinstance(middle, str):
         return None
     if counter.data_dependent:
         # A price has more blocks then, all over the grid: to count those again takes as long as the rest of the gate.
         return PricedBlocks(
-            middle.lane_instructions, middle.lane_instructions, counter.decisive, counters=counter.counters
+            middle.lane_instructions,
+            middle.lane_instructions,
+            counter.decisive,
+            counters=counter.counters,
+            counted=counted,
+            middle_block=at,
         )
     sampled = sampled_blocks(counter)
     if isinstance(sampled, str):
@@ -116,4 +169,6 @@ def count_priced(
         counter.decisive,
         idle_middle=all_over,
         counters=counter.counters,
+        counted=counted,
+        middle_block=at,
     )

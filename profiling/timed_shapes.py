@@ -8,27 +8,30 @@ then nothing is said.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Guard
 from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
-from mctskernel.core.task import Array, Shape, Task, Tensor, shape_label
+from mctskernel.core.task import Array, Shape, Tensor, shape_label
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulation import GUARDS
 from mctskernel.profiling.emulator import Execution, Finding, Geometry, GlobalMemory, Limits, Module, execute
+from mctskernel.profiling.emulator.launch import flow_of
 from mctskernel.profiling.emulator.ptx import Instruction
+from mctskernel.profiling.emulator.tallies import Tallies, cycles_executed
 from mctskernel.profiling.emulator.trail import Trail
 from mctskernel.profiling.emulator.turns import Place
 from mctskernel.profiling.model.choice_of_blocks import middle_block
 from mctskernel.profiling.priced_blocks import PricedBlocks, count_priced
-from mctskernel.profiling.verify import Case, expect, judge
+from mctskernel.profiling.timed_values import TimedInputs, Written, verdict
+
+__all__ = ["TimedInputs", "check_timed_shape"]
 
 AT_RANDOM = 3
 """Blocks of each launch beside the first, the middle and the last one, which are those that a price is made from."""
@@ -36,14 +39,14 @@ AT_RANDOM = 3
 LONG = 20_000_000
 """Lane instructions of a block beyond which one at random has to do beside it."""
 
-MOST_ELEMENTS = 1 << 16
-"""About how many elements of an output are compared."""
-
-DRAWN_ELEMENTS = 4_194_301
-"""As many elements of an input are drawn, a prime number, and repeated as often as it takes."""
-
 LEAST_WRITTEN = 0.5
 """The least fraction of an output that is written if every block writes as much as the middle one, which is priced."""
+
+ALL_WRITTEN = 0.95
+"""The same where others are seen to write as much as it does: tiles don't always come out even."""
+
+FOR_SHARES = 24
+"""Blocks at random that are counted to see how much others write than the middle one, if that is too little."""
 
 WHOLE = 5_000_000
 """Lane instructions of a launch up to which all of it is emulated, where it needs nothing that was left out."""
@@ -51,39 +54,8 @@ WHOLE = 5_000_000
 AWAITED = 60_000_000
 """The same of a launch on which more depends: what later ones execute, or whether an output is finished."""
 
-SECOND_LOOKS = 6
-"""Times that an output is looked at which another launch may still change, and seems to leave alone."""
-
 LIMITS = Limits(lane_instructions=400_000_000, block_executions=300_000, seconds=3.0)
 """What emulating some blocks of a launch may take before nothing is said."""
-
-
-@dataclass(frozen=True)
-class TimedInputs:
-    """Fresh inputs at one timed shape, drawn when they are first asked for."""
-
-    task: Task
-    shape: Shape
-    seed: int
-
-    @cached_property
-    def inputs(self) -> Mapping[str, Array]:
-        """Large ones repeat themselves, unless the task makes its inputs itself."""
-        task, shape = self.task, self.shape
-        if task.make_inputs is not None:
-            return task.draw_inputs(shape, self.seed)
-        extents = {tensor.name: tensor.extents(shape) for tensor in task.inputs}
-        short = tuple(
-            replace(tensor, shape=(min(math.prod(extents[tensor.name]), DRAWN_ELEMENTS),))
-            for tensor in task.inputs
-        )
-        drawn = replace(task, inputs=short).draw_inputs(shape, self.seed)
-        return {name: np.resize(array, extents[name]) for name, array in drawn.items()}
-
-    @cached_property
-    def whole(self) -> Case:
-        """With everything that they must give; only for a task without an independent dimension."""
-        return expect(self.task, self.shape, self.seed, self.inputs)
 
 
 def check_timed_shape(
@@ -104,21 +76,13 @@ def check_timed_shape(
     if ran.other_work:
         return _failed(drawn, ran.other_work, Guard.TIMED_OUTPUTS)
     for name, share in ran.shares.items():
-        if share < LEAST_WRITTEN:
+        if share < ALL_WRITTEN:
             message = (
                 f"the block that is taken for all others writes too little: if they did as it does, {share:.1%} "
                 f"of '{name}' would be written."
             )
             return _failed(drawn, message, Guard.TIMED_OUTPUTS)
-    return _verdict(drawn, ran, rng)
-
-
-@dataclass(frozen=True)
-class _Written:
-    """An output as some blocks left it, and which of its elements they should have written."""
-
-    values: Array
-    mask: Array
+    return verdict(drawn, ran.written, ran.tentative, rng)
 
 
 @dataclass
@@ -133,7 +97,7 @@ class _Ran:
     finding: tuple[ResolvedLaunch, Finding] | None = None
     other_work: str = ""
     shares: dict[str, float] = field(default_factory=dict)
-    written: dict[str, _Written] = field(default_factory=dict)
+    written: dict[str, Written] = field(default_factory=dict)
     tentative: set[str] = field(default_factory=set)
 
 
@@ -142,59 +106,135 @@ def _run(
 ) -> _Ran | str:
     """Run blocks that `rng` chooses of each launch; a sentence says what they depend on that was left out."""
     plan = candidate.at(drawn.task, drawn.shape)
-    memory, addresses = _place(drawn, plan)
-    ran, partial = _Ran(), set[str]()
-    # What several launches write is only final when all of them have run.
-    takers = Counter(name for launch in plan.launches for name in _buffers(launch))
-    several = {tensor.name for tensor in drawn.task.outputs if takers[tensor.name] > 1}
-    taken, unfinished = set[str](), set[str]()
-    priced = [_priced(drawn, candidate, modules, launch, plan) for launch in plan.launches]
-    for index, (launch, price) in enumerate(zip(plan.launches, priced, strict=True)):
+    following = _Following(drawn, candidate, modules, plan, rng)
+    for index in range(len(plan.launches)):
+        stopped = following.launch(index)
+        if stopped is not None:
+            return stopped
+    return following.finished()
+
+
+class _Following:
+    """Some blocks of one launch after another, on one memory.
+
+    Of `several` launches outputs are only final when all of these have run. `taken` are buffers that launches were
+    given, `partial` those that blocks have changed while others were left out, `unfinished` those that changed since.
+    """
+
+    def __init__(
+        self,
+        drawn: TimedInputs,
+        candidate: Candidate,
+        modules: Sequence[Module],
+        plan: ResolvedPlan,
+        rng: np.random.Generator,
+    ) -> None:
+        self.drawn, self.candidate, self.modules, self.plan, self.rng = drawn, candidate, modules, plan, rng
+        self.memory, self.addresses = _place(drawn, plan)
+        self.priced = [_priced(drawn, candidate, modules, launch, plan) for launch in plan.launches]
+        takers = Counter(name for launch in plan.launches for name in _buffers(launch))
+        self.several = {tensor.name for tensor in drawn.task.outputs if takers[tensor.name] > 1}
+        self.taken: set[str] = set()
+        self.partial: set[str] = set()
+        self.unfinished: set[str] = set()
+        self.ran = _Ran()
+
+    def launch(self, index: int) -> _Ran | str | None:
+        """Run blocks of a launch, all if there is time; what ends the whole, if anything does."""
+        launch, price = self.plan.launches[index], self.priced[index]
         counters = price.counters if price is not None else frozenset[Place]()
         trail = Trail()
-        execute_blocks = _executor(candidate, modules, launch, addresses, memory, counters, trail)
-        before = {name: memory[name].data.copy() for name in several & taken & _buffers(launch)}
+        execute_blocks = _executor(
+            self.candidate, self.modules, launch, self.addresses, self.memory, counters, trail
+        )
+        before = {
+            name: self.memory[name].data.copy() for name in self.several & self.taken & _buffers(launch)
+        }
         middle = middle_block(launch.grid)
-        found = [execute_blocks([middle])]
-        lanes = found[0].lane_instructions
-        names = {name for name in _buffers(launch) if takers[name] == 1}
-        if price is None or not price.idle_middle:
-            module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
-            least = launch.blocks if _draws_tickets(module, entry) else 1
-            ran.shares |= _shares(drawn, memory, names, launch.blocks, least)
-        others = _others(launch, middle, rng, 1 if lanes > LONG else AT_RANDOM)
-        found += [execute_blocks([block]) for block in others if not found[0].findings]
-        decisive = set[str]().union(*(each.decisive for each in priced[index + 1 :] if each is not None))
-        affordable = AWAITED if (decisive | several) & _buffers(launch) else WHOLE
+        looked = [_Looked(middle, tallies := Tallies(), execute_blocks([middle], tallies))]
+        lanes = looked[0].execution.lane_instructions
+        self._note_shares(launch, price)
+        others = _others(launch, middle, self.rng, 1 if lanes > LONG else AT_RANDOM)
+        if not looked[0].execution.findings:
+            looked += [
+                _Looked(block, tallies := Tallies(), execute_blocks([block], tallies)) for block in others
+            ]
+        findings = [finding for each in looked for finding in each.execution.findings]
         rest = sorted(set(range(launch.blocks)) - {middle, *others})
         # An output that several launches take is judged only if all that come behind the first are followed.
         # Blocks that draw their work from a counter have each drawn from it as if they were the only one to run.
-        followed = not partial & _buffers(launch) - several and not counters
-        if rest and followed and lanes * launch.blocks <= affordable:
-            found.append(execute_blocks(rest))
+        followed = not self.partial & _buffers(launch) - self.several and not counters
+        if rest and followed and lanes * launch.blocks <= self._affordable(index):
+            findings += execute_blocks(rest).findings
         elif rest:
-            left = {name for name, data in before.items() if np.array_equal(data, memory[name].data)}
-            ran.tentative |= left
-            trail.forget_the_rest(memory, taken)
-            partial |= _buffers(launch) | trail.buffers
-            unfinished |= _buffers(launch) & taken - left
-        taken |= _buffers(launch)
-        findings = [finding for each in found for finding in each.findings]
-        guessed = price.decisive & (partial - drawn.inputs.keys()) if price is not None else None
+            left = {name for name, data in before.items() if np.array_equal(data, self.memory[name].data)}
+            self.ran.tentative |= left
+            trail.forget_the_rest(self.memory, self.taken)
+            self.partial |= _buffers(launch) | trail.buffers
+            self.unfinished |= _buffers(launch) & self.taken - left
+        self.taken |= _buffers(launch)
         if findings:
-            stopped = _stopped(launch, findings, partial)
-            return _guessed(launch, guessed) if guessed and isinstance(stopped, str) else stopped
-        executed = [each.lane_instructions for each in found[1 : len(others) + 1]]
-        if price is not None and (apart := price.apart(lanes, executed)):
-            return _Ran(other_work=f"'{launch.kernel}': {apart}")
-    for output in drawn.task.outputs:
-        whole = output.name not in partial
-        if output.name not in unfinished:
-            mask = _mask(memory, output, drawn.shape)
-            if whole or mask.any():
-                values = memory.array(output.name, numpy_dtype(output.dtype)).reshape(mask.shape)
-                ran.written[output.name] = _Written(values, mask | whole)
-    return ran if ran.written or ran.shares else "no output is finished by one launch"
+            return self._stopped(launch, price, findings)
+        return self._other_work(launch, price, looked)
+
+    def finished(self) -> _Ran | str:
+        """What is final of all that was written."""
+        for output in self.drawn.task.outputs:
+            whole = output.name not in self.partial
+            if output.name not in self.unfinished:
+                mask = _mask(self.memory, output, self.drawn.shape)
+                if whole or mask.any():
+                    values = self.memory.array(output.name, numpy_dtype(output.dtype)).reshape(mask.shape)
+                    self.ran.written[output.name] = Written(values, mask | whole)
+        return self.ran if self.ran.written or self.ran.shares else "no output is finished by one launch"
+
+    def _affordable(self, index: int) -> int:
+        """Lane instructions that a launch may take to be followed whole."""
+        decisive = set[str]().union(*(each.decisive for each in self.priced[index + 1 :] if each is not None))
+        awaited = (decisive | self.several) & _buffers(self.plan.launches[index])
+        return AWAITED if awaited else WHOLE
+
+    def _note_shares(self, launch: ResolvedLaunch, price: PricedBlocks | None) -> None:
+        """Of outputs that only this launch takes, of which the middle block has just written its share."""
+        if price is not None and price.idle_middle:
+            return
+        module = self.modules[self.candidate.index_of(launch)]
+        least = launch.blocks if _draws_tickets(module, self.candidate.entry_of(launch)) else 1
+        names = _buffers(launch) - self.several
+        found = _shares(self.drawn, self.memory, names, launch.blocks, least)
+        blocks = self.rng.integers(0, launch.blocks, FOR_SHARES).tolist()
+        for name, share in found.items():
+            self.ran.shares[name] = share
+            if LEAST_WRITTEN <= share < ALL_WRITTEN and price is not None:
+                self.ran.shares[name] = share * price.stored_by_others(blocks)
+
+    def _stopped(
+        self, launch: ResolvedLaunch, price: PricedBlocks | None, findings: Sequence[Finding]
+    ) -> _Ran | str:
+        guessed = price.decisive & (self.partial - self.drawn.inputs.keys()) if price is not None else None
+        stopped = _stopped(launch, findings, self.partial)
+        return _guessed(launch, guessed) if guessed and isinstance(stopped, str) else stopped
+
+    def _other_work(
+        self, launch: ResolvedLaunch, price: PricedBlocks | None, looked: Sequence[_Looked]
+    ) -> _Ran | None:
+        """That the blocks do more, or something dearer, than was counted for the price."""
+        if price is None:
+            return None
+        flow = flow_of(self.modules[self.candidate.index_of(launch)], self.candidate.entry_of(launch))
+        middle, *executed = (each.execution.lane_instructions for each in looked)
+        dearer = (price.dearer(each.block, cycles_executed(each.tallies, flow.blocks)) for each in looked)
+        apart = price.apart(middle, executed) or next(filter(None, dearer), "")
+        return _Ran(other_work=f"'{launch.kernel}': {apart}") if apart else None
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """A block that ran by itself."""
+
+    block: int
+    tallies: Tallies
+    execution: Execution
 
 
 def _priced(
@@ -252,6 +292,12 @@ def _guessed(launch: ResolvedLaunch, unknown: Collection[str]) -> _Ran:
     return _Ran(other_work=sentence)
 
 
+class Executor(Protocol):
+    """Runs blocks of a launch, one call after another on the same memory; what they do is added to the tallies."""
+
+    def __call__(self, blocks: Sequence[int], tallies: Tallies | None = None) -> Execution: ...
+
+
 def _executor(  # noqa: PLR0917 - where blocks run, and what is to be known of them
     candidate: Candidate,
     modules: Sequence[Module],
@@ -260,13 +306,13 @@ def _executor(  # noqa: PLR0917 - where blocks run, and what is to be known of t
     memory: GlobalMemory,
     counters: Collection[Place],
     trail: Trail,
-) -> Callable[[Sequence[int]], Execution]:
+) -> Executor:
     """What runs blocks of a launch, one call after another on the same memory."""
     module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
     geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
     arguments = candidate.arguments(launch, addresses)
 
-    def execute_blocks(blocks: Sequence[int]) -> Execution:
+    def execute_blocks(blocks: Sequence[int], tallies: Tallies | None = None) -> Execution:
         return execute(
             module,
             entry,
@@ -275,6 +321,7 @@ def _executor(  # noqa: PLR0917 - where blocks run, and what is to be known of t
             memory,
             blocks=blocks,
             limits=LIMITS,
+            tallies=tallies,
             counters=counters,
             trail=trail,
         )
@@ -323,80 +370,6 @@ def _mask(memory: GlobalMemory, output: Tensor, shape: Shape) -> Array:
     assert valid is not None  # noqa: S101 - outputs are placed without contents
     written = valid.view(f"u{numpy_dtype(output.dtype).itemsize}") != 0
     return np.asarray(written.reshape(output.extents(shape)))
-
-
-def _verdict(drawn: TimedInputs, ran: _Ran, rng: np.random.Generator) -> Check | str:
-    """Of what is finished. What a later launch may mend here and there is wrong if it is so wherever one looks."""
-    check = _judged(drawn, ran.written, MOST_ELEMENTS, rng)
-    if check.passed or not ran.tentative:
-        return check
-    finished = {name: each for name, each in ran.written.items() if name not in ran.tentative}
-    if finished and not (certain := _judged(drawn, finished, MOST_ELEMENTS, rng)).passed:
-        return certain
-    if any(_judged(drawn, ran.written, 0, rng).passed for _ in range(SECOND_LOOKS)):
-        return "a later launch mends what an earlier one leaves"
-    return check
-
-
-def _judged(
-    drawn: TimedInputs, written: Mapping[str, _Written], most: int, rng: np.random.Generator
-) -> Check:
-    """Compare what was written at some indices of the independent dimension, or of the first one of each output.
-
-    That is at about so many elements, and at two indices at the least.
-    """
-    task = drawn.task
-    if task.independent:
-        axes = {
-            tensor.name: tensor.shape.index(task.independent)
-            for tensor in (*task.inputs, *task.outputs)
-            if task.independent in tensor.shape
-        }
-        touched = np.unique(np.concatenate([_touched(each, axes[name]) for name, each in written.items()]))
-        widest = max(each.mask.size // each.mask.shape[axes[name]] for name, each in written.items())
-        few = _few(touched, most // widest, rng)
-        inputs = {
-            name: np.take(array, few, axes[name]) if name in axes else array
-            for name, array in drawn.inputs.items()
-        }
-        case = expect(task, {**drawn.shape, task.independent: len(few)}, drawn.seed, inputs)
-        parts = {name: _part(each, few, axes[name]) for name, each in written.items()}
-    else:
-        rows = {
-            name: _few(_touched(each, 0), most * len(each.mask) // each.mask.size, rng)
-            for name, each in written.items()
-        }
-        case = drawn.whole
-        case = replace(case, expected=_rows(case.expected, rows), plain=_rows(case.plain, rows), places=rows)
-        parts = {name: _part(each, rows[name], 0) for name, each in written.items()}
-    outputs = {}
-    for tensor in task.outputs:
-        right = case.expected[tensor.name].astype(numpy_dtype(tensor.dtype))
-        part = parts.get(tensor.name)
-        outputs[tensor.name] = right if part is None else np.where(part.mask, part.values, right)
-    check = judge(replace(case, shape=drawn.shape, inputs={}), outputs)
-    return check if check.passed else replace(check, guard=Guard.TIMED_OUTPUTS)
-
-
-def _part(written: _Written, indices: Array, axis: int) -> _Written:
-    return _Written(np.take(written.values, indices, axis), np.take(written.mask, indices, axis))
-
-
-def _rows(truth: Mapping[str, Array], rows: Mapping[str, Array]) -> dict[str, Array]:
-    """Rows of outputs; none of those that nothing is known of."""
-    return {name: array[rows.get(name, slice(0))] for name, array in truth.items()}
-
-
-def _touched(written: _Written, axis: int) -> Array:
-    """Indices along an axis at which something was written."""
-    others = tuple(each for each in range(written.mask.ndim) if each != axis)
-    return np.flatnonzero(written.mask.any(axis=others))
-
-
-def _few(indices: Array, most: int, rng: np.random.Generator) -> Array:
-    """So many of the indices at random, two at the least."""
-    most = max(2, most)
-    return indices if len(indices) <= most else np.sort(rng.choice(indices, most, replace=False))
 
 
 def _failed(drawn: TimedInputs, message: str, guard: Guard) -> Check:

@@ -15,6 +15,7 @@ from mctskernel.profiling.emulator.launch import Launch
 from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory
 from mctskernel.profiling.emulator.races import RaceDetector
 from mctskernel.profiling.emulator.resolve import Part, Resolver
+from mctskernel.profiling.emulator.tallies import Tallies
 from mctskernel.profiling.emulator.trail import Trail
 from mctskernel.profiling.emulator.turns import Turns
 from mctskernel.profiling.emulator.value_returns import ValueReturns
@@ -37,6 +38,7 @@ class CheckedMemory:
         *,
         fences: bool = True,
         swaps: bool = False,
+        tallies: Tallies | None = None,
         turns: Turns | None = None,
         trail: Trail | None = None,
     ) -> None:
@@ -49,6 +51,7 @@ class CheckedMemory:
         self.resolver = Resolver(memory, launch.shared, launch.local, self._complain)
         self.races = RaceDetector(findings, granule, blocks)
         self.fences = fences
+        self.tallies = tallies
         self.returns = ValueReturns(findings) if swaps else None
         self.turns = turns
         self.trail = trail
@@ -69,10 +72,14 @@ class CheckedMemory:
         self.present[batch.full.slots] = True
 
     def executed(self, block: Block, lanes: Lanes) -> None:
-        """Counting is not this memory's business."""
+        """Counting is not this memory's business, but that of who asked for it."""
+        if self.tallies is not None:
+            self.tallies.executed(block, lanes)
 
     def load(self, access: Access, g: Lanes, address: V, mask: V | None) -> V | np.ndarray:
         """Values of the lanes' addresses: (lanes,) or, for vectors, (count, lanes); zero where inactive."""
+        if self.tallies is not None:
+            self.tallies.access(access, g, address, mask)
         if mask is not None and mask.ndim == 0:
             if not mask:
                 zero = np.zeros(access.count, access.element)
@@ -96,6 +103,8 @@ class CheckedMemory:
         return result[0] if access.count == 1 else result
 
     def store(self, access: Access, g: Lanes, address: V, mask: V | None, values: tuple[V, ...]) -> None:
+        if self.tallies is not None:
+            self.tallies.access(access, g, address, mask)
         if mask is not None and mask.ndim == 0:
             if not mask:
                 return
@@ -120,6 +129,8 @@ class CheckedMemory:
         self, access: Access, g: Lanes, address: V, mask: V | None, operation: str, b: V, c: V | None
     ) -> V:
         """Apply lane by lane in ascending order; returns the old values (zero where inactive)."""
+        if self.tallies is not None:
+            self.tallies.access(access, g, address, mask)
         if mask is not None and mask.ndim == 0:
             if not mask:
                 return np.dtype(access.element).type(0)
@@ -208,6 +219,8 @@ class CheckedMemory:
     ) -> None:
         """`cp.async`: the source is read now, the destination changes when the lanes wait."""
         values = self._copied(read, g, source, mask, size)
+        if self.tallies is not None:
+            self.tallies.access(write, g, target, mask)
         if mask is not None and mask.ndim == 0:
             if not mask:
                 return

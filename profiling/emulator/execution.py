@@ -17,6 +17,7 @@ from mctskernel.profiling.emulator.launch import Argument, prepare, program_of
 from mctskernel.profiling.emulator.machine import DEFAULT_LIMITS, LimitExceededError, Limits, Machine, batches
 from mctskernel.profiling.emulator.memory import GlobalMemory
 from mctskernel.profiling.emulator.ptx import Module, UnsupportedPtxError
+from mctskernel.profiling.emulator.tallies import Tallies
 from mctskernel.profiling.emulator.trail import Trail
 from mctskernel.profiling.emulator.turns import Place, Turns
 
@@ -50,12 +51,14 @@ def execute(
     blocks: Sequence[int] | None = None,
     head_start: int = 0,
     limits: Limits = DEFAULT_LIMITS,
+    tallies: Tallies | None = None,
     counters: Collection[Place] = (),
     trail: Trail | None = None,
 ) -> Execution:
     """Run every block of a launch, or those whose numbers are given, in their order, writing to `memory`.
 
     The first `head_start` of them run before the others begin, where the kernel has atomics by which it can notice.
+    What they do is added to `tallies`.
     From `counters` a single block draws in its turn, as if all others of the grid did so too. What blocks change in
     global memory is added to a `trail`.
 
@@ -80,6 +83,7 @@ def execute(
         geometry.blocks,
         fences=any(i.parts[0] in ("fence", "membar") for b in program.flow.blocks for i in b.instructions),
         swaps=any(".cas." in access.opcode for access in program.accesses),
+        tallies=tallies,
         turns=Turns(geometry.blocks, counters) if counters else None,
         trail=trail,
     )

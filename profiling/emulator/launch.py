@@ -87,9 +87,7 @@ def program_of(module: Module, entry: str, *, sliced: bool) -> Program:
     key = (entry, sliced)
     if key not in module.compiled:
         function = module.entries[entry]
-        if entry not in module.flows:
-            module.flows[entry] = control_flow(module, function)
-        flow: ControlFlow = module.flows[entry]
+        flow = flow_of(module, entry)
         offsets, _ = parameter_layout(function.parameters)
         placed = {p.name: (offset, p.type) for p, offset in zip(function.parameters, offsets, strict=True)}
         symbols = [v.name for v in variables_of(module, function)]
@@ -99,6 +97,14 @@ def program_of(module: Module, entry: str, *, sliced: bool) -> Program:
             needed = address_slice(flow.blocks)
         module.compiled[key] = compile_program(flow, HANDLERS, RUNTIME, placed, symbols, needed)
     return module.compiled[key]  # type: ignore[return-value]
+
+
+def flow_of(module: Module, entry: str) -> ControlFlow:
+    """The entry's basic blocks, kept on the module."""
+    if entry not in module.flows:
+        module.flows[entry] = control_flow(module, module.entries[entry])
+    flow: ControlFlow = module.flows[entry]
+    return flow
 
 
 def variables_of(module: Module, function: Function) -> list[Variable]:
