@@ -26,10 +26,15 @@ from mctskernel.report.compared_run import (
     best_ratio,
     run_row,
 )
+from mctskernel.report.progress import best_after
 from mctskernel.report.resampling import Estimate, estimate, holm, sign_flip_p
 
 FEWEST = 5
 """Pairs, or tasks, from which on there is an interval and a test: of fewer, no outcome would be unlikely enough."""
+
+
+MOST_NAMES = 3
+"""Runs that a remark names."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,23 @@ class KernelRatio:
     high: float
     interval: str
     differs: bool
+
+
+@dataclass(frozen=True)
+class SideRow:
+    """The runs of a side on one task and device: the geometric mean of their best speed-ups after `at` evaluations.
+
+    `low` and `high` are its bootstrap interval over runs, None of fewer than `FEWEST`. `runs` are those with a success.
+    """
+
+    side: str
+    task: str
+    device: str
+    runs: int
+    at: int
+    speedup: float
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -76,6 +98,7 @@ class RunComparison:
     """Everything that can be said of some runs beside each other and, in `remarks`, what can't, and why."""
 
     runs: tuple[RunRow, ...]
+    sides: tuple[SideRow, ...]
     kernels: tuple[KernelRatio, ...]
     searches: tuple[SearchTest, ...]
     remarks: tuple[str, ...]
@@ -98,10 +121,33 @@ def compare_runs(runs: Sequence[ComparedRun], at: int | None = None) -> RunCompa
     tests = [test for other in others if (test := _test(first, other, at)) is not None]
     return RunComparison(
         runs=tuple(run_row(run, common[run.ground]) for run in runs),
+        sides=tuple(_side_rows(grounds.values(), common)),
         kernels=tuple(_kernels(grounds.values())),
         searches=tuple(_adjusted(tests)),
         remarks=tuple(dict.fromkeys(_remarks(sides, tests))),
     )
+
+
+def _side_rows(grounds: Iterable[list[ComparedRun]], common: Mapping[Ground, int]) -> Iterator[SideRow]:
+    for runs in grounds:
+        at = common[runs[0].ground]
+        for side in dict.fromkeys(run.side for run in runs):
+            of_side = [run for run in runs if run.side == side]
+            logs = [math.log(best) for run in of_side if (best := best_after(run.moments, at))]
+            if not logs or len(of_side) < 2:
+                continue
+            found = estimate([np.array(logs)])
+            enough = len(logs) >= FEWEST
+            yield SideRow(
+                side=side,
+                task=of_side[0].view.manifest.configuration.task,
+                device=of_side[0].view.device,
+                runs=len(logs),
+                at=at,
+                speedup=math.exp(found.mean),
+                low=math.exp(found.low) if enough else None,
+                high=math.exp(found.high) if enough else None,
+            )
 
 
 def _kernels(grounds: Iterable[list[ComparedRun]]) -> Iterator[KernelRatio]:
@@ -189,11 +235,13 @@ def _adjusted(tests: Sequence[SearchTest]) -> list[SearchTest]:
 
 def _remarks(sides: Mapping[str, list[ComparedRun]], tests: Sequence[SearchTest]) -> Iterator[str]:
     tested = {test.second for test in tests}
-    for run in (run for each in sides.values() for run in each):
-        if run.best is None:
-            yield f"{run.name} has no kernel yet whose time is believed."
-        elif run.view.answer is None:
-            yield f"{run.name} has no answer: it is still being searched, or was cut off. Its figures are those so far."
+    runs = [run for each in sides.values() for run in each]
+    if idle := [run.name for run in runs if run.best is None]:
+        yield f"{_listed(idle)}: no kernel yet whose time is believed."
+    if unfinished := [run.name for run in runs if run.best is not None and run.view.answer is None]:
+        yield (
+            f"{_listed(unfinished)}: no answer, because the search goes on or was cut off. Figures are those so far."
+        )
     first, *others = sides.values()
     for other in others:
         yield from _differences(first, other)
@@ -238,6 +286,11 @@ def _other_versions(first: Sequence[ComparedRun], second: Sequence[ComparedRun])
                     f"{one.side} was made with {name} {before.get(name, 'unknown')}, {other.side} with "
                     f"{after.get(name, 'unknown')}: what differs may come of that."
                 )
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _device(run: ComparedRun) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.compared_run import BOOTSTRAP, EXACT, ONE_SIGMA, RunRow
-from mctskernel.report.run_comparison import KernelRatio, RunComparison, SearchTest
+from mctskernel.report.run_comparison import KernelRatio, RunComparison, SearchTest, SideRow
 
 SIGNIFICANT = 0.05
 
@@ -34,6 +34,8 @@ def print_run_comparison(console: Console, comparison: RunComparison) -> None:
         for row in rows:
             if row.best is not None:
                 console.print(Text(f"Best of {names[row.path]}: node {row.best}, {row.edit}"), soft_wrap=True)
+    for side in comparison.sides:
+        console.print(Text(side_sentence(side)), soft_wrap=True)
     for interval in dict.fromkeys(row.interval for row in comparison.runs if row.interval not in ("", EXACT)):
         console.print(Text(f"Brackets: {interval}.", "dim"), soft_wrap=True)
     for sentence in (*map(kernel_sentence, comparison.kernels), *map(search_sentence, comparison.searches)):
@@ -49,6 +51,15 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
     while all(len(each) > shared + 1 and each[shared] == parts[0][shared] for each in parts):
         shared += 1
     return {path: str(Path(*each[shared:])) for path, each in zip(paths, parts, strict=True)}
+
+
+def side_sentence(side: SideRow) -> str:
+    """What the runs of a side came to on average."""
+    bounds = f" ({side.low:.2f} to {side.high:.2f})" if side.low is not None else ""
+    return (
+        f"{side.side}: {side.speedup:.2f}x{bounds} on {side.task} after {side.at} evaluations, the geometric mean of "
+        f"{side.runs} runs."
+    )
 
 
 def kernel_sentence(found: KernelRatio) -> str:
@@ -81,7 +92,8 @@ def search_sentence(found: SearchTest) -> str:
     if p is None:
         return figure
     verdict = "a difference" if p < SIGNIFICANT else "no difference that can be told from chance"
-    return f"{figure} Sign-flip test over {found.unit}: p = {p:.3g}, {verdict}."
+    before = f" ({found.p:.3g} before Holm's correction)" if p != found.p else ""
+    return f"{figure} Sign-flip test over {found.unit}: p = {p:.3g}{before}, {verdict}."
 
 
 def _table(rows: Sequence[RunRow], names: Mapping[str, str]) -> Table:

@@ -132,7 +132,10 @@ def test_searches_are_paired_by_seed(sides: tuple[Path, Path]) -> None:
     assert found["ratio"] == pytest.approx(1.1047, abs=0.001)
     assert found["low"] < found["ratio"] < found["high"] < 1.13
     assert found["p"] == found["adjusted_p"] == pytest.approx(2 / 64)
-    assert "p = 0.0312, a difference" in flat(compare(*sides).stdout)
+    printed = flat(compare(*sides).stdout)
+    assert "p = 0.0312, a difference" in printed
+    assert "on double after 3 evaluations, the geometric mean of 6 runs." in printed
+    assert "and 9 more: no answer" in printed
 
 
 def test_after_as_many_evaluations_as_wanted(sides: tuple[Path, Path]) -> None:
@@ -163,7 +166,7 @@ def test_runs_without_a_kernel_are_shown_as_such(runs: Runs, tmp_path: Path, sma
     ToldRun(tmp_path / "failed", small_task, root=failed())
     result = compare(runs("first", 50), tmp_path / "failed")
     assert result.exit_code == 0
-    assert "failed has no kernel yet whose time is believed" in flat(result.stdout)
+    assert "failed: no kernel yet whose time is believed" in flat(result.stdout)
     found = json.loads(compare(tmp_path / "first", tmp_path / "failed", "--json").stdout)
     assert found["runs"][1]["failures"] == 1
     assert found["runs"][1]["speedup"] is None
@@ -179,7 +182,7 @@ def test_an_empty_run_and_a_torn_one_are_told(runs: Runs) -> None:
     (second / "journal.jsonl").write_bytes(lines[0])
     result = compare(first, second)
     assert result.exit_code == 0
-    assert "second has no kernel yet" in flat(result.stdout)
+    assert "second: no kernel yet" in flat(result.stdout)
 
 
 def test_what_is_no_run_and_a_newer_one_are_refused(runs: Runs, tmp_path: Path) -> None:
