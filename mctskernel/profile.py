@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Diagnosis, Outcome, Source
 from mctskernel.profiling.gpu.cuda_driver import describe_gpu
 from mctskernel.profiling.ncu import Finding, find_ncu, read_findings, write_report
+from mctskernel.profiling.replay_process import Freedom
 from mctskernel.report.view import View
 from mctskernel.run import RunError, write_text
 
@@ -46,7 +48,33 @@ def profile_node(view: View, number: int, follow: Callable[[str], None]) -> Node
     report = view.folder.profiles / f"{number}.ncu-rep"
     source = report.with_suffix(configuration.language.suffix)
     write_text(source, view.source(number))
-    program = [sys.executable, "-m", "mctskernel.profiling.replay_process", str(view.folder.task)]
-    write_report(report, [*program, str(source), str(configuration.seed)], follow)
+    try:
+        write_report(report, _replay(view, source, Freedom.CONFINED), follow)
+    except DeviceError:
+        start = report.with_name(f"start{source.suffix}")
+        write_text(start, view.source(0))
+        if _works(view, start):
+            raise
+        follow("ncu doesn't work here in a confined process: once more in a free one")
+        write_report(report, _replay(view, source, Freedom.FREE), follow)
     follow("reading the rules' findings")
     return NodeProfile(report, read_findings(report), evaluation.diagnosis, evaluation.source)
+
+
+def _replay(view: View, source: Path, freedom: Freedom) -> list[str]:
+    program = [sys.executable, "-P", "-m", "mctskernel.profiling.replay_process"]
+    seed = str(view.manifest.configuration.seed)
+    return [*program, str(view.folder.task.resolve()), str(source.resolve()), seed, freedom.value]
+
+
+def _works(view: View, start: Path) -> bool:
+    """Whether the starting kernel can be profiled in a confined process."""
+    report = start.with_suffix(".ncu-rep")
+    try:
+        write_report(report, _replay(view, start, Freedom.CONFINED), lambda _: None)
+    except DeviceError:
+        return False
+    finally:
+        report.unlink(missing_ok=True)
+        start.unlink(missing_ok=True)
+    return True

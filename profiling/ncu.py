@@ -6,6 +6,7 @@ import csv
 import re
 import shutil
 import subprocess
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.gpu.cupti import COUNTERS_FORBIDDEN
-from mctskernel.profiling.processes.child_process import environment_without_secrets
+from mctskernel.profiling.processes.child_process import environment_without_secrets, worker_environment
 from mctskernel.profiling.replay_process import COMPLAINT
 
 LIMIT_SECONDS = 600.0
@@ -52,21 +53,27 @@ def find_ncu() -> str:
 def write_report(file: Path, program: Sequence[str], follow: Callable[[str], None]) -> None:
     """Profile what `program` launches between cuProfilerStart and cuProfilerStop into an `.ncu-rep` file.
 
-    `follow` gets a few words whenever something begins. Raises DeviceError when there is no report.
+    It runs in a folder of its own, which is removed afterwards: paths in it are absolute. `follow` gets a few words
+    whenever something begins. Raises DeviceError when there is no report.
     """
     command = [find_ncu(), "--set", "full", "--clock-control", "none", "--profile-from-start", "off"]
     command += ["--target-processes", "application-only", "--force-overwrite"]
-    command += ["--export", str(file.with_suffix("")), *program]
+    command += ["--export", str(file.resolve().with_suffix("")), *program]
     file.unlink(missing_ok=True)
     follow("starting ncu")
-    with subprocess.Popen(  # noqa: S603 - ncu, and our own interpreter and module
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=environment_without_secrets(),
-    ) as process:
+    with (
+        tempfile.TemporaryDirectory(prefix="mctskernel-ncu-") as scratch,
+        subprocess.Popen(  # noqa: S603 - ncu, and our own interpreter and module
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=scratch,
+            env=environment_without_secrets()
+            | {"PYTHONPATH": worker_environment(Path(scratch))["PYTHONPATH"]},
+        ) as process,
+    ):
         timer = threading.Timer(LIMIT_SECONDS, process.kill)
         timer.start()
         lines: deque[str] = deque(maxlen=200)

@@ -1,12 +1,15 @@
 """Runs one kernel's launch plan once, with its warm-up outside of what a profiler records.
 
-Run as `python -m mctskernel.profiling.replay_process TASK_FOLDER KERNEL_FILE SEED` under a profiler that waits for
-cuProfilerStart (`ncu --profile-from-start off`). The inputs are those of the first search shape; the L2 holds
+Run as `python -m mctskernel.profiling.replay_process TASK_FOLDER KERNEL_FILE SEED FREEDOM` under a profiler that waits
+for cuProfilerStart (`ncu --profile-from-start off`), in a folder of its own. `FREEDOM` says whether it confines itself
+before it looks at the kernel (`Freedom`). The inputs are those of the first search shape; the L2 holds
 nothing of them. What goes wrong is one sentence on standard error, after `COMPLAINT`, and exit status 1.
 """
 
 from __future__ import annotations
 
+import enum
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,17 +33,56 @@ from mctskernel.profiling.gpu.cuda_driver import (
     open_gpu,
     synchronize,
 )
+from mctskernel.profiling.isolation.confinement import confine
+from mctskernel.profiling.isolation.policy import Confinement, counter_capabilities, gpu_devices
 from mctskernel.profiling.stages import Stages
 
 COMPLAINT = "mctskernel: "
 WARM_UP = 2
 
+PROGRAMS = 8
+"""How many compilers and disassemblers may run at a time."""
 
-def main(task_folder: Path, kernel_file: Path, seed: int) -> None:
+_TOOLS = (Path("/opt/nvidia"),)
+"""Where Nsight's programs are installed, a part of which works inside of the process."""
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - what the tools share with the process is there
+
+
+class Freedom(enum.StrEnum):
+    """Whether a replayed kernel's process confines itself."""
+
+    CONFINED = "confined"
+    FREE = "free"
+
+
+def confinement(task_folder: Path, kernel_file: Path, scratch: Path) -> Confinement:
+    """What replaying on an open GPU takes, under a tool that is attached already: what its own process may, and the
+    memory that the tool shares with it.
+    """
+    return Confinement(
+        scratch=scratch,
+        reads=(task_folder, kernel_file, *_TOOLS),
+        devices=(*gpu_devices(), _SHARED_MEMORY),
+        processes=PROGRAMS,
+        capabilities=counter_capabilities(),
+    )
+
+
+def confine_replay(freedom: Freedom, task_folder: Path, kernel_file: Path) -> None:
+    """To be called when the task and the GPU are open, and before the first byte of the kernel is read."""
+    if freedom is Freedom.CONFINED:
+        # Compilers keep files in the home.
+        os.environ.update(HOME=str(Path.cwd()), TMPDIR=str(Path.cwd()))
+        confine(confinement(task_folder, kernel_file, Path.cwd()))
+
+
+def main(task_folder: Path, kernel_file: Path, seed: int, freedom: Freedom) -> None:
     """Build the kernel, place its tensors, warm up, and run the plan once while the profiler records."""
     language = Language.TRITON if kernel_file.suffix == Language.TRITON.suffix else Language.CUDA
     task = load_task(task_folder, language)
     gpu = open_gpu()
+    confine_replay(freedom, task_folder, kernel_file)
     candidate = prepare(
         task, Kernel(kernel_file.read_text(encoding="utf-8"), language), gpu.architecture, Stages()
     )
@@ -107,6 +149,6 @@ def _bound(task: Task, candidate: Candidate, gpu: Gpu, seed: int) -> Iterator[Ca
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+        main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Freedom(sys.argv[4]))
     except (TaskError, DeviceError, CudaError, RefusedError) as error:
         sys.exit(f"{COMPLAINT}{error}")

@@ -17,18 +17,21 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 from mctskernel.profiling.emulator.findings import Finding
 from mctskernel.profiling.processes.child_process import worker_environment
-from mctskernel.profiling.replay_process import COMPLAINT
+from mctskernel.profiling.replay_process import COMPLAINT, Freedom
 from mctskernel.profiling.sanitizer_output import Tool, failure, parse_findings
 
 GATE_TOOLS = (Tool.MEMCHECK, Tool.RACECHECK, Tool.INITCHECK, Tool.SYNCCHECK)
 """What a kernel that is about to be called best has to pass."""
+
+UNCONFINED = "compute-sanitizer doesn't work here in a process that is confined: the kernel was compiled and run in a free one."
+"""The remark where not even the starting kernel can be checked in a confined process, and can in a free one."""
 
 LIMIT_SECONDS = 90.0
 """How long a tool may take, the start of its process included."""
@@ -48,12 +51,15 @@ _WHERE = (Path("/usr/local/cuda/bin"), Path("/usr/local/cuda/compute-sanitizer")
 
 @dataclass(frozen=True)
 class ToolReport:
-    """What one tool found, or a `remark` on why it could not check everything; its process took `seconds`."""
+    """What one tool found, or a `remark` on why it could not check everything; its process took `seconds`, all
+    that it was given where it is `late`.
+    """
 
     tool: Tool
     findings: tuple[Finding, ...] = ()
     remark: str = ""
     seconds: float = 0.0
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,15 +102,41 @@ def sanitize(
         )
         return Sanitized(tuple(ToolReport(tool, remark=remark) for tool in tools), time.monotonic() - began)
     with tempfile.TemporaryDirectory(prefix="mctskernel-sanitizer-") as folder, ThreadPoolExecutor() as pool:
-        source = Path(folder, "kernel" + kernel.language.suffix)
-        source.write_text(kernel.source, encoding="utf-8")
+        replay = _Replay(program, task, kernel, seed, Path(folder), limit_seconds)
+        reports = tuple(pool.map(replay.under, tools))
+        if any(report.remark and not report.late for report in reports):
+            start = replace(replay, kernel=task.starting_kernel)
+            if not start.works(Freedom.CONFINED) and start.works(Freedom.FREE):
+                free = tuple(pool.map(replace(replay, freedom=Freedom.FREE).under, tools))
+                reports = tuple(replace(report, remark=report.remark or UNCONFINED) for report in free)
+        return Sanitized(reports, time.monotonic() - began)
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """What is run under each tool, in folders below `folder`."""
+
+    program: str
+    task: Task
+    kernel: Kernel
+    seed: int
+    folder: Path
+    limit_seconds: float
+    freedom: Freedom = Freedom.CONFINED
+
+    def works(self, freedom: Freedom) -> bool:
+        """Whether a tool has nothing to complain of, but for the kernel."""
+        return not replace(self, freedom=freedom).under(Tool.MEMCHECK).remark
+
+    def under(self, tool: Tool) -> ToolReport:
+        """What a tool says."""
+        scratch = Path(tempfile.mkdtemp(dir=self.folder))
+        source = scratch / f"kernel{self.kernel.language.suffix}"
+        source.write_text(self.kernel.source, encoding="utf-8")
         replay = [sys.executable, "-P", "-m", "mctskernel.profiling.sanitized_replay"]
-        replay += [str(task.folder.resolve()), str(source), str(seed), str(_REPLAY_SHARE * limit_seconds)]
-
-        def reported(tool: Tool) -> ToolReport:
-            return _report(program, tool, replay, Path(folder, tool.value), limit_seconds)
-
-        return Sanitized(tuple(pool.map(reported, tools)), time.monotonic() - began)
+        replay += [str(self.task.folder.resolve()), str(source), str(self.seed)]
+        replay += [str(_REPLAY_SHARE * self.limit_seconds), self.freedom.value]
+        return _report(self.program, tool, replay, scratch, self.limit_seconds)
 
 
 def find_compute_sanitizer() -> str | None:
@@ -117,10 +149,9 @@ def find_compute_sanitizer() -> str | None:
 def _report(
     program: str, tool: Tool, replay: Sequence[str], scratch: Path, limit_seconds: float
 ) -> ToolReport:
-    began = time.monotonic()
+    began, late = time.monotonic(), False
     command = [program, "--tool", tool.value, *_OPTIONS[tool]]
     command += ["--destroy-on-device-error", "kernel", "--show-backtrace", "no", *replay]
-    scratch.mkdir()
     with subprocess.Popen(  # noqa: S603 - compute-sanitizer, and our own interpreter and module
         command,
         stdin=subprocess.DEVNULL,
@@ -136,13 +167,13 @@ def _report(
             output, _ = process.communicate(timeout=limit_seconds)
             remark = failure(tool, output) if process.returncode or COMPLAINT in output else ""
         except subprocess.TimeoutExpired:
-            output = _killed(process)
+            output, late = _killed(process), True
             remark = f"{tool.value} was not done after {limit_seconds:.0f} seconds."
         except BaseException:
             _killed(process)
             raise
     findings = parse_findings(tool, output)
-    return ToolReport(tool, findings, "" if findings else remark, time.monotonic() - began)
+    return ToolReport(tool, findings, "" if findings else remark, time.monotonic() - began, late)
 
 
 def _killed(process: subprocess.Popen[str]) -> str:

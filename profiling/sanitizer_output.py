@@ -58,7 +58,8 @@ class _Record:
 
 def _records(output: str) -> Iterator[_Record]:
     shape, head, body = "", "", list[str]()
-    for line in (*output.splitlines(), f"{_PREFIX} end"):
+    # A kernel can print what ends in the middle of a line, and would hide what the tool says behind it.
+    for line in (*_UNSTARTED.sub(f"\n{_PREFIX}", output).splitlines(), f"{_PREFIX} end"):
         if line.startswith(AT_SHAPE):
             shape = line.removeprefix(AT_SHAPE).strip()
         if not line.startswith(_PREFIX):
@@ -73,6 +74,7 @@ def _records(output: str) -> Iterator[_Record]:
 
 
 _PREFIX = "========="
+_UNSTARTED = re.compile(rf"(?<=[^\n=]){_PREFIX}(?!=)")
 _ACCESS = re.compile(
     r"(?:Potential i|I)nvalid __(?P<space>\w+)__ (?P<verb>\w+) of size (?P<size>[\d,]+) bytes"
 )

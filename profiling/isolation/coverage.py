@@ -99,6 +99,12 @@ def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None) -> tup
             detail="limits of a process, and of its folder",
         ),
         Aspect(
+            "what ncu and compute-sanitizer may do",
+            covered=False,
+            detail="they aren't confined, and the kernels that they replay are where they can work so",
+            remedy="Profile kernels of untrusted origin in a container.",
+        ),
+        Aspect(
             "GPU memory and time of neighbours",
             covered=False,
             detail="a kernel can read what earlier work left there, and hold the GPU until it is ended",

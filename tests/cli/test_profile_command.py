@@ -77,7 +77,7 @@ def test_the_report_is_kept_and_its_findings_are_printed(run: Path, ncu: Path) -
     arguments = (ncu / "arguments").read_text().splitlines()
     assert arguments[:2] == ["--set", "full"]
     assert arguments[arguments.index("--clock-control") + 1] == "none"
-    assert arguments[-3:] == [str(run / "task"), str(run / "profiles" / "0.cu"), "0"]
+    assert arguments[-4:] == [str(run / "task"), str(run / "profiles" / "0.cu"), "0", "confined"]
 
 
 def test_forbidden_counters_are_a_sentence_with_the_fix(run: Path, ncu: Path) -> None:
@@ -86,6 +86,25 @@ def test_forbidden_counters_are_a_sentence_with_the_fix(run: Path, ncu: Path) ->
     result = profile(run, 0)
     assert result.exit_code == 5
     assert "NVreg_RestrictProfilingToAdminUsers=0" in result.stderr
+
+
+def test_an_ncu_that_works_in_a_free_process_alone_is_given_one(run: Path, ncu: Path) -> None:
+    script = (ncu / "ncu").read_text()
+    (ncu / "ncu").write_text(script.replace(").exists():", ").exists() and sys.argv[-1] == 'free':"))
+    result = profile(run, 0)
+    assert result.exit_code == 0, result.output
+    assert "once more in a free one" in result.stderr
+    assert sorted(each.name for each in (run / "profiles").iterdir()) == ["0.cu", "0.ncu-rep"]
+
+
+def test_no_kernel_gets_itself_a_free_process(run: Path, ncu: Path) -> None:
+    """What fails while the starting kernel can be profiled is the kernel's own fault."""
+    script = (ncu / "ncu").read_text()
+    (ncu / "ncu").write_text(script.replace(").exists():", ").exists() and 'start.cu' in sys.argv[-3]:"))
+    result = profile(run, 1)
+    assert result.exit_code == 5
+    assert "free" not in result.stderr
+    assert "confined" in (ncu / "arguments").read_text()
 
 
 def test_no_ncu_on_the_path_is_a_sentence(run: Path, ncu: Path) -> None:

@@ -76,11 +76,12 @@ def test_no_ncu_on_the_path_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.gpu
-def test_a_kernel_of_a_task_is_profiled(write_task: WriteTask, tmp_path: Path) -> None:
+@pytest.mark.parametrize("freedom", ["confined", "free"])
+def test_a_kernel_of_a_task_is_profiled(write_task: WriteTask, tmp_path: Path, freedom: str) -> None:
     folder = write_task()
     report, said = tmp_path / "7.ncu-rep", list[str]()
     program = [sys.executable, "-m", "mctskernel.profiling.replay_process", str(folder)]
-    write_report(report, [*program, str(folder / "kernel.cu"), "0"], said.append)
+    write_report(report, [*program, str(folder / "kernel.cu"), "0", freedom], said.append)
     findings = read_findings(report)
     assert said == ["starting ncu", "profiling twice"]
     assert {each.kernel for each in findings} == {"twice"}
@@ -92,6 +93,14 @@ def test_a_kernel_that_the_gpu_refuses_is_a_sentence(write_task: WriteTask, tmp_
     folder = write_task()
     source = tmp_path / "big.cu"
     source.write_text((folder / "kernel.cu").read_text().replace("args = [", "shared = 300000\nargs = [", 1))
-    program = [sys.executable, "-m", "mctskernel.profiling.replay_process", str(folder), str(source), "0"]
+    program = [
+        sys.executable,
+        "-m",
+        "mctskernel.profiling.replay_process",
+        str(folder),
+        str(source),
+        "0",
+        "confined",
+    ]
     with pytest.raises(DeviceError, match="The kernel can't be profiled: "):
         write_report(tmp_path / "7.ncu-rep", program, print)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,8 @@ def test_every_tool_runs_in_a_process_without_secrets(
     body = (
         "tool = sys.argv[sys.argv.index('--tool') + 1]\n"
         "leaks = [value for value in os.environ.values() if 'xyzzy' in value]\n"
-        "assert sys.argv[-1] == '5.0' and os.path.isfile(sys.argv[-3]) and 'twice' in open(sys.argv[-3]).read()\n"
+        "seconds, freedom = sys.argv[-2:]\n"
+        "assert seconds == '5.0' and freedom == 'confined' and 'twice' in open(sys.argv[-4]).read()\n"
         "print('at shape n=1')\n"
         "print(f'========= Invalid __global__ read of size 4 bytes')\n"
         "print(f'=========     at k+0x1 in kernel.cu:{len(tool) + 100 * len(leaks)}')"
@@ -180,6 +182,51 @@ def gone(pid: int) -> bool:
         os.sched_yield()
         time.sleep(0.02)
     return False
+
+
+FREE_ALONE = """
+if sys.argv[-1] == "confined":
+    print("========= Error: Target application terminated before first call")
+    sys.exit(1)
+print("at shape n=1")
+"""
+
+REFUSES_ONE_KERNEL = """
+print("at shape n=1")
+if "twice_as" in open(sys.argv[-4]).read():
+    print("mctskernel: The kernel can't be built.")
+    sys.exit(1)
+if sys.argv[-1] == "free":
+    print("========= Invalid __global__ read of size 4 bytes")
+"""
+
+
+def test_a_tool_that_works_in_a_free_process_alone_is_given_one(
+    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, FREE_ALONE, monkeypatch)
+    task = load_task(small_task)
+    done = sanitize(task, task.starting_kernel)
+    assert done.remarks == (sanitizer.UNCONFINED,)
+
+
+def test_no_kernel_gets_itself_a_free_process(
+    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, REFUSES_ONE_KERNEL, monkeypatch)
+    task = load_task(small_task)
+    done = sanitize(task, replace(task.starting_kernel, source=task.starting_kernel.source + "// twice_as\n"))
+    assert done.findings == ()
+    assert done.remarks[0] == "memcheck could not replay the kernel: The kernel can't be built."
+
+
+@pytest.mark.parametrize("said", ["no end of line", "========= ", "x=", "="])
+def test_what_a_kernel_prints_hides_no_finding(said: str) -> None:
+    output = (OUTPUTS / "memcheck_out_of_bounds.txt").read_text()
+    (expected,) = parse_findings(Tool.MEMCHECK, output)
+    start = output.index("========= Invalid")
+    (found,) = parse_findings(Tool.MEMCHECK, f"{output[:start]}{said}{output[start:]}")
+    assert (found.kind, found.line) == (expected.kind, expected.line)
 
 
 @pytest.mark.gpu
