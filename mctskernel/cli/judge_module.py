@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -18,6 +19,9 @@ from mctskernel.profiling.pytorch.speedup import Speedup
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
+MOST_RUNS = 1000
+"""Rounds that a module which is short against the way to its process is timed for, if a minute is enough for them."""
+
 
 @click.command()
 @click.argument("reference", type=_FILE)
@@ -26,7 +30,11 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--seed", type=click.IntRange(min=0), help="Repeats a verdict's inputs and weights. [default: drawn]"
 )
-@click.option("--runs", type=click.IntRange(min=5), default=30, show_default=True, help="Timed rounds.")
+@click.option(
+    "--runs",
+    type=click.IntRange(min=5),
+    help="Timed rounds. [default: 30, and more for a minute where the module can't be told from the way to it]",
+)
 @click.option("--own-kernels", is_flag=True, help="Refuse a module that defines no kernel of its own.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a candidate.")
 def judge_module(
@@ -35,7 +43,7 @@ def judge_module(
     *,
     device: str,
     seed: int | None,
-    runs: int,
+    runs: int | None,
     own_kernels: bool,
     as_json: bool,
 ) -> None:
@@ -45,7 +53,9 @@ def judge_module(
     ModelNew, which may define Triton kernels or compile extensions. Exits with 7 when a candidate is refused.
     """
     chosen = secrets.randbits(48) if seed is None else seed
-    terms = Terms(device=device, seed=chosen, runs=runs, own_kernels=own_kernels)
+    terms = Terms(device=device, seed=chosen, most_runs=MOST_RUNS, own_kernels=own_kernels)
+    if runs is not None:
+        terms = replace(terms, runs=runs, most_runs=runs)
     refused = False
     for path, verdict in judge_modules(reference, candidates, terms):
         refused |= not verdict.evaluation.ok

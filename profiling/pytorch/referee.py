@@ -32,6 +32,7 @@ CALLS = 3
 
 WARM_UP_ROUNDS = 2
 QUIET_ROUNDS = 5
+FEWEST_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,15 @@ class Limits:
 class Terms:
     """How modules are judged. `seed` decides inputs and weights: no author of a module may know it beforehand.
 
-    A module is timed for `runs` rounds, or fewer once `seconds` have passed; `own_kernels` refuses those that
-    define no kernel.
+    A module is timed for `runs` rounds, and for up to `most_runs`, if that is more, as long as it can't be told apart
+    from the way to its process; for fewer once `seconds` have passed. `own_kernels` refuses those that define no
+    kernel.
     """
 
     device: str = "cpu"
     seed: int = field(default_factory=lambda: secrets.randbits(48))
     runs: int = 30
+    most_runs: int = 0
     seconds: float = 60.0
     own_kernels: bool = False
     limits: Limits = field(default_factory=Limits)
@@ -184,7 +187,14 @@ class Referee:
         end = time.monotonic() + self._terms.seconds
         seats = (seat, self._baseline, self._echo)
         seconds: tuple[list[float], ...] = ([], [], [])
-        while len(seconds[0]) < self._terms.runs and (len(seconds[0]) < 5 or time.monotonic() < end):
+        ours, baseline, echo = seconds
+        enough = self._terms.runs
+        while True:
+            if len(ours) >= enough or (len(ours) >= FEWEST_ROUNDS and time.monotonic() >= end):
+                speedup = compared(Turns(ours, baseline, echo, quiet.baseline, quiet.echo), "as given")
+                enough = min(2 * enough, max(self._terms.runs, self._terms.most_runs))
+                if not speedup.doubt or len(ours) >= enough or time.monotonic() >= end:
+                    return speedup
             drawn = self._draw()
             for number in self._rng.permutation(len(seats)):
                 if seats[number] is seat:
@@ -193,8 +203,6 @@ class Referee:
                 else:
                     call = self._own_turn(seats[number], drawn)
                 seconds[number].append(call.seconds)
-        ours, baseline, echo = seconds
-        return compared(Turns(ours, baseline, echo, quiet.baseline, quiet.echo), "as given")
 
     def _quiet_rounds(self) -> _Quiet:
         quiet = _Quiet()

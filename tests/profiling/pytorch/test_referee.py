@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.task import TaskError
 from mctskernel.experiments.module_gauntlet import Entry, judge_modules, read_modules
+from mctskernel.profiling.pytorch import referee as module
 from mctskernel.profiling.pytorch.processes import ForkServer, fork_server
 from mctskernel.profiling.pytorch.referee import Limits, Terms, referee
+from mctskernel.profiling.pytorch.speedup import Speedup, Turns, compared
 
 pytest.importorskip("torch")
 
@@ -92,6 +95,21 @@ def test_a_verdict_says_how_long_what_took_and_what_was_checked(server: ForkServ
     assert {"baseline", "build", "verify", "time"} <= set(evaluation.stage_seconds)
     assert verdict.speedup.round_trip_seconds > 0
     assert len(evaluation.timings[0].samples) == TERMS.runs
+
+
+def test_what_cannot_be_told_from_the_way_there_is_timed_for_longer(
+    server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def doubtful(turns: Turns, label: str) -> Speedup:
+        looks.append(len(turns.candidate))
+        return replace(compared(turns, label), doubt="" if len(looks) > 2 else "It is too short.")
+
+    monkeypatch.setattr(module, "compared", doubtful)
+    with referee(REFERENCE, replace(TERMS, most_runs=100), server) as judge:
+        judge.judge(CANDIDATE.format("return a @ b"))
+    assert looks == [5, 10, 20]
 
 
 def test_what_does_not_load_is_no_build_and_the_next_module_is_judged_all_the_same(
