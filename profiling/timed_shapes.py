@@ -9,26 +9,24 @@ then nothing is said.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
-from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Guard
-from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
-from mctskernel.core.task import Array, Shape, Tensor, shape_label
+from mctskernel.core.launch_plan import ResolvedLaunch
+from mctskernel.core.task import shape_label
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulation import GUARDS
-from mctskernel.profiling.emulator import Execution, Finding, Geometry, GlobalMemory, Limits, Module, execute
-from mctskernel.profiling.emulator.launch import flow_of
+from mctskernel.profiling.emulator import Execution, Finding, Module
 from mctskernel.profiling.emulator.ptx import Instruction
 from mctskernel.profiling.emulator.tallies import Tallies, cycles_executed
 from mctskernel.profiling.emulator.trail import Trail
 from mctskernel.profiling.emulator.turns import Place
 from mctskernel.profiling.model.choice_of_blocks import middle_block
-from mctskernel.profiling.priced_blocks import PricedBlocks, count_priced
+from mctskernel.profiling.priced_blocks import PricedBlocks
+from mctskernel.profiling.timed_run import TimedRun, buffers_of
 from mctskernel.profiling.timed_values import TimedInputs, Written, verdict
 
 __all__ = ["TimedInputs", "check_timed_shape"]
@@ -53,9 +51,6 @@ WHOLE = 5_000_000
 
 AWAITED = 60_000_000
 """The same of a launch on which more depends: what later ones execute, or whether an output is finished."""
-
-LIMITS = Limits(lane_instructions=400_000_000, block_executions=300_000, seconds=3.0)
-"""What emulating some blocks of a launch may take before nothing is said."""
 
 
 def check_timed_shape(
@@ -105,9 +100,8 @@ def _run(
     drawn: TimedInputs, candidate: Candidate, modules: Sequence[Module], rng: np.random.Generator
 ) -> _Ran | str:
     """Run blocks that `rng` chooses of each launch; a sentence says what they depend on that was left out."""
-    plan = candidate.at(drawn.task, drawn.shape)
-    following = _Following(drawn, candidate, modules, plan, rng)
-    for index in range(len(plan.launches)):
+    following = _Following(TimedRun(drawn, candidate, modules), rng)
+    for index in range(len(following.plan.launches)):
         stopped = following.launch(index)
         if stopped is not None:
             return stopped
@@ -121,19 +115,12 @@ class _Following:
     given, `partial` those that blocks have changed while others were left out, `unfinished` those that changed since.
     """
 
-    def __init__(
-        self,
-        drawn: TimedInputs,
-        candidate: Candidate,
-        modules: Sequence[Module],
-        plan: ResolvedPlan,
-        rng: np.random.Generator,
-    ) -> None:
-        self.drawn, self.candidate, self.modules, self.plan, self.rng = drawn, candidate, modules, plan, rng
-        self.memory, self.addresses = _place(drawn, plan)
-        self.priced = [_priced(drawn, candidate, modules, launch, plan) for launch in plan.launches]
-        takers = Counter(name for launch in plan.launches for name in _buffers(launch))
-        self.several = {tensor.name for tensor in drawn.task.outputs if takers[tensor.name] > 1}
+    def __init__(self, run: TimedRun, rng: np.random.Generator) -> None:
+        self.run, self.rng = run, rng
+        self.drawn, self.plan, self.memory = run.drawn, run.plan, run.memory
+        self.priced = [run.priced(launch) for launch in run.plan.launches]
+        takers = Counter(name for launch in run.plan.launches for name in buffers_of(launch))
+        self.several = {tensor.name for tensor in run.drawn.task.outputs if takers[tensor.name] > 1}
         self.taken: set[str] = set()
         self.partial: set[str] = set()
         self.unfinished: set[str] = set()
@@ -144,11 +131,9 @@ class _Following:
         launch, price = self.plan.launches[index], self.priced[index]
         counters = price.counters if price is not None else frozenset[Place]()
         trail = Trail()
-        execute_blocks = _executor(
-            self.candidate, self.modules, launch, self.addresses, self.memory, counters, trail
-        )
+        execute_blocks = self.run.executor(launch, counters, trail)
         before = {
-            name: self.memory[name].data.copy() for name in self.several & self.taken & _buffers(launch)
+            name: self.memory[name].data.copy() for name in self.several & self.taken & buffers_of(launch)
         }
         middle = middle_block(launch.grid)
         looked = [_Looked(middle, tallies := Tallies(), execute_blocks([middle], tallies))]
@@ -163,16 +148,16 @@ class _Following:
         rest = sorted(set(range(launch.blocks)) - {middle, *others})
         # An output that several launches take is judged only if all that come behind the first are followed.
         # Blocks that draw their work from a counter have each drawn from it as if they were the only one to run.
-        followed = not self.partial & _buffers(launch) - self.several and not counters
+        followed = not self.partial & buffers_of(launch) - self.several and not counters
         if rest and followed and lanes * launch.blocks <= self._affordable(index):
             findings += execute_blocks(rest).findings
         elif rest:
             left = {name for name, data in before.items() if np.array_equal(data, self.memory[name].data)}
             self.ran.tentative |= left
             trail.forget_the_rest(self.memory, self.taken)
-            self.partial |= _buffers(launch) | trail.buffers
-            self.unfinished |= _buffers(launch) & self.taken - left
-        self.taken |= _buffers(launch)
+            self.partial |= buffers_of(launch) | trail.buffers
+            self.unfinished |= buffers_of(launch) & self.taken - left
+        self.taken |= buffers_of(launch)
         if findings:
             return self._stopped(launch, price, findings)
         return self._other_work(launch, price, looked)
@@ -182,26 +167,25 @@ class _Following:
         for output in self.drawn.task.outputs:
             whole = output.name not in self.partial
             if output.name not in self.unfinished:
-                mask = _mask(self.memory, output, self.drawn.shape)
+                mask = self.run.written(output)
                 if whole or mask.any():
-                    values = self.memory.array(output.name, numpy_dtype(output.dtype)).reshape(mask.shape)
-                    self.ran.written[output.name] = Written(values, mask | whole)
+                    self.ran.written[output.name] = Written(self.run.values(output), mask | whole)
         return self.ran if self.ran.written or self.ran.shares else "no output is finished by one launch"
 
     def _affordable(self, index: int) -> int:
         """Lane instructions that a launch may take to be followed whole."""
         decisive = set[str]().union(*(each.decisive for each in self.priced[index + 1 :] if each is not None))
-        awaited = (decisive | self.several) & _buffers(self.plan.launches[index])
+        awaited = (decisive | self.several) & buffers_of(self.plan.launches[index])
         return AWAITED if awaited else WHOLE
 
     def _note_shares(self, launch: ResolvedLaunch, price: PricedBlocks | None) -> None:
         """Of outputs that only this launch takes, of which the middle block has just written its share."""
         if price is not None and price.idle_middle:
             return
-        module = self.modules[self.candidate.index_of(launch)]
-        least = launch.blocks if _draws_tickets(module, self.candidate.entry_of(launch)) else 1
-        names = _buffers(launch) - self.several
-        found = _shares(self.drawn, self.memory, names, launch.blocks, least)
+        module, entry = self.run.module_of(launch), self.run.candidate.entry_of(launch)
+        least = launch.blocks if _draws_tickets(module, entry) else 1
+        names = buffers_of(launch) - self.several
+        found = _shares(self.run, names, launch.blocks, least)
         blocks = self.rng.integers(0, launch.blocks, FOR_SHARES).tolist()
         for name, share in found.items():
             self.ran.shares[name] = share
@@ -221,9 +205,9 @@ class _Following:
         """That the blocks do more, or something dearer, than was counted for the price."""
         if price is None:
             return None
-        flow = flow_of(self.modules[self.candidate.index_of(launch)], self.candidate.entry_of(launch))
+        flow = self.run.flow_of(launch)
         middle, *executed = (each.execution.lane_instructions for each in looked)
-        dearer = (price.dearer(each.block, cycles_executed(each.tallies, flow.blocks)) for each in looked)
+        dearer = (price.dearer(each.block, cycles_executed(each.tallies, flow)) for each in looked)
         apart = price.apart(middle, executed) or next(filter(None, dearer), "")
         return _Ran(other_work=f"'{launch.kernel}': {apart}") if apart else None
 
@@ -237,49 +221,13 @@ class _Looked:
     execution: Execution
 
 
-def _priced(
-    drawn: TimedInputs,
-    candidate: Candidate,
-    modules: Sequence[Module],
-    launch: ResolvedLaunch,
-    plan: ResolvedPlan,
-) -> PricedBlocks | None:
-    """What the launch's price is made from, on the same inputs."""
-    tensors = (*drawn.task.inputs, *drawn.task.outputs)
-    outputs = {tensor.name: tensor for tensor in drawn.task.outputs}
-
-    def contents(name: str) -> Array:
-        if name in drawn.inputs:
-            return drawn.inputs[name]
-        return np.zeros(outputs[name].extents(drawn.shape), numpy_dtype(outputs[name].dtype))
-
-    return count_priced(
-        candidate,
-        launch,
-        modules[candidate.index_of(launch)],
-        plan,
-        buffers={tensor.name: tensor.nbytes(drawn.shape) for tensor in tensors},
-        contents=contents,
-    )
-
-
-def _place(drawn: TimedInputs, plan: ResolvedPlan) -> tuple[GlobalMemory, dict[str, int]]:
-    memory = GlobalMemory()
-    addresses = {name: memory.add(name, array, writable=False) for name, array in drawn.inputs.items()}
-    for output in drawn.task.outputs:
-        addresses[output.name] = memory.add(output.name, output.nbytes(drawn.shape))
-    for scratch in plan.scratch:
-        addresses[scratch.name] = memory.add(scratch.name, scratch.nbytes, initialised=scratch.zero)
-    return memory, addresses
-
-
 def _stopped(launch: ResolvedLaunch, findings: Sequence[Finding], partial: set[str]) -> _Ran | str:
     """A finding tells of the kernel, unless blocks that were left out could have prevented it."""
     found = findings[0]
     if found.kind == "limit":
         return f"a block of '{launch.kernel}' takes too long to emulate"
     unwritten = [each for each in findings if each.kind == "uninitialised_read"]
-    if unwritten and (partial & _buffers(launch) or unwritten[0].buffer in partial):
+    if unwritten and (partial & buffers_of(launch) or unwritten[0].buffer in partial):
         return f"'{launch.kernel}' needs what all blocks of earlier launches leave"
     return _Ran(finding=(launch, found))
 
@@ -292,43 +240,6 @@ def _guessed(launch: ResolvedLaunch, unknown: Collection[str]) -> _Ran:
     return _Ran(other_work=sentence)
 
 
-class Executor(Protocol):
-    """Runs blocks of a launch, one call after another on the same memory; what they do is added to the tallies."""
-
-    def __call__(self, blocks: Sequence[int], tallies: Tallies | None = None) -> Execution: ...
-
-
-def _executor(  # noqa: PLR0917 - where blocks run, and what is to be known of them
-    candidate: Candidate,
-    modules: Sequence[Module],
-    launch: ResolvedLaunch,
-    addresses: Mapping[str, int],
-    memory: GlobalMemory,
-    counters: Collection[Place],
-    trail: Trail,
-) -> Executor:
-    """What runs blocks of a launch, one call after another on the same memory."""
-    module, entry = modules[candidate.index_of(launch)], candidate.entry_of(launch)
-    geometry = Geometry(launch.grid, launch.block, launch.shared_bytes)
-    arguments = candidate.arguments(launch, addresses)
-
-    def execute_blocks(blocks: Sequence[int], tallies: Tallies | None = None) -> Execution:
-        return execute(
-            module,
-            entry,
-            geometry,
-            arguments,
-            memory,
-            blocks=blocks,
-            limits=LIMITS,
-            tallies=tallies,
-            counters=counters,
-            trail=trail,
-        )
-
-    return execute_blocks
-
-
 def _draws_tickets(module: Module, entry: str) -> bool:
     """Whether an atomic operation may tell a block which it is, as in a reduction that the last block ends."""
     return any(
@@ -337,14 +248,12 @@ def _draws_tickets(module: Module, entry: str) -> bool:
     )
 
 
-def _shares(
-    drawn: TimedInputs, memory: GlobalMemory, names: set[str], blocks: int, least: int
-) -> dict[str, float]:
+def _shares(run: TimedRun, names: set[str], blocks: int, least: int) -> dict[str, float]:
     """What one block wrote of each output of at least so many elements, times the blocks, as a fraction."""
     shares = {}
-    for output in drawn.task.outputs:
+    for output in run.drawn.task.outputs:
         if output.name in names:
-            mask = _mask(memory, output, drawn.shape)
+            mask = run.written(output)
             if mask.size < least:
                 continue
             shares[output.name] = float(mask.sum()) * blocks / mask.size
@@ -358,18 +267,6 @@ def _others(launch: ResolvedLaunch, middle: int, rng: np.random.Generator, numbe
         return [block for block in range(total) if block != middle]
     ends = {0, total - 1} if number > 1 else set[int]()
     return sorted(ends | {int(block) for block in rng.integers(0, total, number)} - {middle})
-
-
-def _buffers(launch: ResolvedLaunch) -> set[str]:
-    return {argument for argument in launch.arguments if isinstance(argument, str)}
-
-
-def _mask(memory: GlobalMemory, output: Tensor, shape: Shape) -> Array:
-    """Which elements of an output were written."""
-    valid = memory[output.name].valid
-    assert valid is not None  # noqa: S101 - outputs are placed without contents
-    written = valid.view(f"u{numpy_dtype(output.dtype).itemsize}") != 0
-    return np.asarray(written.reshape(output.extents(shape)))
 
 
 def _failed(drawn: TimedInputs, message: str, guard: Guard) -> Check:
