@@ -71,6 +71,12 @@ class ComparedRun:
         return str(self.view.folder.path)
 
     @property
+    def device(self) -> str:
+        """Where its kernels were timed, in words, with what tells two GPUs of one name apart."""
+        uuid = self.view.manifest.fingerprint.get("uuid", "")[:8]
+        return f"{self.view.device}{f' ({uuid})' if uuid else ''}"
+
+    @property
     def seed(self) -> int:
         """That of its search."""
         return self.view.manifest.configuration.seed
@@ -168,7 +174,7 @@ def run_row(run: ComparedRun, at: int) -> RunRow:
         side=run.side,
         path=run.name,
         task=configuration.task,
-        device=view.device,
+        device=run.device,
         source=str(best.source) if best else "",
         language=str(configuration.language),
         strategy=configuration.policy.strategy,

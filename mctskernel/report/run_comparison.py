@@ -141,7 +141,7 @@ def _side_rows(grounds: Iterable[list[ComparedRun]], common: Mapping[Ground, int
             yield SideRow(
                 side=side,
                 task=of_side[0].view.manifest.configuration.task,
-                device=of_side[0].view.device,
+                device=of_side[0].device,
                 runs=len(logs),
                 at=at,
                 speedup=math.exp(found.mean),
@@ -268,7 +268,7 @@ def _differences(first: Sequence[ComparedRun], second: Sequence[ComparedRun]) ->
     one, other = first[0], second[0]
     if {run.ground.task for run in first} & {run.ground.task for run in second}:
         yield (
-            f"{one.side} was timed on {_device(one)} and {other.side} on {_device(other)}: times of different devices "
+            f"{one.side} was timed on {one.device} and {other.side} on {other.device}: times of different devices "
             f"are not compared. `mctskernel measure RUN` judges the kernels of a run on this machine's GPU."
         )
         return
@@ -291,10 +291,3 @@ def _other_versions(first: Sequence[ComparedRun], second: Sequence[ComparedRun])
 def _listed(names: Sequence[str]) -> str:
     rest = len(names) - MOST_NAMES
     return ", ".join(names[:MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _device(run: ComparedRun) -> str:
-    """The device in words, with what tells two of one name apart."""
-    fingerprint = run.view.manifest.fingerprint
-    uuid = fingerprint.get("uuid", "")[:8]
-    return f"{run.view.device}{f' ({uuid})' if uuid else ''}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from mctskernel.report.compared_run import ComparedRun
+from mctskernel.report.compared_run import ComparedRun, Ground
 from mctskernel.report.document import Document, view_document
 from mctskernel.run import RunError
 
@@ -32,16 +32,19 @@ class PlottedRun:
     @property
     def device(self) -> str:
         """Where its kernels were timed."""
-        return self.run.view.device
+        return self.run.device
 
 
-def by_ground(runs: Sequence[PlottedRun]) -> dict[str, list[PlottedRun]]:
-    """The runs of each task and device, which have to be the same within a panel, by what tells these apart."""
-    devices = len({run.device for run in runs})
-    found: dict[str, list[PlottedRun]] = {}
+def by_ground(runs: Sequence[PlottedRun]) -> list[tuple[str, list[PlottedRun]]]:
+    """The runs whose times may be compared, which share a panel, with what tells each such group from the others."""
+    found: dict[Ground, list[PlottedRun]] = {}
     for run in runs:
-        found.setdefault(f"{run.task} on {run.device}" if devices > 1 else run.task, []).append(run)
-    return found
+        found.setdefault(run.run.ground, []).append(run)
+    devices = len({ground.device for ground in found})
+    return [
+        (f"{each[0].task} on {each[0].device}" if devices > 1 else each[0].task, each)
+        for each in found.values()
+    ]
 
 
 def by_device(runs: Sequence[PlottedRun]) -> dict[str, list[PlottedRun]]:

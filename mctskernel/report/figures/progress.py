@@ -82,10 +82,10 @@ def _draw(figure: Figure, runs: Sequence[PlottedRun], spending: Spending) -> Non
     figure.set_figheight(2.1 * down)
     panels = figure.subplots(down, across, squeeze=False).ravel()
     handles: dict[str, Artist] = {}
-    for axes, (ground, found) in zip(panels, grounds.items(), strict=False):
+    for axes, (ground, found) in zip(panels, grounds, strict=False):
         handles |= _panel(axes, found, spending)
         if len(grounds) > 1:
-            axes.set_title(plain(ground, int(17 * figure.get_figwidth() / across)))
+            axes.set_title(plain(ground, int(14.5 * figure.get_figwidth() / across)))
     for axes in panels[len(grounds) :]:
         axes.set_visible(False)
     for axes in panels[::across]:

@@ -50,7 +50,7 @@ def draw_roofline(figure: Figure, runs: Sequence[PlottedRun]) -> None:
     """The kernels of one run under what its GPU can do at most. Raises RunError without counters."""
     run = the_only(runs, "A roofline")
     chart = _chart(run)
-    figure.set_figheight(2.6)
+    figure.set_figheight(max(2.6, 0.45 * figure.get_figwidth()))
     axes = figure.subplots()
     _roof(axes, chart)
     path = set(run.document.best_path)

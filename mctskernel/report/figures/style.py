@@ -14,7 +14,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.report.failures import QUARANTINED
@@ -149,6 +149,7 @@ def powers_axis(axis: Axis) -> None:
     """Ticks of a logarithmic axis at powers of ten, written out."""
     axis.set_major_locator(LogLocator(10, numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def legend_columns(figure: Figure, labels: Collection[str]) -> int:

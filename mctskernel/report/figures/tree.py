@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
 from mctskernel.core.evaluation import Outcome
@@ -19,12 +19,25 @@ from mctskernel.profiling.quantities import time_text
 from mctskernel.report.document import Document, NodeRow
 from mctskernel.report.failures import QUARANTINED
 from mctskernel.report.figures.plotted import PlottedRun, the_only
-from mctskernel.report.figures.style import BLACK, GREY, HALO, MARKS, ORANGE, SPEED_COLOURS, plain, times_axis
+from mctskernel.report.figures.style import (
+    BLACK,
+    GREY,
+    HALO,
+    MARKS,
+    ORANGE,
+    SPEED_COLOURS,
+    legend_columns,
+    plain,
+    times_axis,
+)
 from mctskernel.run import RunError
 
 LEVEL_INCHES, MOST_INCHES = 0.36, 3.0
 SMALLEST, LARGEST = 6.0, 60.0
 """Areas of markers, in square points."""
+
+_STROKES = ("x", "+")
+"""Markers without an inside."""
 
 
 def draw_tree(figure: Figure, runs: Sequence[PlottedRun]) -> None:
@@ -34,17 +47,14 @@ def draw_tree(figure: Figure, runs: Sequence[PlottedRun]) -> None:
     if not document.nodes:
         raise RunError(f"{run.run.name} holds no evaluation yet.")
     width = figure.get_figwidth()
-    legend = _path_lines(document, letters=int(width * 18))
+    legend = _path_lines(document, letters=int(width * 18.5))
     levels = max(node.depth for node in document.nodes) + 1
     text_inches = 0.135 * len(legend) + 0.1
     picture_inches = min(MOST_INCHES, max(1.2, LEVEL_INCHES * levels)) + 0.5
     figure.set_figheight(picture_inches + text_inches)
-    axes, caption = figure.subplots(2, 1, height_ratios=(picture_inches, text_inches))
-    _draw(axes, document)
-    caption.axis("off")
-    caption.text(
-        0, 1, "\n".join(legend), transform=caption.transAxes, va="top", fontsize=6.5, linespacing=1.35
-    )
+    picture, caption = figure.subfigures(2, 1, height_ratios=(picture_inches, text_inches))
+    _draw(picture, document)
+    caption.text(0.02, 1, "\n".join(legend), va="top", fontsize=6.5, linespacing=1.35)
 
 
 def layout(nodes: Sequence[NodeRow]) -> Mapping[int, float]:
@@ -72,33 +82,35 @@ def layout(nodes: Sequence[NodeRow]) -> Mapping[int, float]:
     return places
 
 
-def _draw(axes: Axes, document: Document) -> None:
+def _draw(figure: SubFigure, document: Document) -> None:
+    axes = figure.subplots()
     nodes, places = document.nodes, layout(document.nodes)
     best = set(document.best_path)
     points = {node.id: (places[node.id], -node.depth) for node in nodes}
     edges = [(points[node.parent], points[node.id]) for node in nodes if node.parent is not None]
     axes.add_collection(LineCollection(edges, colors="#bdbdbd", linewidths=0.5, zorder=1))
     path = [points[number] for number in document.best_path]
-    axes.plot(*zip(*path, strict=True), color=ORANGE, linewidth=1.6, zorder=2) if len(path) > 1 else None
+    if path:
+        axes.plot(*zip(*path, strict=True), color=ORANGE, linewidth=1.6, zorder=2)
     speedups = [node.speedup for node in nodes if node.speedup and _state(node) == Outcome.OK]
     # Most kernels are nearly as good as the best: the slowest tenth needs no shades of its own.
     low, high = (float(np.quantile(speedups, 0.1)), max(speedups)) if speedups else (1.0, 1.0)
     norm = LogNorm(low, high if high > low else low * 1.01)
     colours = mpl.colormaps[SPEED_COLOURS]
     sizes = _sizes(nodes)
-    for node in nodes:
-        state = _state(node)
-        timed = state == Outcome.OK and bool(node.speedup)
-        mark = MARKS.get(state, MARKS[Outcome.DUPLICATE])
-        filled = mark.marker not in ("x", "+")
+    timed = {node.id for node in nodes if node.speedup and _state(node) == Outcome.OK}
+    for state, is_best in dict.fromkeys((_state(node), node.id in best) for node in nodes):
+        mark = MARKS[state]
+        shown = [node for node in nodes if (_state(node), node.id in best) == (state, is_best)]
+        filled = mark.marker not in _STROKES
         axes.scatter(
-            *points[node.id],
-            s=sizes[node.id] if timed else 9,
+            *zip(*(points[node.id] for node in shown), strict=True),
+            s=[max(sizes[node.id], 16.0 * is_best) if node.id in timed else 9.0 for node in shown],
             marker=mark.marker,
-            color=colours(norm(node.speedup)) if timed and node.speedup else mark.colour,
-            edgecolors=(ORANGE if node.id in best else "white") if filled else None,
-            linewidths=1.0 if node.id in best else 0.3 if filled else 0.7,
-            zorder=4 if node.id in best else 3,
+            c=[colours(norm(node.speedup or low)) if node.id in timed else mark.colour for node in shown],
+            edgecolors=(ORANGE if is_best else "white") if filled else None,
+            linewidths=1.0 if is_best else 0.3 if filled else 0.7,
+            zorder=4 if is_best else 3,
         )
     for number in document.best_path:
         axes.annotate(
@@ -111,10 +123,10 @@ def _draw(axes: Axes, document: Document) -> None:
             path_effects=HALO,
             zorder=5,
         )
-    _finish(axes, nodes, norm)
+    _finish(figure, axes, nodes, norm)
 
 
-def _finish(axes: Axes, nodes: Sequence[NodeRow], norm: LogNorm) -> None:
+def _finish(figure: SubFigure, axes: Axes, nodes: Sequence[NodeRow], norm: LogNorm) -> None:
     axes.margins(0.02, 0.12)
     axes.grid(visible=False)
     axes.set_xticks([])
@@ -127,7 +139,7 @@ def _finish(axes: Axes, nodes: Sequence[NodeRow], norm: LogNorm) -> None:
     )
     axes.tick_params(axis="y", length=0)
     axes.set_ylabel("edits from the start")
-    bar = axes.figure.colorbar(
+    bar = figure.colorbar(
         mpl.cm.ScalarMappable(norm, SPEED_COLOURS), ax=axes, shrink=0.8, aspect=18, pad=0.01, extend="min"
     )
     bar.outline.set_visible(False)
@@ -148,7 +160,8 @@ def _finish(axes: Axes, nodes: Sequence[NodeRow], norm: LogNorm) -> None:
         if state in MARKS
     ]
     handles.append(Line2D([], [], color=ORANGE, linewidth=1.6, label="best path"))
-    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, borderaxespad=0.2)
+    columns = legend_columns(figure.get_figure(root=True), [str(each.get_label()) for each in handles])
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns)
 
 
 def _state(node: NodeRow) -> str:
