@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
@@ -119,6 +119,10 @@ class Search:
     starts: tuple[Edit, ...] = ()
     _began: float = field(init=False)
     _in_flight: set[int] = field(default_factory=set)
+    # What waits for a step that may raise, as when a journal can't be written: the next `run` takes it up again.
+    _unsubmitted: deque[int] = field(default_factory=deque)
+    _untold: deque[tuple[int, Evaluation]] = field(default_factory=deque)
+    _unheard: deque[tuple[int, Proposals]] = field(default_factory=deque)
     _asked: dict[int, Propose] = field(default_factory=dict)
     _silences: int = 0
     _unanswered: int = 0
@@ -132,10 +136,11 @@ class Search:
     def run(self, unfinished: Iterable[int] = ()) -> Ending:
         """Evaluate the unfinished nodes, then search until the budget is spent. Resumable at any moment.
 
-        A search that waits for answers from outside goes on where it was when this is called again.
+        A search that waits for answers from outside goes on where it was when this is called again, and so does one
+        that could not write its journal, or read a kernel, once that is mended.
         """
-        for node in unfinished:
-            self._submit(node)
+        self._unsubmitted.extend(unfinished)
+        self._submit()
         while True:
             ending = self._ending()
             if ending is None:
@@ -258,24 +263,35 @@ class Search:
             return
         node = self.tree_search.submit(attempt, kernel)
         if node is not None:
-            self._submit(node)
+            self._unsubmitted.append(node)
+            self._submit()
 
-    def _submit(self, node: int) -> None:
-        self._in_flight.add(node)
-        self.executor.submit(node, self.tree_search.kernel(node))
+    def _submit(self) -> None:
+        while self._unsubmitted:
+            node = self._unsubmitted[0]
+            self.executor.submit(node, self.tree_search.kernel(node))
+            self._in_flight.add(self._unsubmitted.popleft())
 
     def _collect(self, timeout: float) -> None:
-        for node, evaluation in self.executor.wait(timeout) if self._in_flight else ():
-            self._tell(node, evaluation)
+        if self._in_flight and not self._untold:
+            self._untold.extend(self.executor.wait(timeout))
+        while self._untold:
+            self._tell(*self._untold[0])
         self._collect_replies(0.0 if self._in_flight else timeout)
 
     def _expects_replies(self) -> bool:
-        return self.correspondence is not None and self.correspondence.expects_replies
+        return bool(self._unheard) or (
+            self.correspondence is not None and self.correspondence.expects_replies
+        )
 
     def _collect_replies(self, timeout: float) -> None:
         if self.correspondence is not None:
-            for node, reply in self.correspondence.collect(timeout):
-                self._hear(self._asked.pop(node), reply)
+            self._unheard.extend(self.correspondence.collect(0.0 if self._unheard else timeout))
+            while self._unheard:
+                node, reply = self._unheard[0]
+                self._hear(self._asked[node], reply)
+                del self._asked[node]
+                self._unheard.popleft()
 
     def _take_leave(self, ending: Ending | None) -> None:
         """Hear the replies that are there, wait a little for those in flight, and write down which never came."""
@@ -287,9 +303,9 @@ class Search:
             and not self.stop_requested()
         ):
             self._collect_replies(min(left, POLL_SECONDS))
-        for request in self._asked.values():
+        for node, request in tuple(self._asked.items()):
             self.tree_search.proposed(request, ABANDONED)
-        self._asked.clear()
+            del self._asked[node]
 
     def _drain(self) -> None:
         deadline = time.monotonic() + GRACE_SECONDS
@@ -306,6 +322,7 @@ class Search:
                 remarks[UNANCHORED] = None
             evaluation = replace(evaluation, flags=tuple(remarks))
         self.tree_search.evaluated(node_id, evaluation, self.reward(evaluation, parent, root))
+        self._untold.popleft()
         self._in_flight.discard(node_id)
         self._outcomes[evaluation.outcome] += 1
         self.follow(self._snapshot(node))

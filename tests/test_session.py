@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ from mctskernel.asks import (
     read_replies,
     reply_schema,
 )
+from mctskernel.blobs import BlobError
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor
@@ -42,10 +45,12 @@ from mctskernel.run import (
 from mctskernel.search import Ending
 from mctskernel.session import begin_session, open_session
 from mctskernel.tasks import find_task
-from mctskernel.tree.events import Asked
+from mctskernel.tree.events import Asked, Event
+from mctskernel.tree.evidence import Filed
 from mctskernel.tree.export import to_json
-from mctskernel.tree.journal import JournalError, read_events, read_tree
+from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
 from mctskernel.tree.policy import Policy
+from mctskernel.tree.search import TreeSearch
 from tests import landscape
 
 
@@ -311,3 +316,62 @@ def test_nothing_but_a_reply_error_comes_of_any_text(text: str) -> None:
 def test_replies_survive_a_file(replies: list[Reply]) -> None:
     text = "\n".join(msgspec.json.encode(reply).decode() for reply in replies)
     assert read_replies(text) == tuple(replies)
+
+
+FULL = JournalError("The journal can't be written: No space left on device.")
+
+
+@pytest.mark.parametrize("period", [2, 5])
+def test_a_session_goes_on_once_its_journal_can_be_written_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch, period: int
+) -> None:
+    """Every so often an event can't be written: nothing that was evaluated or told is lost, and nothing waited for."""
+    append, events, failures = Journal.append, 0, 0
+
+    def failing(journal: Journal, event: Event) -> Event | Filed:
+        nonlocal events, failures
+        events += 1
+        if events > 4 and events % period == 0:
+            failures += 1
+            raise FULL
+        return append(journal, event)
+
+    monkeypatch.setattr(Journal, "append", failing)
+    deadline = time.monotonic() + 20.0
+    asks: tuple[Ask, ...] = ()
+    with open_session(run, stop_requested=lambda: time.monotonic() > deadline) as session:
+        while not session.is_over:
+            try:
+                asks = session.ask(3)
+                session.tell(map(steps, asks))
+            except JournalError:
+                continue
+        assert session.ending is Ending.BUDGET
+        judged = session.search.executor.judged  # type: ignore[attr-defined] # the landscape's
+    assert failures
+    tree = read_tree(run / "journal.jsonl")
+    assert tree.evaluations == 60
+    assert all(node.evidence is not None for node in tree.nodes)
+    assert len(judged) == 60, "an evaluation was paid for twice"
+
+
+def test_a_kernel_that_could_not_be_read_is_evaluated_later(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel, calls = TreeSearch.kernel, 0
+
+    def failing(search: TreeSearch, node: int) -> Kernel:
+        nonlocal calls
+        calls += 1
+        if calls % 3 == 0:
+            raise BlobError("The blob can't be read.")
+        return kernel(search, node)
+
+    monkeypatch.setattr(TreeSearch, "kernel", failing)
+    deadline = time.monotonic() + 20.0
+    with open_session(run, stop_requested=lambda: time.monotonic() > deadline) as session:
+        while not session.is_over:
+            with contextlib.suppress(BlobError):
+                session.tell(map(steps, session.ask(3)))
+        assert session.ending is Ending.BUDGET
+    assert all(node.evidence is not None for node in read_tree(run / "journal.jsonl").nodes)
