@@ -52,7 +52,8 @@ def draw_tree(figure: Figure, runs: Sequence[PlottedRun]) -> None:
     text_inches = 0.135 * len(legend) + 0.1
     picture_inches = min(MOST_INCHES, max(1.2, LEVEL_INCHES * levels)) + 0.5
     figure.set_figheight(picture_inches + text_inches)
-    picture, caption = figure.subfigures(2, 1, height_ratios=(picture_inches, text_inches))
+    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=(picture_inches, text_inches))
+    picture, caption = parts[:, 0]
     _draw(picture, document)
     caption.text(0.02, 1, "\n".join(legend), va="top", fontsize=6.5, linespacing=1.35)
 
@@ -104,7 +105,8 @@ def _draw(figure: SubFigure, document: Document) -> None:
         shown = [node for node in nodes if (_state(node), node.id in best) == (state, is_best)]
         filled = mark.marker not in _STROKES
         axes.scatter(
-            *zip(*(points[node.id] for node in shown), strict=True),
+            [places[node.id] for node in shown],
+            [-node.depth for node in shown],
             s=[max(sizes[node.id], 16.0 * is_best) if node.id in timed else 9.0 for node in shown],
             marker=mark.marker,
             c=[colours(norm(node.speedup or low)) if node.id in timed else mark.colour for node in shown],
