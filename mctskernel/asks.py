@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
@@ -44,8 +45,9 @@ class AskedTask(msgspec.Struct, frozen=True):
     """What is computed. Kernels are timed at `search_shapes` and have to be right at these and others.
 
     `rules` say how a kernel of the language is written, with its launch plan; `device` what the GPU can do, and the
-    least time that the task takes on it. `unanchored` says that a model wrote the reference, and
-    that nobody vouches for it.
+    least time that the task takes on it. The tolerances are of outputs that have none of their own; `numerics` says in
+    sentences what each result may be, and what NaN, infinities and the like come to. `unanchored` says that a model
+    wrote the reference, and that nobody vouches for it.
     """
 
     name: str
@@ -60,6 +62,7 @@ class AskedTask(msgspec.Struct, frozen=True):
     rules: str
     device: tuple[str, ...]
     unanchored: bool = False
+    numerics: tuple[str, ...] = ()
 
 
 class AskedCause(msgspec.Struct, frozen=True):
@@ -185,6 +188,7 @@ def asked_task(task: Task, device: tuple[str, ...] = ()) -> AskedTask:
         relative_tolerance=task.tolerance.relative,
         absolute_tolerance=task.tolerance.absolute,
         unanchored=task.unanchored,
+        numerics=contract_sentences(task),
         rules=language_rules(task.starting_kernel.language),
         device=device,
     )

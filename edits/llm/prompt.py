@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Attempt, ProposalRequest
@@ -208,6 +209,7 @@ def _system_message(task: Task, language: Language, device: Sequence[str]) -> Me
         scalars=[f"{name} = {value}" for name, value in task.scalars.items()][:MOST_SENTENCES],
         search_shapes=[shape_label(shape) for shape in task.search_shapes[:MOST_SENTENCES]],
         verify_shapes=[shape_label(shape) for shape in task.verify_shapes[:MOST_SENTENCES]],
+        contract=[plain(sentence) for sentence in contract_sentences(task)[:MOST_SENTENCES]],
     )
     return Message("system", text)
 

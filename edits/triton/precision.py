@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from mctskernel.core.contract_words import narrowest_tolerance
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import Bottleneck
 from mctskernel.edits.rule import Rule, edit
@@ -31,8 +32,7 @@ def input_precision(context: TritonContext) -> Iterator[Edit]:
             and keyword.value.value == "ieee"
         ]
         for precision, tolerance in COARSEST_TOLERANCE.items():
-            allowed = min(context.task.tolerance.relative, context.task.tolerance.absolute)
-            if found and allowed >= tolerance:
+            if found and narrowest_tolerance(context.task) >= tolerance:
                 yield edit(
                     Category.TENSOR_CORES,
                     f"{launched.function.name}: multiply in {precision}",

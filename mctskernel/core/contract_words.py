@@ -1,0 +1,77 @@
+"""What results a task takes, in sentences for whoever writes its kernels."""
+
+from __future__ import annotations
+
+import math
+
+from mctskernel.core.dtypes import is_floating, numpy_dtype
+from mctskernel.core.numerics import Denormals, Propagation, SignedZero
+from mctskernel.core.task import Task, Tensor, Tolerance
+
+
+def contract_sentences(task: Task) -> tuple[str, ...]:
+    """The tolerance of each output, and the task's numerical contract as far as it asks for anything."""
+    numerics = task.numerics
+    sentences = [_tolerance_sentence(task, output) for output in task.outputs]
+    if any(is_floating(numpy_dtype(tensor.dtype)) for tensor in task.inputs):
+        sentences += [
+            _special_sentence("A NaN", numerics.nan, " A maximum, a minimum or a comparison may drop it."),
+            _special_sentence("An infinity", numerics.infinity, " It may become a NaN, as inf - inf does."),
+            _DENORMALS[numerics.denormals],
+        ]
+        low, high = numerics.scales
+        sentences.append(f"Inputs that are drawn are tried multiplied by {low:g} and by {high:g} too.")
+    if numerics.signed_zero is SignedZero.PRESERVE:
+        sentences.append("A zero has the sign that the reference's has.")
+    if task.in_place:
+        sentences.append(f"Changed in place, in the buffer of the input: {', '.join(sorted(task.in_place))}.")
+    return tuple(filter(None, sentences))
+
+
+def narrowest_tolerance(task: Task) -> float:
+    """The least of the relative and absolute parts of the tolerances of floating-point outputs."""
+    tolerances = [
+        task.tolerance_of(output.name) for output in task.outputs if is_floating(numpy_dtype(output.dtype))
+    ]
+    return min((min(each.relative, each.absolute) for each in tolerances), default=0.0)
+
+
+def _tolerance_sentence(task: Task, output: Tensor) -> str:
+    name = f"An element of '{output.name}'"
+    if not is_floating(numpy_dtype(output.dtype)):
+        most = task.tolerances.get(output.name, Tolerance(relative=0.0, absolute=0.0)).absolute
+        return f"{name} may be off by {most:g}." if most >= 1 else f"{name} must be what the reference's is."
+    tolerance = task.tolerance_of(output.name)
+    if not tolerance.relative and not tolerance.absolute:
+        return f"{name} must be what the reference's is."
+    measure = "its own size, or that of the terms it is made of" if len(output.shape) == 1 else _ROW
+    sentence = f"{name} may be off by {tolerance.absolute:g} + {tolerance.relative:g} times {measure}"
+    if math.isfinite(tolerance.ratio):
+        sentence += (
+            f", and the largest error may be {tolerance.ratio:g} times that of the reference in the inputs' own "
+            "precision"
+        )
+    return sentence + "."
+
+
+_ROW = "the largest value of its row"
+
+
+def _special_sentence(what: str, propagation: Propagation, local: str) -> str:
+    match propagation:
+        case Propagation.PROPAGATE:
+            return f"{what} among the inputs makes of the outputs what it makes of the reference's."
+        case Propagation.LOCAL:
+            return (
+                f"{what} among the inputs changes what depends on it as in the reference, and nothing else: padding "
+                f"that holds one must not be multiplied by zero.{local}"
+            )
+        case Propagation.UNSPECIFIED:
+            return ""
+
+
+_DENORMALS = {
+    Denormals.PRESERVE: "Denormal numbers keep their digits: nothing may flush them to zero.",
+    Denormals.FLUSH: "Denormal numbers may be flushed to zero.",
+    Denormals.UNSPECIFIED: "",
+}
