@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from cuda.pathfinder import find_nvidia_header_directory
@@ -22,6 +22,9 @@ _FILE = "kernel.cu"
 
 # What NVRTC lacks of C and C++ and kernels for nvcc include: types, limits, constants, traits.
 _SYSTEM_HEADERS = Path(__file__).parent / "system_headers"
+
+RECENT = 4
+"""Compilations that are kept: a kernel is built for its verification and once more for its last gate."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ def _include_folders() -> tuple[str, ...]:
     return (*header_folders(), str(_SYSTEM_HEADERS))
 
 
+@lru_cache(RECENT)
 def _compile(source: str, architecture: str) -> Compiled | str:
     """What the compiler made, or its log when it refused."""
     if "\0" in source:

@@ -7,6 +7,7 @@ kernel is built for an older one beside it: what it computes is the same, how it
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.kernel import Language
@@ -17,6 +18,9 @@ from mctskernel.profiling.stages import Stages
 
 EMULATED_ARCHITECTURE = "sm_80"
 """What Triton kernels are built for where the emulator doesn't know what they use on a newer GPU."""
+
+RECENT = 4
+"""Modules that are kept: a kernel is prepared for its verification and once more for its last gate."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +59,16 @@ def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
     return Emulable(older, modules, remark, native)
 
 
+@lru_cache(RECENT)
+def _module(ptx: str) -> Module:
+    """Kept with what the emulator makes of it. Raises UnsupportedPtx."""
+    return parse_ptx(ptx)
+
+
 def _parsed(candidate: Candidate) -> tuple[tuple[Module, ...], str]:
     """The PTX of each build, and what of it the emulator can't run."""
     try:
-        modules = tuple(parse_ptx(made.ptx) for made in candidate.builds)
+        modules = tuple(_module(made.ptx) for made in candidate.builds)
     except UnsupportedPtx as error:
         return (), str(error)
     launched = dict.fromkeys((index, candidate.entry_of(launch)) for launch, index in candidate.built)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mctskernel.profiling.emulator.control_flow import Block, ControlFlow, definitions
+from mctskernel.profiling.emulator.control_flow import Block, ControlFlow
 from mctskernel.profiling.emulator.ptx import (
     SIZES,
     Address,
@@ -290,7 +290,7 @@ class Emitter:
         scope: str = "",
     ) -> str:
         """Register a static memory instruction; returns its name in the generated text."""
-        wanted = self.slice is None or bool(self.slice.intersection(definitions(self.instruction)))
+        wanted = self.slice is None or bool(self.slice.intersection(self.instruction.definitions))
         access = Access(
             len(self.accesses),
             self.instruction.opcode,
@@ -314,7 +314,7 @@ class Emitter:
         """Whether the slice does without this instruction."""
         if self.slice is None or instruction.parts[0] in TOUCHES_MEMORY:
             return False
-        return not self.slice.intersection(definitions(instruction))
+        return not self.slice.intersection(instruction.definitions)
 
 
 TOUCHES_MEMORY = frozenset(
@@ -433,9 +433,9 @@ def _block_source(
         outcome = emitter.read(block.condition, "u32" if block.end == "switch" else "pred")
     elif block.end == "barrier" and block.final is not None:
         outcome = handlers["bar"](emitter, block.final)  # type: ignore[assignment]
-    written = {r for i in block.instructions for r in definitions(i)}
+    written = {r for i in block.instructions for r in i.definitions}
     if block.final is not None:
-        written.update(definitions(block.final))
+        written.update(block.final.definitions)
     for register in sorted(written & set(slots) & block.live_out, key=lambda r: r.ordinal):
         if register in emitter.views:
             emitter.emit(f"R[{slots[register]}] = {emitter.register(register, storage_of(register.type))}")

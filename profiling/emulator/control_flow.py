@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from mctskernel.profiling.emulator.ptx import (
@@ -27,33 +27,6 @@ from mctskernel.profiling.emulator.ptx import (
     Vector,
 )
 
-WITHOUT_DESTINATION = frozenset(
-    [
-        "st",
-        "stmatrix",
-        "red",
-        "bar",
-        "barrier",
-        "contribute",
-        "membar",
-        "fence",
-        "bra",
-        "brx",
-        "ret",
-        "exit",
-        "trap",
-        "cp",
-        "prefetch",
-        "prefetchu",
-        "discard",
-        "nanosleep",
-        "griddepcontrol",
-        "applypriority",
-        "pmevent",
-        "setmaxnreg",
-        "brkpt",
-    ]
-)
 ENDS_BLOCK = frozenset(("bra", "brx", "ret", "exit", "trap", "bar", "barrier"))
 WARP_SYNCHRONOUS = frozenset(
     ("shfl", "vote", "match", "redux", "mma", "wmma", "ldmatrix", "stmatrix", "activemask")
@@ -342,39 +315,6 @@ def _finish(block: Block, start: dict[str, int], tables: dict[str, tuple[str, ..
         block.end, block.condition, block.targets = "branch", last.guard, (target, following)
 
 
-def definitions(instruction: Instruction) -> list[Register]:
-    """Registers that an instruction writes."""
-    base = instruction.opcode.partition(".")[0]
-    if not instruction.operands or base in WITHOUT_DESTINATION:
-        return []
-    first = instruction.operands[0]
-    return [] if isinstance(first, Address) else list(registers_of([first]))
-
-
-def uses(instruction: Instruction) -> list[Register]:
-    """Registers that an instruction reads; a guarded write keeps the old value, so it reads it too."""
-    written = definitions(instruction)
-    found = list(registers_of(instruction.operands[1:] if written else instruction.operands))
-    if instruction.guard is not None:
-        found += [*registers_of([instruction.guard]), *written]
-    return found
-
-
-def registers_of(operands: Iterable[Operand | None]) -> Iterator[Register]:
-    for operand in operands:
-        match operand:
-            case Register():
-                yield operand
-            case Negated(register):
-                yield register
-            case Address(Register() as base, _):
-                yield base
-            case Pair(first, second):
-                yield from registers_of([first, second])
-            case Vector(elements):
-                yield from registers_of(elements)
-
-
 def all_of(block: Block) -> list[Instruction]:
     return [*block.instructions, block.final] if block.final is not None else block.instructions
 
@@ -387,8 +327,8 @@ def liveness(blocks: Sequence[Block]) -> None:
         block_read: set[Register] = set()
         block_written: set[Register] = set()
         for instruction in all_of(block):
-            block_read.update(r for r in uses(instruction) if r not in block_written)
-            block_written.update(definitions(instruction))
+            block_read.update(r for r in instruction.uses if r not in block_written)
+            block_written.update(instruction.definitions)
         read.append(block_read)
         written.append(block_written)
     changed = True

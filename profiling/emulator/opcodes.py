@@ -237,7 +237,7 @@ def comparison(
 
 
 def _compared(
-    emitter: Emitter, instruction: Instruction, parts: list[str], type_: str
+    emitter: Emitter, instruction: Instruction, parts: tuple[str, ...], type_: str
 ) -> tuple[str, str | None, str]:
     ftz = "ftz" in parts
     names = [p for p in parts if p != "ftz"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 from mctskernel.profiling.emulator.codegen import Emitter, Handler
-from mctskernel.profiling.emulator.control_flow import definitions
 from mctskernel.profiling.emulator.ptx import Instruction, Operand, Vector
 
 _MEMORY = re.compile(
@@ -76,7 +75,7 @@ def _move(emitter: Emitter, instruction: Instruction, match: re.Match[str]) -> N
 
 
 def _multiply(emitter: Emitter, instruction: Instruction, match: re.Match[str]) -> None:
-    if emitter.slice is not None and not emitter.slice.intersection(definitions(instruction)):
+    if emitter.slice is not None and not emitter.slice.intersection(instruction.definitions):
         return
     types = match["types"].split(".")
     if len(types) == 2:  # those of D and C; A and B are f16

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 SIZES = {
@@ -12,6 +13,35 @@ SIZES = {
     **dict.fromkeys(("b32", "u32", "s32", "f32", "tf32", "f16x2", "bf16x2"), 4),
     **dict.fromkeys(("b64", "u64", "s64", "f64"), 8),
 }
+
+
+WITHOUT_DESTINATION = frozenset(
+    [
+        "st",
+        "stmatrix",
+        "red",
+        "bar",
+        "barrier",
+        "contribute",
+        "membar",
+        "fence",
+        "bra",
+        "brx",
+        "ret",
+        "exit",
+        "trap",
+        "cp",
+        "prefetch",
+        "prefetchu",
+        "discard",
+        "nanosleep",
+        "griddepcontrol",
+        "applypriority",
+        "pmevent",
+        "setmaxnreg",
+        "brkpt",
+    ]
+)
 
 
 class UnsupportedPtxError(Exception):
@@ -84,16 +114,46 @@ class Arguments:
 Operand = Register | Immediate | Symbol | Address | Negated | Pair | Vector | Arguments
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Instruction:
     opcode: str
     operands: tuple[Operand | None, ...]
     guard: Register | Negated | None = None
     line: int | None = None
 
-    @property
-    def parts(self) -> list[str]:
-        return self.opcode.split(".")
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        return tuple(self.opcode.split("."))
+
+    @cached_property
+    def definitions(self) -> tuple[Register, ...]:
+        """Registers that it writes."""
+        if not self.operands or self.parts[0] in WITHOUT_DESTINATION:
+            return ()
+        first = self.operands[0]
+        return () if isinstance(first, Address) else tuple(registers_of([first]))
+
+    @cached_property
+    def uses(self) -> tuple[Register, ...]:
+        """Registers that it reads; a guarded write keeps the old value, so it reads it too."""
+        found = tuple(registers_of(self.operands[1:] if self.definitions else self.operands))
+        return found if self.guard is None else (*found, *registers_of([self.guard]), *self.definitions)
+
+
+def registers_of(operands: Iterable[Operand | None]) -> Iterator[Register]:
+    """The registers in some operands, those of addresses included."""
+    for operand in operands:
+        match operand:
+            case Register():
+                yield operand
+            case Negated(register):
+                yield register
+            case Address(Register() as base, _):
+                yield base
+            case Pair(first, second):
+                yield from registers_of([first, second])
+            case Vector(elements):
+                yield from registers_of(elements)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from mctskernel.profiling.emulator.codegen import TOUCHES_MEMORY
-from mctskernel.profiling.emulator.control_flow import (
-    Block,
-    ControlFlow,
-    all_of,
-    definitions,
-    registers_of,
-    uses,
-)
-from mctskernel.profiling.emulator.ptx import Address, Instruction, Register, Symbol
+from mctskernel.profiling.emulator.control_flow import Block, ControlFlow, all_of
+from mctskernel.profiling.emulator.ptx import Address, Instruction, Register, Symbol, registers_of
 
 PREDICATED = 8
 """Instructions that are predicated at most where a branch could skip them; ptxas takes about as many."""
@@ -39,19 +32,19 @@ def address_slice(blocks: Sequence[Block]) -> tuple[set[Register], bool]:
         if instruction.opcode.startswith(("wmma.load", "wmma.store")):
             needed.update(registers_of(instruction.operands[2:]))
         if instruction.parts[0] in ("bar", "barrier", "cp", "contribute"):
-            needed.update(uses(instruction))
+            needed.update(instruction.uses)
     changed = True
     while changed:
         before = (len(needed), through_memory)
         for instruction in instructions:
             base = instruction.parts[0]
-            if needed.intersection(definitions(instruction)):
-                needed.update(uses(instruction))
+            if needed.intersection(instruction.definitions):
+                needed.update(instruction.uses)
                 through_memory |= (
                     base in ("ld", "atom", "ldmatrix", "wmma") and id(instruction) not in unwritten
                 )
             if through_memory and base in ("st", "atom", "red", "stmatrix", "wmma"):
-                needed.update(uses(instruction))
+                needed.update(instruction.uses)
         changed = before != (len(needed), through_memory)
     return needed, through_memory
 
@@ -74,7 +67,7 @@ def with_short_branches_predicated(flow: ControlFlow) -> ControlFlow:
         wrong = {
             number
             for number, body in candidates.items()
-            if any(needed.intersection(definitions(i)) for i in flow.blocks[body].instructions)
+            if any(needed.intersection(i.definitions) for i in flow.blocks[body].instructions)
         }
         if not wrong:
             return replace(flow, blocks=blocks)
@@ -122,8 +115,8 @@ def _loaded(blocks: Sequence[Block]) -> set[Register]:
             from_memory = instruction.parts[0] in TOUCHES_MEMORY and not instruction.opcode.startswith(
                 "ld.param"
             )
-            if from_memory or found.intersection(uses(instruction)):
-                found.update(definitions(instruction))
+            if from_memory or found.intersection(instruction.uses):
+                found.update(instruction.definitions)
         changed = before != len(found)
     return found
 
@@ -173,8 +166,8 @@ def _origins(instructions: Sequence[Instruction]) -> Origins:
             source = _parameter_of(instruction)
             if source is None and instruction.parts[0] in TOUCHES_MEMORY:
                 continue
-            origin = source or frozenset().union(*(found.get(r, frozenset()) for r in uses(instruction)))
-            for register in definitions(instruction):
+            origin = source or frozenset().union(*(found.get(r, frozenset()) for r in instruction.uses))
+            for register in instruction.definitions:
                 if not origin <= found.get(register, frozenset()):
                     found[register] = found.get(register, frozenset()) | origin
                     changed = True

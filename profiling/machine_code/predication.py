@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mctskernel.profiling.emulator.control_flow import Block, definitions, uses
+from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.ptx import Immediate, Instruction, Negated, Register
 
 Guard = Register | Negated
@@ -39,7 +39,7 @@ class Predication:
             return block
         found: list[Instruction] = []
         for position, instruction in enumerate(block.instructions):
-            guard, targets = instruction.guard, definitions(instruction)
+            guard, targets = instruction.guard, instruction.definitions
             if (
                 guard is None
                 or not targets
@@ -65,7 +65,7 @@ class Predication:
                     return False
                 continue
             final = here.final
-            if final is not None and any(register is target for register in uses(final)):
+            if final is not None and any(register is target for register in final.uses):
                 return False
             for side, following in enumerate(here.targets):
                 if _holds_on(side, here, valid) or not self.live(following, target):
@@ -84,8 +84,8 @@ class Predication:
         """The verdict of straight code, None where it goes on after it; and the guard, None once it was changed."""
         for instruction in code:
             own = self.guards.get(instruction.line or 0)
-            written = definitions(instruction)
-            reads = sum(register is target for register in uses(instruction))
+            written = instruction.definitions
+            reads = sum(register is target for register in instruction.uses)
             if instruction.guard is not None and target in written:
                 reads -= 1  # it reads what it keeps
             if reads > 0 and (guard is None or own != guard):

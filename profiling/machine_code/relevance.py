@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import enum
 import itertools
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mctskernel.profiling.emulator.control_flow import Block, definitions, registers_of, uses
+from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.ptx import (
     Address,
     Immediate,
     Instruction,
     Operand,
     Register,
+    registers_of,
 )
 from mctskernel.profiling.machine_code.values import Values, joined
 
@@ -110,7 +112,7 @@ class _Analysis:
         for block in self.blocks:
             for instruction in block.instructions:
                 base = instruction.opcode.partition(".")[0]
-                for register in definitions(instruction):
+                for register in instruction.definitions:
                     self.definers.setdefault(register, []).append(instruction)
                 if base in _MEMORY:
                     self.memory.append(instruction)
@@ -146,7 +148,7 @@ class _Analysis:
             for b in blocks
             for i in b.instructions
             if i.opcode in {"decide", "unresolved"}
-            for r in definitions(i)
+            for r in i.definitions
         }
         kept, needed = joined(
             _kept(blocks, needed, through_shared=through_shared), needed | asked, self.meetings
@@ -169,31 +171,39 @@ class _Analysis:
 
         while waiting:
             for instruction in self.definers.get(waiting.pop(), ()):
-                add(uses(instruction))
+                add(instruction.uses)
                 if not through_shared and _reads_shared(instruction):
                     through_shared = True
                     for store in self.shared_stores:
-                        add(uses(store))
+                        add(store.uses)
         return found, through_shared
 
     def _rank(self, roots: set[Register]) -> None:
         """Find the level of all that the roots are made from, as the least that agrees with every instruction."""
         closure, through_shared = self._closure(roots)
         instructions = {id(i): i for register in closure for i in self.definers.get(register, ())}
-        steps = [(_Step.of(i), tuple(uses(i)), tuple(definitions(i))) for i in instructions.values()]
-        stored_registers = (
-            [r for store in self.shared_stores for r in _values(store)] if through_shared else []
+        steps = [(_Step.of(i), i.uses, i.definitions) for i in instructions.values()]
+        kept = (
+            {r for store in self.shared_stores for r in _values(store)} if through_shared else set[Register]()
         )
+        readers: dict[Register, list[int]] = {}
+        for number, (_, read, _) in enumerate(steps):
+            for register in read:
+                readers.setdefault(register, []).append(number)
+        from_shared = [number for number, (step, _, _) in enumerate(steps) if step.from_shared]
         levels, launch = self.levels, Knowledge.LAUNCH
-        changed = True
-        while changed:
-            changed = False
-            stored = max((levels.get(r, launch) for r in stored_registers), default=launch)
-            for step, read, written in steps:
-                level = step.level(max((levels.get(r, launch) for r in read), default=launch), stored)
-                for register in written:
-                    if level > levels.get(register, launch):
-                        levels[register], changed = level, True
+        stored = launch
+        waiting = deque(range(len(steps)))
+        while waiting:
+            step, read, written = steps[waiting.popleft()]
+            level = step.level(max((levels.get(r, launch) for r in read), default=launch), stored)
+            for register in written:
+                if level > levels.get(register, launch):
+                    levels[register] = level
+                    waiting.extend(readers.get(register, ()))
+                    if register in kept and level > stored:
+                        stored = level
+                        waiting.extend(from_shared)
 
     def _source(self, register: Register) -> int:
         """The first machine instruction that makes an address unknown."""
@@ -257,7 +267,7 @@ def _address_registers(instruction: Instruction) -> Iterable[Register]:
 def _values(instruction: Instruction) -> Iterable[Register]:
     """The registers whose contents a store writes."""
     written = {r for o in instruction.operands if isinstance(o, Address) for r in registers_of([o])}
-    own = set(definitions(instruction))
+    own = set(instruction.definitions)
     return [r for r in registers_of(instruction.operands) if r not in written and r not in own]
 
 
@@ -271,7 +281,7 @@ def _kept(blocks: Sequence[Block], needed: frozenset[Register], *, through_share
             if base in _MEMORY:
                 instructions.append(_slim(instruction, needed, through_shared=through_shared))
             elif base in {"decide", "unresolved"} or (
-                base != "opaque" and needed.intersection(definitions(instruction))
+                base != "opaque" and needed.intersection(instruction.definitions)
             ):
                 instructions.append(instruction)
         found.append(replace(block, instructions=instructions))
@@ -281,7 +291,7 @@ def _kept(blocks: Sequence[Block], needed: frozenset[Register], *, through_share
 def _slim(instruction: Instruction, needed: frozenset[Register], *, through_shared: bool) -> Instruction:
     base = instruction.opcode.partition(".")[0]
     if base == "ld":
-        if needed.intersection(definitions(instruction)):
+        if needed.intersection(instruction.definitions):
             return instruction
         return replace(instruction, operands=(None, instruction.operands[1]))
     if base == "st" and not (
@@ -300,7 +310,7 @@ def _known(instruction: Instruction, needed: frozenset[Register]) -> bool:
 def _slim_atomic(
     instruction: Instruction, needed: frozenset[Register], *, through_shared: bool
 ) -> Instruction:
-    wanted = bool(needed.intersection(definitions(instruction)))
+    wanted = bool(needed.intersection(instruction.definitions))
     wanted |= through_shared and ".global" not in instruction.opcode and _known(instruction, needed)
     if wanted:
         return instruction

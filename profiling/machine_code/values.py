@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from mctskernel.profiling.emulator.control_flow import Block, definitions, registers_of, uses
+from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.ptx import (
     Address,
     Instruction,
@@ -20,6 +20,7 @@ from mctskernel.profiling.emulator.ptx import (
     Pair,
     Register,
     Vector,
+    registers_of,
 )
 from mctskernel.profiling.machine_code.predication import Guard, Predication
 
@@ -122,9 +123,9 @@ class _Splitter:
             return known[1:]
         read = written = 0
         for instruction in block.instructions:
-            for register in uses(instruction):
+            for register in instruction.uses:
                 read |= self.bit.get(register, 0) & ~written
-            for register in definitions(instruction):
+            for register in instruction.definitions:
                 written |= self.bit.get(register, 0)
         for register in _at_end(block):
             read |= self.bit.get(register, 0) & ~written
@@ -165,11 +166,11 @@ class _Splitter:
         for instruction in block.instructions:
             read = {
                 register: self._value(register, current)
-                for register in uses(instruction)
+                for register in instruction.uses
                 if register in self.bit
             }
             written: dict[Register, Register] = {}
-            for register in definitions(instruction):
+            for register in instruction.definitions:
                 if register not in self.bit:
                     continue
                 value = written[register] = self._fresh(register)
@@ -216,9 +217,9 @@ def _renamed_end(block: Block, names: Names) -> Block:
 
 def _renamed(instruction: Instruction, read: Names, written: Names) -> Instruction:
     operands = instruction.operands
-    if written and definitions(instruction):
+    if written and instruction.definitions:
         renamed = (with_registers(operands[0], written), *_all_with_registers(operands[1:], read))
-    elif definitions(instruction):
+    elif instruction.definitions:
         renamed = (operands[0], *_all_with_registers(operands[1:], read))
     else:
         renamed = _all_with_registers(operands, read)
