@@ -49,12 +49,13 @@ class CountedBlock:
 
 @dataclass(frozen=True)
 class PricedBlocks:
-    """Lane instructions of a launch's middle block, and of the mean block, as they are counted for a price.
+    """Lane instructions of a launch's middle block, and of the mean block, as its `counter` has them for a price.
 
     `decisive` are buffers whose contents decide what blocks execute. `idle_middle` says that the middle block does so
     little that the price is made from blocks all over the grid. From `counters` all blocks draw their work.
     """
 
+    counter: BlockCounter
     middle: int
     mean: float
     decisive: frozenset[str] = frozenset()
@@ -151,6 +152,7 @@ def count_priced(
     if counter.data_dependent:
         # A price has more blocks then, all over the grid: to count those again takes as long as the rest of the gate.
         return PricedBlocks(
+            counter,
             middle.lane_instructions,
             middle.lane_instructions,
             counter.decisive,
@@ -164,6 +166,7 @@ def count_priced(
     mean = sum(weight * counts.lane_instructions for _, counts, weight in sampled) / launch.blocks
     all_over = len(sampled) > BOTH_ENDS_AND_MIDDLE
     return PricedBlocks(
+        counter,
         middle.lane_instructions,
         mean,
         counter.decisive,

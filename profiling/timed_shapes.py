@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mctskernel.core.evaluation import Check, Guard
+from mctskernel.core.evaluation import Check
 from mctskernel.core.launch_plan import ResolvedLaunch
-from mctskernel.core.task import shape_label
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulation import GUARDS
 from mctskernel.profiling.emulator import Execution, Finding, Module
@@ -25,6 +24,7 @@ from mctskernel.profiling.emulator.tallies import Tallies, cycles_executed
 from mctskernel.profiling.emulator.trail import Trail
 from mctskernel.profiling.emulator.turns import Place
 from mctskernel.profiling.model.choice_of_blocks import middle_block
+from mctskernel.profiling.needed_values import check_needed
 from mctskernel.profiling.priced_blocks import PricedBlocks
 from mctskernel.profiling.timed_run import TimedRun, buffers_of
 from mctskernel.profiling.timed_values import TimedInputs, Written, verdict
@@ -60,23 +60,30 @@ def check_timed_shape(
     if drawn.task.in_place:
         return "it works in place"
     try:
-        ran = _run(drawn, candidate, modules, rng)
+        following = _Following(TimedRun(drawn, candidate, modules), rng)
+        ran = following.all_launches()
+        if isinstance(ran, str) or ran.guess:
+            needed = check_needed(TimedRun(drawn, candidate, modules), following.priced, rng)
+            untold = f"{ran}, and {needed}" if isinstance(ran, str) else drawn.failed(ran.guess)
+            return needed if isinstance(needed, Check) else untold
     except MemoryError:
         return "emulating any of it takes too much memory"
-    if isinstance(ran, str):
-        return ran
+    return _verdict(drawn, ran, rng)
+
+
+def _verdict(drawn: TimedInputs, ran: _Ran, rng: np.random.Generator) -> Check | str:
     if ran.finding is not None:
         launch, finding = ran.finding
-        return _failed(drawn, f"'{launch.kernel}': {finding.message}.", GUARDS[finding.kind])
+        return drawn.failed(f"'{launch.kernel}': {finding.message}.", GUARDS[finding.kind])
     if ran.other_work:
-        return _failed(drawn, ran.other_work, Guard.TIMED_OUTPUTS)
+        return drawn.failed(ran.other_work)
     for name, share in ran.shares.items():
         if share < ALL_WRITTEN:
             message = (
                 f"the block that is taken for all others writes too little: if they did as it does, {share:.1%} "
                 f"of '{name}' would be written."
             )
-            return _failed(drawn, message, Guard.TIMED_OUTPUTS)
+            return drawn.failed(message)
     return verdict(drawn, ran.written, ran.tentative, rng)
 
 
@@ -84,28 +91,17 @@ def check_timed_shape(
 class _Ran:
     """What some blocks of every launch did.
 
-    `other_work` says in a sentence that they do more than was priced. `shares` are the fraction of each output that
-    would be written if every block wrote as much as the middle one. `tentative` are outputs that may be changed by a
-    launch of which no block that was looked at changes them.
+    `other_work` says in a sentence that they do more than was priced, `guess` that nobody can tell. `shares` are the
+    fraction of each output that would be written if every block wrote as much as the middle one. `tentative` are
+    outputs that may be changed by a launch of which no block that was looked at changes them.
     """
 
     finding: tuple[ResolvedLaunch, Finding] | None = None
     other_work: str = ""
+    guess: str = ""
     shares: dict[str, float] = field(default_factory=dict)
     written: dict[str, Written] = field(default_factory=dict)
     tentative: set[str] = field(default_factory=set)
-
-
-def _run(
-    drawn: TimedInputs, candidate: Candidate, modules: Sequence[Module], rng: np.random.Generator
-) -> _Ran | str:
-    """Run blocks that `rng` chooses of each launch; a sentence says what they depend on that was left out."""
-    following = _Following(TimedRun(drawn, candidate, modules), rng)
-    for index in range(len(following.plan.launches)):
-        stopped = following.launch(index)
-        if stopped is not None:
-            return stopped
-    return following.finished()
 
 
 class _Following:
@@ -125,6 +121,14 @@ class _Following:
         self.partial: set[str] = set()
         self.unfinished: set[str] = set()
         self.ran = _Ran()
+
+    def all_launches(self) -> _Ran | str:
+        """What blocks of all launches did; a sentence says what they depend on that was left out."""
+        for index in range(len(self.plan.launches)):
+            stopped = self.launch(index)
+            if stopped is not None:
+                return stopped
+        return self.finished()
 
     def launch(self, index: int) -> _Ran | str | None:
         """Run blocks of a launch, all if there is time; what ends the whole, if anything does."""
@@ -237,7 +241,7 @@ def _guessed(launch: ResolvedLaunch, unknown: Collection[str]) -> _Ran:
         f"'{launch.kernel}': what it executes depends on what earlier launches leave in '{min(unknown)}', which takes "
         f"too long to follow: its price is a guess."
     )
-    return _Ran(other_work=sentence)
+    return _Ran(guess=sentence)
 
 
 def _draws_tickets(module: Module, entry: str) -> bool:
@@ -267,9 +271,3 @@ def _others(launch: ResolvedLaunch, middle: int, rng: np.random.Generator, numbe
         return [block for block in range(total) if block != middle]
     ends = {0, total - 1} if number > 1 else set[int]()
     return sorted(ends | {int(block) for block in rng.integers(0, total, number)} - {middle})
-
-
-def _failed(drawn: TimedInputs, message: str, guard: Guard) -> Check:
-    label = shape_label(drawn.shape)
-    sentence = f"At {label} (seed {drawn.seed}), where it is timed: {message}"
-    return Check(label, drawn.seed, passed=False, error=float("inf"), message=sentence, guard=guard)

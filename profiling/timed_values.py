@@ -11,7 +11,7 @@ import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Guard
-from mctskernel.core.task import Array, Shape, Task
+from mctskernel.core.task import Array, Shape, Task, shape_label
 from mctskernel.profiling.verify import Case, expect, judge
 
 MOST_ELEMENTS = 1 << 16
@@ -52,6 +52,12 @@ class TimedInputs:
     def whole(self) -> Case:
         """With everything that they must give; only for a task without an independent dimension."""
         return expect(self.task, self.shape, self.seed, self.inputs)
+
+    def failed(self, message: str, guard: Guard = Guard.TIMED_OUTPUTS) -> Check:
+        """A check of a kernel that failed here; the message is a sentence."""
+        label = shape_label(self.shape)
+        sentence = f"At {label} (seed {self.seed}), where it is timed: {message}"
+        return Check(label, self.seed, passed=False, error=float("inf"), message=sentence, guard=guard)
 
 
 @dataclass(frozen=True)

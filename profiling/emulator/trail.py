@@ -9,7 +9,7 @@ import numpy as np
 
 from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory, Storage
 
-_UNIT = 4  # bytes
+UNIT = 4  # bytes
 
 
 @dataclass
@@ -29,13 +29,13 @@ class Trail:
         if not isinstance(storage, Buffer):
             return
         if storage.name not in self.stored:
-            self.stored[storage.name] = np.zeros(-(-storage.size // _UNIT), bool)
+            self.stored[storage.name] = np.zeros(-(-storage.size // UNIT), bool)
         units = self.stored[storage.name]
-        if size <= _UNIT:
-            units[np.asarray(index) * size // _UNIT] = True
+        if size <= UNIT:
+            units[np.asarray(index) * size // UNIT] = True
         else:
-            for part in range(size // _UNIT):
-                units[np.asarray(index) * (size // _UNIT) + part] = True
+            for part in range(size // UNIT):
+                units[np.asarray(index) * (size // UNIT) + part] = True
 
     def update(self, storage: Storage) -> None:
         """Something in a buffer is updated atomically, which other blocks may do at the same place."""
@@ -53,5 +53,5 @@ class Trail:
                 continue
             known = np.zeros(buffer.size, "u1")
             if name not in self.updated:
-                known = np.repeat(self.stored[name].view("u1") * np.uint8(255), _UNIT)[: buffer.size]
+                known = np.repeat(self.stored[name].view("u1") * np.uint8(255), UNIT)[: buffer.size]
             buffer.set_valid(known if buffer.valid is None else known & buffer.valid)

@@ -9,7 +9,7 @@ from mctskernel.core.evaluation import Check, Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
-from mctskernel.profiling import timed_shapes
+from mctskernel.profiling import needed_values, timed_shapes
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.model_device import ModelDevice
 from mctskernel.profiling.pricing import Pricing
@@ -112,6 +112,7 @@ def test_nothing_is_said_where_blocks_of_long_launches_hand_results_to_each_othe
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timed_shapes, "WHOLE", 0)
+    monkeypatch.setattr(needed_values, "NEEDED_LANES", 0)
     found = checked(task, TWO_LAUNCHES)
     assert isinstance(found, str)
     assert "'turned'" in found
@@ -156,6 +157,7 @@ def test_what_earlier_launches_leave_does_not_make_a_launch_longer_than_its_pric
     assert "where it is priced" in found.message
     monkeypatch.setattr(timed_shapes, "WHOLE", 0)
     monkeypatch.setattr(timed_shapes, "AWAITED", 0)
+    monkeypatch.setattr(needed_values, "NEEDED_LANES", 0)
     assert isinstance(found := checked(task, FLAGGED), Check)
     assert not found.passed
     assert "its price is a guess" in found.message
