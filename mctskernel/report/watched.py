@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mctskernel.answer import believed_speedup, is_improvement, read_answer
-from mctskernel.core.evaluation import Source
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.proposers import OUTSIDE
 from mctskernel.report.progress import Progress
@@ -86,7 +85,7 @@ class WatchedRun:
         for event in self._growing.advance():
             self._progress.take(event)
             if isinstance(event, Evaluated):
-                yield self._result(manifest, self.tree.nodes[event.node])
+                yield self._result(manifest, event)
 
     def phase(self) -> Phase:
         """Whether anybody works on it and, if nobody does, how it was left. Raises RunError."""
@@ -126,7 +125,7 @@ class WatchedRun:
         spent = self._manifest.configuration.spent if self._manifest else None
         self._progress = Progress(spent) if spent else Progress()
         self._outcomes: Counter[str] = Counter()
-        self._best = 0
+        self._best, self._best_speedup = 0, 0.0
 
     def _holds_something_else(self) -> bool:
         """Whether the folder is there, and isn't one that a search has just begun to fill."""
@@ -135,19 +134,21 @@ class WatchedRun:
             return False
         return not path.is_dir() or (any(path.iterdir()) and not self.folder.task.is_dir())
 
-    def _result(self, manifest: Manifest, node: Node) -> Result:
-        evaluation, progress = node.evaluation, self._progress
-        improved = node.id > 0 and is_improvement(node, self.tree.nodes[self._best])
-        if improved:
-            self._best = node.id
-        self._outcomes[str(node.outcome)] += 1
+    def _result(self, manifest: Manifest, event: Evaluated) -> Result:
+        node, progress = self.tree.nodes[event.node], self._progress
+        # Whoever isn't faster needs no look at the evidence, which is in the file.
+        faster = event.score.speedup > self._best_speedup
+        improved = node.id > 0 and faster and is_improvement(node, self.tree.nodes[self._best])
+        if improved or node.id == 0:
+            self._best, self._best_speedup = node.id, believed_speedup(node)
+        self._outcomes[str(event.evaluation.outcome)] += 1
         snapshot = Snapshot(
             budget=manifest.configuration.budget,
             evaluations=progress.evaluations,
             outcomes=dict(self._outcomes.most_common()),
             best_node=self._best,
-            best_speedup=believed_speedup(self.tree.nodes[self._best]),
-            source=evaluation.source if evaluation else Source.MEASURED,
+            best_speedup=self._best_speedup,
+            source=event.evaluation.source,
             elapsed_seconds=progress.seconds,
             dollars=progress.dollars,
             improved_by=edit_title(self.tree, node) if improved else "",
