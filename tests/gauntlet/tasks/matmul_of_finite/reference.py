@@ -1,0 +1,5 @@
+"""C = A B."""
+
+
+def reference(a, b):
+    return a @ b
