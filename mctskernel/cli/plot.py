@@ -69,12 +69,13 @@ def plot(sides: tuple[Path, ...], *, figure: str, out: Path, columns: int, font:
     runs = [run for side in dict.fromkeys(sides) for run in find_runs(side)]
     try:
         from mctskernel.report.figures.drawing import Look, draw  # noqa: PLC0415 - an extra
+        from mctskernel.report.figures.style import FontError  # noqa: PLC0415
     except ModuleNotFoundError as error:
         echo(f'mctskernel: {error.name} is missing: pip install "mctskernel[plots]"', err=True)
         sys.exit(BAD_MACHINE)
     try:
         draw(figure, runs, out, Look(columns, dpi, font))
-    except ValueError as error:
-        raise click.BadParameter(f"{error}", param_hint="--font") from error
+    except FontError as error:
+        raise click.BadParameter(str(error), param_hint="--font") from error
     except OSError as error:
         raise click.BadParameter(f"{out} can't be written: {error.strerror}.", param_hint="-o") from error

@@ -42,7 +42,7 @@ class Look:
 def draw(name: str, runs: Sequence[ComparedRun], path: Path, look: Look) -> None:
     """Draw a figure of the runs into a file, whose suffix says the format.
 
-    Raises RunError for runs that the figure can't be drawn of, ValueError for a font that isn't installed, and OSError.
+    Raises RunError for runs that the figure can't be drawn of, FontError for a font that isn't installed, and OSError.
     """
     names = short_names([run.name for run in runs])
     sides = short_names(list(dict.fromkeys(run.side for run in runs)))

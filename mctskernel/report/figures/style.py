@@ -42,6 +42,10 @@ HALO = [withStroke(linewidth=1.6, foreground="white")]
 """Around small text, which stays readable over lines."""
 
 
+class FontError(ValueError):
+    """A font that isn't installed; the message is a sentence that names it."""
+
+
 class Mark(NamedTuple):
     """How an outcome is drawn: marker, colour, and hatching of an area."""
 
@@ -67,8 +71,11 @@ MARKS: Mapping[str, Mark] = {
 
 @contextmanager
 def paper_style(font: str = FONT) -> Iterator[None]:
-    """What is drawn and saved within looks as a paper wants it. Raises ValueError for a font that isn't installed."""
-    findfont(font, fallback_to_default=False)
+    """What is drawn and saved within looks as a paper wants it. Raises FontError for a font that isn't installed."""
+    try:
+        findfont(font, fallback_to_default=False)
+    except ValueError as error:
+        raise FontError(f"matplotlib finds no font '{font}'.") from error
     settings: Any = _SETTINGS | {"font.family": font}
     with mpl.rc_context(settings), warnings.catch_warnings():
         # Titles of edits may be in any language; what a font lacks is drawn as a box.
