@@ -3,8 +3,9 @@
 The reference says it, in float64. It says too which outputs depend on the place at all: where other finite numbers
 change nothing, an output may be what it is with those, whatever 0 * NaN made of it. And as IEEE 754 and CUDA leave it
 open whether a NaN wins a maximum (`numpy.maximum` keeps it, `fmaxf` drops it), a minimum or a comparison, a task that
-doesn't insist has the reference run once under each convention. Where that can't be, since it sorts or doesn't compute
-in numpy, what depends on a NaN may be anything.
+doesn't insist has the reference run once under each convention, in numpy or in PyTorch
+(`mctskernel.profiling.torch_conventions`). Where that can't be, since it sorts or computes in something else, what
+depends on a NaN may be anything.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.numerics import Propagation
 from mctskernel.core.task import Array, Shape, Task
 from mctskernel.profiling.comparison import Mask
+from mctskernel.profiling.torch_conventions import under_convention
 
 SUBSTITUTES = (1.0, -1.5, 40.0, -1000.0)
 """What is put in the place of a special value to see what depends on it."""
@@ -116,7 +118,7 @@ class _Conventional:
 
 
 def _under_conventions(task: Task, shape: Shape, inputs: Mapping[str, Array]) -> _Conventional:
-    """The reference's outputs under every convention but numpy's own, as far as they follow from numpy's functions."""
+    """The reference's outputs under every convention but numpy's own, as far as its functions can be followed."""
     results, followed = [], True
     for keeps_maximum, keeps_minimum, compares in itertools.product((True, False), repeat=3):
         convention = _Convention(keeps_maximum, keeps_minimum, compares)
@@ -124,7 +126,8 @@ def _under_conventions(task: Task, shape: Shape, inputs: Mapping[str, Array]) ->
             key: _as_traced(array, convention) if array.dtype.kind == "f" else array
             for key, array in inputs.items()
         }
-        found = task.expected(traced, shape)
+        with under_convention(convention):
+            found = task.expected(traced, shape)
         results.append({key: np.asarray(array) for key, array in found.items()})
         followed &= convention.calls > 0 and not convention.ordering
     return _Conventional(tuple(results[1:]), followed)
