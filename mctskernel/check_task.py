@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mctskernel.core.device import DeviceSpec, Trial
+from mctskernel.core.device import DeviceSpec
 from mctskernel.core.documents import parse_toml
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.kernel import Kernel, Language
@@ -24,13 +24,17 @@ from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_la
 from mctskernel.core.task_file import languages, load_task
 from mctskernel.edits.syntax import Function, Parameter, parse
 from mctskernel.profiling.contract import contract_in_words, contradictions
-from mctskernel.profiling.processes.workers import Worker
+from mctskernel.profiling.devices import open_for_check
+from mctskernel.profiling.processes.workers import Limits, Worker
 from mctskernel.profiling.spaces import read_space
-from mctskernel.profiling.verify import HELD_OUT_SEED, draw_case
+from mctskernel.profiling.verify import draw_case
 from mctskernel.starts import starting_files
 
 MAX_REFERENCE_BYTES = 16 << 20
 """Shapes with more inputs and outputs than this aren't given to the reference: numpy would take too long."""
+
+LIMITS = Limits(seconds=60.0)
+"""Of one starting kernel, at the verify shapes and at the held-out ones."""
 
 C_TYPES: Mapping[str, str] = {
     "float": "float32",
@@ -244,15 +248,12 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
 
 def _verification_problems(task: Task, file: Path) -> Iterator[str]:
     spec = DeviceSpec("model", task.folder, language=task.starting_kernel.language)
-    for described in (spec, replace(spec, trial=Trial.CHECK, seed=HELD_OUT_SEED)):
-        with closing(Worker(described)) as worker:
-            evaluation = worker.evaluate(task.starting_kernel)
-        if not evaluation.ok:
-            yield f"{file}: {evaluation.outcome}: {evaluation.message}"
-            return
-        if evaluation.quarantine:
-            yield f"{file}: {evaluation.quarantine}"
-            return
+    with closing(Worker(spec, limits=LIMITS, opener=open_for_check)) as worker:
+        evaluation = worker.evaluate(task.starting_kernel)
+    if not evaluation.ok:
+        yield f"{file}: {evaluation.outcome}: {evaluation.message}"
+    elif evaluation.quarantine:
+        yield f"{file}: {evaluation.quarantine}"
 
 
 def _parameter_problems(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from mctskernel.core.device import Device, DeviceError, DeviceSpec, Trial
+from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task, task_of
+from mctskernel.profiling.verify import HELD_OUT_SEED
 
 
 def open_device(spec: DeviceSpec) -> Device:
@@ -22,6 +27,32 @@ def open_device(spec: DeviceSpec) -> Device:
         searched = load_task(spec.task_folder, spec.language) if at_last_gate else None
         return ModelDevice(task, spec.architecture, spec.seed, searched)
     raise DeviceError(f"There is no device called '{spec.kind}' that judges kernels by itself.")
+
+
+@dataclass(frozen=True)
+class _InTurn:
+    """Judges on one device after the other, until one of them finds something wrong."""
+
+    devices: tuple[Device, ...]
+
+    def evaluate(self, kernel: Kernel) -> Evaluation:
+        for device in self.devices:
+            evaluation = device.evaluate(kernel)
+            if not evaluation.ok or evaluation.quarantine:
+                break
+        return evaluation
+
+    def fingerprint(self) -> dict[str, str]:
+        return self.devices[0].fingerprint()
+
+
+def open_for_check(spec: DeviceSpec) -> Device:
+    """What a starting kernel is checked on: the device that is described, then the held-out shapes on another one.
+
+    Raises as `open_device` does.
+    """
+    held_out = replace(spec, trial=Trial.CHECK, seed=HELD_OUT_SEED)
+    return _InTurn((open_device(spec), open_device(held_out)))
 
 
 def default_kind() -> str:
