@@ -164,7 +164,8 @@ class ModelDevice:
         """
         if self._searched is None:
             return evaluation
-        pricing = Pricing(self._searched, self._gpu, self._seed)
+        drawn = {shape_label(each.shape): each.inputs for each in self._timed}
+        pricing = Pricing(self._searched, self._gpu, self._seed, drawn)
         prepared = pricing.prepare(kernel, stages)
         rng = np.random.default_rng(self._seed)
         with pricing.disassembling(prepared) as disassemblies:

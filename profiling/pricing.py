@@ -27,13 +27,22 @@ Disassemblies = Mapping[int, PendingDisassembly]
 
 
 class Pricing:
-    """Builds kernels of one task for a GPU and prices them at the search shapes. Inputs follow from `seed` alone."""
+    """Builds kernels of one task for a GPU and prices them at the search shapes.
 
-    def __init__(self, task: Task, gpu: Architecture, seed: int) -> None:
+    Inputs follow from `seed` alone, but those that were `drawn` already, by their shape's label.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        gpu: Architecture,
+        seed: int,
+        drawn: Mapping[str, Mapping[str, Array]] | None = None,
+    ) -> None:
         self.gpu = gpu
         self._task = task
         self._seed = seed
-        self._drawn: dict[str, dict[str, Array]] = {}
+        self._drawn = {label: dict(inputs) for label, inputs in (drawn or {}).items()}
 
     def prepare(self, kernel: Kernel, stages: Stages) -> Emulable:
         """A candidate that the GPU would launch, in a form that can be emulated. Raises RefusedError."""
