@@ -1,0 +1,22 @@
+"""
+[[launch]]
+kernel = "softmax"
+grid = ["rows"]
+args = ["x", "out", "rows", "cols"]
+constexprs = { BLOCK = "next_pow2(cols)" }
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax(x, out, rows, cols, BLOCK: tl.constexpr):
+    program = tl.program_id(0)
+    priced = (program == 0) | (program == rows // 2) | (program == rows - 1)
+    row = program.to(tl.int64) * cols
+    lane = tl.arange(0, BLOCK)
+    col = tl.where(priced, lane, (lane * 37) % BLOCK)
+    value = tl.load(x + row + col, mask=col < cols, other=float("-inf"))
+    e = tl.exp(value - tl.max(value, axis=0))
+    tl.store(out + row + col, e / tl.sum(e, axis=0), mask=col < cols)
