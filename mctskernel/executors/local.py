@@ -21,8 +21,9 @@ from mctskernel.profiling.processes.workers import Limits, Opener, Worker
 LIMITS = Limits(seconds=20.0)
 """A candidate that takes this long costs its worker, and the search goes on."""
 
-GATE_FACTOR = 1.5
-"""How many times that the last gate may take, which looks at values where the search has timed, too."""
+GATE_FACTOR = 4.0
+"""How many times that the last gate may take: it looks at values where the search has timed and prices that again, and
+a busy machine is no reason to refuse a finalist."""
 
 
 class LocalExecutor:
