@@ -70,8 +70,9 @@ def write_report(file: Path, program: Sequence[str], follow: Callable[[str], Non
             text=True,
             errors="replace",
             cwd=scratch,
+            # The program locks a file in TMPDIR for ncu, and may write in its own folder alone.
             env=environment_without_secrets()
-            | {"PYTHONPATH": worker_environment(Path(scratch))["PYTHONPATH"]},
+            | {"PYTHONPATH": worker_environment(Path(scratch))["PYTHONPATH"], "TMPDIR": scratch},
         ) as process,
     ):
         timer = threading.Timer(LIMIT_SECONDS, process.kill)
