@@ -17,6 +17,12 @@ from mctskernel.run import RunError, RunFolder, write_text
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import TreeSearch
 
+NOTHING_HELD_OUT = (
+    "The task holds no shape back to verify at, so the last gate was at shapes that the search knows: what is right "
+    "there alone passes."
+)
+"""The remark on an answer whose task has no `held_out` shapes."""
+
 FINALISTS = 10
 """How many of the fastest kernels may fail the last gate before the baseline is the answer."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from mctskernel.answer import Answer, choose, write_answer
+from mctskernel.answer import NOTHING_HELD_OUT, Answer, choose, write_answer
 from mctskernel.core.executor import Executor
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
@@ -171,6 +171,8 @@ def conclude(folder: RunFolder, search: Search, ending: Ending) -> Conclusion:
         problem = root_failure(tree_search.tree)
         return Conclusion(folder, tree_search.tree, ending, Answer(None, 0.0), problem)
     answer = replace(choose(tree_search, search.executor), unanchored=search.task.unanchored)
+    if answer.checks and not search.task.held_out_shapes:
+        answer = replace(answer, remarks=(*answer.remarks, NOTHING_HELD_OUT))
     write_answer(folder, tree_search, answer)
     write_text(folder.best / "trajectory.md", trajectory_markdown(View(folder, tree_search.tree, answer)))
     return Conclusion(folder, tree_search.tree, ending, answer, remarks=search.executor.remarks)

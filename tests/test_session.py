@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from mctskernel import opening as opening_module
 from mctskernel import runner as runner_module
+from mctskernel.answer import NOTHING_HELD_OUT
 from mctskernel.asks import (
     Ask,
     RepliedBlock,
@@ -33,6 +35,7 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
+from mctskernel.report.view import load_view
 from mctskernel.run import (
     Budget,
     Configuration,
@@ -103,6 +106,21 @@ def test_another_program_finds_the_bottom_of_the_bowl(run: Path) -> None:
     assert tree.evaluations == 60
     assert {edit.proposer for node in tree.nodes for edit in node.edits} == {"stepper"}
     assert tree.dollars == pytest.approx(0.001 * len(tree.replied), abs=0.003)
+
+
+@pytest.mark.parametrize("held_out", [(), ({"n": 77},)])
+def test_a_last_gate_at_shapes_that_the_search_knows_is_called_one(
+    run: Path, monkeypatch: pytest.MonkeyPatch, held_out: tuple[dict[str, int], ...]
+) -> None:
+    monkeypatch.setattr(
+        "mctskernel.run.RunFolder.load_task",
+        lambda folder: replace(landscape.task(folder.task), held_out_shapes=held_out),
+    )
+    with open_session(run, Budget(evaluations=5)) as session:
+        session.tell(map(steps, session.ask(1)))
+        answer = session.conclude().answer
+    assert (NOTHING_HELD_OUT in answer.remarks) is not bool(held_out)
+    assert ("held-out" in load_view(run).gate) is bool(held_out)
 
 
 def test_asking_twice_says_the_same_in_one_process_and_in_the_next(run: Path) -> None:

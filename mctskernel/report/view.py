@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mctskernel.answer import Answer, believed_speedup, read_answer
+from mctskernel.answer import NOTHING_HELD_OUT, Answer, believed_speedup, read_answer
 from mctskernel.core.evaluation import Evaluation, Timing
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import UNANCHORED
@@ -57,7 +57,10 @@ class View:
         if self.manifest.configuration.language is Language.CONFIGURATION:
             return "Last gate: none, because recorded configurations can't be run again."
         passed = sum(check.passed for check in self.answer.checks)
-        sentence = f"Last gate: {passed} checks on held-out shapes and fresh seeds passed."
+        where = (
+            "fresh seeds" if NOTHING_HELD_OUT in self.answer.remarks else "held-out shapes and fresh seeds"
+        )
+        sentence = f"Last gate: {passed} checks on {where} passed."
         anchor = "; unanchored" if self.manifest.unanchored else ""
         times = [
             f"{timing.baseline_seconds / timing.seconds:.2f}x over the starting kernel at {timing.shape}{anchor}"
