@@ -25,7 +25,7 @@ from mctskernel.report.figures.tree import layout
 from tests.conftest import WriteTask
 from tests.told_run import ToldRun, failed, quarantined, timed, with_configuration
 
-HOSTILE = "$\\frac{1}{0}$ \x1b[2J <script>alert(1)</script> \N{SNOWMAN}"
+HOSTILE = "$\\nosuch$ \x1b[2J <script>alert(1)</script> \N{SNOWMAN}"
 
 
 def plot(*words: str | Path | int) -> Result:
