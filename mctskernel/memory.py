@@ -296,7 +296,8 @@ def _key(each: Remembered) -> tuple[str, str, Source]:
 def _sentences(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        # SQLite quotes a damaged table in what it complains of, which Python then can't read.
         raise MemoryUnusableError(f"The memory {path} can't be used: {error}.") from error
     except OSError as error:
         raise MemoryUnusableError(f"The memory {path} can't be used: {error.strerror or error}.") from error

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.experiments.fuzz_examples import memories
 from mctskernel.experiments.fuzz_targets import Target, targets
 from mctskernel.experiments.fuzz_watch import watched
 from mctskernel.experiments.fuzzing import warmed_up
@@ -21,6 +22,7 @@ FOUND = {
         ("messages, device", b"\x81\xa4type\xa5Rea\x91dy"),
         ("run.json", b'{"schema_version": "\xff"}'),
         ("memory, exported", b'{"schema": "\xff"}'),
+        ("memory, database", memories()[0].replace(b"CREATE TABLE run", b"CREATE T\xffBLE run")),
         ("cached reply", b'{"reply": "\xff"}'),
     ),
     "half of a surrogate pair": (
