@@ -61,10 +61,10 @@ class Tensor:
 class Tolerance:
     """How far an output may be from the float64 reference.
 
-    An element passes when `|out - ref| <= absolute + relative * (largest |ref| of its last-axis row)`; and the
-    largest error may be at most `ratio` times that of the reference run in the inputs' own precision, or
-    within the absolute part. Integers and truth values must be equal, unless a tolerance of their own lets them
-    differ by its absolute part.
+    An element passes when `|out - ref| <= absolute + relative * (largest |ref| of its last-axis row)`; where a whole
+    output is one row, what reaches the element takes that one's place if it is less. The largest error may be at most
+    `ratio` times that of the reference run in the inputs' own precision, or within the absolute part. Integers and
+    truth values must be equal, unless a tolerance of their own lets them differ by its absolute part.
     """
 
     relative: float = 1e-5
