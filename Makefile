@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
+# Tests start hundreds of processes: each would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: search test lint types docs tests wheel clean
 
 search: $(VENV)/installed
@@ -25,7 +28,7 @@ docs: $(VENV)/installed-test
 	$(BIN)/sphinx-build -q -W -b html docs build/docs
 
 tests: $(VENV)/installed-test
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 wheel: $(VENV)/installed-test
 	$(BIN)/python -m build
