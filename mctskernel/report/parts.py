@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import msgspec
@@ -77,7 +78,7 @@ class Parts:
 
     def _account(self, number: str) -> object:
         """Why one node was made; None of the root."""
-        return next(self._accounts_of({_whole(number)}), None)
+        return next(map(_rounded, self._accounts_of({_whole(number)})), None)
 
     def _accounts(self, number: str) -> object:
         """Why the nodes of a part were made; None of the root, and of those that have to do without."""
@@ -85,7 +86,7 @@ class Parts:
 
     @cached_property
     def _foremost_accounts(self) -> dict[int, Account]:
-        return {account.node: account for account in self._accounts_of(self._accounted())}
+        return {account.node: _rounded(account) for account in self._accounts_of(self._accounted())}
 
     def _accounts_of(self, nodes: Collection[int]) -> Iterator[Account]:
         return selection_accounts(read_events(self.view.folder.journal), nodes)
@@ -116,6 +117,23 @@ class Parts:
             name: [_short(each.counters.get(name)) if each else None for each in evaluations]
             for name in self.document.counters
         }
+
+
+def _rounded(account: Account) -> Account:
+    """With terms of as many digits as are shown."""
+    return replace(
+        account,
+        choices=tuple(
+            replace(
+                choice,
+                rivals=tuple(
+                    replace(rival, terms=tuple(float(f"{term:.4g}") for term in rival.terms))
+                    for rival in choice.rivals
+                ),
+            )
+            for choice in account.choices
+        ),
+    )
 
 
 def _short(value: float | None) -> float | None:

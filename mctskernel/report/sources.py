@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 from functools import cache
@@ -24,6 +25,7 @@ class Sources:
 
     def __init__(self) -> None:
         self._numbers: dict[Line, int] = {}
+        self._pieces: dict[tuple[Language, str], tuple[int, ...]] = {}
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -33,14 +35,43 @@ class Sources:
     def add(self, text: str, language: Language) -> tuple[int, ...]:
         """The numbers of a source's lines."""
         return tuple(
-            self._numbers.setdefault(line, len(self._numbers)) for line in highlighted(text, language)
+            number for piece in pieces(text, language) for number in self._highlighted(piece, language)
         )
+
+    def _highlighted(self, piece: str, language: Language) -> tuple[int, ...]:
+        # Most of a kernel is as it was in its parent, and Pygments takes half a millisecond a line.
+        if (language, piece) not in self._pieces:
+            found = highlighted(piece, language)
+            self._pieces[language, piece] = tuple(
+                self._numbers.setdefault(line, len(self._numbers)) for line in found
+            )
+        return self._pieces[language, piece]
+
+
+def pieces(text: str, language: Language) -> Iterator[str]:
+    """A source cut into lines, without their ends; lines that a comment or a string spans stay together."""
+    if not text:
+        return
+    body, spans = text.removesuffix("\n"), _SPANS.get(language)
+    crossed = {
+        at
+        for match in (spans.finditer(body) if spans else ())
+        for at in range(match.start(), match.end())
+        if body[at] == "\n"
+    }
+    start = 0
+    for match in re.finditer("\n", body):
+        if match.start() not in crossed:
+            yield body[start : match.start()]
+            start = match.end()
+    yield body[start:]
 
 
 def highlighted(text: str, language: Language) -> Iterator[Line]:
-    """The lines of a source, without their ends, as tokens. What the tokens hold is text, never markup."""
+    """The lines of a text, without their ends, as tokens. What the tokens hold is text, never markup."""
     line: list[str] = []
-    for kind, value in _lexer(language).get_tokens(text):
+    # A comment that runs to the end of its line is one only where there is such an end.
+    for kind, value in _lexer(language).get_tokens(f"{text}\n"):
         name = _short_name(kind)
         first, *others = value.split("\n")
         _extend(line, name, first)
@@ -48,8 +79,6 @@ def highlighted(text: str, language: Language) -> Iterator[Line]:
             yield tuple(line)
             line = []
             _extend(line, name, other)
-    if line:
-        yield tuple(line)
 
 
 def changes(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[Change, ...]:
@@ -66,6 +95,17 @@ def changes(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[Change, ...]:
         for tag, a0, a1, b0, b1 in matcher.get_opcodes()
         if tag != "equal"
     )
+
+
+_STRINGS = r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*\""""
+
+_SPANS = {
+    Language.CUDA: re.compile(rf"//[^\n]*|{_STRINGS}|/\*.*?(?:\*/|\Z)", re.DOTALL),
+    Language.TRITON: re.compile(
+        rf"#[^\n]*|(?P<quotes>\"{{3}}|'{{3}}).*?(?:(?P=quotes)|\Z)|{_STRINGS}", re.DOTALL
+    ),
+}
+"""Comments and strings: those that hold a line's end can't be highlighted line by line."""
 
 
 def _extend(line: list[str], name: str, text: str) -> None:

@@ -20,7 +20,6 @@ const TABS = [
 
 /** The panel of a node. `found` has the node, its details, those of its parent and of the baseline, and all lines. */
 export function nodePanel(found, chosen, onTab, go) {
-  const { node } = found;
   const known = TABS.filter(([, , has]) => has(found));
   const body = el("div", { class: "tab-body", role: "tabpanel", id: found.panel, tabindex: "0" });
   const buttons = known.map(([title]) => el("button", { type: "button", role: "tab", "aria-controls": found.panel, click: () => show(title) }, title));
@@ -37,7 +36,7 @@ export function nodePanel(found, chosen, onTab, go) {
   };
   const tabs = el("div", { class: "tabs", role: "tablist", "aria-label": "Evidence", keydown: (event) => arrows(event, buttons) }, buttons);
   show(chosen);
-  return [heading(found, go), tabs, body, node.message && outcomeOf(node) !== "ok" ? null : null];
+  return [heading(found, go), tabs, body];
 }
 
 function arrows(event, buttons) {
@@ -178,7 +177,7 @@ function verification({ details }) {
   ];
 }
 
-function timing({ node, details, plotly, colours }) {
+function timing({ details, plotly, colours, source }) {
   const rows = details.timings.map((each) => [
     each.shape,
     timeText(each.seconds),
@@ -189,7 +188,7 @@ function timing({ node, details, plotly, colours }) {
   ]);
   const charts = details.timings.filter((each) => each.samples?.length > 1).map((each) => sampleChart(plotly, each, colours));
   return [
-    el("p", { class: "muted" }, `Median of one run, ${node.source ?? ""} with its interval.`.replace(" ,", ",")),
+    el("p", { class: "muted" }, `The median of one run, with its interval${source ? `, ${source}` : ""}.`),
     table([["shape"], ["time", true], ["interval", true], ["samples", true], ["start, beside it", true], ["speed-up", true]], rows, "Times"),
     ...charts,
   ];

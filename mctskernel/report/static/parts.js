@@ -3,10 +3,15 @@
 /** Nodes whose details travel together, as Python has it. */
 export const NODES_A_PART = 32;
 
+/** What compressed bytes hold, as a blob. */
+export function inflated(bytes, type) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream, { headers: { "Content-Type": type } }).blob();
+}
+
 /** The text of compressed bytes. */
 export async function inflate(bytes) {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).text();
+  return (await inflated(bytes, "text/plain")).text();
 }
 
 /** A source of parts that are fetched once each. `fetch(name)` promises compressed bytes. */

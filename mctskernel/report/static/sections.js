@@ -59,7 +59,7 @@ const AXES = {
   dollars: { title: "US dollars", of: (moment) => moment.dollars },
 };
 
-/** The best so far against what was spent; `draw` is called with the element once it is in the page. */
+/** The best so far against what was spent; `charts` draws it when it comes into sight. */
 export function progressChart(plotly, doc, go, charts) {
   const chart = el("div", { class: "chart", role: "img", "aria-label": progressText(doc) });
   let axis = "evaluations";
@@ -71,9 +71,9 @@ export function progressChart(plotly, doc, go, charts) {
     const line = { type: "scatter", mode: "lines", x: best.map(of), y: best.map((moment) => moment.best_speedup), customdata: best.map((moment) => moment.best), line: { shape: "hv", width: 3, color: colours.best }, hovertemplate: "best: node %{customdata}, %{y:.2f}x<extra></extra>" };
     plotly.react(chart, [dots, line], chartLayout(colours, { height: 320, xaxis: { title: { text: AXES[axis].title } }, yaxis: { title: { text: "speed-up over the start" }, type: "log" } }), CHART).then(() => onClick(chart, go));
   };
-  charts.push(draw);
+  charts.add(chart, draw);
   const known = Object.keys(AXES).filter((name) => name === "evaluations" || doc.progress.some((moment) => moment[name] > 0));
-  const select = el("select", { "aria-label": "What the best so far is drawn against", change: (event) => { axis = event.target.value; charts.redraw(); } }, known.map((name) => el("option", { value: name }, `against ${AXES[name].title}`)));
+  const select = el("select", { "aria-label": "What the best so far is drawn against", change: (event) => { axis = event.target.value; charts.redraw(chart); } }, known.map((name) => el("option", { value: name }, `against ${AXES[name].title}`)));
   return [el("p", { class: "controls" }, select), chart];
 }
 
@@ -105,7 +105,7 @@ export function rooflineChart(plotly, doc, go, charts) {
     const [xaxis, yaxis] = titles.map((text) => ({ type: "log", title: { text }, exponentformat: "SI", dtick: 1 }));
     plotly.react(chart, traces, chartLayout(colours, { height: 360, xaxis: { ...xaxis, dtick: null }, yaxis }), CHART).then(() => onClick(chart, go));
   };
-  charts.push(draw);
+  charts.add(chart, draw);
   const rates = found.ceilings;
   const note = found.flops
     ? `Ceilings of ${found.gpu}: ${numberText(rates.copy_bytes_per_second / 1e9)} GB/s, ${numberText(rates.fp32_flops_per_second / 1e12)} Tflop/s in fp32, ${numberText(rates.tensor_flops_per_second / 1e12)} on tensor cores. Operations are those of the plain algorithm.`

@@ -18,7 +18,6 @@ export function drawTree(plotly, element, view, state, colours) {
     edges(shown, nodes, place, (node) => !(best.has(node.id) && best.has(node.parent)), { color: colours.faint, width: 1 }),
     edges(shown, nodes, place, (node) => best.has(node.id) && best.has(node.parent), { color: colours.best, width: 3 }),
     markers(view, state, shown, place, matching, colours),
-    selection(state, place, colours),
   ];
   plotly.react(element, traces, treeLayout(state, place, shown, colours), { ...CHART, scrollZoom: true });
   return { place, shown };
@@ -117,16 +116,15 @@ function mapped(fraction) {
   return `rgb(${mix.join(",")})`;
 }
 
-function selection(state, place, colours) {
-  const is = state.selected !== null && !Number.isNaN(place.x[state.selected]);
-  return {
-    type: "scatter",
-    mode: "markers",
-    x: is ? [place.x[state.selected]] : [],
-    y: is ? [place.y[state.selected]] : [],
-    hoverinfo: "skip",
-    marker: { symbol: "circle-open", size: 26, color: colours.accent, line: { width: 3 } },
-  };
+/** Moves the ring to the selected node: a shape, since drawing a trace again would draw all of them. */
+export function markSelected(plotly, element, place, selected, colours) {
+  return plotly.relayout(element, { shapes: ring(place, selected, colours) });
+}
+
+function ring(place, selected, colours) {
+  if (selected === null || Number.isNaN(place.x[selected])) return [];
+  const size = { xsizemode: "pixel", ysizemode: "pixel", x0: -13, x1: 13, y0: -13, y1: 13 };
+  return [{ type: "circle", xanchor: place.x[selected], yanchor: place.y[selected], ...size, line: { color: colours.accent, width: 3 } }];
 }
 
 function treeLayout(state, place, shown, colours) {
@@ -134,6 +132,7 @@ function treeLayout(state, place, shown, colours) {
   const tree = state.layout === "tree";
   const deepest = shown.reduce((deep, node) => Math.min(deep, place.y[node.id]), 0);
   return chartLayout(colours, {
+    shapes: ring(place, state.selected, colours),
     uirevision: `${state.layout} ${[...state.collapsed].join()}`,
     dragmode: "pan",
     margin: tree ? { l: 8, r: 8, t: 8, b: 8 } : { l: 56, r: 12, t: 12, b: 44 },

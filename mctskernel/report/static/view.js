@@ -2,10 +2,11 @@
 
 import { el, fill, sentences } from "./dom.js";
 import { durationText, numberText, ratioText, shortened, timeText } from "./format.js";
+import { chartBook } from "./charts.js";
 import { childrenOf } from "./layout.js";
 import { times, momentAt } from "./growth.js";
 import { KINDS, NUMBERS, OUTCOMES, kindsAmong, knownNumbers, outcomeOf } from "./metrics.js";
-import { drawTree, kindColours, matches, SCALE, sortedValues } from "./tree.js";
+import { drawTree, kindColours, markSelected, matches, SCALE, sortedValues } from "./tree.js";
 import { nodePanel } from "./details.js";
 import { NODES_A_PART } from "./parts.js";
 import { hostTheme, palette } from "./theme.js";
@@ -17,8 +18,7 @@ let views = 0;
  *
  * `source` has `part(name)`, which promises a part of the run, `lines()`, all highlighted lines, and `account(node)`,
  * why a node was made; `onSelect` is told the number of the selected node.
- * Returns the document, a palette to draw other charts with, `select`, and `charts`, functions that are called with
- * the palette now and when the theme changes.
+ * Returns the document, `select`, the state, and the `charts` of the page, which follow its theme.
  */
 export async function buildView(root, plotly, source, onSelect) {
   const doc = await source.part("document");
@@ -48,7 +48,7 @@ export async function buildView(root, plotly, source, onSelect) {
   );
   let drawn = null;
   let colours = palette(root);
-  const charts = Object.assign([], { redraw: () => charts.forEach((draw) => draw(colours)) });
+  const charts = chartBook(colours);
 
   const redraw = () => {
     drawn = drawTree(plotly, plot, view, state, colours);
@@ -67,8 +67,10 @@ export async function buildView(root, plotly, source, onSelect) {
   const select = async (id) => {
     if (!doc.nodes[id]) return;
     state.selected = id;
-    for (let above = doc.nodes[id].parent; above !== null; above = doc.nodes[above].parent) state.collapsed.delete(above);
-    soon();
+    let opened = false;
+    for (let above = doc.nodes[id].parent; above !== null; above = doc.nodes[above].parent) opened = state.collapsed.delete(above) || opened;
+    if (opened) soon();
+    else markSelected(plotly, plot, drawn.place, id, colours);
     live.textContent = `Node ${id}: ${doc.nodes[id].title}, ${outcomeOf(doc.nodes[id])} ${ratioText(doc.nodes[id].speedup)}`;
     onSelect?.(id);
     await showDetails(id);
@@ -88,7 +90,7 @@ export async function buildView(root, plotly, source, onSelect) {
       ]);
       const lines = await source.lines();
       if (state.selected !== id) return;
-      const context = { node, details: found, parent, baseline, lines, nodes: doc.nodes, best: doc.headline.best, plotly, colours, account: doc.accounts && node.parent !== null ? () => source.account(id) : null, panel: `mctskernel-panel-${number}` };
+      const context = { node, details: found, parent, baseline, lines, nodes: doc.nodes, best: doc.headline.best, source: doc.headline.numbers, plotly, colours, account: doc.accounts && node.parent !== null ? () => source.account(id) : null, panel: `mctskernel-panel-${number}` };
       fill(details, nodePanel(context, state.tab, (tab) => (state.tab = tab), (other) => select(other)));
     } catch (error) {
       fill(details, el("p", { class: "message" }, `The details of node ${id} can't be shown: ${error.message}`));
@@ -114,16 +116,16 @@ export async function buildView(root, plotly, source, onSelect) {
   };
 
   fill(root, controls(view, state, source, soon, toggle), el("div", { class: "split" }, el("div", { class: "tree" }, legend, frame, scrubber(view, state, soon)), details), live);
+  state.selected = doc.headline.best ?? (doc.nodes.length ? 0 : null);
   redraw();
   listen(plot, tip, frame, doc, select, toggle);
   followTheme(root, () => {
     colours = palette(root);
     redraw();
-    charts.redraw();
+    charts.recolour(colours);
     if (state.selected !== null) showDetails(state.selected);
   });
-  if (doc.headline.best !== null) await select(doc.headline.best);
-  else if (doc.nodes.length) await select(0);
+  if (state.selected !== null) await select(state.selected);
   return { doc, select, charts, view, state };
 }
 
