@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
@@ -13,6 +15,7 @@ from mctskernel.profiling.emulator.findings import Finding, Findings, Kind
 from mctskernel.profiling.emulator.lanes import WARP, Batch, Lanes
 from mctskernel.profiling.emulator.launch import Launch
 from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory
+from mctskernel.profiling.emulator.partial_barriers import Arrival
 from mctskernel.profiling.emulator.races import RaceDetector
 from mctskernel.profiling.emulator.resolve import Part, Resolver
 from mctskernel.profiling.emulator.tallies import Tallies
@@ -172,8 +175,11 @@ class CheckedMemory:
         for copy in self.pending:
             self.races.log("async", copy.write, copy.lanes, copy.part)
 
-    def partial_barrier(self, lanes: Lanes) -> None:
-        self.races.partial_barrier(lanes)
+    def partial_barrier(self, lanes: Lanes, arrivals: Sequence[object] = ()) -> None:
+        self.races.partial_barrier(lanes, [each for each in arrivals if isinstance(each, Arrival)])
+
+    def arrived(self, lanes: Lanes) -> Arrival:
+        return self.races.arrived(lanes)
 
     def left(self, lanes: Lanes) -> None:
         self.present[lanes.slots] = False

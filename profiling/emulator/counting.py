@@ -228,7 +228,11 @@ class CountingMemory:
     def barrier(self, lanes: Lanes | None) -> None:  # noqa: ARG002 - a MemoryPort
         self.barriers += 1
 
-    partial_barrier = barrier
+    def partial_barrier(self, lanes: Lanes, arrivals: Sequence[object] = ()) -> None:  # noqa: ARG002
+        self.barriers += 1
+
+    def arrived(self, lanes: Lanes) -> object:
+        """Nor does it matter here what a barrier orders."""
 
     def left(self, lanes: Lanes) -> None:
         """Threads that have ended count for nothing more."""

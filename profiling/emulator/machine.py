@@ -51,8 +51,11 @@ class MemoryPort(Protocol):
     def barrier(self, lanes: Lanes | None) -> None:
         """All threads of the lanes' blocks (of the batch, for None) have met."""
 
-    def partial_barrier(self, lanes: Lanes) -> None:
-        """The lanes' threads have met, and others of their blocks haven't."""
+    def partial_barrier(self, lanes: Lanes, arrivals: Sequence[object] = ()) -> None:
+        """The lanes' threads have met, and others of their blocks haven't, but for those that arrived before."""
+
+    def arrived(self, lanes: Lanes) -> object:
+        """The lanes' threads have arrived at a barrier and go on; what this gives is handed to who meets there."""
 
     def left(self, lanes: Lanes) -> None:
         """The lanes' threads have ended."""
@@ -66,12 +69,16 @@ class MemoryPort(Protocol):
 
 @dataclass
 class Waiting:
-    """Lanes at a barrier: its number and, where it isn't for all, how many threads it is for."""
+    """Lanes at a barrier: its number and, where it isn't for all, how many threads it is for.
+
+    With an `arrival` they have gone on, and count nonetheless.
+    """
 
     group: Group
     block: Block
     number: V
     count: V | None
+    arrival: object = None
 
     @cached_property
     def arrived(self) -> dict[int, tuple[np.ndarray, int | None]]:
@@ -110,6 +117,7 @@ class Machine:
         self.batch = batch
         self.ready: dict[int, Group] = {0: Group(batch.full, list(self.program.defaults))}
         self.waiting: list[Waiting] = []
+        self.arrivals: list[Waiting] = []
         self.alive = np.full(batch.count, batch.geometry.threads)
         self.alive_total = int(self.alive.sum())
         if self._contended and head_start < batch.count:
@@ -310,15 +318,21 @@ class Machine:
             complete = count is None or (
                 count.ndim == 0 and int(count) * self.batch.count == self.alive_total
             )
-            if complete and not self.waiting:
+            if complete and not self.waiting and not self.arrivals:
                 self.port.barrier(None)
                 self._arrive(block.targets[0], group)
                 return
-        self.waiting.append(Waiting(group, block, number, count))
+        if kind == "arrive":
+            self.arrivals.append(Waiting(group, block, number, count, self.port.arrived(group.lanes)))
+            self._arrive(block.targets[0], group)
+        else:
+            self.waiting.append(Waiting(group, block, number, count))
+        while self.arrivals and self._release():
+            pass
 
     def _release(self) -> bool:
         """Let the blocks go whose threads have all arrived; False when nothing can."""
-        arrived = [w.arrived for w in self.waiting]
+        arrived = [w.arrived for w in (*self.waiting, *self.arrivals)]
         numbers = sorted({n for each in arrived for n in each})
         released = False
         for number in numbers:
@@ -396,19 +410,40 @@ class Machine:
             else:
                 still.append(w)
         self.waiting = still
+        arrivals = self._consume(number, go)
+        if not leaving:
+            return
         members = np.concatenate([group.lanes.slots for _, group in leaving])
-        self._met(Lanes(self.batch, np.sort(members)))
+        self._met(Lanes(self.batch, np.sort(members)), arrivals)
         for block, group in leaving:
             self._arrive(block.targets[0], group)
 
-    def _met(self, lanes: Lanes) -> None:
+    def _consume(self, number: int, go: np.ndarray) -> list[object]:
+        """Arrivals at a barrier that blocks have passed count no more."""
+        consumed: list[object] = []
+        left: list[Waiting] = []
+        for w in self.arrivals:
+            lanes = w.group.lanes
+            out = go[lanes.block_index] & (np.broadcast_to(w.number, lanes.n) == number)
+            if out.any():
+                consumed.append(w.arrival)
+            if not out.all():
+                rest = np.flatnonzero(~out)
+                numbers = w.number if w.number.ndim == 0 else w.number[rest]
+                counts = w.count if w.count is None or w.count.ndim == 0 else w.count[rest]
+                group = Group(lanes.subset(rest), list(self.program.defaults))
+                left.append(Waiting(group, w.block, numbers, counts, w.arrival))
+        self.arrivals = left
+        return consumed
+
+    def _met(self, lanes: Lanes, arrivals: Sequence[object]) -> None:
         """Tell the memory who met: whole blocks, or a part of one."""
         met = np.bincount(lanes.block_index, minlength=self.batch.count)
         whole = (met >= self.alive)[lanes.block_index]
         if whole.any():
             self.port.barrier(lanes.subset(np.flatnonzero(whole)))
         if not whole.all():
-            self.port.partial_barrier(lanes.subset(np.flatnonzero(~whole)))
+            self.port.partial_barrier(lanes.subset(np.flatnonzero(~whole)), arrivals)
 
 
 def batches(blocks: Sequence[int], threads: int, lanes: int = 8192) -> list[np.ndarray]:

@@ -236,7 +236,7 @@ def barrier(emitter: Emitter, instruction: Instruction) -> str:
         mask = _converged(emitter, operands[0], emitter.instruction)
         emitter.emit(f"m.warp_barrier(g, {mask})")
         return ""
-    if not parts or parts[0] != "sync":
+    if not parts or parts[0] not in ("sync", "arrive"):
         raise emitter.unsupported()
     number = emitter.read(operands[0], "u32")
     count = emitter.read(operands[1], "u32") if len(operands) > 1 else "None"

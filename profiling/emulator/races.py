@@ -19,7 +19,7 @@ from mctskernel.profiling.emulator.codegen import Access
 from mctskernel.profiling.emulator.findings import Finding, Findings
 from mctskernel.profiling.emulator.lanes import WARP, Batch, Lanes
 from mctskernel.profiling.emulator.memory import Buffer, Storage
-from mctskernel.profiling.emulator.partial_barriers import WarpClocks
+from mctskernel.profiling.emulator.partial_barriers import Arrival, WarpClocks
 from mctskernel.profiling.emulator.resolve import Part
 
 _THREAD_BITS = 32
@@ -106,16 +106,23 @@ class RaceDetector:
         elif self._clocks is not None:
             self._clocks.whole(np.flatnonzero(inside))
 
-    def partial_barrier(self, lanes: Lanes) -> None:
-        """Some warps of the lanes' blocks have met, and others haven't."""
+    def partial_barrier(self, lanes: Lanes, arrivals: Sequence[Arrival] = ()) -> None:
+        """Some warps of the lanes' blocks have met, and others haven't, but for those that had arrived."""
         if len(self._entries) > _PAIRED:
             self.barrier(lanes)
             return
+        self._ordered_by_warps().barrier(lanes, arrivals)
+
+    def arrived(self, lanes: Lanes) -> Arrival:
+        """Warps have arrived at a barrier and go on: what they did before comes before what others do behind it."""
+        return self._ordered_by_warps().arrive(lanes)
+
+    def _ordered_by_warps(self) -> WarpClocks:
         if self._clocks is None:
             self._clocks = WarpClocks(self.batch)
             for entry in self._entries:
                 entry.order = self._clocks.known
-        self._clocks.barrier(lanes)
+        return self._clocks
 
     def split(self, old: Part, new: Sequence[Part]) -> None:
         """A pending copy is waited for by some of its lanes only."""

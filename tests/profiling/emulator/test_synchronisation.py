@@ -119,3 +119,49 @@ def test_an_honest_idiom_is_silent(cuda: Compiler, name: str, *, backwards: bool
     )
     assert [finding.message for finding in done.findings] == []
     assert done.completed
+
+
+PIPELINE = """
+    __shared__ int slots[2][32];
+    int lane = threadIdx.x % 32;
+    for (int turn = 0; turn < 6; ++turn) {
+        int buffer = turn % 2;
+        if (threadIdx.x < 32) {
+            if (turn >= 2) asm volatile("bar.sync %0, 64;" :: "r"(3 + buffer) : "memory");
+            slots[buffer][lane] = 100 * turn + lane;
+            asm volatile("bar.arrive %0, 64;" :: "r"(1 + buffer) : "memory");
+        } else {
+            asm volatile("bar.sync %0, 64;" :: "r"(1 + buffer) : "memory");
+            out[blockIdx.x * 192 + turn * 32 + lane] = slots[buffer][31 - lane];
+            if (turn < 4) asm volatile("bar.arrive %0, 64;" :: "r"(3 + buffer) : "memory");
+        }
+    }
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "finds"),
+    [
+        ("", []),
+        ("if (turn >= 2) ", ["race"]),
+        ('asm volatile("bar.sync %0, 64;" :: "r"(1 + buffer) : "memory");', ["race"]),
+    ],
+)
+def test_warps_that_arrive_without_waiting_order_what_they_did(
+    cuda: Callable[[str], Module], line: str, finds: list[str]
+) -> None:
+    body = PIPELINE
+    if line.startswith("if"):
+        body = body.replace('if (turn >= 2) asm volatile("bar.sync', 'if (turn > 6) asm volatile("bar.sync')
+        body = body.replace("if (turn < 4)", "if (turn > 6)")
+    elif line:
+        body = body.replace(line, "")
+    source = f'extern "C" __global__ void k(int* out) {{ {body} }}'
+    memory = GlobalMemory()
+    arguments = [memory.add("out", 4 * 3 * 6 * 32)]
+    run = execute(cuda(source), "k", Geometry((3, 1, 1), (64, 1, 1)), arguments, memory)
+    assert sorted({finding.kind for finding in run.findings} & {"race"}) == finds
+    if not finds:
+        assert run.findings == ()
+        expected = 100 * np.arange(6)[:, None] + np.arange(31, -1, -1)
+        assert (memory.array("out", np.int32).reshape(3, 6, 32) == expected).all()
