@@ -27,7 +27,8 @@ def draw_comparison(figure: Figure, runs: Sequence[PlottedRun]) -> None:
     panels = figure.subplots(len(devices), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (device, found) in zip(panels, devices.items(), strict=True):
         _panel(axes, found, [rows[run.run.name] for run in found])
-        axes.set_title(plain(device, int(figure.get_figwidth() * 13)), loc="left")
+        if len(devices) > 1:
+            axes.set_title(plain(device, int(figure.get_figwidth() * 9)), loc="left")
     panels[-1].set_xlabel("speed-up over the starting kernel")
     handles = {
         label: line for axes in panels for line, label in zip(*axes.get_legend_handles_labels(), strict=True)

@@ -108,7 +108,7 @@ def _shares(axes: Axes, rows: Sequence[EditSuccess]) -> None:
         )
     axes.set_xlim(-0.04, 1.35)
     axes.set_xticks([0, 0.5, 1], ["0", "50 %", "100 %"])
-    axes.set_xlabel("faster than the parent")
+    axes.set_xlabel("share faster")
     whole_grid(axes, y=False)
 
 
@@ -132,7 +132,7 @@ def _gains(axes: Axes, rows: Sequence[EditSuccess], nodes: Sequence[NodeRow]) ->
     axes.set_xscale("log")
     if everything:
         times_axis(axes.xaxis, min(everything), max(everything))
-    axes.set_xlabel("gain over the parent")
+    axes.set_xlabel("gain over parent")
     whole_grid(axes, y=False)
 
 

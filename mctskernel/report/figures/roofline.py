@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mctskernel.core.task import Array
 from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.ceilings import architecture_ceilings
 from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS
@@ -23,6 +24,9 @@ from mctskernel.report.figures.style import BLACK, BLUE, HALO, ORANGE, powers_ax
 from mctskernel.report.roofline import described_gpu
 from mctskernel.report.view import View
 from mctskernel.run import RunError
+
+LABEL_INCHES = 0.11
+"""What the name of a node needs."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +139,10 @@ def _roof(axes: Axes, chart: _Chart) -> None:
     left, right = x.min() / 3, max(x.max() * 3, 3 * min(chart.ceilings.values()) / chart.slope)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    powers_axis(axes.xaxis)
-    powers_axis(axes.yaxis)
     axes.set_xlim(left, right)
     axes.set_ylim(y.min() / 3, max(shown) * 2.2)
+    powers_axis(axes.xaxis)
+    powers_axis(axes.yaxis)
     bend = min(right, max(shown) / chart.slope)
     axes.plot([left, bend], [left * chart.slope, bend * chart.slope], color=BLACK, linewidth=1.0, zorder=2)
     for name, rate in chart.ceilings.items():
@@ -189,13 +193,23 @@ def _path(axes: Axes, path: Sequence[_Point]) -> None:
         zorder=4,
         label="best path",
     )
-    for point in path:
+    for point in _apart(axes, path):
         axes.annotate(
             str(point.node),
             (point.intensity, point.rate),
             xytext=(5, -7),
             textcoords="offset points",
             fontsize=6.5,
-            path_effects=HALO,
             color=BLACK,
+            path_effects=HALO,
         )
+
+
+def _apart(axes: Axes, path: Sequence[_Point]) -> list[_Point]:
+    """Points whose names don't cover each other: the last and the first before those between."""
+    shown: dict[_Point, Array] = {}
+    for point in (path[-1], *path[:-1]):
+        place = axes.transData.transform((point.intensity, point.rate)) / axes.figure.dpi
+        if all(abs(place - other).max() > LABEL_INCHES for other in shown.values()):
+            shown[point] = place
+    return list(shown)

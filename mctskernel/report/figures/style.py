@@ -153,8 +153,9 @@ def _subs(ratio: float) -> tuple[float, ...]:
 
 
 def powers_axis(axis: Axis) -> None:
-    """Ticks of a logarithmic axis at powers of ten, written out."""
-    axis.set_major_locator(LogLocator(10, numticks=8))
+    """Ticks of a logarithmic axis whose limits are set, written out."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(10, subs=_subs(high / low), numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
     axis.set_minor_formatter(NullFormatter())
 
