@@ -1,0 +1,130 @@
+"""Reports in a real browser: opened from disk, offline, looked at, and used by keyboard."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mctskernel.report.page import report_page
+from mctskernel.report.view import load_view
+from tests.conftest import KERNEL
+from tests.report.test_page import HOSTILE
+from tests.told_run import EXCHANGE, ToldRun, failed, timed
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+BROWSER = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),
+    None,
+)
+READY = '.mctskernel[data-ready="true"]'
+
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="no Chromium on PATH (Debian: apt-get install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory, small_task: Path) -> Path:
+    """A report of six nodes whose texts try to be markup."""
+    folder = tmp_path_factory.mktemp("browser")
+    task = shutil.copytree(small_task, folder / "task")
+    (task / "kernel.cu").write_text(f"{KERNEL}// {HOSTILE}\n")
+    told = ToldRun(folder / "run", task)
+    evil = replace(failed(), message=HOSTILE, log=HOSTILE)
+    told.edits(
+        0, (HOSTILE, timed(50.0, spread=0.01)), ("harmless", evil), exchange=replace(EXCHANGE, reply=HOSTILE)
+    )
+    told.edits(1, ("wider loads", timed(40.0)), ("unrolled by 2", timed(60.0)))
+    told.edits(3, ("unrolled by 4", timed(25.0)))
+    path = folder / "report.html"
+    path.write_text(report_page(load_view(told.folder.path)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[playwright.Browser]:
+    with playwright.sync_playwright() as driver:
+        # Containers run as root, where Chromium's own sandbox doesn't work; the pages are our own.
+        opened = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class _Opened:
+    """A report in a window of its own, and what it complained of."""
+
+    def __init__(self, browser: playwright.Browser, report: Path, width: int, scheme: str) -> None:
+        self.complaints: list[str] = []
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True
+        )
+        self.page = context.new_page()
+        self.page.on(
+            "console", lambda said: self.complaints.append(said.text) if said.type != "log" else None
+        )
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.requests: list[str] = []
+        self.page.goto(report.as_uri())
+        self.page.wait_for_selector(READY, timeout=60_000)
+
+    @property
+    def heading(self) -> str:
+        """What the panel of the selected node is headed with."""
+        return self.page.locator(".node-heading h3").inner_text()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_it_is_looked_at_and_used(browser: playwright.Browser, report: Path, width: int, scheme: str) -> None:
+    opened = _Opened(browser, report, width, scheme)
+    page = opened.page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out sideways"
+    assert page.locator(".mctskernel").get_attribute("data-theme") == scheme
+    assert "node 5 unrolled by 4" in opened.heading
+
+    page.locator(".plot-frame").focus()
+    page.keyboard.press("ArrowUp")
+    page.wait_for_function("document.querySelector('.node-heading h3').textContent.includes('node 3')")
+    page.get_by_role("button", name="node 1", exact=True).click()
+    page.wait_for_function("document.querySelector('.node-heading h3').textContent.includes('node 1')")
+    assert HOSTILE in opened.heading
+    for tab in page.get_by_role("tab").all():
+        tab.click()
+        assert page.locator(".tab-body").inner_text().strip()
+    page.get_by_role("tab", name="Diff", exact=True).click()
+    assert page.locator(".source .added").count() == 1
+    page.get_by_label("What the source is compared with").select_option("whole source")
+    assert HOSTILE in page.locator(".source").inner_text()
+
+    page.get_by_label("Growth of the tree").fill("2")
+    assert "1 evaluations" in page.locator(".moment").inner_text()
+    page.wait_for_function("document.querySelector('.plot').data.at(-1).x.length === 1")
+    page.get_by_label("Growth of the tree").fill("12")
+    page.wait_for_function("document.querySelector('.plot').data.at(-1).x.length === 6")
+    page.get_by_role("button", name="build error", exact=False).first.click()
+    page.wait_for_function(
+        "document.querySelector('.plot').data.at(-1).marker.opacity.filter(o => o === 1).length === 1"
+    )
+    page.get_by_label("colour").select_option("bottleneck")
+    page.get_by_role("button", name="best path only").click()
+    page.wait_for_function("document.querySelector('.plot').data.at(-1).x.length < 7")
+
+    for title in ("Best so far", "Roofline", "Environment"):
+        page.get_by_role("heading", name=title).scroll_into_view_if_needed()
+    assert page.title().startswith("double: 4.00x")
+    assert opened.complaints == []
+    assert [url for url in opened.requests if not url.startswith(("file:", "blob:"))] == []
+    _nothing_else_may_run(page)
+
+
+def _nothing_else_may_run(page: playwright.Page) -> None:
+    """Whatever came to be markup in spite of everything could still not run."""
+    markup = "<img src=x onerror='window.taken = 1'>"
+    page.evaluate("markup => document.body.insertAdjacentHTML('beforeend', markup)", markup)
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.taken") is None
