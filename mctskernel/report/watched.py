@@ -90,16 +90,18 @@ class WatchedRun:
     def phase(self) -> Phase:
         """Whether anybody works on it and, if nobody does, how it was left. Raises RunError."""
         manifest, tree = self.manifest, self.tree
-        if manifest is None or (not tree.nodes and not is_being_written(self.folder.journal)):
+        if manifest is None or not tree.nodes:
             return Phase.NOT_BEGUN
-        if is_being_written(self.folder.journal):
+        # Who asks and tells opens the journal again and again, and must never find it locked by a look at it.
+        told = manifest.configuration.proposer == OUTSIDE
+        if not told and is_being_written(self.folder.journal):
             return Phase.SEARCHING
         root = tree.nodes[0].evaluation
         if root is not None and not is_eligible(root):
             return Phase.NO_BASELINE
         if read_answer(self.folder) is not None and not tree.pending:
             return Phase.FINISHED
-        return Phase.WAITING if manifest.configuration.proposer == OUTSIDE else Phase.CUT_OFF
+        return Phase.WAITING if told else Phase.CUT_OFF
 
     def account(self, phase: Phase) -> str:
         """How the run stands, in a sentence that says what to do next."""
