@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,9 +81,11 @@ def _draw(figure: Figure, runs: Sequence[PlottedRun], spending: Spending) -> Non
     down = math.ceil(len(grounds) / across)
     figure.set_figheight(2.1 * down)
     panels = figure.subplots(down, across, squeeze=False).ravel()
+    # A side looks the same in every panel.
+    looks = {side: number for number, side in enumerate(dict.fromkeys(run.side for run in runs))}
     handles: dict[str, Artist] = {}
     for axes, (ground, found) in zip(panels, grounds, strict=False):
-        handles |= _panel(axes, found, spending)
+        handles |= _panel(axes, found, spending, looks)
         if len(grounds) > 1:
             axes.set_title(plain(ground, int(14.5 * figure.get_figwidth() / across)))
     for axes in panels[len(grounds) :]:
@@ -99,13 +101,16 @@ def _draw(figure: Figure, runs: Sequence[PlottedRun], spending: Spending) -> Non
         )
 
 
-def _panel(axes: Axes, runs: Sequence[PlottedRun], spending: Spending) -> dict[str, Artist]:
+def _panel(
+    axes: Axes, runs: Sequence[PlottedRun], spending: Spending, looks: Mapping[str, int]
+) -> dict[str, Artist]:
     """Draw the runs of one task and device; the lines by their names, where there are several."""
     sides: dict[str, list[PlottedRun]] = {}
     for run in runs:
         sides.setdefault(run.side, []).append(run)
     handles: dict[str, Artist] = {}
-    for number, (side, found) in enumerate(sides.items()):
+    for side, found in sides.items():
+        number = looks[side] if len(sides) > 1 else 0
         label = f"{plain(side, 40)} ({len(found)} runs)" if len(found) > 1 else plain(side, 40)
         line = _Line(label, SERIES[number % len(SERIES)], DASHES[number % len(DASHES)])
         if len(found) > 1:
