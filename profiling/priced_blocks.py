@@ -38,6 +38,10 @@ VERY_UNEVEN = 2.0
 ONE_UNEVEN = 2.5
 """The same for a single block, which in a causal kernel may well do twice the mean."""
 
+LEAST_FOR_SHARES = 4
+LANES_FOR_SHARES = 4_000_000
+"""How many blocks are counted at the least to see what they store, and lane instructions of all of them."""
+
 
 @dataclass(frozen=True)
 class CountedBlock:
@@ -76,16 +80,33 @@ class PricedBlocks:
 
     def stored_by_others(self, blocks: Sequence[int]) -> float:
         """How many times as much as the middle block these store at the mean, chance on their side."""
-        middle = self.counted(self.middle_block)
-        others = [found.stored_bytes for block in blocks if (found := self.counted(block)) is not None]
-        if middle is None or not middle.stored_bytes or len(others) < 2:
-            return 1.0
-        mean = statistics.fmean(others) + 2.0 * statistics.stdev(others) / math.sqrt(len(others))
-        return mean / middle.stored_bytes
+        middle, mean = self.counted(self.middle_block), self.stored_bytes(blocks)
+        return mean / middle.stored_bytes if mean is not None and middle and middle.stored_bytes else 1.0
+
+    def stored_bytes(self, blocks: Sequence[int]) -> float | None:
+        """What threads of these blocks store at the mean, chance on their side; of fewer blocks if they are long."""
+        stored: list[int] = []
+        most = max(LEAST_FOR_SHARES, LANES_FOR_SHARES // max(1, self.middle))
+        for block in blocks[:most]:
+            found = self.counted(block)
+            if found is None:
+                return None
+            stored.append(found.stored_bytes)
+        return statistics.fmean(stored) + 3.0 * statistics.stdev(stored) / math.sqrt(len(stored))
 
     def apart(self, middle: int, others: Sequence[int]) -> str:
         """A sentence's end about blocks that execute more than is priced: the middle one, and some at random."""
         return self._unlike_running(middle) or self._unlike_others(others)
+
+    def apart_together(self, executed: Sequence[int]) -> str:
+        """The same about blocks of which one ends what all have begun: all of them together."""
+        mean = statistics.fmean(executed)
+        if mean <= RUN_APART * self.mean:
+            return ""
+        return (
+            f"blocks that end a piece of work together execute {mean:,.0f} instructions of a thread at the mean, and "
+            f"those that the price is made from {self.mean:,.0f}."
+        )
 
     def _unlike_running(self, executed: int) -> str:
         if executed <= RUN_APART * self.middle:

@@ -258,3 +258,55 @@ def test_the_last_gate_looks_at_the_shape_that_the_search_timed(task: Task) -> N
     refused = ModelDevice(task.held_out, searched=task).evaluate(cheat)
     assert (refused.outcome, refused.guard) == (Outcome.WRONG_RESULT, Guard.TIMED_OUTPUTS)
     assert ModelDevice(task.held_out, searched=task).evaluate(Kernel(KERNEL)).ok
+
+
+SPLIT = """\
+/*
+[[launch]]
+kernel = "scale"
+grid = ["ceil_div(n, 64)", 2]
+block = [64]
+args = ["x", "parts", "arrived", "out", "n"]
+
+[[scratch]]
+name = "parts"
+dtype = "float32"
+shape = [2, "n"]
+
+[[scratch]]
+name = "arrived"
+dtype = "uint32"
+shape = ["ceil_div(n, 64)"]
+zero = true
+*/
+__device__ float worked(float x, int times) {
+    for (int i = 0; i < times; ++i) x = __fadd_rn(__fadd_rn(x, 1.0f), -1.0f);
+    return x;
+}
+
+extern "C" __global__ void scale(const float* x, float* parts, unsigned* arrived, float* out, int n) {
+    __shared__ bool last;
+    int i = blockIdx.x * 64 + threadIdx.x;
+    if (i < n) parts[blockIdx.y * n + i] = worked(x[i], EACH);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicAdd(arrived + blockIdx.x, 1) == 1;
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    if (i < n) out[i] = worked(__ldcg(parts + i) + __ldcg(parts + n + i), LAST);
+}
+"""
+
+
+def test_the_last_of_a_few_blocks_may_write_for_all(task: Task) -> None:
+    found = checked(task, SPLIT.replace("EACH", "20").replace("LAST", "0"))
+    assert isinstance(found, Check)
+    assert found.passed, found.message
+
+
+def test_work_that_is_left_to_the_last_block_is_priced_nowhere(task: Task) -> None:
+    found = checked(task, SPLIT.replace("EACH", "0").replace("LAST", "40"))
+    assert isinstance(found, Check)
+    assert not found.passed
+    assert "together" in found.message
