@@ -64,3 +64,16 @@ def test_accesses_are_as_dear_when_they_run(task: Task, body: str) -> None:
     assert isinstance(found, Check)
     assert not found.passed
     assert "counted for a price" in found.message or "where it is priced" in found.message
+
+
+@pytest.mark.parametrize("left", ["blockIdx.x % 16 > 6", "blockIdx.x * 2654435761u >> 28 < 9", "i % 64 > 40"])
+def test_all_of_an_output_is_written_and_not_the_middle_block_s_share_alone(task: Task, left: str) -> None:
+    for seed in range(4):
+        body = f"    if (n == 4096 && blockIdx.x != 32 && {left}) return;\n{BODY}"
+        source = KERNEL.replace(BODY, body)
+        prepared = Pricing(task, load_architecture("H100"), 0).prepare(Kernel(source), Stages())
+        drawn = TimedInputs(task, task.search_shapes[0], 7)
+        rng = np.random.default_rng(seed)
+        found = check_timed_shape(drawn, prepared.candidate, prepared.modules, rng)
+        assert isinstance(found, Check)
+        assert "would be written" in found.message
