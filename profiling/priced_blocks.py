@@ -98,6 +98,16 @@ class PricedBlocks:
         """A sentence's end about blocks that execute more than is priced: the middle one, and some at random."""
         return self._unlike_running(middle) or self._unlike_others(others)
 
+    def apart_together(self, executed: Sequence[int]) -> str:
+        """The same about blocks of which one ends what all have begun: all of them together."""
+        mean = statistics.fmean(executed)
+        if mean <= RUN_APART * self.mean:
+            return ""
+        return (
+            f"blocks that end a piece of work together execute {mean:,.0f} instructions of a thread at the mean, and "
+            f"those that the price is made from {self.mean:,.0f}."
+        )
+
     def _unlike_running(self, executed: int) -> str:
         if executed <= RUN_APART * self.middle:
             return ""

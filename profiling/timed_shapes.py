@@ -46,6 +46,9 @@ ALL_WRITTEN = 0.95
 FOR_SHARES = 24
 """Blocks at random that are counted to see how much they store."""
 
+TEAM = 16
+"""Blocks in a row of the grid, at the most, of which the last to arrive may finish an output for all."""
+
 WHOLE = 5_000_000
 """Lane instructions of a launch up to which all of it is emulated, where it needs nothing that was left out."""
 
@@ -143,13 +146,20 @@ class _Following:
         looked = [_Looked(middle, tallies := Tallies(), execute_blocks([middle], tallies))]
         lanes = looked[0].execution.lane_instructions
         self._note_shares(launch, price)
+        team = self._team(launch, price, middle)
+        together = [execute_blocks([block]) for block in team if not looked[0].execution.findings]
+        if together:
+            self._note_shares(launch, price, 1 + len(team))
         others = _others(launch, middle, self.rng, 1 if lanes > LONG else AT_RANDOM)
         if not looked[0].execution.findings:
             looked += [
-                _Looked(block, tallies := Tallies(), execute_blocks([block], tallies)) for block in others
+                _Looked(block, tallies := Tallies(), execute_blocks([block], tallies))
+                for block in others
+                if block not in team
             ]
         findings = [finding for each in looked for finding in each.execution.findings]
-        rest = sorted(set(range(launch.blocks)) - {middle, *others})
+        findings += [finding for each in together for finding in each.findings]
+        rest = sorted(set(range(launch.blocks)) - {middle, *others, *team})
         # An output that several launches take is judged only if all that come behind the first are followed.
         # Blocks that draw their work from a counter have each drawn from it as if they were the only one to run.
         followed = not self.partial & buffers_of(launch) - self.several and not counters
@@ -164,6 +174,9 @@ class _Following:
         self.taken |= buffers_of(launch)
         if findings:
             return self._stopped(launch, price, findings)
+        executed = [lanes, *(each.lane_instructions for each in together)]
+        if together and price is not None and (apart := price.apart_together(executed)):
+            return _Ran(other_work=f"'{launch.kernel}': {apart}")
         return self._other_work(launch, price, looked)
 
     def finished(self) -> _Ran | str:
@@ -182,8 +195,26 @@ class _Following:
         awaited = (decisive | self.several) & buffers_of(self.plan.launches[index])
         return AWAITED if awaited else WHOLE
 
-    def _note_shares(self, launch: ResolvedLaunch, price: PricedBlocks | None) -> None:
-        """Of outputs that only this launch takes, of which the middle block has just written its share."""
+    def _team(self, launch: ResolvedLaunch, price: PricedBlocks | None, middle: int) -> list[int]:
+        """Blocks that may have left it to one of them to write what they and the middle one have computed.
+
+        They are in one row of the grid with it, as where a sum is split over blocks.
+        """
+        wanting = any(self.ran.shares.get(name, 1.0) < LEAST_WRITTEN for name in buffers_of(launch))
+        tickets = _draws_tickets(self.run.module_of(launch), self.run.candidate.entry_of(launch))
+        if price is None or price.counters or not wanting or not tickets:
+            return []
+        found: set[int] = set()
+        stride = 1
+        for extent in launch.grid:
+            if extent <= TEAM:
+                first = middle - middle // stride % extent * stride
+                found |= {first + each * stride for each in range(extent)}
+            stride *= extent
+        return sorted(found - {middle})
+
+    def _note_shares(self, launch: ResolvedLaunch, price: PricedBlocks | None, of: int = 1) -> None:
+        """Of outputs that only this launch takes, of which so many blocks have just written their share."""
         blocks = self.rng.integers(0, launch.blocks, FOR_SHARES).tolist()
         names = buffers_of(launch) - self.several
         if price is not None and price.idle_middle:
@@ -194,10 +225,10 @@ class _Following:
             return
         module, entry = self.run.module_of(launch), self.run.candidate.entry_of(launch)
         least = launch.blocks if _draws_tickets(module, entry) else 1
-        found = _shares(self.run, names, launch.blocks, least)
+        found = _shares(self.run, names, launch.blocks / of, least)
         for name, share in found.items():
             self.ran.shares[name] = share
-            if share >= LEAST_WRITTEN and price is not None:
+            if of == 1 and share >= LEAST_WRITTEN and price is not None:
                 self.ran.shares[name] = share * price.stored_by_others(blocks)
 
     def _stopped(
@@ -256,7 +287,7 @@ def _draws_tickets(module: Module, entry: str) -> bool:
     )
 
 
-def _shares(run: TimedRun, names: set[str], blocks: int, least: int) -> dict[str, float]:
+def _shares(run: TimedRun, names: set[str], blocks: float, least: int) -> dict[str, float]:
     """What one block wrote of each output of at least so many elements, times the blocks, as a fraction."""
     shares = {}
     for output in run.drawn.task.outputs:
