@@ -137,7 +137,7 @@ class BlockCounter:
             if counts.findings:
                 self.endless = counts.findings[0].kind == "limit"
                 return counts.findings[0].message
-            if not counts.needs and not self._finds_counters(counts):
+            if not counts.needs and not self._finds_counters(counts, block):
                 return counts
             if not counts.needs:
                 continue
@@ -163,23 +163,36 @@ class BlockCounter:
             if isinstance(found, Uninterpreted):
                 self.endless = found.endless
                 return found.message
-            if not found.counts.needs and not self._finds_counters(found.counts):
+            if not found.counts.needs and not self._finds_counters(found.counts, block):
                 return found
             if not found.counts.needs:
                 continue
             if not self._back(found.counts.needs):
                 return f"Its addresses depend on the contents of '{found.counts.needs[0]}'."
 
-    def _finds_counters(self, counts: Counts) -> bool:
+    def _finds_counters(self, counts: Counts, block: int) -> bool:
         """Whether counting has to begin again: with counters that a block drew work from, or without them.
 
-        Blocks that don't all draw from the same places share less than all of the work, each nobody knows how much.
+        Blocks that don't all draw from the same places share less than all of the work, and nobody knows how much.
         """
         known = self._counters
         if known == frozenset() or not counts.counters or counts.counters == known:
             return False
-        self._counters = counts.counters if known is None else frozenset()
+        elsewhere = (block + self.launch.blocks // 2 + 1) % self.launch.blocks
+        shared = known is None and self._counters_of(elsewhere) <= counts.counters
+        self._counters = counts.counters if shared else frozenset()
         return True
+
+    def _counters_of(self, block: int) -> frozenset[Place]:
+        return count(
+            self._module,
+            self.entry,
+            self._geometry,
+            self._arguments,
+            self._memory,
+            blocks=(block,),
+            limits=LIMITS,
+        ).counters
 
     def _back(self, needed: Sequence[str]) -> bool:
         """Give buffers their contents; False where they have them already."""

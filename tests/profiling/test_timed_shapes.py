@@ -12,6 +12,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.profiling import needed_values, timed_shapes
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.model_device import ModelDevice
+from mctskernel.profiling.priced_blocks import count_priced
 from mctskernel.profiling.pricing import Pricing
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.timed_shapes import TimedInputs, check_timed_shape
@@ -310,3 +311,63 @@ def test_work_that_is_left_to_the_last_block_is_priced_nowhere(task: Task) -> No
     assert isinstance(found, Check)
     assert not found.passed
     assert "together" in found.message
+
+
+QUEUE = """\
+/*
+[[launch]]
+kernel = "scale"
+grid = [16]
+block = [64]
+args = ["x", "next", "out", "n"]
+
+[[scratch]]
+name = "next"
+dtype = "uint32"
+shape = [16]
+zero = true
+*/
+extern "C" __global__ void scale(const float* x, unsigned* next, float* out, int n) {
+    __shared__ unsigned drawn;
+    for (;;) {
+        if (threadIdx.x == 0) drawn = atomicAdd(next + COUNTER, 1);
+        __syncthreads();
+        int i = PIECE * 64 + threadIdx.x;
+        if (i >= n) return;
+        for (int turn = 0; turn < TURNS; ++turn) out[i] = 2.0f * x[i];
+        __syncthreads();
+    }
+}
+"""
+
+
+def test_blocks_that_draw_their_work_from_one_counter_share_it(task: Task) -> None:
+    found = checked(task, QUEUE.replace("COUNTER", "0").replace("PIECE", "(int)drawn").replace("TURNS", "1"))
+    assert isinstance(found, Check)
+    assert found.passed, found.message
+
+
+def test_a_counter_of_ones_own_makes_no_work_cheaper(task: Task) -> None:
+    own = {"COUNTER": "blockIdx.x", "PIECE": "(int)(drawn * 16 + blockIdx.x)", "TURNS": "1"}
+    source = QUEUE
+    for name, text in own.items():
+        source = source.replace(name, text)
+    pricing = Pricing(task, load_architecture("H100"), 0)
+    prepared = pricing.prepare(Kernel(source), Stages())
+    drawn = TimedInputs(task, task.search_shapes[0], 7)
+    plan = prepared.candidate.at(task, drawn.shape)
+    counted = count_priced(
+        prepared.candidate,
+        plan.launches[0],
+        prepared.modules[0],
+        plan,
+        buffers={tensor.name: tensor.nbytes(drawn.shape) for tensor in (*task.inputs, *task.outputs)},
+        contents=drawn.inputs.__getitem__,
+    )
+    assert counted is not None
+    assert counted.counters == frozenset()
+    found = checked(task, source)
+    assert isinstance(found, Check)
+    assert found.passed, found.message
+    # Four pieces of 64 elements for each of 16 blocks, of at least twenty instructions for an element.
+    assert counted.middle > 4 * 64 * 20
