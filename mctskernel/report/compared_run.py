@@ -111,6 +111,12 @@ class ComparedRun:
         root = self.view.tree.nodes[0].evaluation if self.view.tree.nodes else None
         return root if _is_timed(root) else None
 
+    @property
+    def starting_kernel(self) -> str:
+        """The identity of the kernel that its speed-ups are over; empty of an empty run."""
+        nodes = self.view.tree.nodes
+        return nodes[0].kernel.identity if nodes else ""
+
     def seconds_after(self, evaluations: int) -> float | None:
         """Seconds of the fastest kernel after so many evaluations; None before any success."""
         speedup = best_after(self.moments, evaluations)
@@ -225,7 +231,9 @@ def best_ratio(first: ComparedRun, second: ComparedRun) -> Ratio | None:
     pairs = [(each, theirs[each.shape]) for each in one.timings if each.shape in theirs]
     if not pairs:
         return None
-    anchored = _same_start(first, second) and all(a.baseline_seconds and b.baseline_seconds for a, b in pairs)
+    anchored = first.starting_kernel == second.starting_kernel and all(
+        a.baseline_seconds and b.baseline_seconds for a, b in pairs
+    )
     found = [(_share(a), _share(b)) if anchored else (_samples(a), _samples(b)) for a, b in pairs]
     logs = [math.log(float(np.median(a) / np.median(b))) for a, b in found]
     return known_ratio(math.exp(math.fsum(logs) / len(logs)), one, other, found)
@@ -246,10 +254,6 @@ def known_ratio(
 
 def _is_timed(evaluation: Evaluation | None) -> bool:
     return evaluation is not None and is_eligible(evaluation)
-
-
-def _same_start(first: ComparedRun, second: ComparedRun) -> bool:
-    return first.view.tree.nodes[0].kernel.identity == second.view.tree.nodes[0].kernel.identity
 
 
 def _samples(timing: Timing, median: float | None = None) -> Array:

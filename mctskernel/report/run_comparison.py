@@ -250,6 +250,14 @@ def _remarks(sides: Mapping[str, list[ComparedRun]], tests: Sequence[SearchTest]
                 f"{first[0].side} and {other[0].side} have fewer than two searches of the same task, device and seed: "
                 "no test pairs them."
             )
+    starts = {run.ground: run for run in reversed(runs)}
+    for run in runs:
+        reference = starts[run.ground]
+        if run.best and reference.best and run.starting_kernel != reference.starting_kernel:
+            yield (
+                f"{run.name} and {reference.name} began at different starting kernels: their speed-ups are over "
+                "different times. Compare the times."
+            )
     for test in tests:
         if test.p is None:
             yield (

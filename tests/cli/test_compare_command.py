@@ -114,6 +114,17 @@ def test_other_tasks_are_not_compared(runs: Runs, tmp_path: Path, small_task: Pa
     assert any("other versions of double" in remark for remark in found["remarks"])
 
 
+def test_other_starting_kernels_make_other_speed_ups(runs: Runs, tmp_path: Path, small_task: Path) -> None:
+    task = tmp_path / "other_start"
+    task.mkdir()
+    for file in small_task.iterdir():
+        (task / file.name).write_text(file.read_text().replace("BLOCK 64", "BLOCK 128"))
+    first, second = runs("first", 50), Runs(tmp_path, task)("second", 40)
+    found = json.loads(compare(first, second, "--json").stdout)
+    assert found["kernels"][0]["ratio"] == pytest.approx(50 / 40)
+    assert any("began at different starting kernels" in remark for remark in found["remarks"])
+
+
 @pytest.fixture
 def sides(runs: Runs) -> tuple[Path, Path]:
     """Six searches each, the second side's 10 % faster or so, whatever the seed."""

@@ -20,6 +20,7 @@ from mctskernel.report.compared_run import find_runs
 from mctskernel.report.document import NodeRow
 from mctskernel.report.figures import FIGURES
 from mctskernel.report.figures.drawing import Look, draw
+from mctskernel.report.figures.plotted import PlottedRun, by_ground, start_factors
 from mctskernel.report.figures.style import MARKS
 from mctskernel.report.figures.tree import layout
 from tests.conftest import WriteTask
@@ -179,6 +180,23 @@ def test_arithmetic_is_drawn_where_the_task_counts_it(write_task: WriteTask, tmp
     name_gpu(plain)
     draw("roofline", find_runs(plain.folder.path), tmp_path / "b.svg", Look())
     assert (tmp_path / "a.svg").read_bytes() != (tmp_path / "b.svg").read_bytes()
+
+
+def test_speed_ups_over_other_starts_are_made_one(write_task: WriteTask, tmp_path: Path) -> None:
+    task = write_task()
+    first = ToldRun(tmp_path / "first", task, root=timed(100))
+    (task / "kernel.cu").write_text((task / "kernel.cu").read_text().replace("BLOCK 64", "BLOCK 128"))
+    second = ToldRun(tmp_path / "second", task, root=timed(25))
+    runs = [
+        PlottedRun(each, each.name, each.name)
+        for run in (first, second)
+        for each in find_runs(run.folder.path)
+    ]
+    (_, together), *others = by_ground(runs)
+    assert not others
+    assert list(start_factors(together).values()) == [1.0, pytest.approx(4.0)]
+    for figure in ("evaluations", "comparison"):
+        draw(figure, [run.run for run in runs], tmp_path / "a.svg", Look())
 
 
 def test_parents_stand_in_the_middle_and_leaves_never_on_each_other() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mctskernel.report.compared_run import RunRow
-from mctskernel.report.figures.plotted import PlottedRun, by_device
+from mctskernel.report.figures.plotted import PlottedRun, by_device, by_ground, start_factors
 from mctskernel.report.figures.style import BLUE, GREEN, ORANGE, legend_columns, plain, times_axis, whole_grid
 from mctskernel.report.run_comparison import compare_runs
 from mctskernel.run import RunError
@@ -19,6 +20,9 @@ ROW_INCHES = 0.24
 def draw_comparison(figure: Figure, runs: Sequence[PlottedRun]) -> None:
     """The speed-up of each run's best kernel, with its interval. Raises RunError where there is none."""
     rows = {row.path: row for row in compare_runs([run.run for run in runs]).runs}
+    for _, ground in by_ground(runs):
+        factors = start_factors(ground)
+        rows |= {run.run.name: _scaled(rows[run.run.name], factors[run.name]) for run in ground}
     devices = by_device([run for run in runs if rows[run.run.name].speedup])
     if not devices:
         raise RunError("None of these runs has a kernel whose time is believed.")
@@ -29,12 +33,29 @@ def draw_comparison(figure: Figure, runs: Sequence[PlottedRun]) -> None:
         _panel(axes, found, [rows[run.run.name] for run in found])
         if len(devices) > 1:
             axes.set_title(plain(device, int(figure.get_figwidth() * 9)), loc="left")
-    panels[-1].set_xlabel("speed-up over the starting kernel")
+    whose = (
+        " of the first run" if len({run.run.starting_kernel for run in runs}) > len(by_ground(runs)) else ""
+    )
+    panels[-1].set_xlabel(f"speed-up over the starting kernel{whose}")
     handles = {
         label: line for axes in panels for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     figure.legend(
         handles.values(), handles.keys(), loc="outside upper center", ncols=legend_columns(figure, handles)
+    )
+
+
+def _scaled(row: RunRow, factor: float) -> RunRow:
+    """Over another starting kernel than its own, whose time at held-out shapes isn't known."""
+    if factor == 1 or not (row.speedup and row.low and row.high and row.speedup_at):
+        return row
+    return replace(
+        row,
+        speedup=factor * row.speedup,
+        low=factor * row.low,
+        high=factor * row.high,
+        speedup_at=factor * row.speedup_at,
+        held_out_speedup=None,
     )
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from mctskernel.report.compared_run import ComparedRun, Ground
 from mctskernel.report.document import Document, view_document
 from mctskernel.run import RunError
+from mctskernel.tree.trajectory import run_seconds
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,21 @@ def by_ground(runs: Sequence[PlottedRun]) -> list[tuple[str, list[PlottedRun]]]:
         found.setdefault(run.run.ground, []).append(run)
     devices = len({ground.device for ground in found})
     return [
-        (f"{each[0].task} on {each[0].device}" if devices > 1 else each[0].task, each)
+        (f"{each[0].task}\n{each[0].device}" if devices > 1 else each[0].task, each)
         for each in found.values()
     ]
+
+
+def start_factors(runs: Sequence[PlottedRun]) -> dict[str, float]:
+    """What to multiply speed-ups with so that all are over the first run's starting kernel, by name."""
+    first = runs[0].run
+    start = run_seconds(first.start) if first.start else None
+    factors = {}
+    for each in runs:
+        own = run_seconds(each.run.start) if each.run.start else None
+        same = each.run.starting_kernel == first.starting_kernel
+        factors[each.name] = start / own if start and own and not same else 1.0
+    return factors
 
 
 def by_device(runs: Sequence[PlottedRun]) -> dict[str, list[PlottedRun]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mctskernel.core.task import Array
-from mctskernel.report.figures.plotted import PlottedRun, by_ground
+from mctskernel.report.figures.plotted import PlottedRun, by_ground, start_factors
 from mctskernel.report.figures.style import DASHES, ORANGE, SERIES, legend_columns, plain, times_axis
 from mctskernel.report.progress import Moment
 from mctskernel.report.resampling import estimate
@@ -86,8 +86,12 @@ def _draw(figure: Figure, runs: Sequence[PlottedRun], spending: Spending) -> Non
     handles: dict[str, Artist] = {}
     for axes, (ground, found) in zip(panels, grounds, strict=False):
         handles |= _panel(axes, found, spending, looks)
-        if len(grounds) > 1:
-            axes.set_title(plain(ground, int(14.5 * figure.get_figwidth() / across)))
+        title = [ground] if len(grounds) > 1 else []
+        if len({run.run.starting_kernel for run in found}) > 1:
+            title.append(f"over the start of {found[0].name}")
+        letters = int(16.5 * figure.get_figwidth() / across)
+        lines = "\n".join(title).split("\n")
+        axes.set_title("\n".join(plain(line, letters) for line in lines), fontsize=7)
     for axes in panels[len(grounds) :]:
         axes.set_visible(False)
     for axes in panels[::across]:
@@ -109,23 +113,34 @@ def _panel(
     for run in runs:
         sides.setdefault(run.side, []).append(run)
     handles: dict[str, Artist] = {}
+    factors = start_factors(runs)
+    moments = {run.name: _scaled(run.run.moments, factors[run.name]) for run in runs}
     for side, found in sides.items():
         number = looks[side] if len(sides) > 1 else 0
         label = f"{plain(side, 40)} ({len(found)} runs)" if len(found) > 1 else plain(side, 40)
         line = _Line(label, SERIES[number % len(SERIES)], DASHES[number % len(DASHES)])
         if len(found) > 1:
-            _several(axes, [run.run.moments for run in found], spending, line)
+            _several(axes, [moments[run.name] for run in found], spending, line)
         else:
-            _best(axes, found[0].run.moments, spending, line)
+            _best(axes, moments[found[0].name], spending, line)
     if len(runs) == 1:
-        handles = _tried(axes, runs[0].run.moments, spending, SERIES[0])
+        handles = _tried(axes, moments[runs[0].name], spending, SERIES[0])
     elif len(sides) > 1:
         lines, labels = axes.get_legend_handles_labels()
         handles = dict(zip(labels, lines, strict=True))
-    _scale(axes, [moment for run in runs for moment in run.run.moments])
+    _scale(axes, [moment for each in moments.values() for moment in each])
     axes.set_xlim(left=0)
     axes.set_xlabel(spending.value[0])
     return handles
+
+
+def _scaled(found: Sequence[Moment], factor: float) -> Sequence[Moment]:
+    if factor == 1:
+        return found
+    return [
+        replace(moment, speedup=factor * moment.speedup, best_speedup=factor * moment.best_speedup)
+        for moment in found
+    ]
 
 
 def _scale(axes: Axes, found: Sequence[Moment]) -> None:
