@@ -91,7 +91,7 @@ def _draw(figure: Figure, runs: Sequence[PlottedRun], spending: Spending) -> Non
             title.append(f"over the start of {found[0].name}")
         letters = int(16.5 * figure.get_figwidth() / across)
         lines = "\n".join(title).split("\n")
-        axes.set_title("\n".join(plain(line, letters) for line in lines), fontsize=7)
+        axes.set_title("\n".join(plain(line, letters) for line in lines), fontsize=6.5)
     for axes in panels[len(grounds) :]:
         axes.set_visible(False)
     for axes in panels[::across]:
