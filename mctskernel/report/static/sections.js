@@ -2,7 +2,7 @@
 
 import { counterName, el, sentences, table } from "./dom.js";
 import { durationText, numberText, ratioText, timeText } from "./format.js";
-import { chartLayout, CHART } from "./theme.js";
+import { chartLayout, CHART, logTicks } from "./theme.js";
 
 /** The headline: what the search came to, and whether to believe it. */
 export function headline(doc) {
@@ -67,9 +67,11 @@ export function progressChart(plotly, doc, go, charts) {
     const valid = doc.progress.filter((moment) => moment.speedup > 0);
     const best = doc.progress.filter((moment) => moment.best_speedup > 0);
     const of = AXES[axis].of;
+    const speedups = valid.map((moment) => moment.speedup);
+    const ticks = valid.length ? logTicks(Math.min(...speedups), Math.max(...speedups), (value) => `${value}x`) : {};
     const dots = { type: "scatter", mode: "markers", x: valid.map(of), y: valid.map((moment) => moment.speedup), customdata: valid.map((moment) => moment.node), marker: { size: 5, color: colours.muted }, hovertemplate: "node %{customdata}: %{y:.2f}x<extra></extra>" };
     const line = { type: "scatter", mode: "lines", x: best.map(of), y: best.map((moment) => moment.best_speedup), customdata: best.map((moment) => moment.best), line: { shape: "hv", width: 3, color: colours.best }, hovertemplate: "best: node %{customdata}, %{y:.2f}x<extra></extra>" };
-    plotly.react(chart, [dots, line], chartLayout(colours, { height: 320, xaxis: { title: { text: AXES[axis].title } }, yaxis: { title: { text: "speed-up over the start" }, type: "log" } }), CHART).then(() => onClick(chart, go));
+    plotly.react(chart, [dots, line], chartLayout(colours, { height: 320, xaxis: { title: { text: AXES[axis].title } }, yaxis: { title: { text: "speed-up over the start" }, type: "log", ...ticks } }), CHART).then(() => onClick(chart, go));
   };
   charts.add(chart, draw);
   const known = Object.keys(AXES).filter((name) => name === "evaluations" || doc.progress.some((moment) => moment[name] > 0));
@@ -101,9 +103,13 @@ export function rooflineChart(plotly, doc, go, charts) {
       scatter(others, { mode: "markers", marker: { size: 6, color: colours.muted } }),
       scatter(best, { mode: "lines+markers", marker: { size: 10, color: colours.best }, line: { color: colours.best, width: 2 } }),
     ];
-    const titles = found.flops ? ["arithmetic intensity, flop a byte of DRAM", "flop/s"] : ["bytes moved to and from DRAM", "time, s"];
-    const [xaxis, yaxis] = titles.map((text) => ({ type: "log", title: { text }, exponentformat: "SI", dtick: 1 }));
-    plotly.react(chart, traces, chartLayout(colours, { height: 360, xaxis: { ...xaxis, dtick: null }, yaxis }), CHART).then(() => onClick(chart, go));
+    const titles = found.flops ? ["arithmetic intensity, flop a byte of DRAM", "flop/s"] : ["bytes moved to and from DRAM", "time"];
+    const words = found.flops ? [(value) => String(value), (value) => `${value / 1e12} T`] : [(value) => `${value / 1e6} MB`, (value) => timeText(value)];
+    const [xaxis, yaxis] = titles.map((text, at) => {
+      const values = found.points.map((point) => place(point)[at]);
+      return { type: "log", title: { text }, ...logTicks(Math.min(...values) / 2, Math.max(...values) * 2, words[at]) };
+    });
+    plotly.react(chart, traces, chartLayout(colours, { height: 360, xaxis, yaxis }), CHART).then(() => onClick(chart, go));
   };
   charts.add(chart, draw);
   const rates = found.ceilings;

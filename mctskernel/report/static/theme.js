@@ -29,7 +29,7 @@ export function palette(root) {
 
 /** What all charts have in common. */
 export function chartLayout(colours, more) {
-  const axis = { gridcolor: colours.grid, zerolinecolor: colours.grid, linecolor: colours.grid, tickcolor: colours.grid };
+  const axis = { gridcolor: colours.grid, zerolinecolor: colours.grid, linecolor: colours.grid, tickcolor: colours.grid, automargin: true };
   return {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
@@ -41,6 +41,20 @@ export function chartLayout(colours, more) {
     xaxis: { ...axis, ...more?.xaxis },
     yaxis: { ...axis, ...more?.yaxis },
   };
+}
+
+/** Ticks of a logarithmic axis between two values, as people read them; fewer digits the further it reaches. */
+export function logTicks(low, high, text) {
+  const decades = Math.log10(high / low);
+  const digits = decades < 1.2 ? [1, 1.5, 2, 3, 4, 5, 7] : decades < 4 ? [1, 2, 5] : [1];
+  const ticks = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+    for (const digit of digits) {
+      const value = Number(`${digit}e${power}`);
+      if (value >= low * 0.6 && value <= high * 1.6) ticks.push(value);
+    }
+  }
+  return { tickvals: ticks, ticktext: ticks.map(text) };
 }
 
 export const CHART = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };

@@ -1,6 +1,6 @@
 // The drawing of the tree: plotly's scatter, with this program's colours, shapes and sizes.
 
-import { chartLayout, CHART } from "./theme.js";
+import { chartLayout, CHART, logTicks } from "./theme.js";
 import { OUTCOMES, NUMBERS, KINDS, outcomeOf, kindsAmong } from "./metrics.js";
 import { tidyTree, overTime } from "./layout.js";
 import { visitsAt } from "./growth.js";
@@ -139,19 +139,13 @@ function treeLayout(state, place, shown, colours) {
     xaxis: tree ? bare : { title: { text: "node, in order of creation" } },
     yaxis: tree
       ? { ...bare, range: [deepest - 0.6, 0.6] }
-      : { title: { text: "speed-up over the start" }, ...logTicks(place, shown) },
+      : { title: { text: "speed-up over the start" }, ...speedupTicks(place, shown) },
   });
 }
 
-function logTicks(place, shown) {
-  const values = shown.map((node) => place.y[node.id]);
-  const [low, high] = [Math.min(...values, 0), Math.max(...values, 0.1)];
-  const ticks = [];
-  for (let power = Math.floor(low) - 1; power <= high + 1; power++) {
-    for (const digit of [1, 2, 5]) {
-      const at = power + Math.log10(digit);
-      if (at >= low - 0.05 && at <= high + 0.05) ticks.push(at);
-    }
-  }
-  return { tickvals: ticks, ticktext: ticks.map((at) => `${Number((10 ** at).toPrecision(2))}x`) };
+/** Ticks of the axis of logarithms that `overTime` places nodes by. */
+function speedupTicks(place, shown) {
+  const values = shown.map((node) => 10 ** place.y[node.id]);
+  const ticks = logTicks(Math.min(...values, 1), Math.max(...values, 1.3), (value) => `${value}x`);
+  return { ...ticks, tickvals: ticks.tickvals.map(Math.log10) };
 }
