@@ -5,7 +5,7 @@ What only a selected node needs is made and sent apart (`mctskernel.report.parts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,22 +13,18 @@ import msgspec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.profiling.counters import DRAM_BYTES
 from mctskernel.profiling.quantities import time_text
-from mctskernel.report.conversation import conversation_sentences
 from mctskernel.report.edit_success import EditSuccess, edit_success
 from mctskernel.report.failures import FailureKind, failure_kinds
-from mctskernel.report.judgements import judgement_sentences
-from mctskernel.report.predictions import accuracy_sentences
 from mctskernel.report.progress import Moment, Progress
 from mctskernel.report.roofline import Roofline, roofline
-from mctskernel.report.story import StoryStep, story
 from mctskernel.report.view import View
 from mctskernel.starts import origin
 from mctskernel.tree.backup import VALUES
-from mctskernel.tree.events import Evaluated, Event, Submitted
+from mctskernel.tree.events import EditRecord, Evaluated, Event, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.selection_account import can_account
-from mctskernel.tree.trajectory import edit_title, run_seconds
+from mctskernel.tree.trajectory import STARTING_KERNEL, run_seconds
 
 SCHEMA = "mctskernel.view"
 SCHEMA_VERSION = 1
@@ -103,21 +99,20 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     growth: Growth
     progress: tuple[Moment, ...]
     best_path: tuple[int, ...]
-    story: tuple[StoryStep, ...]
     failures: tuple[FailureKind, ...]
     edits: tuple[EditSuccess, ...]
     roofline: Roofline | None
     counters: tuple[str, ...]
     accounts: bool
     environment: tuple[Fact, ...]
-    notes: tuple[str, ...]
 
 
 def view_document(view: View) -> Document:
     """The document of a run. Raises JournalError and EvidenceError."""
     found = _gather(read_events(view.folder.journal), view)
-    tree, best = view.tree, _best(view)
-    rows = tuple(_row(tree, node, found.brief.get(node.id)) for node in tree.nodes)
+    tree, best = view.tree, _best(view, found.progress)
+    edits = _edits(tree)
+    rows = tuple(_row(tree, node, edits.get(node.id), found.brief.get(node.id)) for node in tree.nodes)
     return Document(
         headline=_headline(view, best, rows),
         nodes=rows,
@@ -125,14 +120,12 @@ def view_document(view: View) -> Document:
         growth=Growth(tuple(found.growth)),
         progress=tuple(found.progress),
         best_path=() if best is None else tuple(tree.lineage(best)),
-        story=() if best is None else story(view, best),
         failures=failure_kinds(rows),
         edits=edit_success(rows),
         roofline=roofline(view, found.traffic),
         counters=tuple(found.counters),
         accounts=can_account(tree.policy.strategy),
         environment=tuple(_environment(view)),
-        notes=tuple(_notes(view)),
     )
 
 
@@ -197,12 +190,7 @@ def _brief(evaluation: Evaluation) -> Brief:
     )
 
 
-def _row(tree: Tree, node: Node, brief: Brief | None) -> NodeRow:
-    edit = (
-        tree.nodes[node.parent].edits[node.edit]
-        if node.parent is not None and node.edit is not None
-        else None
-    )
+def _row(tree: Tree, node: Node, edit: EditRecord | None, brief: Brief | None) -> NodeRow:
     visits = int(tree.node_statistics.visits[node.id])
     parent = tree.nodes[node.parent] if node.parent is not None else None
     speedup = node.score.speedup if node.score and node.score.speedup > 0 else None
@@ -210,7 +198,7 @@ def _row(tree: Tree, node: Node, brief: Brief | None) -> NodeRow:
     row = NodeRow(
         id=node.id,
         parent=node.parent,
-        title=edit_title(tree, node) if edit is None else edit.title,
+        title=edit.title if edit else STARTING_KERNEL,
         category=str(edit.category) if edit else "",
         proposer=edit.proposer if edit else "",
         depth=node.depth,
@@ -244,11 +232,17 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.6g}")
 
 
-def _best(view: View) -> int | None:
-    """The node of the answer, or the fastest so far; None while nothing was timed."""
-    if not any(node.evidence is not None and node.evidence.ok for node in view.tree.nodes):
-        return None
-    return view.best.id
+def _best(view: View, progress: Sequence[Moment]) -> int | None:
+    """The node of the answer, or the fastest so far; None while nothing was right and timed."""
+    if view.answer is not None and view.answer.node is not None:
+        return view.answer.node
+    return progress[-1].best if progress else None
+
+
+def _edits(tree: Tree) -> dict[int, EditRecord]:
+    """The edits that made the nodes. Those of one node lie together in the journal, so they are read in turn."""
+    made = sorted((node.parent, node.id, node.edit) for node in tree.nodes if node.parent is not None)
+    return {number: tree.nodes[parent].edits[edit] for parent, number, edit in made if edit is not None}
 
 
 def _headline(view: View, best: int | None, rows: tuple[NodeRow, ...]) -> Headline:
@@ -292,12 +286,6 @@ def _sentences(view: View, best: int | None) -> Iterator[str]:
             yield f"Noticed by the last gate: {remark}"
         if view.answer.node == 0:
             yield "Nothing faster than the starting kernel passed every guard."
-
-
-def _notes(view: View) -> Iterator[str]:
-    yield from accuracy_sentences(view.tree)
-    yield from judgement_sentences(view.tree)
-    yield from conversation_sentences(view.conversation, view.tree)
 
 
 def _environment(view: View) -> Iterator[Fact]:

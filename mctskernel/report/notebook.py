@@ -12,7 +12,9 @@ import networkx as nx
 from jinja2 import Environment
 
 from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.profiling.quantities import time_text
 from mctskernel.report.document import Document, NodeRow, view_document
+from mctskernel.report.parts import Parts
 from mctskernel.report.view import View, load_view
 from mctskernel.tree.export import to_networkx
 
@@ -21,17 +23,20 @@ if TYPE_CHECKING:
 
     from mctskernel.report.widget import TreeView
 
-_SUMMARY = Environment(autoescape=True).from_string("""\
+_PAGES = Environment(autoescape=True)
+_PAGES.filters["time"] = time_text
+_SUMMARY = _PAGES.from_string("""\
 <div><strong>{{ headline.task }}</strong>: \
 {% if headline.speedup %}<strong>{{ "%.2f" | format(headline.speedup) }}x</strong> over the starting kernel, \
 {{ headline.numbers }} ({{ headline.starting_time }} to {{ headline.time }}){% else %}no valid kernel yet{% endif %}\
 <br>{{ headline.device }}; {{ headline.evaluations }} evaluations: \
 {% for outcome, count in headline.outcomes.items() %}{{ count }} {{ outcome }}{{ ", " if not loop.last }}{% endfor %}\
 <br>{{ headline.state }}\
-{% if story %}<table><thead><tr><th>node</th><th>edit</th><th>time</th><th>gain</th><th>in all</th></tr></thead><tbody>
-{% for step in story %}<tr><td>{{ step.node }}</td><td style="text-align: left">{{ step.title }}</td>\
-<td>{{ step.time }}</td><td>{{ "%.2fx" | format(step.gain) if step.gain else "" }}</td>\
-<td>{{ "%.2fx" | format(step.speedup) }}</td></tr>
+{% if path %}<table><thead><tr><th>node</th><th>edit</th><th>time</th><th>gain</th><th>in all</th></tr></thead><tbody>
+{% for step in path %}<tr><td>{{ step.id }}</td><td style="text-align: left">{{ step.title }}</td>\
+<td>{{ step.seconds | time if step.seconds else "" }}</td>\
+<td>{{ "%.2fx" | format(step.gain) if step.gain else "" }}</td>\
+<td>{{ "%.2fx" | format(step.speedup) if step.speedup else "" }}</td></tr>
 {% endfor %}</tbody></table>{% endif %}</div>
 """)
 
@@ -138,7 +143,7 @@ class Run:
         """The tree to look at, as a widget. Needs the extra `notebook`."""
         from mctskernel.report.widget import TreeView  # noqa: PLC0415 - without the extra all else works
 
-        return TreeView(self.view)
+        return TreeView(Parts(self.view, self.document))
 
     def __repr__(self) -> str:
         """Its task, its folder, and how many nodes it has."""
@@ -149,7 +154,10 @@ class Run:
         )
 
     def _repr_html_(self) -> str:
-        return _SUMMARY.render(headline=self.document.headline, story=self.document.story)
+        return _SUMMARY.render(
+            headline=self.document.headline,
+            path=[self.document.nodes[node] for node in self.document.best_path],
+        )
 
     def _frame(self, rows: tuple[NodeRow, ...]) -> pd.DataFrame:
         import pandas as pd  # noqa: PLC0415 - without it all else works

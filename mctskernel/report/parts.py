@@ -14,6 +14,7 @@ import msgspec
 
 from mctskernel.report.details import Detailer
 from mctskernel.report.document import Document, view_document
+from mctskernel.report.story import story
 from mctskernel.report.view import View
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.selection_account import Account, selection_accounts
@@ -22,6 +23,7 @@ NODES_A_PART = 32
 """Nodes whose details travel together: few enough to come at once, many enough to be compressed well."""
 
 DOCUMENT = "document"
+STORY = "story"
 DETAILS = "details"
 LINES = "lines"
 COUNTERS = "counters"
@@ -42,12 +44,13 @@ class PartError(LookupError):
 class Parts:
     """The parts of one run, each made when it is first asked for."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, document: Document | None = None) -> None:
         self.view = view
-        self.document: Document = view_document(view)
+        self.document = document or view_document(view)
         self._detailer = Detailer(view)
         self._makers: dict[str, Callable[[str], object]] = {
             DOCUMENT: lambda _: self.document,
+            STORY: lambda _: story(self.view, self.document.headline.best),
             DETAILS: self._details,
             LINES: self._lines,
             COUNTERS: lambda _: self._counters(),
@@ -58,6 +61,7 @@ class Parts:
     def names(self) -> Iterator[str]:
         """The names of all parts, in the order in which they are to be made: lines follow the details that use them."""
         yield DOCUMENT
+        yield STORY
         yield COUNTERS
         for number in range(-(-len(self.document.nodes) // NODES_A_PART)):
             yield f"{DETAILS}/{number}"

@@ -1,14 +1,18 @@
-"""The best path as a story: one line an edit, what it brought and which count moved most."""
+"""What a run tells in words: its best path, one line an edit with the count that moved most, and notes on the whole."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import msgspec
 
 from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.changes import Comparison, CountChange
 from mctskernel.profiling.quantities import count_text, time_text
+from mctskernel.report.conversation import conversation_sentences
+from mctskernel.report.judgements import judgement_sentences
+from mctskernel.report.predictions import accuracy_sentences
 from mctskernel.report.view import View
 from mctskernel.tree.trajectory import STARTING_KERNEL, Step, trajectory
 
@@ -30,9 +34,23 @@ class StoryStep(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...]
 
 
-def story(view: View, node: int) -> tuple[StoryStep, ...]:
-    """The steps from the starting kernel to a node."""
-    return tuple(_step(view, step) for step in trajectory(view.tree, node).steps)
+class Story(msgspec.Struct, frozen=True):
+    """The steps of the best path, and sentences on predictions, judges and models."""
+
+    steps: tuple[StoryStep, ...]
+    notes: tuple[str, ...]
+
+
+def story(view: View, best: int | None) -> Story:
+    """The story of a run whose best node this is; without steps while there is none."""
+    steps = trajectory(view.tree, best).steps if best is not None else ()
+    return Story(tuple(_step(view, step) for step in steps), tuple(_notes(view)))
+
+
+def _notes(view: View) -> Iterator[str]:
+    yield from accuracy_sentences(view.tree)
+    yield from judgement_sentences(view.tree)
+    yield from conversation_sentences(view.conversation, view.tree)
 
 
 def _step(view: View, step: Step) -> StoryStep:

@@ -10,7 +10,6 @@ import traitlets
 from mctskernel.blobs import BlobError
 from mctskernel.report.frontend import WIDGET, compressed_plotly, script, style
 from mctskernel.report.parts import PartError, Parts
-from mctskernel.report.view import View
 from mctskernel.run import RunError
 from mctskernel.tree.evidence import EvidenceError
 from mctskernel.tree.journal import JournalError
@@ -25,9 +24,9 @@ class TreeView(anywidget.AnyWidget):
     _css = style()
     selected = traitlets.Int(None, allow_none=True).tag(sync=True)
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, parts: Parts) -> None:
         super().__init__()
-        self._parts = Parts(view)
+        self._parts = parts
         self.on_msg(self._answer)
 
     def _answer(self, _: object, message: dict[str, Any], __: list[bytes]) -> None:

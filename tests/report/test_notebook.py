@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from mctskernel import load_run
+from mctskernel.report.parts import Parts
 from mctskernel.report.widget import TreeView
 from mctskernel.run import RunError
 from tests.conftest import WriteTask
@@ -74,7 +75,7 @@ class _Recorder(TreeView):
 
 
 def test_the_widget_answers_the_browser(told: ToldRun) -> None:
-    view = _Recorder(load_run(told.folder.path).view)
+    view = _Recorder(Parts(load_run(told.folder.path).view))
     assert [node["title"] for node in view.asked("document")["nodes"]][3] == "unrolled"
     root, *_, last = view.asked("details/0")
     lines = view.asked("lines/0")

@@ -47,12 +47,13 @@ async function main() {
     view.select(node);
     document.getElementById("tree").scrollIntoView({ behavior: "smooth" });
   };
+  const story = await source.part("story");
   const rest = [
-    section("path", "Best path", bestPath(doc, go)),
+    section("path", "Best path", bestPath(story, go)),
     section("progress", "Best so far", ...progressChart(plotly, doc, go, view.charts)),
     section("roofline", "Roofline", ...rooflineChart(plotly, doc, go, view.charts)),
     section("failures", "Failures", failureTable(doc, go)),
-    section("edits", "What kinds of edit were worth it", editTable(doc), sentences(doc.notes)),
+    section("edits", "What kinds of edit were worth it", editTable(doc), sentences(story.notes)),
     section("environment", "Environment", el("details", {}, el("summary", {}, `${doc.environment.length} facts`), environmentTable(doc))),
   ];
   root.append(...rest);

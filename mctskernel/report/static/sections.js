@@ -33,8 +33,8 @@ function figure(value, label, kind) {
 }
 
 /** The best path, an edit a step. */
-export function bestPath(doc, go) {
-  const steps = doc.story.map((step) =>
+export function bestPath(story, go) {
+  const steps = story.steps.map((step) =>
     el(
       "li",
       {},
