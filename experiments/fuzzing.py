@@ -8,6 +8,7 @@ is ended early says what it did. What a target is and what counts as a defect: `
 
 from __future__ import annotations
 
+import codecs
 import os
 import platform
 import shutil
@@ -98,6 +99,7 @@ class _Tally:
 def warmed_up(target: Target) -> tuple[bytes, ...]:
     """The examples of a target, once it has read them: what is imported on the first call is no reaching for files."""
     examples = target.examples()
+    codecs.lookup("unicode_escape")  # the parser of Python reads it from a file when it first needs it
     with tempfile.TemporaryDirectory() as folder:
         for each in examples:
             try:

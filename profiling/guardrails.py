@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from mctskernel.core.evaluation import Check, Evaluation, Guard, Timing
 from mctskernel.core.expression import evaluate
 from mctskernel.core.task import Shape, Task, shape_label
+from mctskernel.profiling.ptx_text import without_comments
 
 NOISE = 0.02
 """The fraction by which two medians of the same kernel may differ: differences below it mean nothing."""
@@ -103,9 +104,7 @@ def library_reason(ptx: str) -> str:
     runtime's, memory from the device's heap is in nobody's plan.
     """
     called = [
-        name
-        for name in _EXTERN_FUNCTION.findall(_PTX_COMMENT.sub(" ", ptx))
-        if name not in _ALLOWED_FUNCTIONS
+        name for name in _EXTERN_FUNCTION.findall(without_comments(ptx)) if name not in _ALLOWED_FUNCTIONS
     ]
     if not called:
         return ""
@@ -115,7 +114,6 @@ def library_reason(ptx: str) -> str:
     return f"The kernel calls {names}, which it doesn't define: the kernel itself is asked for, without libraries."
 
 
-_PTX_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _EXTERN_FUNCTION = re.compile(r"\.extern\s+\.func\s+(?:\([^)]*\)\s*)?([\w$]+)")
 _ALLOWED_FUNCTIONS = frozenset({"vprintf", "__assertfail"})
 

@@ -11,6 +11,7 @@ from mctskernel.core.task import Task
 from mctskernel.profiling.ceilings import Ceilings
 from mctskernel.profiling.counters import TENSOR_ACTIVE, TENSOR_BUSY
 from mctskernel.profiling.guardrails import Peaks
+from mctskernel.profiling.ptx_text import without_comments
 
 IDLE_TENSOR_PIPE = 1.0
 """Percent. An H100 reports up to 0.4 of kernels without a tensor instruction; what beats the fp32 rate has over 5."""
@@ -36,8 +37,7 @@ def roofline(
 def uses_tensor_cores(ptx: Iterable[str], counters: Mapping[str, float]) -> bool:
     """Whether a kernel computes on tensor cores: it has instructions for it, and they keep the pipe busy."""
     busy = counters.get(TENSOR_BUSY, counters.get(TENSOR_ACTIVE, math.inf))
-    return busy > IDLE_TENSOR_PIPE and any(_TENSOR.search(_PTX_COMMENT.sub(" ", text)) for text in ptx)
+    return busy > IDLE_TENSOR_PIPE and any(_TENSOR.search(without_comments(text)) for text in ptx)
 
 
 _TENSOR = re.compile(r"\b(?:mma|wmma|wgmma|tcgen05)\.")
-_PTX_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

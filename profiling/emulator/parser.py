@@ -31,12 +31,12 @@ from mctskernel.profiling.emulator.ptx import (
     Variable,
     Vector,
 )
+from mctskernel.profiling.ptx_text import without_comments
 
 
 def parse_ptx(text: str) -> Module:
     """Parse a PTX module as NVRTC and Triton write it; raises `UnsupportedPtx`."""
-    text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
-    text = re.sub(r"//[^\n]*", "", text)
+    text = without_comments(text)
     target = re.search(r"\.target\s+(\w+)", text)
     entries: dict[str, Function] = {}
     functions: dict[str, Function] = {}
@@ -86,7 +86,7 @@ _PARAMETER = re.compile(
 def _parameters(text: str) -> tuple[Parameter, ...]:
     found = []
     for match in _PARAMETER.finditer(text):
-        size = SIZES[match["type"]]
+        size = _size(match["type"])
         array = match["count"] is not None
         found.append(
             Parameter(
@@ -97,6 +97,12 @@ def _parameters(text: str) -> tuple[Parameter, ...]:
             )
         )
     return tuple(found)
+
+
+def _size(name: str) -> int:
+    if name not in SIZES:
+        raise UnsupportedPtxError(f"type {name[:40]}")
+    return SIZES[name]
 
 
 _VARIABLE = re.compile(
@@ -111,7 +117,7 @@ def _variable(text: str) -> Variable:
     match = _VARIABLE.match(text.strip())
     if not match:
         raise UnsupportedPtxError("variable " + " ".join(text.split())[:80])
-    element = SIZES[match["type"]]
+    element = _size(match["type"])
     size = element
     for count in re.findall(r"\[\s*(\d*)\s*\]", match["dims"]):
         size *= int(count or 0)

@@ -66,6 +66,11 @@ FOUND = {
         ("nvdisasm", b"\r\n" * 20_000),
         ("nvdisasm", b".section .text.f,\n/*0000*/ MOV " + b" " * 40_000),
         ("PTX", b".shared " * 8000),
+        ("PTX", b"/*" * 30_000),
+    ),
+    "a type of other letters": (
+        ("PTX", ".visible .entry f(.param .u3\uff47 x) { ret; }".encode()),
+        ("PTX", ".global .u3\uff47 x;".encode()),
     ),
     "machine code with offsets to nowhere": (
         ("cubin", b""),
