@@ -5,6 +5,9 @@ import { OUTCOMES, NUMBERS, KINDS, outcomeOf, kindsAmong } from "./metrics.js";
 import { tidyTree, overTime } from "./layout.js";
 import { visitsAt } from "./growth.js";
 
+/** Nodes up to which each is a shape of its own, which looks best; more are pixels, which are drawn sooner. */
+const MOST_SHAPES = 3000;
+
 const LAYOUTS = { tree: tidyTree, time: overTime };
 
 /** Draws a state of the view into an element. Returns the positions of the nodes. */
@@ -14,10 +17,11 @@ export function drawTree(plotly, element, view, state, colours) {
   const shown = nodes.filter((node) => isShown(view, state, node) && !Number.isNaN(place.x[node.id]));
   const matching = new Set(shown.filter((node) => matches(state, node)).map((node) => node.id));
   const best = new Set(view.doc.best_path);
+  const kind = nodes.length > MOST_SHAPES ? "scattergl" : "scatter";
   const traces = [
-    edges(shown, nodes, place, (node) => !(best.has(node.id) && best.has(node.parent)), { color: colours.faint, width: 1 }),
-    edges(shown, nodes, place, (node) => best.has(node.id) && best.has(node.parent), { color: colours.best, width: 3 }),
-    markers(view, state, shown, place, matching, colours),
+    edges(kind, shown, nodes, place, (node) => !(best.has(node.id) && best.has(node.parent)), { color: colours.faint, width: 1 }),
+    edges(kind, shown, nodes, place, (node) => best.has(node.id) && best.has(node.parent), { color: colours.best, width: 3 }),
+    markers(kind, view, state, shown, place, matching, colours),
   ];
   plotly.react(element, traces, treeLayout(state, place, shown, colours), { ...CHART, scrollZoom: true });
   return { place, shown };
@@ -42,7 +46,7 @@ export function kindColours(nodes, metric, colours) {
   return new Map(found);
 }
 
-function edges(shown, nodes, place, chosen, line) {
+function edges(type, shown, nodes, place, chosen, line) {
   const x = [];
   const y = [];
   for (const node of shown) {
@@ -50,15 +54,15 @@ function edges(shown, nodes, place, chosen, line) {
     x.push(place.x[node.parent], place.x[node.id], null);
     y.push(place.y[node.parent], place.y[node.id], null);
   }
-  return { type: "scatter", mode: "lines", x, y, line, hoverinfo: "skip" };
+  return { type, mode: "lines", x, y, line, hoverinfo: "skip" };
 }
 
-function markers(view, state, shown, place, matching, colours) {
+function markers(type, view, state, shown, place, matching, colours) {
   const visits = visitsAt(view.doc, view.times.evaluated, state.step);
   const scale = shown.length > 400 ? 0.7 : 1;
   const came = (node) => view.times.evaluated[node.id] <= state.step;
   return {
-    type: "scatter",
+    type,
     mode: "markers",
     x: shown.map((node) => place.x[node.id]),
     y: shown.map((node) => place.y[node.id]),
