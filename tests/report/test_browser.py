@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.experiments.report_cost import READY, find_browser, show_widget
 from mctskernel.report.page import report_page
+from mctskernel.report.parts import Parts
 from mctskernel.report.view import load_view
 from tests.conftest import KERNEL
 from tests.report.test_page import HOSTILE
@@ -18,11 +20,7 @@ from tests.told_run import EXCHANGE, ToldRun, failed, timed
 
 playwright = pytest.importorskip("playwright.sync_api")
 
-BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),
-    None,
-)
-READY = '.mctskernel[data-ready="true"]'
+BROWSER = find_browser()
 
 pytestmark = pytest.mark.skipif(
     BROWSER is None, reason="no Chromium on PATH (Debian: apt-get install chromium)"
@@ -112,7 +110,7 @@ def test_it_is_looked_at_and_used(browser: playwright.Browser, report: Path, wid
         page, "document.querySelector('.plot').data.at(-1).marker.opacity.filter(o => o === 1).length === 1"
     )
     page.get_by_label("colour").select_option("bottleneck")
-    page.get_by_role("button", name="best path only").click()
+    page.get_by_role("button", name="fold all but the best path").click()
     _eventually(page, "document.querySelector('.plot').data.at(-1).x.length < 7")
 
     for title in ("Best so far", "Roofline", "Environment"):
@@ -121,6 +119,18 @@ def test_it_is_looked_at_and_used(browser: playwright.Browser, report: Path, wid
     assert opened.complaints == []
     assert [url for url in opened.requests if not url.startswith(("file:", "blob:"))] == []
     _nothing_else_may_run(page)
+
+
+def test_the_widget_shows_the_same(browser: playwright.Browser, report: Path) -> None:
+    page = browser.new_page(viewport={"width": 700, "height": 800})
+    page.goto("about:blank")
+    show_widget(page, Parts(load_view(report.parent / "run")))
+    assert "node 5 unrolled by 4" in page.locator(".node-heading h3").inner_text()
+    page.locator(".node-heading").get_by_role("button", name="1", exact=True).click()
+    page.get_by_role("tab", name="Selection", exact=True).click()
+    page.get_by_role("heading", name="Edits of the whole tree").wait_for()
+    page.get_by_role("tab", name="Diff", exact=True).click()
+    assert page.locator(".source .added").count() == 1
 
 
 def _eventually(page: playwright.Page, condition: str) -> None:

@@ -19,7 +19,7 @@ export function drawTree(plotly, element, view, state, colours) {
   const best = new Set(view.doc.best_path);
   const kind = nodes.length > MOST_SHAPES ? "scattergl" : "scatter";
   const traces = [
-    edges(kind, shown, nodes, place, (node) => !(best.has(node.id) && best.has(node.parent)), { color: colours.faint, width: 1 }),
+    edges(kind, shown, nodes, place, (node) => !(best.has(node.id) && best.has(node.parent)), { color: colours.faint, width: shown.length > 400 ? 0.5 : 1 }),
     edges(kind, shown, nodes, place, (node) => best.has(node.id) && best.has(node.parent), { color: colours.best, width: 3 }),
     markers(kind, view, state, shown, place, matching, colours),
   ];
@@ -72,7 +72,7 @@ function markers(type, view, state, shown, place, matching, colours) {
       symbol: shown.map((node) => OUTCOMES[came(node) ? outcomeOf(node) : "in flight"]?.symbol ?? "circle"),
       size: shown.map((node) => scale * (8 + 7 * Math.log10(Math.max(1, visits[node.id])))),
       opacity: shown.map((node) => (matching.has(node.id) ? 1 : 0.12)),
-      line: { width: shown.map((node) => (state.collapsed.has(node.id) ? 3 : 1)), color: shown.map((node) => (state.collapsed.has(node.id) ? colours.text : colours.surface)) },
+      line: { width: shown.map((node) => (state.collapsed.has(node.id) ? 2 * scale : 1)), color: shown.map((node) => (state.collapsed.has(node.id) ? colours.text : colours.surface)) },
       ...colouring(view, state, shown, came, colours),
     },
   };

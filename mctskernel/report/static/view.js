@@ -164,13 +164,13 @@ function controls(view, state, source, soon, toggle) {
     el("label", {}, el("span", { class: "label" }, "layout"), layout),
     el("label", {}, el("span", { class: "label" }, "find"), search),
     el("button", { type: "button", click: () => state.selected !== null && toggle(state.selected) }, "collapse / expand"),
-    el("button", { type: "button", click: () => { collapseDull(view, state); soon(); } }, "best path only"),
+    el("button", { type: "button", click: () => { collapseDull(view, state); soon(); } }, "fold all but the best path"),
     el("button", { type: "button", click: () => { state.collapsed.clear(); soon(); } }, "expand all"),
     el("span", { class: "chips", role: "group", "aria-label": "Outcomes shown" }, chips),
   );
 }
 
-/** Collapses everything that isn't on the best path. */
+/** Collapses every node that isn't on the best path. */
 function collapseDull(view, state) {
   const path = new Set(view.doc.best_path);
   state.collapsed.clear();
