@@ -191,7 +191,7 @@ def scan(source: str) -> Scan:
     bare: list[str] = []
     strings: list[str] = []
     remarks: list[str] = []
-    for token in _TOKENS.finditer(text):
+    for token in _tokens(text):
         kind, piece = token.lastgroup, token[0]
         if kind == "raw":
             remarks.append("a raw string literal")
@@ -208,8 +208,14 @@ def scan(source: str) -> Scan:
     return Scan(text, "".join(code), "".join(bare), "".join(strings), tuple(remarks))
 
 
-_TOKENS = re.compile(
-    r"""
+def _tokens(text: str) -> Iterator[re.Match[str]]:
+    last_end, position = text.rfind("*/"), 0
+    while token := (_TOKENS if position <= last_end else _TOKENS_BEHIND_COMMENTS).match(text, position):
+        yield token
+        position = token.end()
+
+
+_PATTERNS = r"""
       (?P<comment> //[^\n]* | /\*.*?\*/ )
     | (?P<raw>     \b(?:u8|[uUL])?R" )
     | (?P<word>    [A-Za-z_$]\w* )
@@ -219,9 +225,10 @@ _TOKENS = re.compile(
     | (?P<stray>   ["'] | /\* )
     | (?P<digraph> %: | \?\?= )
     | (?P<other>   . )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
+_TOKENS = re.compile(_PATTERNS, re.VERBOSE | re.DOTALL)
+_TOKENS_BEHIND_COMMENTS = re.compile(_PATTERNS.replace(r"| /\*.*?\*/", ""), re.VERBOSE | re.DOTALL)
+"""Where no comment ends any more: each beginning of one would be followed to the end of the text."""
 
 
 def _size(source: str) -> str:
@@ -267,7 +274,7 @@ def _allowed_headers(_: Kernel, found: Scan) -> str:
                 )
     # The same again on the text with its comments, for a directive that this scanner took for a comment.
     for match in re.finditer(
-        r"(?:#|%:|\?\?=)(?:\s|/\*.*?\*/)*(include\w*|embed|import|line)\b(.*)", found.text
+        r"(?:#|%:|\?\?=)(?:\s|/\*(?:[^*\n]|\*(?!/))*+\*/)*+(include\w*|embed|import|line)\b(.*)", found.text
     ):
         wanted = re.match(r'\s*[<"]([^>"]*)[>"]', match[2])
         if match[1] != "include" or wanted is None or wanted[1] not in HEADERS:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.profiling.source_rules import MAX_SOURCE_CHARACTERS, breach
+from mctskernel.profiling.source_rules import MAX_LINE_CHARACTERS, MAX_SOURCE_CHARACTERS, breach
 
 KERNEL = "__global__ void k(float* x) { x[0] = 1.0f; }\n"
 
@@ -66,3 +68,19 @@ def test_a_source_without_a_kernel_is_refused() -> None:
 
 def test_another_language_is_refused() -> None:
     assert "triton" in breach(Kernel("import triton", Language.TRITON))
+
+
+@pytest.mark.parametrize("piece", ["#/* ", "/* ", "#/**//*x", "# \\\n", "'", "<include<"])
+def test_no_source_takes_long_to_refuse(piece: str) -> None:
+    line = piece * (MAX_LINE_CHARACTERS // len(piece) // 2) + "\n"
+    source = line * (MAX_SOURCE_CHARACTERS // len(line) - 1)
+    began = time.process_time()
+    assert breach(Kernel(source))
+    assert time.process_time() - began < 5.0
+
+
+def test_comments_behind_a_directive_are_no_maze() -> None:
+    source = "#" + "/**/" * 1000 + "x\n"
+    began = time.process_time()
+    assert breach(Kernel(source))
+    assert time.process_time() - began < 1.0
