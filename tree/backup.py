@@ -12,7 +12,7 @@ import numpy as np
 
 from mctskernel.tree.lineage import Path
 from mctskernel.tree.node import NodeStatistics, Tree
-from mctskernel.tree.vector import Array
+from mctskernel.tree.vector import Array, Vector
 
 
 def mean(statistics: NodeStatistics, nodes: Array) -> Array:
@@ -71,15 +71,16 @@ def _back_up_one_by_one(tree: Tree, path: Path, reward: float) -> None:
         edge_visits[edge] += 1
 
 
-def _add_in_flight(tree: Tree, path: Path, change: int) -> None:
-    if len(path.nodes) <= SHORT:
-        for vector, places in (
-            (tree.node_statistics.in_flight, path.nodes),
-            (tree.edge_statistics.in_flight, path.edges),
-        ):
-            cells = vector.cells
-            for place in places.tolist():
-                cells[place] += change
+def add(counts: Vector, places: Array, change: int) -> None:
+    """Adds a number to the counts at some places, each of them once."""
+    if len(places) <= SHORT:
+        cells = counts.cells
+        for place in places.tolist():
+            cells[place] += change
         return
-    tree.node_statistics.in_flight.view[path.nodes] += change
-    tree.edge_statistics.in_flight.view[path.edges] += change
+    counts.view[places] += change
+
+
+def _add_in_flight(tree: Tree, path: Path, change: int) -> None:
+    add(tree.node_statistics.in_flight, path.nodes, change)
+    add(tree.edge_statistics.in_flight, path.edges, change)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mctskernel.core.evaluation import REPAIRABLE
-from mctskernel.tree.backup import back_up, begin_traversal, end_traversal
+from mctskernel.tree.backup import add, back_up, begin_traversal, end_traversal
 from mctskernel.tree.events import Asked, Duplicated, Evaluated, Event, Proposed, Refused, Submitted
 from mctskernel.tree.evidence import Filed, FiledReply, FiledResult, FiledSubmission
 from mctskernel.tree.node import Node, Tree
@@ -82,6 +82,7 @@ def _add_node(tree: Tree) -> None:
         statistics.in_flight,
         statistics.ready,
         statistics.open,
+        statistics.changes,
     ):
         vector.append(0)
     for vector in (statistics.reward_max, statistics.reward):
@@ -101,7 +102,7 @@ def _add_edges(tree: Tree) -> None:
         statistics.visits.append(0)
         statistics.in_flight.append(0)
         for changed in child.sources if edge.transposition else (edge.parent,):
-            tree.nodes[changed].open_ways = None
+            _forget_ways(tree, changed)
 
 
 def _refresh(tree: Tree, node: Node) -> None:
@@ -110,13 +111,20 @@ def _refresh(tree: Tree, node: Node) -> None:
     if ready == node.ready:
         return
     node.ready = tree.node_statistics.open[node.id] = ready
-    lineage = tree.lineages.of(tree.nodes, node.id).nodes
-    counts = tree.node_statistics.ready.view
-    counts[lineage] = below = counts[lineage] + (1 if ready else -1)
-    opened_or_closed = lineage[below == (1 if ready else 0)]
-    for changed in opened_or_closed.tolist():
-        for source in tree.nodes[changed].sources:
-            tree.nodes[source].open_ways = None
+    add(tree.node_statistics.ready, tree.lineages.of(tree.nodes, node.id).nodes, 1 if ready else -1)
+    # The counts rise from here to the root, so those that became 1 or 0 come first.
+    counts, opened_or_closed, above = tree.node_statistics.ready.cells, 1 if ready else 0, node
+    while counts[above.id] == opened_or_closed:
+        for source in above.sources:
+            _forget_ways(tree, source)
+        if above.parent is None:
+            break
+        above = tree.nodes[above.parent]
+
+
+def _forget_ways(tree: Tree, number: int) -> None:
+    tree.nodes[number].open_ways = None
+    tree.node_statistics.changes[number] += 1
 
 
 def _count_edges(tree: Tree) -> None:
@@ -148,6 +156,7 @@ def _count_traversals(tree: Tree) -> None:
     statistics.reward = Vector.of(rewards)
     statistics.visits, statistics.in_flight = Vector.of(visits), Vector.of(np.zeros(count, np.int64))
     statistics.reward_sum, statistics.reward_max = Vector.of(sums), Vector.of(best)
+    statistics.changes = Vector.of(np.zeros(count, np.int64))
 
 
 def _traversals(tree: Tree) -> Iterator[tuple[Array, Array, Array]]:

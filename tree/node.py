@@ -116,7 +116,8 @@ class NodeStatistics:
 
     Traversals (the node's own evaluation is one), the sum and the maximum of their rewards, traversals in
     flight, and how many nodes of the subtree, itself included, are ready. Of the node alone, `open` says whether it is
-    ready, and `reward` is that of its own evaluation, minus infinity while that is in flight.
+    ready, and `reward` is that of its own evaluation, minus infinity while that is in flight. `changes` says how often
+    its open ways have changed since the tree was made or read.
     """
 
     visits: Vector = field(default_factory=lambda: Vector("int64"))
@@ -126,6 +127,7 @@ class NodeStatistics:
     ready: Vector = field(default_factory=lambda: Vector("int64"))
     open: Vector = field(default_factory=lambda: Vector("bool"))
     reward: Vector = field(default_factory=lambda: Vector("float64"))
+    changes: Vector = field(default_factory=lambda: Vector("int64"), compare=False)
 
 
 @dataclass

@@ -57,7 +57,9 @@ def _walk(tree: Tree, guidance: Guidance, closed: Closed, leads: Leads | None = 
         leads.begin(tree)
     while path:
         if leads is not None:
+            before = len(path)
             leads.follow(tree, path, entered)
+            entered.update(path[before:])
         node = tree.nodes[path[-1]]
         admits = node.ready and node.children < _limit(tree, node, guidance.policy)
         rival = guidance.rival(tree, node) if admits else None
@@ -65,10 +67,7 @@ def _walk(tree: Tree, guidance: Guidance, closed: Closed, leads: Leads | None = 
             return Selection(tuple(path))
         ways, child = _open_ways(tree, node), None
         if len(ways.children):
-            children = _compare(tree, node, guidance, rival)
-            scores = SELECTIONS[guidance.policy.selection](children, guidance.policy)
-            if leads is not None:
-                leads.take(tree, node, ways, children, scores)
+            scores = _scores(tree, node, guidance, rival, leads)
             child = _best(ways.children, scores, entered, closed(tree, node, ways.children))
         if child is not None:
             path.append(child)
@@ -78,7 +77,21 @@ def _walk(tree: Tree, guidance: Guidance, closed: Closed, leads: Leads | None = 
         else:
             # A transposition led to where every way on is on the path already.
             path.pop()
+            leads = None
     return None
+
+
+def _scores(tree: Tree, node: Node, guidance: Guidance, rival: Rival | None, leads: Leads | None) -> Array:
+    """Of the node's open ways, and of the rival if there is one."""
+    ways = _open_ways(tree, node)
+    scores = leads.scores(tree, node, ways) if leads is not None else None
+    children = None
+    if scores is None:
+        children = _compare(tree, node, guidance, rival)
+        scores = SELECTIONS[guidance.policy.selection](children, guidance.policy)
+    if leads is not None:
+        leads.take(tree, node, ways, scores, children)
+    return scores
 
 
 def _limit(tree: Tree, node: Node, policy: Policy) -> float:
