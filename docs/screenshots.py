@@ -1,6 +1,6 @@
 """Takes the README's screenshots from a recorded run: of the terminal, of the report and of a notebook.
 
-    pip install -e '.[notebook,plots]' playwright
+    pip install -e '.[notebook,plots,browser]'
     python docs/screenshots.py
 
 Needs Chromium on the PATH. Writes docs/images/{terminal,report,notebook}.png.
