@@ -61,11 +61,11 @@ def _walk(tree: Tree, guidance: Guidance, closed: Closed, leads: Leads | None = 
             leads.follow(tree, path, entered)
             entered.update(path[before:])
         node = tree.nodes[path[-1]]
-        admits = node.ready and node.children < _limit(tree, node, guidance.policy)
+        admits = node.ready and node.children < most_children(tree, node, guidance.policy)
         rival = guidance.rival(tree, node) if admits else None
         if admits and rival is None:
             return Selection(tuple(path))
-        ways, child = _open_ways(tree, node), None
+        ways, child = open_ways_of(tree, node), None
         if len(ways.children):
             scores = _scores(tree, node, guidance, rival, leads)
             child = _best(ways.children, scores, entered, closed(tree, node, ways.children))
@@ -83,18 +83,18 @@ def _walk(tree: Tree, guidance: Guidance, closed: Closed, leads: Leads | None = 
 
 def _scores(tree: Tree, node: Node, guidance: Guidance, rival: Rival | None, leads: Leads | None) -> Array:
     """Of the node's open ways, and of the rival if there is one."""
-    ways = _open_ways(tree, node)
+    ways = open_ways_of(tree, node)
     scores = leads.scores(tree, node, ways) if leads is not None else None
     children = None
     if scores is None:
-        children = _compare(tree, node, guidance, rival)
+        children = compare_children(tree, node, guidance, rival)
         scores = SELECTIONS[guidance.policy.selection](children, guidance.policy)
     if leads is not None:
         leads.take(tree, node, ways, scores, children)
     return scores
 
 
-def _limit(tree: Tree, node: Node, policy: Policy) -> float:
+def most_children(tree: Tree, node: Node, policy: Policy) -> float:
     """How many children the node may have, with the traversals in flight."""
     statistics = tree.node_statistics
     return WIDENINGS[policy.widening](statistics.visits[node.id] + statistics.in_flight[node.id], policy)
@@ -117,7 +117,8 @@ def _best(children: Array, scores: Array, entered: set[int], closed: Array | Non
     return None
 
 
-def _open_ways(tree: Tree, node: Node) -> OpenWays:
+def open_ways_of(tree: Tree, node: Node) -> OpenWays:
+    """The edges of a node to where something is ready."""
     if node.open_ways is None:
         edges = node.edges.view
         edges = edges[tree.node_statistics.ready.view[tree.edge_statistics.child.view[edges]] > 0]
@@ -127,8 +128,9 @@ def _open_ways(tree: Tree, node: Node) -> OpenWays:
     return node.open_ways
 
 
-def _compare(tree: Tree, node: Node, guidance: Guidance, rival: Rival | None) -> Children:
-    policy, ways = guidance.policy, _open_ways(tree, node)
+def compare_children(tree: Tree, node: Node, guidance: Guidance, rival: Rival | None) -> Children:
+    """What a score may look at of a node's open ways, and of the rival, last, if there is one."""
+    policy, ways = guidance.policy, open_ways_of(tree, node)
     statistics = tree.node_statistics
     normalise = NORMALISATIONS[policy.normalisation]
     visits = np.maximum(tree.edge_statistics.visits.view[ways.edges], 1)

@@ -17,7 +17,7 @@ from mctskernel.tree.fold import apply
 from mctskernel.tree.guidance import Guidance
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.scores import SELECTIONS
-from mctskernel.tree.selection import _compare, _limit, _open_ways
+from mctskernel.tree.selection import compare_children, most_children, open_ways_of
 from mctskernel.tree.strategies.edit_model import ModelGuided
 
 MOST_RIVALS = 8
@@ -137,17 +137,20 @@ _WITNESSES: Mapping[str, Callable[[Tree], Callable[[Tree, Submitted], Account]]]
 
 
 def _among_children(tree: Tree, node: Node, chosen: int, guidance: Guidance) -> Choice | None:
-    ways = _open_ways(tree, node)
+    ways = open_ways_of(tree, node)
     if not len(ways.children):
         return None
-    children = _compare(tree, node, guidance, None)
+    admits = node.ready and node.children < most_children(tree, node, guidance.policy)
+    untried = guidance.rival(tree, node) if admits else None
+    children = compare_children(tree, node, guidance, untried)
     scores = SELECTIONS[guidance.policy.selection](children, guidance.policy)
     terms = np.column_stack(
         [children.visits, children.value, children.prior, scores - children.value, scores]
     )
+    targets: list[int | None] = [*ways.children.tolist(), *([None] if untried is not None else [])]
     found = [
         Rival(_title_of(tree, child), child, tuple(row), child == chosen)
-        for child, row in zip(ways.children.tolist(), terms.tolist(), strict=True)
+        for child, row in zip(targets, terms.tolist(), strict=True)
     ]
     title = f"From node {node.id}, after {tree.node_statistics.visits[node.id]} visits"
     return Choice(title, CHILD_TERMS, _foremost(found))
@@ -171,7 +174,7 @@ def _foremost(found: list[Rival]) -> tuple[Rival, ...]:
 
 
 def _expansion_sentence(tree: Tree, node: Node, guidance: Guidance) -> str:
-    limit = _limit(tree, node, guidance.policy)
+    limit = most_children(tree, node, guidance.policy)
     visits = tree.node_statistics.visits[node.id]
     if node.children < limit:
         return (
@@ -197,6 +200,8 @@ def _title(tree: Tree, node: int, edit: int | None) -> str:
     return f"node {node}: {tree.nodes[node].edits[edit].title}"
 
 
-def _title_of(tree: Tree, number: int) -> str:
+def _title_of(tree: Tree, number: int | None) -> str:
+    if number is None:
+        return "the best of its untried edits"
     node = tree.nodes[number]
     return "" if node.parent is None or node.edit is None else tree.nodes[node.parent].edits[node.edit].title

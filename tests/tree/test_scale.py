@@ -103,9 +103,9 @@ def test_leads_change_no_walk(policy: Policy, kernels: int, monkeypatch: pytest.
         levels["compared"] += 1
         return compare(*arguments)
 
-    compare = selection._compare
+    compare = selection.compare_children
     monkeypatch.setattr(mcts, "select", both)
-    monkeypatch.setattr(selection, "_compare", counted)
+    monkeypatch.setattr(selection, "compare_children", counted)
     walks(in_memory(), policy, seed=3, kernels=kernels)
     assert levels["passed over"] > 20
 
@@ -196,13 +196,13 @@ def test_edits_in_a_journal_are_those_that_were_new(journal: Journal) -> None:
 def test_a_walk_down_a_deep_tree_scores_the_children_of_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     growth = Growth(MemoryJournal(), TREES["puct, max"])
     grow(growth, 1000)
-    compare, scored, levels = selection._compare, [], []
+    compare, scored, levels = selection.compare_children, [], []
 
     def counted(tree: Tree, node: Any, *arguments: Any) -> Any:
         scored.append(node.id)
         return compare(tree, node, *arguments)
 
-    monkeypatch.setattr(selection, "_compare", counted)
+    monkeypatch.setattr(selection, "compare_children", counted)
     for _ in range(200):
         request = growth.search.ask()
         assert isinstance(request, Propose | Try)

@@ -27,8 +27,10 @@ def test_the_last_choice_of_a_serial_search_is_the_first_of_its_rivals(policy: P
     assert all(account.choices[-1].rivals[0].chosen for account in accounts)
 
 
-def test_a_walk_goes_to_the_greatest_sum_of_value_and_exploration() -> None:
-    choices = [choice for account in _accounts(Policy(strategy="mcts")) for choice in account.choices[:-1]]
+@pytest.mark.parametrize("first_play", ["none", "estimate"])
+def test_a_walk_goes_to_the_greatest_sum_of_value_and_exploration(first_play: str) -> None:
+    policy = Policy(strategy="mcts", first_play=first_play)
+    choices = [choice for account in _accounts(policy) for choice in account.choices[:-1]]
     assert choices
     for choice in choices:
         assert choice.rivals[0].chosen
