@@ -30,7 +30,9 @@ from mctskernel.profiling.sanitizer_output import Tool, failure, parse_findings
 GATE_TOOLS = (Tool.MEMCHECK, Tool.RACECHECK, Tool.INITCHECK, Tool.SYNCCHECK)
 """What a kernel that is about to be called best has to pass."""
 
-UNCONFINED = "compute-sanitizer doesn't work here in a process that is confined: the kernel was compiled and run in a free one."
+UNCONFINED = (
+    "compute-sanitizer works in no confined process here: the kernel was compiled and run in a free one."
+)
 """The remark where not even the starting kernel can be checked in a confined process, and can in a free one."""
 
 LIMIT_SECONDS = 90.0
