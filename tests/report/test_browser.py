@@ -86,6 +86,8 @@ def test_it_is_looked_at_and_used(browser: playwright.Browser, report: Path, wid
     assert page.locator(".mctskernel").get_attribute("data-theme") == scheme
     assert "node 5 unrolled by 4" in opened.heading
 
+    assert page.get_by_role("button", name="Share").count() == 0, "plotly offers to send charts to its server"
+
     page.locator(".plot-frame").focus()
     page.keyboard.press("ArrowUp")
     _eventually(page, "document.querySelector('.node-heading h3').textContent.includes('node 3')")

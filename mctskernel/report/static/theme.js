@@ -36,6 +36,7 @@ export function chartLayout(colours, more) {
     font: { color: colours.text, family: "system-ui, sans-serif", size: 12 },
     margin: { l: 56, r: 16, t: 16, b: 44 },
     hovermode: "closest",
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colours.muted, activecolor: colours.accent },
     showlegend: false,
     ...more,
     xaxis: { ...axis, ...more?.xaxis },
@@ -57,4 +58,10 @@ export function logTicks(low, high, text) {
   return { tickvals: ticks, ticktext: ticks.map(text) };
 }
 
-export const CHART = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+/** Named one by one: plotly's own choice has a button that sends the chart to a server. */
+export const CHART = {
+  displaylogo: false,
+  responsive: true,
+  plotlyServerURL: "",
+  modeBarButtons: [["toImage"], ["pan2d", "zoom2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
+};

@@ -138,7 +138,8 @@ function treeLayout(state, place, shown, colours) {
   return chartLayout(colours, {
     shapes: ring(place, state.selected, colours),
     uirevision: `${state.layout} ${[...state.collapsed].join()}`,
-    dragmode: "pan",
+    // A finger scrolls the page.
+    dragmode: matchMedia("(pointer: coarse)").matches ? false : "pan",
     margin: tree ? { l: 8, r: 8, t: 8, b: 8 } : { l: 56, r: 12, t: 12, b: 44 },
     xaxis: tree ? bare : { title: { text: "node, in order of creation" } },
     yaxis: tree

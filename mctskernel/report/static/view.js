@@ -118,7 +118,7 @@ export async function buildView(root, plotly, source, onSelect) {
   fill(root, controls(view, state, source, soon, toggle), el("div", { class: "split" }, el("div", { class: "tree" }, legend, frame, scrubber(view, state, soon)), details), live);
   state.selected = doc.headline.best ?? (doc.nodes.length ? 0 : null);
   redraw();
-  listen(plot, tip, frame, doc, select, toggle);
+  listen(plot, tip, frame, doc, select);
   followTheme(root, () => {
     colours = palette(root);
     redraw();
@@ -242,13 +242,11 @@ function neighbour(view, state, drawn, key) {
   return level[level.findIndex((node) => node.id === from) + (key === "ArrowRight" ? 1 : -1)]?.id;
 }
 
-function listen(plot, tip, frame, doc, select, toggle) {
+function listen(plot, tip, frame, doc, select) {
   const nodeOf = (event) => event.points.find((point) => point.customdata !== undefined)?.customdata;
   plot.on("plotly_click", (event) => {
     const id = nodeOf(event);
-    if (id === undefined) return;
-    if (event.event?.detail === 2) toggle(id);
-    else select(id);
+    if (id !== undefined) select(id);
   });
   plot.on("plotly_hover", (event) => {
     const id = nodeOf(event);
