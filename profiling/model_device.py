@@ -164,8 +164,8 @@ class ModelDevice:
         """
         if self._searched is None:
             return evaluation
-        drawn = {shape_label(each.shape): each.inputs for each in self._timed}
-        pricing = Pricing(self._searched, self._gpu, self._seed, drawn)
+        inputs = {shape_label(each.shape): each.inputs for each in self._timed}
+        pricing = Pricing(self._searched, self._gpu, self._seed, inputs)
         prepared = pricing.prepare(kernel, stages)
         rng = np.random.default_rng(self._seed)
         with pricing.disassembling(prepared) as disassemblies:
