@@ -60,7 +60,7 @@ def parse_ptx(text: str) -> Module:
 
 
 _TOP = re.compile(
-    r"\s*(?:(?P<directive>\.(?:version|target|address_size|file|loc)\b[^\n]*|\.pragma[^;]*;|;)"
+    r"\s*+(?:(?P<directive>\.(?:version|target|address_size|file|loc)\b[^\n]*|\.pragma[^;]*;|;)"
     r"|(?P<section>\.section\s+\S+\s*\{[^}]*\})"
     r"|(?P<header>(?:\.(?:visible|extern|weak|common)\s+)*\.(?:entry|func)\b[^{;]*+[{;])"
     r"|(?P<variable>(?:\.(?:visible|extern|weak|common)\s+)*\.(?:global|const|shared)\b[^;{]*+(?:\{[^}]*+\})?+[^;]*+;))"
@@ -172,7 +172,7 @@ def _function(header: str, body: str, module_variables: list[Variable]) -> Funct
 
 
 _PIECE = re.compile(
-    r"\s*(?:(?P<loc>\.(?:loc|file)\b[^\n]*)|(?P<open>\{)|(?P<close>\})"
+    r"\s*+(?:(?P<loc>\.(?:loc|file)\b[^\n]*)|(?P<open>\{)|(?P<close>\})"
     r"|(?P<label>[$\w]+)\s*:(?!:)|(?P<statement>[^;{}]*+(?:\{[^{}]*+\}[^;{}]*+)*+;))"
 )
 _CARRY = re.compile(r"(?:add|sub|mad)(?P<reads>c)?(?:\.lo|\.hi)?(?P<writes>\.cc)?\.[us](?:32|64)$")

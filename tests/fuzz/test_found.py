@@ -67,6 +67,8 @@ FOUND = {
         ("nvdisasm", b".section .text.f,\n/*0000*/ MOV " + b" " * 40_000),
         ("PTX", b".shared " * 8000),
         ("PTX", b"/*" * 30_000),
+        ("PTX", b".visible .entry f() { ret;" + b"\n" * 30_000 + b"x }"),
+        ("PTX", b"\n" * 30_000 + b"x"),
     ),
     "a type of other letters": (
         ("PTX", ".visible .entry f(.param .u3\uff47 x) { ret; }".encode()),
