@@ -20,11 +20,12 @@ from mctskernel.tree.journal import read_events
 from mctskernel.tree.selection_account import Account, selection_accounts
 
 NODES_A_PART = 32
-"""Nodes whose details travel together: few enough to come at once, many enough to be compressed well."""
+"""Nodes whose details travel together in a report: few enough to come at once, many enough to be compressed well."""
 
 DOCUMENT = "document"
 STORY = "story"
 DETAILS = "details"
+DETAIL = "detail"
 LINES = "lines"
 COUNTERS = "counters"
 ACCOUNTS = "accounts"
@@ -52,6 +53,7 @@ class Parts:
             DOCUMENT: lambda _: self.document,
             STORY: lambda _: story(self.view, self.document.headline.best),
             DETAILS: self._details,
+            DETAIL: lambda node: self._detailer.details(self._node(node)),
             LINES: self._lines,
             COUNTERS: lambda _: self._counters(),
             ACCOUNTS: self._accounts,
@@ -82,7 +84,7 @@ class Parts:
 
     def _account(self, number: str) -> object:
         """Why one node was made; None of the root."""
-        return next(map(_rounded, self._accounts_of({_whole(number)})), None)
+        return next(map(_rounded, self._accounts_of({self._node(number)})), None)
 
     def _accounts(self, number: str) -> object:
         """Why the nodes of a part were made; None of the root, and of those that have to do without."""
@@ -109,6 +111,12 @@ class Parts:
         if not nodes:
             raise PartError(f"There is no part {number} of the nodes.")
         return nodes
+
+    def _node(self, number: str) -> int:
+        node = _whole(number)
+        if node >= len(self.document.nodes):
+            raise PartError(f"There is no node {node}.")
+        return node
 
     def _lines(self, number: str) -> object:
         """The lines from this number on that the details so far are made of."""

@@ -8,7 +8,6 @@ import { times, momentAt } from "./growth.js";
 import { KINDS, NUMBERS, OUTCOMES, kindsAmong, knownNumbers, outcomeOf } from "./metrics.js";
 import { drawTree, kindColours, markSelected, matches, SCALE, sortedValues } from "./tree.js";
 import { nodePanel } from "./details.js";
-import { NODES_A_PART } from "./parts.js";
 import { hostTheme, palette } from "./theme.js";
 
 let views = 0;
@@ -16,8 +15,8 @@ let views = 0;
 /**
  * Builds the view of a run in an element.
  *
- * `source` has `part(name)`, which promises a part of the run, `lines()`, all highlighted lines, and `account(node)`,
- * why a node was made; `onSelect` is told the number of the selected node.
+ * `source` has `part(name)`, which promises a part of the run, `details(node)`, the evidence of a node, `lines()`, the
+ * highlighted lines that it is told in, and `account(node)`, why the node was made; `onSelect` is told the number of the selected node.
  * Returns the document, `select`, the state, and the `charts` of the page, which follow its theme.
  */
 export async function buildView(root, plotly, source, onSelect) {
@@ -78,15 +77,11 @@ export async function buildView(root, plotly, source, onSelect) {
 
   const showDetails = async (id) => {
     const node = doc.nodes[id];
-    const nodeDetails = async (wanted) => {
-      const part = await source.part(`details/${Math.floor(wanted / NODES_A_PART)}`);
-      return part[wanted % NODES_A_PART];
-    };
     try {
       const [found, parent, baseline] = await Promise.all([
-        nodeDetails(id),
-        node.parent === null ? null : nodeDetails(node.parent),
-        nodeDetails(0),
+        source.details(id),
+        node.parent === null ? null : source.details(node.parent),
+        source.details(0),
       ]);
       const lines = await source.lines();
       if (state.selected !== id) return;
