@@ -7,7 +7,7 @@ Branches on floating-point data, which the interpreter doesn't compute, go as of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -124,16 +124,7 @@ class BlockCounter:
     def emulated(self, block: int) -> Counts | str:
         """One block of the PTX, or what is in the way of counting it."""
         while True:
-            counts = count(
-                self._module,
-                self.entry,
-                self._geometry,
-                self._arguments,
-                self._memory,
-                blocks=(block,),
-                limits=LIMITS,
-                counters=self._counters,
-            )
+            counts = self._count(block, self._counters)
             if counts.findings:
                 self.endless = counts.findings[0].kind == "limit"
                 return counts.findings[0].message
@@ -179,11 +170,11 @@ class BlockCounter:
         if known == frozenset() or not counts.counters or counts.counters == known:
             return False
         elsewhere = (block + self.launch.blocks // 2 + 1) % self.launch.blocks
-        shared = known is None and self._counters_of(elsewhere) <= counts.counters
+        shared = known is None and self._count(elsewhere).counters <= counts.counters
         self._counters = counts.counters if shared else frozenset()
         return True
 
-    def _counters_of(self, block: int) -> frozenset[Place]:
+    def _count(self, block: int, counters: Collection[Place] | None = None) -> Counts:
         return count(
             self._module,
             self.entry,
@@ -192,7 +183,8 @@ class BlockCounter:
             self._memory,
             blocks=(block,),
             limits=LIMITS,
-        ).counters
+            counters=counters,
+        )
 
     def _back(self, needed: Sequence[str]) -> bool:
         """Give buffers their contents; False where they have them already."""
