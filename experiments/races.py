@@ -103,6 +103,7 @@ def main(*, device: str, only: str, out: Path | None) -> None:
     click.echo(text)
     if out is not None:
         name = "races_model" if device == "model" else f"races_{_chip(report.fingerprint)}"
+        out.mkdir(parents=True, exist_ok=True)
         (out / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
         (out / f"{name}.md").write_text(text + "\n", encoding="utf-8")
 
