@@ -25,7 +25,7 @@ from mctskernel import load_run
 from mctskernel.experiments.made_runs import make_run
 from mctskernel.report.frontend import WIDGET, compressed_plotly, script, style
 from mctskernel.report.page import report_page
-from mctskernel.report.parts import Parts
+from mctskernel.report.parts import SOONEST, Parts
 from mctskernel.report.view import load_view
 from mctskernel.report.widget import PLOTLY
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 READY = '.mctskernel[data-ready="true"]'
+DRAWN = '.mctskernel [data-drawn="true"]'
 PATIENCE = 120_000
 """Milliseconds."""
 
@@ -62,7 +63,10 @@ async ({ esm, css }) => {
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Of a run with so many nodes. Seconds; `busy` are those of the browser's main thread."""
+    """Of a run with so many nodes. Seconds; `busy` are those of the browser's main thread.
+
+    `picture` is the tree of the widget, `widget` all of it, the evidence of the best node included.
+    """
 
     nodes: int
     load_seconds: float
@@ -70,6 +74,7 @@ class Cost(msgspec.Struct, frozen=True):
     report_bytes: int | None = None
     open_seconds: float | None = None
     open_busy_seconds: float | None = None
+    picture_seconds: float | None = None
     widget_seconds: float | None = None
 
 
@@ -126,10 +131,10 @@ def shown(browser: Browser, run: Path) -> Cost:
     page = browser.new_page()
     page.goto("about:blank")
     start = time.perf_counter()
-    show_widget(page, Parts(found.view, found.document))
+    picture = show_widget(page, Parts(found.view, found.document))
     seconds = time.perf_counter() - start
     page.close()
-    return Cost(len(found.view.tree.nodes), loaded - began, widget_seconds=seconds)
+    return Cost(len(found.view.tree.nodes), loaded - began, picture_seconds=picture, widget_seconds=seconds)
 
 
 def open_report(browser: Browser, path: Path) -> tuple[float, float]:
@@ -147,17 +152,21 @@ def open_report(browser: Browser, path: Path) -> tuple[float, float]:
     return seconds, busy
 
 
-def show_widget(page: Page, parts: Parts) -> None:
-    """Shows the widget in a page that stands for a notebook; returns when it can be used."""
+def show_widget(page: Page, parts: Parts) -> float:
+    """Shows the widget in a page that stands for a notebook until it can be used; seconds until the tree is drawn."""
 
     def ask(name: str) -> str:
-        part = compressed_plotly() if name == PLOTLY else parts.part(name)
+        part = compressed_plotly(SOONEST) if name == PLOTLY else parts.part(name, SOONEST)
         return base64.b64encode(part).decode()
 
     page.expose_function("ask", ask)
     arguments: dict[str, Any] = {"esm": script(WIDGET), "css": style()}
-    page.evaluate(MODEL, arguments)
+    began = time.perf_counter()
+    page.evaluate(f"given => void ({MODEL})(given)", arguments)
+    page.wait_for_selector(DRAWN, timeout=PATIENCE, state="attached")
+    drawn = time.perf_counter() - began
     page.wait_for_selector(READY, timeout=PATIENCE)
+    return drawn
 
 
 if __name__ == "__main__":

@@ -41,9 +41,9 @@ def plotly_text() -> str:
 
 
 @cache
-def compressed_plotly() -> bytes:
-    """plotly.js by gzip."""
-    return gzip.compress(plotly_text().encode(), compresslevel=9, mtime=0)
+def compressed_plotly(level: int) -> bytes:
+    """plotly.js by gzip, at one of its levels."""
+    return gzip.compress(plotly_text().encode(), compresslevel=level, mtime=0)
 
 
 def _join(name: str, joined: dict[str, str]) -> None:

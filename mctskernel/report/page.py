@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from jinja2 import Environment
 
 from mctskernel.report.frontend import REPORT, compressed_plotly, script, style
-from mctskernel.report.parts import Parts
+from mctskernel.report.parts import SMALLEST, Parts
 from mctskernel.report.view import View
 
 # Parts are base64, which can't end their element; scripts are this package's own and plotly's.
@@ -49,8 +49,8 @@ def report_page(view: View) -> str:
 
 def _encoded(parts: Parts) -> Iterator[tuple[str, str]]:
     for name in parts.names():
-        yield name, base64.b64encode(parts.part(name)).decode()
-    yield "plotly", base64.b64encode(compressed_plotly()).decode()
+        yield name, base64.b64encode(parts.part(name, SMALLEST)).decode()
+    yield "plotly", base64.b64encode(compressed_plotly(SMALLEST)).decode()
 
 
 def _policy(script_text: str) -> str:

@@ -22,6 +22,9 @@ from mctskernel.tree.selection_account import Account, selection_accounts
 NODES_A_PART = 32
 """Nodes whose details travel together in a report: few enough to come at once, many enough to be compressed well."""
 
+SMALLEST, SOONEST = 9, 1
+"""Levels of gzip: for a file that is kept, and for a notebook that waits."""
+
 DOCUMENT = "document"
 STORY = "story"
 DETAILS = "details"
@@ -71,13 +74,13 @@ class Parts:
                 yield f"{ACCOUNTS}/{number}"
         yield f"{LINES}/0"
 
-    def part(self, name: str) -> bytes:
-        """A part, compressed. Raises PartError, and what reading a run may raise."""
+    def part(self, name: str, level: int) -> bytes:
+        """A part, compressed at a level of gzip. Raises PartError, and what reading a run may raise."""
         kind, _, number = name.partition("/")
         if kind not in self._makers:
             raise PartError(f"The run has no part '{name}'.")
         found = msgspec.json.encode(self._makers[kind](number))
-        return gzip.compress(found, compresslevel=6, mtime=0)
+        return gzip.compress(found, compresslevel=level, mtime=0)
 
     def _details(self, number: str) -> object:
         return [self._detailer.details(node) for node in self._nodes(number)]

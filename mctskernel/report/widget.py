@@ -9,7 +9,7 @@ import traitlets
 
 from mctskernel.blobs import BlobError
 from mctskernel.report.frontend import WIDGET, compressed_plotly, script, style
-from mctskernel.report.parts import PartError, Parts
+from mctskernel.report.parts import SOONEST, PartError, Parts
 from mctskernel.run import RunError
 from mctskernel.tree.evidence import EvidenceError
 from mctskernel.tree.journal import JournalError
@@ -33,7 +33,7 @@ class TreeView(anywidget.AnyWidget):
         """Sends the part that the browser asks for, or why there is none."""
         name = str(message.get("name", ""))
         try:
-            part = compressed_plotly() if name == PLOTLY else self._parts.part(name)
+            part = compressed_plotly(SOONEST) if name == PLOTLY else self._parts.part(name, SOONEST)
         except (PartError, RunError, BlobError, EvidenceError, JournalError) as error:
             self.send({"name": name, "problem": str(error)})
         else:

@@ -69,13 +69,21 @@ function markers(type, view, state, shown, place, matching, colours) {
     customdata: shown.map((node) => node.id),
     hoverinfo: "none",
     marker: {
-      symbol: shown.map((node) => OUTCOMES[came(node) ? outcomeOf(node) : "in flight"]?.symbol ?? "circle"),
+      symbol: alike(shown.map((node) => OUTCOMES[came(node) ? outcomeOf(node) : "in flight"]?.symbol ?? "circle")),
       size: shown.map((node) => scale * (8 + 7 * Math.log10(Math.max(1, visits[node.id])))),
-      opacity: shown.map((node) => (matching.has(node.id) ? 1 : 0.12)),
-      line: { width: shown.map((node) => (state.collapsed.has(node.id) ? 2 * scale : 1)), color: shown.map((node) => (state.collapsed.has(node.id) ? colours.text : colours.surface)) },
+      opacity: alike(shown.map((node) => (matching.has(node.id) ? 1 : 0.12))),
+      line: {
+        width: alike(shown.map((node) => (state.collapsed.has(node.id) ? 2 * scale : 1))),
+        color: alike(shown.map((node) => (state.collapsed.has(node.id) ? colours.text : colours.surface))),
+      },
       ...colouring(view, state, shown, came, colours),
     },
   };
+}
+
+/** One value where all are the same: plotly reads a colour or a symbol of each point anew. */
+function alike(values) {
+  return values.length && values.every((value) => value === values[0]) ? values[0] : values;
 }
 
 function colouring(view, state, shown, came, colours) {

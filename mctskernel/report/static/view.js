@@ -65,11 +65,12 @@ export async function buildView(root, plotly, source, onSelect) {
 
   const select = async (id) => {
     if (!doc.nodes[id]) return;
+    const isMarked = state.selected === id;
     state.selected = id;
     let opened = false;
     for (let above = doc.nodes[id].parent; above !== null; above = doc.nodes[above].parent) opened = state.collapsed.delete(above) || opened;
     if (opened) soon();
-    else markSelected(plotly, plot, drawn.place, id, colours);
+    else if (!isMarked) markSelected(plotly, plot, drawn.place, id, colours);
     live.textContent = `Node ${id}: ${doc.nodes[id].title}, ${outcomeOf(doc.nodes[id])} ${ratioText(doc.nodes[id].speedup)}`;
     onSelect?.(id);
     await showDetails(id);
@@ -113,6 +114,7 @@ export async function buildView(root, plotly, source, onSelect) {
   fill(root, controls(view, state, source, soon, toggle), el("div", { class: "split" }, el("div", { class: "tree" }, legend, frame, scrubber(view, state, soon)), details), live);
   state.selected = doc.headline.best ?? (doc.nodes.length ? 0 : null);
   redraw();
+  root.dataset.drawn = "true";
   listen(plot, tip, frame, doc, select);
   followTheme(root, () => {
     colours = palette(root);
