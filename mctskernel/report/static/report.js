@@ -33,6 +33,7 @@ function section(id, title, ...content) {
 async function main() {
   const root = document.querySelector(".mctskernel");
   root.dataset.theme = hostTheme();
+  const plotlyComes = loadPlotly();
   const source = partSource(async (name) => bytesOf(name));
   source.lines = () => source.part("lines/0");
   const among = (kind) => async (node) => (await source.part(`${kind}/${Math.floor(node / NODES_A_PART)}`))[node % NODES_A_PART];
@@ -43,7 +44,7 @@ async function main() {
   const theme = el("button", { type: "button", class: "theme", click: () => (root.dataset.themeChosen = root.dataset.theme === "dark" ? "light" : "dark") }, "light / dark");
   const titles = [["tree", "Tree"], ["path", "Best path"], ["progress", "Best so far"], ["roofline", "Roofline"], ["failures", "Failures"], ["edits", "Edits"], ["environment", "Environment"]];
   fill(root, headline(doc), el("nav", { "aria-label": "Sections" }, titles.map(([id, title]) => el("a", { href: `#${id}` }, title)), theme), section("tree", "Tree", holder));
-  const plotly = await loadPlotly();
+  const plotly = await plotlyComes;
   const view = await buildView(holder, plotly, source);
   const go = (node) => {
     view.select(node);
