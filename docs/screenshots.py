@@ -82,7 +82,7 @@ def take_notebook(page: Page, address: str) -> None:
     page.locator('li[data-command="runmenu:run-all"]').click()
     widget = page.locator(".mctskernel").first
     widget.wait_for(timeout=60_000)
-    widget.get_by_text("over parent").first.wait_for(timeout=120_000)
+    widget.locator(".node-heading").first.wait_for(timeout=120_000)
     widget.scroll_into_view_if_needed()
     page.wait_for_timeout(1500)
     page.screenshot(path=IMAGES / "notebook.png")
