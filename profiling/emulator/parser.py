@@ -215,7 +215,8 @@ class _Body:
         if not text.startswith(".loc"):
             return
         places = re.findall(r"(?:\.loc|inlined_at)\s+(\d+)\s+(\d+)", text)
-        self.file = self.file or places[0][0]
+        if not self.file and places:
+            self.file = places[0][0]
         for file, line in places:
             if file == self.file and int(line):
                 self.line = int(line)
@@ -260,6 +261,8 @@ class _Body:
             raise UnsupportedPtxError("instruction " + opcode[:40], self.line)
         operands = tuple(self._operand(item) for item in _split(rest))
         if match := _CARRY.match(opcode):
+            if not operands:
+                raise UnsupportedPtxError(f"instruction {opcode} without operands", self.line)
             operands = self._with_carry(operands, reads=bool(match["reads"]), writes=bool(match["writes"]))
         return Instruction(opcode, operands, guard, self.line)
 

@@ -74,6 +74,11 @@ FOUND = {
         ("PTX", ".visible .entry f(.param .u3\uff47 x) { ret; }".encode()),
         ("PTX", ".global .u3\uff47 x;".encode()),
     ),
+    "statements that lack what they are about": (
+        ("PTX", b".visible .entry f() { .loc; ret; }"),
+        ("PTX", b".visible .entry f() { add.s64; ret; }"),
+        ("PTX", b".visible .entry f() { addc.u32; ret; }"),
+    ),
     "machine code with offsets to nowhere": (
         ("cubin", b""),
         ("cubin", b"\x7fELF" + b"\xff" * 200),
