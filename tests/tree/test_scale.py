@@ -39,6 +39,10 @@ WALKS = [
 ]
 
 
+DEEP = Policy(strategy="mcts", selection="puct", value="max", exploration=0.05, prior="given")
+"""Explores so little that its walks share a way longer than `backup.SHORT`."""
+
+
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
     with Journal(tmp_path / "journal.jsonl", durable=False) as journal:
@@ -86,7 +90,9 @@ def test_the_journal_of_a_deep_tree_holds_no_paths(tmp_path: Path) -> None:
     assert bytes_of(400) < 4.2 * bytes_of(100)
 
 
-@pytest.mark.parametrize("policy", WALKS, ids=lambda policy: f"{policy.selection} {policy.value}")
+@pytest.mark.parametrize(
+    "policy", [*WALKS, DEEP], ids=lambda policy: f"{policy.selection} {policy.value} {policy.exploration}"
+)
 @pytest.mark.parametrize("kernels", [3000, 10**9], ids=["transpositions", "a tree"])
 def test_leads_change_no_walk(policy: Policy, kernels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside every walk another one is made, which compares all children of every node."""
