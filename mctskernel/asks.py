@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from mctskernel.core.contract_words import contract_sentences
-from mctskernel.core.documents import UNDECODABLE
+from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Language
@@ -227,7 +227,7 @@ def _read_reply(line: str, number: int) -> Reply:
     try:
         reply = msgspec.json.decode(line, type=Reply)
     except UNDECODABLE as error:
-        raise ReplyError(f"Line {number} is not a reply: {error}.") from error
+        raise ReplyError(f"Line {number} is not a reply: {excerpt(error)}.") from error
     if reply.version != VERSION:
         raise ReplyError(
             f"Line {number} is a reply of version {reply.version}; this mctskernel reads {VERSION}."

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.documents import UNDECODABLE
+from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.evaluation import Source
 from mctskernel.core.experience import Experience
 from mctskernel.core.kernel import Language
@@ -209,7 +209,7 @@ def read_snapshot(path: Path) -> Snapshot:
         try:
             snapshot = msgspec.json.decode(path.read_bytes(), type=Snapshot)
         except UNDECODABLE as error:
-            raise MemoryUnusableError(f"{path} is no exported memory: {error}.") from error
+            raise MemoryUnusableError(f"{path} is no exported memory: {excerpt(error)}.") from error
     if snapshot.schema != SCHEMA or snapshot.schema_version > SCHEMA_VERSION:
         raise MemoryUnusableError(
             f"{path} is {snapshot.schema} version {snapshot.schema_version}; "

@@ -24,7 +24,7 @@ from mctskernel import __version__
 from mctskernel.blobs import BlobStore
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.disk import remedy, write_whole
-from mctskernel.core.documents import UNDECODABLE
+from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.kernel import Language
 from mctskernel.core.links import stray_link
 from mctskernel.core.task import Task
@@ -234,7 +234,7 @@ def read_manifest(folder: RunFolder) -> Manifest:
             )
         return msgspec.json.decode(data, type=Manifest)
     except UNDECODABLE as error:
-        raise RunError(f"{folder.manifest} is not a run's: {error}.") from error
+        raise RunError(f"{folder.manifest} is not a run's: {excerpt(error)}.") from error
 
 
 def write_text(path: Path, text: str) -> None:

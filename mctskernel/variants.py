@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from mctskernel.core.documents import UNDECODABLE
+from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of, resolve
@@ -83,7 +83,7 @@ def read_variants(folder: Path) -> Iterator[Variant]:
         try:
             yield msgspec.json.decode(line, type=Variant)
         except UNDECODABLE as error:
-            raise VariantError(f"{path}, line {number}: {error}.") from error
+            raise VariantError(f"{path}, line {number}: {excerpt(error)}.") from error
 
 
 def variants_of(

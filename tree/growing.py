@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from mctskernel.core.documents import UNDECODABLE
+from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.tree.events import Event, decode
 from mctskernel.tree.evidence import Lines, decode_filed
 from mctskernel.tree.fold import apply
@@ -83,7 +83,7 @@ class GrowingTree:
         except TreeError as error:
             raise JournalError(f"{self.path}, line {number}: {error}") from error
         except UNDECODABLE as error:
-            raise JournalError(f"{self.path}, line {number}: this is no event: {error}.") from error
+            raise JournalError(f"{self.path}, line {number}: this is no event: {excerpt(error)}.") from error
         return event
 
 

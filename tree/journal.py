@@ -23,7 +23,7 @@ from typing import BinaryIO, Protocol, Self
 import msgspec
 
 from mctskernel.core.disk import remedy
-from mctskernel.core.documents import UNDECODABLE
+from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.tree.bookkeeping import count
 from mctskernel.tree.events import Event, Proposed, decode, encode_and_decode, is_costly
 from mctskernel.tree.evidence import Filed, Lines, decode_filed
@@ -224,7 +224,7 @@ def check_header(path: Path, line: bytes) -> None:
 
 
 def _no_event(path: Path, number: int, error: Exception) -> JournalError:
-    return JournalError(f"{path}, line {number}: this is no event: {error}.")
+    return JournalError(f"{path}, line {number}: this is no event: {excerpt(error)}.")
 
 
 class _Header(msgspec.Struct, frozen=True):

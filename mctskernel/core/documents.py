@@ -21,6 +21,16 @@ UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, UnicodeEncodeError, Recu
 """What msgspec raises for input that is no value of the type, whatever the bytes or the text."""
 
 
+MOST_TOLD = 400
+"""Characters of what msgspec or a parser says, which may quote all of a long input."""
+
+
+def excerpt(error: Exception) -> str:
+    """What an error says, as much of it as belongs into a sentence."""
+    text = str(error)
+    return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}..."
+
+
 class DocumentError(ValueError):
     """A text that is no document; the message ends a sentence that begins with what the text is."""
 

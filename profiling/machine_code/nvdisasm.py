@@ -19,6 +19,7 @@ from typing import IO, Self
 
 from cuda.pathfinder import find_nvidia_binary_utility
 
+from mctskernel.core.documents import excerpt
 from mctskernel.profiling.machine_code.cubin import INSTRUCTION_BYTES, CubinError, cubin_errors, sections
 from mctskernel.profiling.machine_code.functions import Function
 from mctskernel.profiling.machine_code.instructions import NO_BARRIER, Instruction
@@ -107,7 +108,9 @@ def parse(text: str, cubin: bytes) -> Disassembly:
             for name, listing in _listings(text):
                 functions[name] = Function(name, tuple(_instructions(listing, found[f".text.{name}"].data)))
     except CubinError as error:
-        raise DisassemblerError(f"What nvdisasm wrote doesn't fit the machine code: {error}") from error
+        raise DisassemblerError(
+            f"What nvdisasm wrote doesn't fit the machine code: {excerpt(error)}"
+        ) from error
     if not functions:
         raise DisassemblerError(f"nvdisasm found no code: {text.strip()[:200]}")
     return Disassembly(functions)

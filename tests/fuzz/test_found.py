@@ -74,6 +74,13 @@ FOUND = {
         ("PTX", ".visible .entry f(.param .u3\uff47 x) { ret; }".encode()),
         ("PTX", ".global .u3\uff47 x;".encode()),
     ),
+    "complaints that quote all of it": (
+        ("outside program's reply", b'{"version": 1, "node": 3, "' + b"a" * 30_000 + b'": 1}'),
+        (
+            "outside program's reply",
+            b'{"node": 3, "edits": [{"title": "a", "category": "' + b"a" * 30_000 + b'"}]}',
+        ),
+    ),
     "statements that lack what they are about": (
         ("PTX", b".visible .entry f() { .loc; ret; }"),
         ("PTX", b".visible .entry f() { add.s64; ret; }"),
