@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import click
@@ -71,13 +71,20 @@ def main(folder: Path, recordings: tuple[Path, ...]) -> None:
 
 def made_spaces() -> Iterator[SearchSpace]:
     """The made-up spaces, always the same."""
-    yield _made("made_tiles", TILES, _tiles)
-    yield _made(
-        "made_pairs", _numbers(5, 6, 4, 8, 3, 4), _landscape(6, 1, seed=1, forbidden=0.4, failing=0.1)
-    )
-    yield _made("made_rugged", _numbers(5, 6, 4, 8, 3, 4), _landscape(6, 3, seed=2))
-    yield _made("made_mines", _numbers(6, 6, 6, 6, 4), _landscape(5, 1, seed=3, failing=0.6))
-    yield _made("made_words", _words(6, 5, 4, 4, 3, 3), _landscape(6, 0, seed=4))
+    return (make() for make in makers().values())
+
+
+def makers() -> Mapping[str, Callable[[], SearchSpace]]:
+    """By its name, what makes a made-up space."""
+    numbers = _numbers(5, 6, 4, 8, 3, 4)
+    described: Mapping[str, tuple[Mapping[str, tuple[Value, ...]], Judge]] = {
+        "made_tiles": (TILES, _tiles),
+        "made_pairs": (numbers, _landscape(6, 1, seed=1, forbidden=0.4, failing=0.1)),
+        "made_rugged": (numbers, _landscape(6, 3, seed=2)),
+        "made_mines": (_numbers(6, 6, 6, 6, 4), _landscape(5, 1, seed=3, failing=0.6)),
+        "made_words": (_words(6, 5, 4, 4, 3, 3), _landscape(6, 0, seed=4)),
+    }
+    return {name: partial(_made, name, *parts) for name, parts in described.items()}
 
 
 def variant_spaces(folder: Path) -> Iterator[SearchSpace]:

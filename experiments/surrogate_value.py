@@ -35,16 +35,12 @@ from mctskernel.experiments.recorded_spaces import (
     executor_of,
     read_spaces,
 )
+from mctskernel.experiments.simulated_search import ForecasterOf, grow
 from mctskernel.forecast import Forecaster
 from mctskernel.predictions import Predictions
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma
 from mctskernel.profiling.surrogate import PricingDevice, prediction_of
-from mctskernel.run import Budget
-from mctskernel.search import Search
-from mctskernel.tree.blobs import MemoryBlobs
-from mctskernel.tree.journal import MemoryJournal
-from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 
@@ -152,26 +148,31 @@ def replay(
 ) -> Replayed:
     """Search a space, up to the last checkpoint."""
     evaluations = max(CHECKPOINTS)
-    start = space.start(seed)
-    tree_search = TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0)
-    root = tree_search.start(start, policy_for(use), seed)
-    rate = pace.predictions
-    if surrogate and rate is not None:
-        surrogate.may = lambda: rate * tree_search.tree.evaluations
-    search = Search(
-        tree_search=tree_search,
+    tree, _ = grow(
+        space.start(seed),
         task=space.task,
+        policy=policy_for(use),
+        seed=seed,
         proposer=RecordedProposer(space, seed),
         executor=executor_of(space, pace.in_flight),
-        budget=Budget(evaluations=min(evaluations, len(space.evaluations))),
-        follow=lambda _: None,
-        forecaster=Forecaster(tree_search, Predictions(surrogate), wait=rate is None) if surrogate else None,
+        budget=min(evaluations, len(space.evaluations)),
+        forecaster_of=forecasting(surrogate, pace.predictions) if surrogate else None,
     )
-    search.run((root,))
-    seconds = [space.seconds.get(node.kernel.identity, math.inf) for node in tree_search.tree.nodes]
+    seconds = [space.seconds.get(node.kernel.identity, math.inf) for node in tree.nodes]
     best = np.minimum.accumulate(seconds) / min(space.seconds.values())
     curve = (*best.tolist(), *[float(best[-1])] * (evaluations - len(seconds)))
     return Replayed(curve, surrogate.asked / len(seconds) if surrogate else 0.0)
+
+
+def forecasting(surrogate: LookedUp, rate: float | None = None) -> ForecasterOf:
+    """What lets a search go by a surrogate that predicts `rate` kernels for each evaluation; None: as it likes."""
+
+    def forecaster_of(tree_search: TreeSearch) -> Forecaster:
+        if rate is not None:
+            surrogate.may = lambda: rate * tree_search.tree.evaluations
+        return Forecaster(tree_search, Predictions(surrogate), wait=rate is None)
+
+    return forecaster_of
 
 
 @dataclass(frozen=True)
