@@ -28,6 +28,9 @@ from mctskernel.experiments.fault_subjects import (
 LIMIT_SECONDS = 30.0
 """How long nothing may happen: what takes longer counts as a hang."""
 
+MOST_ON_A_SMALL_DISK = 1 << 26
+"""Bytes after which a disk that is to be filled isn't the small one that was meant."""
+
 
 class MissedError(RuntimeError):
     """The search gave the fault nothing to hit: it had ended, or had no such process just then."""
@@ -171,7 +174,7 @@ def fill_disk(meeting: Meeting) -> Undo:
     """Another file takes the disk, but for a few kilobytes."""
     filler = meeting.place.seen / "filler"
     with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-        while file.write(bytes(1 << 16)):
+        while file.tell() < MOST_ON_A_SMALL_DISK and file.write(bytes(1 << 16)):
             pass
     size = filler.stat().st_size
     os.truncate(filler, max(0, size - int(meeting.random.integers(0, 5)) * 4096))
@@ -195,9 +198,13 @@ def forbid_writing(meeting: Meeting) -> Undo:
 def remove_run(meeting: Meeting) -> Undo:
     """`rm -r RUN`: nothing of it can be gone on with."""
     meeting.is_gone = True
-    while meeting.run.exists() and not meeting.running.ended():
+
+    def is_over() -> bool:
         shutil.rmtree(meeting.run, ignore_errors=True)
-        time.sleep(0.02)
+        return not meeting.run.exists() or meeting.running.ended()
+
+    if not wait_until(is_over, LIMIT_SECONDS):
+        raise AssertionError(f"{meeting.run} was made again and again behind the user's back")
     return lambda: shutil.rmtree(meeting.run, ignore_errors=True)
 
 

@@ -76,7 +76,7 @@ def become(request: dict[str, object], descriptors: list[int]) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
-    os.closerange(3, 64)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.environ.update(request["variables"])  # type: ignore[arg-type]
     script, *words = request["words"]  # type: ignore[misc]
     sys.argv = [script, *words]
