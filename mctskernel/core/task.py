@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,6 +57,19 @@ class Tensor:
         """Size in bytes at one shape."""
         return int(np.prod(self.extents(shape), dtype=np.int64)) * DTYPE_BYTES[self.dtype]
 
+    def draw(self, shape: Shape, rng: np.random.Generator) -> Array:
+        """Numbers of its distribution at one shape."""
+        return _draw(self, shape, rng)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How far each element may be by its own size: `absolute + relative * |ref|`, and never more than `most`."""
+
+    relative: float
+    absolute: float
+    most: float = math.inf
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -64,12 +78,26 @@ class Tolerance:
     An element passes when `|out - ref| <= absolute + relative * (largest |ref| of its last-axis row)`; where a whole
     output is one row, what reaches the element takes that one's place if it is less. The largest error may be at most
     `ratio` times that of the reference run in the inputs' own precision, or within the absolute part. Integers and
-    truth values must be equal, unless a tolerance of their own lets them differ by its absolute part.
+    truth values must be equal, unless a tolerance of their own lets them differ by its absolute part. Where `element`
+    is given, an element must be within that too, as benchmarks ask that measure each element by itself.
     """
 
     relative: float = 1e-5
     absolute: float = 1e-6
     ratio: float = 16.0
+    element: Bound | None = None
+
+
+@dataclass(frozen=True)
+class ToleranceAt:
+    """What differs in the tolerances of floating-point outputs at the shapes that have these sizes."""
+
+    shape: Shape
+    changes: Mapping[str, Any]
+
+    def fits(self, shape: Shape) -> bool:
+        """Whether a shape has these sizes."""
+        return all(shape.get(name) == size for name, size in self.shape.items())
 
 
 @dataclass(frozen=True)
@@ -82,7 +110,8 @@ class Task:
     the recorded times of configurations in it, and has neither tensors nor shapes. `unanchored` says that the reference
     was written by a model and vouched for by nobody: what is verified against it may be right about the wrong thing.
     `held_out_timed_shapes` are of the search's size and seen by the last gate alone, which times there; a task that is
-    `thorough` is verified on inputs of every kind, where others take turns.
+    `thorough` is verified on inputs of every kind, where others take turns. `inputs_by` names a dimension that only
+    `make_inputs` and `tolerances_at` are told apart by, as the number of a benchmark's workload: kernels don't see it.
     """
 
     name: str
@@ -107,6 +136,8 @@ class Task:
     numerics: Numerics = field(default_factory=Numerics)
     held_out_timed_shapes: tuple[Shape, ...] = ()
     thorough: bool = False
+    tolerances_at: tuple[ToleranceAt, ...] = ()
+    inputs_by: str = ""
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -146,13 +177,18 @@ class Task:
         """The outputs that share an input's buffer."""
         return frozenset(tensor.name for tensor in self.outputs) & {tensor.name for tensor in self.inputs}
 
-    def tolerance_of(self, output: str) -> Tolerance:
-        """The tolerance of one output."""
-        return self.tolerances.get(output, self.tolerance)
+    def tolerance_of(self, output: str, shape: Shape | None = None) -> Tolerance:
+        """The tolerance of one output, at a shape if one is given. Of several that fit, the last wins."""
+        tolerance = self.tolerances.get(output, self.tolerance)
+        for entry in self.tolerances_at:
+            if shape is not None and entry.fits(shape):
+                tolerance = replace(tolerance, **entry.changes)
+        return tolerance
 
     def names(self, shape: Shape, kernel: Kernel) -> dict[str, Number]:
         """What a launch plan's expressions may use: macros, scalars, dimensions (the last wins)."""
-        return {**kernel.macros, **self.scalars, **shape}
+        seen = {name: size for name, size in shape.items() if name != self.inputs_by}
+        return {**kernel.macros, **self.scalars, **seen}
 
     def compulsory_bytes(self, shape: Shape) -> int:
         """Each input read once and each output written once."""
@@ -166,7 +202,7 @@ class Task:
         if self.make_inputs is None:
             # Each from a stream of its own, so that one of them doesn't cost the others.
             return {
-                tensor.name: _draw(tensor, shape, np.random.default_rng((seed, index)))
+                tensor.name: tensor.draw(shape, np.random.default_rng((seed, index)))
                 for index, tensor in enumerate(self.inputs)
                 if not only or tensor.name in only
             }
