@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from mctskernel.core.dtypes import has_infinity, is_floating, largest_number, rounding_unit
 from mctskernel.core.evaluation import Guard
-from mctskernel.core.task import Array, Tolerance
+from mctskernel.core.task import Array, Bound, Tolerance
 from mctskernel.profiling.magnitudes import is_single_row
 from mctskernel.profiling.poison import as_bits, is_poison
 
@@ -61,6 +61,8 @@ def compare(
         error[_same_special(actual, truth)] = 0.0
         error[~np.isfinite(error)] = np.inf
         allowed = tolerance.absolute + tolerance.relative * _scale(truth, magnitudes)
+        if tolerance.element is not None:
+            allowed = np.minimum(allowed, _bound(truth, tolerance.element))
         # An infinite error is too much, however much is allowed.
         excess = np.where((error == 0.0) | np.isinf(error), error, error / allowed)
     worst = float(excess.max(initial=0.0))
@@ -192,6 +194,11 @@ def _scale(truth: Array, magnitudes: Array | None) -> Array:
     magnitude = np.where(np.isfinite(truth), np.abs(truth), 0.0)
     least = np.median(magnitude) if magnitudes is None else magnitudes
     return np.asarray(np.minimum(scale, np.maximum(magnitude, least)))
+
+
+def _bound(truth: Array, bound: Bound) -> Array:
+    """What each element is allowed by its own size; one that isn't finite is compared otherwise."""
+    return np.asarray(np.minimum(bound.absolute + bound.relative * np.abs(truth), bound.most))
 
 
 def _row_scale(truth: Array) -> Array:

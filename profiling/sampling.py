@@ -116,7 +116,7 @@ def draw_sample(
     bands = {name: Bands(axis, runs) for name, (axis, _) in axes.items()}
     taken = {name: bands[name].of(array) if name in bands else array for name, array in inputs.items()}
     indices = sum(count for _, count in runs)
-    case = expect(task, {**shape, task.independent: indices}, seed, taken)
+    case = expect(task, {**shape, task.independent: indices}, seed, taken, part_of=shape)
     others = {
         name: _bands(array.shape, 0, _few(array.shape, 0, elements), rng)
         for name, array in taken.items()

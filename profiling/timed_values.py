@@ -108,7 +108,8 @@ def _judged(drawn: TimedInputs, written: Mapping[str, Written], most: int, rng: 
             name: np.take(array, few, axes[name]) if name in axes else array
             for name, array in drawn.inputs.items()
         }
-        case = expect(task, {**drawn.shape, task.independent: len(few)}, drawn.seed, inputs)
+        shape = {**drawn.shape, task.independent: len(few)}
+        case = expect(task, shape, drawn.seed, inputs, part_of=drawn.shape)
         parts = {name: _part(each, few, axes[name]) for name, each in written.items()}
     else:
         rows = {

@@ -154,9 +154,18 @@ def draw_case(task: Task, shape: Shape, seed: int, values: Values = Values.DRAWN
 
 
 def expect(
-    task: Task, shape: Shape, seed: int, inputs: Mapping[str, Array], values: Values = Values.DRAWN
+    task: Task,
+    shape: Shape,
+    seed: int,
+    inputs: Mapping[str, Array],
+    values: Values = Values.DRAWN,
+    *,
+    part_of: Shape | None = None,
 ) -> Case:
-    """A case of given inputs, with what they must give."""
+    """A case of given inputs, with what they must give.
+
+    The tolerance is that of the shape, or of the one that the inputs are `part_of`.
+    """
     with np.errstate(all="ignore"):
         expected = task.expected(in_float64(inputs), shape)
         plain = _rounded(task, task.expected(_in_arithmetic_precision(inputs), shape))
@@ -167,7 +176,7 @@ def expect(
         inputs,
         expected,
         plain,
-        {tensor.name: _tolerance_of(task, tensor) for tensor in task.outputs},
+        {tensor.name: _tolerance_of(task, tensor, part_of or shape) for tensor in task.outputs},
         in_place=task.in_place,
         signed_zero=task.numerics.signed_zero,
         magnitudes=Magnitudes(task, shape, seed, lambda: inputs),
@@ -270,7 +279,8 @@ def draw_widened_case(task: Task, shape: Shape, seed: int, values: Values) -> tu
     except TaskError:
         # Not every reference can take a NaN: there is no index of that number.
         return ()
-    tolerances = {name: _at_scale(task, case, name) for name in case.expected}
+    # A bound of each element by its own size is for the values that are drawn: others cancel.
+    tolerances = {name: replace(_at_scale(task, case, name), element=None) for name in case.expected}
     wider = 1.0
     for name, tolerance in tolerances.items():
         if case.plain[name].dtype.kind not in "biu" and (tolerance.absolute or tolerance.relative):
@@ -330,10 +340,10 @@ def _nudge(array: Array, ways: Sequence[float], rng: np.random.Generator) -> Arr
     return moved
 
 
-def _tolerance_of(task: Task, output: Tensor) -> Tolerance:
+def _tolerance_of(task: Task, output: Tensor, shape: Shape) -> Tolerance:
     """Integers and truth values are exact, unless they have a tolerance of their own."""
     if is_floating(numpy_dtype(output.dtype)):
-        return task.tolerance_of(output.name)
+        return task.tolerance_of(output.name, shape)
     return task.tolerances.get(output.name, _EXACT)
 
 

@@ -6,13 +6,13 @@ import math
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.numerics import Denormals, Propagation, SignedZero
-from mctskernel.core.task import Task, Tensor, Tolerance
+from mctskernel.core.task import Bound, Task, Tensor, Tolerance, shape_label
 
 
 def contract_sentences(task: Task) -> tuple[str, ...]:
     """The tolerance of each output, and the task's numerical contract as far as it asks for anything."""
     numerics = task.numerics
-    sentences = [_tolerance_sentence(task, output) for output in task.outputs]
+    sentences = [*(_tolerance_sentence(task, output) for output in task.outputs), *_sentences_at(task)]
     if any(is_floating(numpy_dtype(tensor.dtype)) for tensor in task.inputs):
         sentences += [
             _special_sentence("A NaN", numerics.nan, " A maximum, a minimum or a comparison may drop it."),
@@ -29,11 +29,16 @@ def contract_sentences(task: Task) -> tuple[str, ...]:
 
 
 def narrowest_tolerance(task: Task) -> float:
-    """The least of the relative and absolute parts of the tolerances of floating-point outputs."""
-    tolerances = [
-        task.tolerance_of(output.name) for output in task.outputs if is_floating(numpy_dtype(output.dtype))
-    ]
-    return min((min(each.relative, each.absolute) for each in tolerances), default=0.0)
+    """The least of the relative and absolute parts of the tolerances of floating-point outputs, at any shape."""
+    shapes = task.shapes if task.tolerances_at else (None,)
+    tolerances = {
+        task.tolerance_of(output.name, shape)
+        for output in task.outputs
+        if is_floating(numpy_dtype(output.dtype))
+        for shape in shapes
+    }
+    bounds = {each.element for each in tolerances if each.element is not None}
+    return min((min(each.relative, each.absolute) for each in tolerances | bounds), default=0.0)
 
 
 def _tolerance_sentence(task: Task, output: Tensor) -> str:
@@ -51,8 +56,34 @@ def _tolerance_sentence(task: Task, output: Tensor) -> str:
             f", and the largest error may be {tolerance.ratio:g} times that of the reference in the inputs' own "
             "precision"
         )
+    if tolerance.element is not None:
+        sentence += f"; by itself by {_bound_words(tolerance.element)} at the most"
     return sentence + "."
 
+
+def _sentences_at(task: Task) -> list[str]:
+    """What differs at some shapes; of many the first few, since they are much alike."""
+    sentences = []
+    for entry in task.tolerances_at[:_SHAPES]:
+        numbers = [f"{name} {value:g}" for name, value in entry.changes.items() if name != "element"]
+        if "element" in entry.changes:
+            numbers.append(
+                f"an element by itself off by {_bound_words(entry.changes['element'])} at the most"
+            )
+        if numbers:
+            sentences.append(f"At {shape_label(entry.shape)}: {', '.join(numbers)}.")
+    left = len(task.tolerances_at) - _SHAPES
+    if left > 0:
+        sentences.append(f"{left} more shapes have tolerances of their own.")
+    return sentences
+
+
+def _bound_words(bound: Bound) -> str:
+    words = f"{bound.absolute:g} + {bound.relative:g} times its size"
+    return f"{words} and never more than {bound.most:g}" if math.isfinite(bound.most) else words
+
+
+_SHAPES = 4
 
 _ROW = "the largest value of its row"
 

@@ -8,7 +8,8 @@
 
 `reference` is called with the inputs, dimensions and scalars that its parameters name, and returns one array
 or a tuple of arrays in the order of the outputs. `make_inputs(rng, ...)` beside it is optional: it returns a
-dictionary of arrays and replaces the distributions named in `task.toml`.
+dictionary of arrays and replaces the distributions named in `task.toml`. Where shapes of the same sizes have different
+inputs, a dimension more tells them apart, that `inputs_by` names in `task.toml`: `make_inputs` gets it, kernels don't.
 
 A recorded search space is a folder too:
 
@@ -33,7 +34,7 @@ import numpy as np
 from mctskernel.core.device import DeviceSpec, Trial
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.dtypes import DTYPE_BYTES, is_floating, numpy_dtype
-from mctskernel.core.expression import ExpressionError, Number, evaluate
+from mctskernel.core.expression import ExpressionError, Number, evaluate, names_in
 from mctskernel.core.interpreted_reference import InterpretedReference
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.links import stray_link
@@ -49,6 +50,7 @@ from mctskernel.core.task import (
     recorded_task,
     shape_label,
 )
+from mctskernel.core.tolerance_file import check_tolerances_at, read_tolerances
 
 MAX_BYTES = 16 << 20
 """Of a file of a task, besides a recorded space."""
@@ -85,6 +87,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         "kernel",
         "flops",
         "unanchored",
+        "inputs_by",
     }
     unknown = sorted(document.keys() - known)
     if unknown:
@@ -97,7 +100,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
     if not isinstance(shapes, dict):
         raise TaskError(f"{where} needs a [shapes] table with 'search' and 'verify' lists.")
     outputs = _tensors(document, "outputs", where)
-    tolerance, tolerances = _tolerances(document, outputs, where)
+    tolerance, tolerances, tolerances_at = read_tolerances(document, outputs, where)
     task = Task(
         name=name,
         summary=_text(document, "summary", where, ""),
@@ -118,11 +121,15 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         make_inputs=code.get("make_inputs"),
         unanchored=unanchored,
         tolerances=tolerances,
+        tolerances_at=tolerances_at,
+        inputs_by=_text(document, "inputs_by", where, ""),
         numerics=_numerics(document, [tolerances.get(each.name, tolerance) for each in outputs], where),
     )
     _check_names(task, where)
+    _check_inputs_by(task, where)
     _check_extents(task, where)
     _check_independent(task, where)
+    check_tolerances_at(task.tolerances_at, task.shapes, where)
     return task
 
 
@@ -199,6 +206,19 @@ def _check_independent(task: Task, where: Path) -> None:
             raise TaskError(
                 f"{where}: '{task.independent}' is said to be independent, but the output '{tensor.name}' doesn't "
                 "have it as one of its extents."
+            )
+
+
+def _check_inputs_by(task: Task, where: Path) -> None:
+    """What only tells inputs apart is a dimension of every shape, and an extent of nothing: kernels don't see it."""
+    if not task.inputs_by:
+        return
+    if any(task.inputs_by not in shape for shape in task.shapes):
+        raise TaskError(f"{where}: 'inputs_by' is {task.inputs_by!r}, which is no dimension of every shape.")
+    for tensor in (*task.inputs, *task.outputs):
+        if any(task.inputs_by in names_in(each) for each in (*tensor.shape, tensor.low, tensor.high)):
+            raise TaskError(
+                f"{where}: '{task.inputs_by}' only tells inputs apart, but '{tensor.name}' depends on it."
             )
 
 
@@ -402,37 +422,6 @@ def _shapes(table: Mapping[str, Any], key: str, where: Path, *, required: int) -
         ):
             raise TaskError(f"{where}: each shape in '{key}' must map dimensions to whole numbers.")
     return tuple(entries)
-
-
-def _tolerances(
-    document: Mapping[str, Any], outputs: Sequence[Tensor], where: Path
-) -> tuple[Tolerance, dict[str, Tolerance]]:
-    """What [tolerance] says of every output, and [tolerance.NAME] of one; what that leaves out is as for the others."""
-    table = document.get("tolerance", {})
-    names = {tensor.name for tensor in outputs}
-    if not isinstance(table, dict):
-        raise TaskError(f"{where}: [tolerance] must be a table.")
-    own = {name: part for name, part in table.items() if name in names and isinstance(part, dict)}
-    unknown = [name for name, part in table.items() if isinstance(part, dict) and name not in names]
-    if unknown:
-        raise TaskError(f"{where}: [tolerance.{unknown[0]}] is for no output ({', '.join(sorted(names))}).")
-    general = _tolerance({key: value for key, value in table.items() if key not in own}, Tolerance(), where)
-    floating = {tensor.name for tensor in outputs if is_floating(numpy_dtype(tensor.dtype))}
-    exact = Tolerance(relative=0.0, absolute=0.0)
-    return general, {
-        name: _tolerance(part, general if name in floating else exact, where) for name, part in own.items()
-    }
-
-
-def _tolerance(table: Mapping[str, Any], otherwise: Tolerance, where: Path) -> Tolerance:
-    if not table.keys() <= {"relative", "absolute", "ratio"} or not all(
-        _is_number(value) and value >= 0 for value in table.values()
-    ):
-        raise TaskError(
-            f"{where}: [tolerance] may hold 'relative', 'absolute' and 'ratio', all numbers of at least 0, and a "
-            "table of these for an output by its name."
-        )
-    return replace(otherwise, **table)
 
 
 def _numerics(document: Mapping[str, Any], tolerances: Sequence[Tolerance], where: Path) -> Numerics:

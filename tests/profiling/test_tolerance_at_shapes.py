@@ -1,0 +1,101 @@
+"""Verification with a tolerance for each shape, on whole cases and on the parts that are timed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task import Array, Bound, Task, Tensor, Tolerance, ToleranceAt
+from mctskernel.profiling.comparison import compare
+from mctskernel.profiling.input_values import Values
+from mctskernel.profiling.sampling import draw_sample
+from mctskernel.profiling.timed_values import TimedInputs, Written, verdict
+from mctskernel.profiling.verify import draw_case, draw_verification, judge
+
+STRICT, LAX = {"rows": 4, "cols": 8}, {"rows": 6, "cols": 8}
+OFF = 1e-3
+
+
+def off_by(error: float, task: Task, shape: dict[str, int]) -> Array:
+    return (2 * draw_case(task, shape, 0).inputs["x"] + error).astype(np.float32)
+
+
+@pytest.fixture
+def task() -> Task:
+    return Task(
+        name="double",
+        summary="",
+        folder=Path("double"),
+        inputs=(Tensor("x", "float32", ("rows", "cols")),),
+        outputs=(Tensor("out", "float32", ("rows", "cols")),),
+        scalars={},
+        search_shapes=(STRICT, LAX),
+        verify_shapes=(STRICT, LAX),
+        held_out_shapes=(),
+        tolerance=Tolerance(ratio=float("inf"), absolute=1e-5),
+        starting_kernel=Kernel(""),
+        independent="rows",
+        reference=lambda x: 2 * x,
+        tolerances_at=(ToleranceAt(LAX, {"absolute": 1e-2}),),
+    )
+
+
+def test_each_shape_is_judged_by_its_own_tolerance(task: Task) -> None:
+    verdicts = [
+        judge(draw_case(task, each, 0), {"out": off_by(OFF, task, each)}).passed for each in (STRICT, LAX)
+    ]
+    assert verdicts == [False, True]
+
+
+@pytest.mark.parametrize(("shape", "passes"), [(STRICT, False), (LAX, True)])
+def test_a_part_of_what_is_timed_has_the_tolerance_of_the_whole(
+    task: Task, shape: dict[str, int], passes: bool
+) -> None:
+    drawn = TimedInputs(task, shape, 0)
+    out = (2 * drawn.inputs["x"] + OFF).astype(np.float32)
+    rows = np.zeros(out.shape, bool)
+    rows[:2] = True
+    check = verdict(drawn, {"out": Written(out, rows)}, set(), np.random.default_rng(0))
+    assert not isinstance(check, str)
+    assert check.passed is passes
+
+
+def test_samples_on_a_gpu_have_it_too(task: Task) -> None:
+    for shape, absolute in ((STRICT, 1e-5), (LAX, 1e-2)):
+        _, sample = draw_sample(task, shape, 0, np.random.default_rng(0))
+        assert sample.case.tolerances["out"].absolute == absolute
+
+
+def test_a_bound_of_each_element_is_on_top() -> None:
+    truth = np.array([[1000.0, 1.0], [1000.0, 1000.0]])
+    row = Tolerance(relative=1e-2, absolute=0, ratio=float("inf"))
+    own = replace(row, element=Bound(relative=1e-2, absolute=1e-3))
+    off = truth + np.array([[0.0, 5.0], [0.0, 0.0]])
+    assert compare(off, truth, truth, row).passed, "a row's largest result excuses it"
+    assert not compare(off, truth, truth, own).passed
+    assert compare(truth * 1.009, truth, truth, own).passed
+    assert not compare(truth * 1.009, truth, truth, replace(own, element=Bound(1e-2, 1e-3, most=8))).passed
+
+
+def test_a_lax_bound_makes_nothing_laxer() -> None:
+    truth = np.full((2, 8), 1e-3)
+    own = Tolerance(relative=1e-5, absolute=1e-8, element=Bound(relative=1e-2, absolute=1e-2))
+    assert not compare(np.zeros_like(truth), truth, truth, own).passed
+
+
+def test_what_is_not_finite_is_compared_as_ever() -> None:
+    truth = np.array([[np.inf, np.nan, 1.0]])
+    own = Tolerance(element=Bound(relative=0.0, absolute=1e-2))
+    assert compare(truth, truth, truth, own).passed
+    assert not compare(np.array([[1.0, np.nan, 1.0]]), truth, truth, own).passed
+
+
+def test_a_bound_is_for_drawn_values(task: Task) -> None:
+    bounded = replace(task, tolerance=replace(task.tolerance, element=Bound(1e-2, 1e-2)))
+    for case in draw_verification(bounded, 0):
+        widened = case.values not in {Values.DRAWN, Values.NAN, Values.INFINITY}
+        assert not widened or case.tolerances["out"].element is None
