@@ -1,0 +1,22 @@
+/*
+[[launch]]
+kernel = "argmax"
+grid = ["ceil_div(rows, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "index", "rows", "cols"]
+*/
+#define BLOCK 256
+
+// One thread per row.
+extern "C" __global__ void argmax(const float* x, int* index, int rows, int cols) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < rows) {
+        int best = 0;
+        for (int col = 1; col < cols; ++col) {
+            if (x[row * cols + col] > x[row * cols + best]) {
+                best = col;
+            }
+        }
+        index[row] = best;
+    }
+}
