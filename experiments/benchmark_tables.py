@@ -1,14 +1,15 @@
-"""The tables of the model's benchmark, in Markdown."""
+"""The tables of the model's benchmark."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from mctskernel.experiments.documents import Block, Document, Section, Table, Text
 from mctskernel.experiments.family_splits import Split, fit_on, leave_one_out
 from mctskernel.experiments.honesty import fitted_sigmas, honesty
 from mctskernel.experiments.model_terms import Terms, in_one_norm, naive_baselines, terms_of
@@ -55,21 +56,22 @@ FITTED_FAMILIES = 2
 FEWEST_TO_FIT = FITTED_FAMILIES + 1
 
 
-def benchmark_tables(rows: Sequence[Row]) -> str:
-    """Everything that rows say, as one text. At least one row must have a price."""
+def benchmark_tables(rows: Sequence[Row]) -> Document:
+    """Everything that rows say. At least one row must have a price."""
     priced = [row for row in rows if row.modelled_us]
     terms = terms_of(priced)
-    sections = [
+    refused = [f"- {row.family} {row.name}: {row.error}" for row in rows if not row.modelled_us]
+    sections: list[tuple[str, list[Block]]] = [
         *(_rankings(priced, terms) if max(Counter(terms.families).values()) > 1 else ()),
         ("Counts against Nsight Compute", _counts([row for row in priced if row.ncu])),
         ("Cost of a kernel, in seconds", _cost(priced)),
-        ("Not priced", [f"- {row.family} {row.name}: {row.error}" for row in rows if not row.modelled_us]),
+        ("Not priced", [Text("\n".join(refused))] if refused else []),
     ]
-    tables = (f"## {title}\n\n" + "\n".join(lines) for title, lines in sections if lines)
-    return "\n\n".join(("# The model against measurements", *tables))
+    shown = [Section(title, blocks) for title, blocks in sections if blocks]
+    return Document("The model against measurements", shown)
 
 
-def _rankings(rows: Sequence[Row], terms: Terms) -> tuple[tuple[str, list[str]], ...]:
+def _rankings(rows: Sequence[Row], terms: Terms) -> tuple[tuple[str, list[Block]], ...]:
     """What at least one family of two kernels and more is needed for."""
     return (
         ("Ranking", _ranking(rows, terms)),
@@ -80,7 +82,7 @@ def _rankings(rows: Sequence[Row], terms: Terms) -> tuple[tuple[str, list[str]],
     )
 
 
-def _ranking(rows: Sequence[Row], terms: Terms) -> list[str]:
+def _ranking(rows: Sequence[Row], terms: Terms) -> list[Block]:
     modelled = np.array([row.modelled_us for row in rows], dtype=float)
     rankings = by_family(terms.families, terms.measured, modelled)
     heading = ("family", "kernels", "Spearman", "first pick", "best of 5", "modelled / measured, quartiles")
@@ -110,7 +112,7 @@ def _ranking(rows: Sequence[Row], terms: Terms) -> list[str]:
     return _table(heading, lines)
 
 
-def _splits(terms: Terms) -> list[str]:
+def _splits(terms: Terms) -> list[Block]:
     """Unfitted beside fitted, each family tested by splits that don't fit it."""
     ranked = [family for family, count in Counter(terms.families).items() if count > 1]
     if len(ranked) < FEWEST_TO_FIT:
@@ -156,7 +158,7 @@ def _three(rankings: Sequence[Ranking]) -> tuple[str, str, str]:
     return f"{mean.correlation:.3f}", f"{mean.first:.3f}", f"{mean.best_of_five:.3f}"
 
 
-def _honesty(rows: Sequence[Row]) -> list[str]:
+def _honesty(rows: Sequence[Row]) -> list[Block]:
     families: dict[str, list[Row]] = {}
     for row in rows:
         families.setdefault(row.family, []).append(row)
@@ -181,8 +183,9 @@ def _honesty(rows: Sequence[Row]) -> list[str]:
     term, rest = fitted_sigmas(list(families.values()))
     return [
         *_table(heading, lines),
-        "",
-        f"Fitted to pairs: {term:.3f} for what a term's constant may be off by, {rest:.3f} for the rest.",
+        Text(
+            f"Fitted to pairs: {term:.3f} for what a term's constant may be off by, {rest:.3f} for the rest."
+        ),
     ]
 
 
@@ -202,7 +205,7 @@ def _summary(label: str, rankings: Sequence[Ranking]) -> tuple[str, ...]:
     )
 
 
-def _ablations(terms: Terms) -> list[str]:
+def _ablations(terms: Terms) -> list[Block]:
     """Terms that are zero everywhere change nothing and have no row."""
     used = [name for name, column in zip(terms.names, terms.launches.T, strict=True) if np.any(column)]
     variations = [
@@ -216,7 +219,7 @@ def _ablations(terms: Terms) -> list[str]:
     )
 
 
-def _baselines(rows: Sequence[Row], terms: Terms) -> list[str]:
+def _baselines(rows: Sequence[Row], terms: Terms) -> list[Block]:
     ranked = [("the model", terms.microseconds()), *naive_baselines(rows).items()]
     return _table(
         ("ranked by", *_SUMMARY),
@@ -224,7 +227,7 @@ def _baselines(rows: Sequence[Row], terms: Terms) -> list[str]:
     )
 
 
-def _counts(rows: Sequence[Row]) -> list[str]:
+def _counts(rows: Sequence[Row]) -> list[Block]:
     lines = []
     for name in COUNTS:
         both = [
@@ -246,7 +249,7 @@ def _counts(rows: Sequence[Row]) -> list[str]:
     return _table(heading, lines) if lines else []
 
 
-def _cost(rows: Sequence[Row]) -> list[str]:
+def _cost(rows: Sequence[Row]) -> list[Block]:
     stages = dict.fromkeys(stage for row in rows for stage in row.stage_seconds)
     seconds = {stage: [row.stage_seconds.get(stage, 0.0) for row in rows] for stage in stages}
     seconds["all"] = [sum(row.stage_seconds.values()) for row in rows]
@@ -259,13 +262,5 @@ def _cost(rows: Sequence[Row]) -> list[str]:
     )
 
 
-def _table(heading: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table, its columns aligned; the first is text and the others are numbers."""
-    widths = [max(len(line[column]) for line in (heading, *lines)) for column in range(len(heading))]
-
-    def cells(line: Sequence[str]) -> Iterator[str]:
-        yield line[0].ljust(widths[0])
-        yield from (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
-
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return [f"| {' | '.join(line)} |" for line in (list(cells(heading)), rule, *map(list, map(cells, lines)))]
+def _table(heading: Sequence[str], lines: Sequence[Sequence[str]]) -> list[Block]:
+    return [Table(list(heading), [list(line) for line in lines])]

@@ -18,6 +18,7 @@ import click
 import msgspec
 
 from mctskernel.core.device import DeviceError
+from mctskernel.experiments.provenance import write_result
 from mctskernel.profiling.architecture import (
     Architecture,
     ArchitectureError,
@@ -84,7 +85,7 @@ def main(out: Path, against: str) -> None:
     except (ArchitectureError, CudaError, DeviceError) as error:
         click.echo(f"mctskernel: {error}", err=True)
         sys.exit(1)
-    (out / "calibrations.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    write_result(out / "calibrations.json", report)
     for line in lines(report):
         click.echo(line)
 

@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.kernel import Kernel
+from mctskernel.experiments.provenance import write_result
 from mctskernel.profiling.build import BuildFailure, build
 from mctskernel.profiling.counter_sets import DEFAULT_METRICS
 from mctskernel.profiling.counters import (
@@ -333,7 +334,7 @@ def main(file: Path | None, *, replay: bool) -> None:
         comparison = compare(bench)
     show(comparison)
     if file is not None:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(comparison), indent=2) + b"\n")
+        write_result(file, comparison)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ Differences are in units of the output type's rounding at the largest magnitude 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from mctskernel.core.dtypes import is_floating, rounding_unit
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Array
 from mctskernel.core.task_file import languages, load_task
+from mctskernel.experiments.provenance import write_result
 from mctskernel.profiling.candidate import RefusedError, prepare
 from mctskernel.profiling.emulable import emulable
 from mctskernel.profiling.emulation import Stopped, emulated_outputs
@@ -59,7 +59,7 @@ def main(tasks: str | None, out: Path | None) -> None:
         rows.append(row)
         machine = {"gpu": gpu}
     if out is not None:
-        out.write_text(json.dumps({**machine, "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+        write_result(out, {**machine, "rows": [asdict(row) for row in rows]})
     Console().print(table(rows))
 
 

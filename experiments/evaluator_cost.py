@@ -24,6 +24,7 @@ from rich.table import Table
 
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.experiments.extension_route import Judged
+from mctskernel.experiments.provenance import write_result
 from mctskernel.experiments.search_cost import search_cost, stage_medians
 from mctskernel.experiments.searches import Plan, run_search
 from mctskernel.profiling.counter_sets import DEFAULT_METRICS
@@ -81,8 +82,7 @@ def main(*, task: str, budget: int, language: str, device: str, variants: int, o
         routes += [measure_extension(task, variants, Path(folder) / "extension.json")] if variants else []
     tools = package_versions("torch", "triton", "cuda-bindings") | _tool_versions()
     report = Report(task, routes, tools)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    write_result(out, report)
     print_report(Console(), report)
 
 

@@ -10,7 +10,6 @@ still for 30 seconds.
 
 from __future__ import annotations
 
-import json
 import platform
 import sys
 import tempfile
@@ -43,6 +42,7 @@ from mctskernel.experiments.fault_subjects import (
     with_model,
 )
 from mctskernel.experiments.fault_trials import Injected, Trial
+from mctskernel.experiments.provenance import write_result
 
 FAULTS_A_RUN = 10
 """How many faults one run meets."""
@@ -99,8 +99,7 @@ def main(
             console.print(f"  {row}", style="red", markup=False)
     console.print(table(found))
     if out is not None:
-        document = summary(found, seed, time.monotonic() - began)
-        out.write_text(json.dumps(document, indent=1) + "\n")
+        write_result(out, summary(found, seed, time.monotonic() - began))
     sys.exit(any(row.lost or row.hung or row.problem for row in found))
 
 

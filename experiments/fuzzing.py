@@ -28,6 +28,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from mctskernel.experiments.fuzz_inputs import inputs
 from mctskernel.experiments.fuzz_targets import Target, targets
 from mctskernel.experiments.fuzz_watch import kind_of, watched
+from mctskernel.experiments.provenance import write_result
 
 ROUND = 200
 """Inputs of a target in a round, with a seed of their own."""
@@ -181,7 +182,7 @@ def main(seconds: float, first_seed: int, names: tuple[str, ...], out: Path | No
 
     def keep(table: Table) -> None:
         if out is not None:
-            out.write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n")
+            write_result(out, table)
         found = sum(len(row.defects) for row in table.rows)
         click.echo(
             f"round {table.rounds}: {table.processor_seconds:.0f} s of the processor, {found} defects",

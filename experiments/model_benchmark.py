@@ -24,7 +24,9 @@ from rich.progress import track
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.experiments.benchmark_tables import benchmark_tables
+from mctskernel.experiments.documents import markdown
 from mctskernel.experiments.priced_kernels import Row, price_variant, read_rows
+from mctskernel.experiments.provenance import write_result
 from mctskernel.profiling.architecture import known_architectures
 from mctskernel.variants import Variant, VariantError, read_variants
 
@@ -54,6 +56,9 @@ from mctskernel.variants import Variant, VariantError, read_variants
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write a JSON object per variant."
 )
+@click.option(
+    "--tables", type=click.Path(path_type=Path, dir_okay=False), help="Write the tables as JSON, too."
+)
 def main(
     *,
     folders: tuple[Path, ...],
@@ -63,6 +68,7 @@ def main(
     architecture: str,
     jobs: int,
     out: Path | None,
+    tables: Path | None,
 ) -> None:
     """Rank measured kernels by the model and print how well it did."""
     if bool(folders) == bool(rows_file):
@@ -78,7 +84,10 @@ def main(
         for row in rows:
             click.echo(f"{row.family} {row.name}: {row.error}", err=True)
         raise click.ClickException("No variant could be priced.")
-    click.echo(benchmark_tables(rows))
+    document = benchmark_tables(rows)
+    if tables is not None:
+        write_result(tables, document)
+    click.echo(markdown(document))
 
 
 def _wanted(folders: Sequence[Path], families: Sequence[str], every: int) -> list[tuple[Path, Variant]]:

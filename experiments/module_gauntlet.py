@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Outcome
+from mctskernel.experiments.provenance import write_result
 from mctskernel.profiling.pytorch.processes import ForkServer, fork_server
 from mctskernel.profiling.pytorch.referee import Limits, ModuleVerdict, Terms, referee
 
@@ -167,7 +168,7 @@ def main(folder: Path, device: str, runs: int, only: tuple[str, ...], out: Path 
 
 def _write(results: Sequence[Result], out: Path | None) -> None:
     if out is not None:
-        out.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
+        write_result(out, results)
 
 
 if __name__ == "__main__":

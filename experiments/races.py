@@ -23,6 +23,7 @@ import msgspec
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.planted_bugs import PlantedBug, planted_bugs
+from mctskernel.experiments.provenance import write_result
 from mctskernel.experiments.value_check import RIGHT
 from mctskernel.profiling.candidate import prepare
 from mctskernel.profiling.emulable import emulable
@@ -103,8 +104,7 @@ def main(*, device: str, only: str, out: Path | None) -> None:
     click.echo(text)
     if out is not None:
         name = "races_model" if device == "model" else f"races_{_chip(report.fingerprint)}"
-        out.mkdir(parents=True, exist_ok=True)
-        (out / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
+        write_result(out / f"{name}.json", report)
         (out / f"{name}.md").write_text(text + "\n", encoding="utf-8")
 
 

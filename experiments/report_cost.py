@@ -24,6 +24,7 @@ import msgspec
 
 from mctskernel import load_run
 from mctskernel.experiments.made_runs import make_run
+from mctskernel.experiments.provenance import write_result
 from mctskernel.report.frontend import WIDGET, compressed_plotly, script, style
 from mctskernel.report.page import report_page
 from mctskernel.report.parts import SOONEST, Parts
@@ -101,10 +102,10 @@ def main(nodes: int, loaded: int, run: Path | None, out: Path | None) -> None:
         costs[f"made up, {loaded} nodes"] = shown(browser, large)
         if run is not None:
             costs[run.name] = reported(browser, run)
-    data = msgspec.json.format(msgspec.json.encode({"load": os.getloadavg()[0], "costs": costs}))
-    click.echo(data)
+    found = {"load": os.getloadavg()[0], "costs": costs}
+    click.echo(msgspec.json.format(msgspec.json.encode(found)))
     if out is not None:
-        out.write_bytes(data + b"\n")
+        write_result(out, found)
 
 
 def find_browser() -> str | None:

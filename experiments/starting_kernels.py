@@ -19,6 +19,7 @@ from rich.table import Table
 
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
+from mctskernel.experiments.provenance import Rows
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.model.explanation import MEANINGS
@@ -47,7 +48,7 @@ class Measured(msgspec.Struct, frozen=True):
 @click.option("--architecture", default="H100", show_default=True)
 def main(measured: Path, architecture: str) -> None:
     """Print the table."""
-    rows = msgspec.json.decode(measured.read_bytes(), type=list[Measured])
+    rows = msgspec.json.decode(measured.read_bytes(), type=Rows[Measured]).rows
     table = Table("task", "language", "measured us", "modelled us", "ratio", "binds")
     pairs = []
     for row in rows:

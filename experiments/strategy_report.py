@@ -9,6 +9,7 @@ SPACES are the spaces that strategies are judged on, MORE those of `mctskernel.e
 
 from __future__ import annotations
 
+import lzma
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ import msgspec
 
 from mctskernel.experiments.contenders import DEFAULT, GUIDED, WALK, contenders
 from mctskernel.experiments.kernel_tuner_baseline import BY_REQUESTS
+from mctskernel.experiments.provenance import write_result
 from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceLog, read_traces, shares
 from mctskernel.experiments.simulated_search import code_digest
 from mctskernel.experiments.strategy_jobs import Job, jobs_of, run_jobs
@@ -39,6 +41,11 @@ IN_FLIGHT = 8
 
 FEW = (5, 10, 20)
 """Evaluations after which shares are told in spaces of some fifty configurations."""
+
+SUMMARY_FILE = "strategies.json"
+TRACES_FILE = "strategies_traces.jsonl.xz"
+
+KERNEL_TUNER = "kernel_tuner:"
 
 PLOTTED = ("kernel_tuner:adaptive_tabu_greywolf", "kernel_tuner:genetic_algorithm", "random", WALK, GUIDED)
 
@@ -69,7 +76,7 @@ def main(
     traces: Path,
     out: Path,
 ) -> None:
-    """Make the searches, then write strategies.md, strategies.json and strategies.svg into OUT."""
+    """Make the searches, then write tables, figures, searches and the plot into OUT."""
     log = TraceLog(traces)
     wanted = _searches(spaces, more, seeds, few_seeds)
     run_jobs(wanted, jobs, log, seconds)
@@ -84,20 +91,9 @@ def main(
         more=[each for each in found if each.space not in judged],
         baseline=read_traces(baseline) if baseline else [],
     )
-    # Imported here: matplotlib is an extra.
-    from mctskernel.experiments.strategy_plots import plot_shares  # noqa: PLC0415 - as said above
-
-    out.mkdir(parents=True, exist_ok=True)
+    write_report(out, report)
     (out / "strategies.md").write_text(markdown_report(report), encoding="utf-8")
-    (out / "strategies.json").write_bytes(
-        msgspec.json.format(msgspec.json.encode(_summary(report)), indent=1) + b"\n"
-    )
-    curves = [
-        each
-        for each in (*report.judged, *report.baseline)
-        if each.contender in PLOTTED and each.in_flight == 1
-    ]
-    plot_shares(curves, out / "strategies.svg")
+    plot_report(report, out / "strategies.svg")
 
 
 @dataclass(frozen=True)
@@ -108,6 +104,44 @@ class Report:
     judged: Sequence[Trace]
     more: Sequence[Trace]
     baseline: Sequence[Trace]
+
+
+def write_report(out: Path, report: Report) -> None:
+    """Write what the tables are made of into a folder: their figures, and every search behind them."""
+    write_result(out / SUMMARY_FILE, _summary(report))
+    traces = (*report.judged, *report.more, *report.baseline)
+    (out / TRACES_FILE).write_bytes(
+        lzma.compress(b"".join(msgspec.json.encode(each) + b"\n" for each in traces), preset=9)
+    )
+
+
+def read_report(folder: Path) -> Report:
+    """What `write_report` wrote. Spaces that Kernel Tuner searched are those that strategies are judged on."""
+    summary = msgspec.json.decode((folder / SUMMARY_FILE).read_bytes(), type=Summary)
+    lines = lzma.decompress((folder / TRACES_FILE).read_bytes()).splitlines()
+    traces = [msgspec.json.decode(line, type=Trace) for line in lines]
+    baseline = [each for each in traces if each.contender.startswith(KERNEL_TUNER)]
+    ours = [each for each in traces if not each.contender.startswith(KERNEL_TUNER)]
+    judged = {each.space for each in baseline}
+    return Report(
+        fingerprint=summary.fingerprint,
+        judged=[each for each in ours if each.space in judged],
+        more=[each for each in ours if each.space not in judged],
+        baseline=baseline,
+    )
+
+
+def plot_report(report: Report, out: Path) -> None:
+    """Draw the curves of a few contenders."""
+    # Imported here: matplotlib is an extra.
+    from mctskernel.experiments.strategy_plots import plot_shares  # noqa: PLC0415 - as said above
+
+    shown = [
+        each
+        for each in (*report.judged, *report.baseline)
+        if each.contender in PLOTTED and each.in_flight == 1
+    ]
+    plot_shares(shown, out)
 
 
 def markdown_report(report: Report) -> str:

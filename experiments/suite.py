@@ -22,6 +22,7 @@ from mctskernel.core.expression import evaluate
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
+from mctskernel.experiments.provenance import write_result
 from mctskernel.experiments.search_cost import search_cost
 from mctskernel.experiments.searches import Plan, run_search
 from mctskernel.experiments.suite_rows import CeilingsRow, Row, SearchRow, TorchRow, append_row, read_rows
@@ -157,8 +158,7 @@ def write_tables(out: Path, rows: Sequence[Row]) -> None:
     """Write suite.json and suite.md, and print the table."""
     table = table_rows(rows)
     text = markdown_table(table)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "suite.json").write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n")
+    write_result(out / "suite.json", table)
     (out / "suite.md").write_text(text)
     click.echo(text)
 

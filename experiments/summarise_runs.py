@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from mctskernel.experiments.provenance import write_result
 from mctskernel.report.view import View, load_view
 from mctskernel.tree.node import Tree
 
@@ -70,7 +71,7 @@ def main(runs: tuple[Path, ...], file: Path | None) -> None:
     first = summaries[0]
     print(f"\n{first.numbers}, {first.device}; {', '.join(f'{k} {v}' for k, v in first.fingerprint.items())}")
     if file is not None:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(summaries), indent=1) + b"\n")
+        write_result(file, summaries)
 
 
 def summarise(view: View) -> Summary:

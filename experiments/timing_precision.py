@@ -10,7 +10,6 @@ With `--predictors` so many processes of a surrogate predict meanwhile, each a k
 from __future__ import annotations
 
 import itertools
-import json
 import tempfile
 import threading
 import time
@@ -27,6 +26,7 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors import open_executor
 from mctskernel.executors.surrogate import ModelSurrogate
+from mctskernel.experiments.provenance import write_result
 
 TASK = """\
 name = "spin"
@@ -109,7 +109,7 @@ def main(repeats: int, tries: int, steps: int, predictors: int, out: Path | None
         "predictions": len(predicted),
     }
     if out is not None:
-        out.write_text(json.dumps(found, indent=2) + "\n")
+        write_result(out, found)
     click.echo(
         f"{repeats} medians of one kernel of {found['median_us']:.1f} us lie within {found['spread']:.2%}."
     )

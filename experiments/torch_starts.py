@@ -21,6 +21,7 @@ import numpy as np
 
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
+from mctskernel.experiments.provenance import write_result
 from mctskernel.experiments.searches import Plan, run_search
 from mctskernel.experiments.summarise_runs import summarise
 from mctskernel.new_task_from_torch import create_task_from_torch
@@ -95,7 +96,7 @@ def main(*, out: Path, tasks: str, budget: int, seconds: float, make: bool) -> N
         subprocess.run([*command, "--out", str(out), "--tasks", ",".join(missing)], check=False)
     plan = Plan("gpu", "H100", None, Budget(budget, seconds), 0, out / "runs")
     rows = [search(name, out, plan) for name in names if _made(out, name).exists()]
-    (out / "torch_starts.json").write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+    write_result(out / "torch_starts.json", rows)
     text = table(rows)
     (out / "torch_starts.md").write_text(text)
     click.echo(text)

@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mctskernel.experiments.grown_trees import Growth
+from mctskernel.experiments.provenance import write_result
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.strategies import STRATEGIES
@@ -153,7 +154,7 @@ def main(
         Console(width=120).print(table(scales[-1:]))
     report = Report(_machine(), tuple(scales))
     if out:
-        out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+        write_result(out, report)
     if plot:
         # Imported here: matplotlib is an extra.
         from mctskernel.experiments.tree_scale_plot import draw  # noqa: PLC0415 - as said above

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
-import msgspec
 import rich_click as click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,6 +17,7 @@ from mctskernel.cli.errors import LET_THROUGH
 from mctskernel.cli.following import workers_on
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.kernel import Language
+from mctskernel.experiments.provenance import write_result
 from mctskernel.gauntlet.corpus import CORPUS, read_corpus
 from mctskernel.gauntlet.run import Report, Result, Venue, run_gauntlet
 from mctskernel.gauntlet.table import markdown, print_report
@@ -88,7 +88,7 @@ def gauntlet(
     report = _joined(reports)
     print_report(console, report)
     if json_file is not None:
-        write_text(json_file, msgspec.json.format(msgspec.json.encode(report)).decode() + "\n")
+        write_result(json_file, report)
     if markdown_file is not None:
         write_text(markdown_file, markdown(report))
     if not report.fine:

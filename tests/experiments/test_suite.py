@@ -133,7 +133,7 @@ def test_a_task_is_searched_once(tmp_path: Path, write_task: WriteTask) -> None:
     folders = ("--workers", "1", "--runs", tmp_path / "runs", "--out", tmp_path / "out")
     first = suite(*arguments, *folders)
     assert first.exit_code == 0, first.output
-    (row,) = json.loads((tmp_path / "out" / "suite.json").read_text())
+    (row,) = json.loads((tmp_path / "out" / "suite.json").read_text())["rows"]
     assert row["evaluations"] == 3
     assert row["speedup"] >= 1
     assert row["eager_seconds"] is None
@@ -152,7 +152,7 @@ def test_a_search_that_was_cut_off_goes_on(tmp_path: Path, write_task: WriteTask
     before = journal.read_bytes()
     suite(*arguments, *folders, "--budget", "3")
     assert journal.read_bytes().startswith(before)
-    (row,) = json.loads((tmp_path / "out" / "suite.json").read_text())
+    (row,) = json.loads((tmp_path / "out" / "suite.json").read_text())["rows"]
     assert row["evaluations"] == 3
 
 
@@ -160,7 +160,7 @@ def test_nothing_begins_that_would_not_be_over_in_time(tmp_path: Path, write_tas
     arguments = ("--tasks", write_task(), "--languages", "cuda", "--device", "model", "--seconds", "60")
     result = suite(*arguments, "--minutes", "1", "--runs", tmp_path / "runs", "--out", tmp_path / "out")
     assert "No time is left for" in result.output
-    assert json.loads((tmp_path / "out" / "suite.json").read_text()) == []
+    assert json.loads((tmp_path / "out" / "suite.json").read_text())["rows"] == []
 
 
 def test_what_went_wrong_is_a_row(tmp_path: Path, write_task: WriteTask) -> None:
@@ -168,7 +168,7 @@ def test_what_went_wrong_is_a_row(tmp_path: Path, write_task: WriteTask) -> None
     folders = ("--device", "model", "--runs", tmp_path / "runs", "--out", tmp_path / "out")
     result = suite(*arguments, *folders)
     assert result.exit_code == 0
-    problems = [row["problem"] for row in json.loads((tmp_path / "out" / "suite.json").read_text())]
+    problems = [row["problem"] for row in json.loads((tmp_path / "out" / "suite.json").read_text())["rows"]]
     assert len(problems) == 2
     assert any("starting kernel can't be searched from" in problem for problem in problems)
     assert any("neither a folder" in problem for problem in problems)
@@ -179,7 +179,7 @@ def test_the_suite_on_a_gpu(tmp_path: Path) -> None:
     folders = ("--runs", tmp_path / "runs", "--out", tmp_path / "out")
     result = suite("--tasks", "softmax", "--budget", "4", "--skip-torch", *folders)
     assert result.exit_code == 0, result.output
-    rows = json.loads((tmp_path / "out" / "suite.json").read_text())
+    rows = json.loads((tmp_path / "out" / "suite.json").read_text())["rows"]
     assert [row["language"] for row in rows] == ["cuda", "triton"]
     for row in rows:
         assert row["problem"] == ""
