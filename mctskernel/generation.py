@@ -65,13 +65,17 @@ class Generated:
 
 @dataclass(frozen=True)
 class Generation:
-    """A task that begins at the first of the verified kernels, which are the fastest first; what was spent on it."""
+    """A task that begins at the first of the verified kernels, which are the fastest first; what was spent on it.
+
+    `evaluations` are those of kernels that a model wrote, the last gates left out.
+    """
 
     task: Task
     kernels: tuple[Generated, ...]
     calls: int
     tokens: int
     dollars: float
+    evaluations: int
 
 
 def generate(
@@ -92,7 +96,7 @@ def generate(
             told = executor.fingerprint()
             briefing = briefing_of(told.get("gpu", ""), told.get("architecture", ""), task)
             writing = _Writing(order.wanted, task, effort, transcript, executor, briefing, say)
-            found = writing.verified()
+            found, evaluations = writing.verified()
     except BaseException:
         order.kernel_file.unlink(missing_ok=True)
         raise
@@ -105,6 +109,7 @@ def generate(
         len(transcript.exchanges),
         transcript.tokens,
         transcript.dollars,
+        evaluations,
     )
 
 
@@ -147,16 +152,19 @@ class _Writing:
     briefing: tuple[str, ...]
     say: Say
 
-    def verified(self) -> tuple[Generated, ...]:
-        """The kernels that passed every check, the fastest first. Raises GenerationError if there is none."""
-        left = self.effort.tries
+    def verified(self) -> tuple[tuple[Generated, ...], int]:
+        """The kernels that passed every check, the fastest first, and the evaluations that it took.
+
+        Raises GenerationError if there is none.
+        """
+        left, evaluations = self.effort.tries, 0
         drafts = [_Draft(expert) for expert in self.effort.experts[:left]]
         while left > 0 and (waiting := [place for place, each in enumerate(drafts) if each.problem]):
             asked = waiting[:left]
             left -= len(asked)
-            for place, draft in zip(
-                asked, self._round([drafts[place] for place in asked], left), strict=True
-            ):
+            told, evaluated = self._round([drafts[place] for place in asked], left)
+            evaluations += evaluated
+            for place, draft in zip(asked, told, strict=True):
                 drafts[place] = draft
                 self.say(f"{draft.expert.name}: {draft.problem or _told(draft)}")
             if all(drafts[place].silent for place in asked):
@@ -170,10 +178,10 @@ class _Writing:
         if not found:
             reasons = " ".join(f"{draft.expert.name}: {draft.problem}" for draft in drafts)
             raise GenerationError(f"No kernel is right after {self.effort.tries - left} tries. {reasons}")
-        return tuple(sorted(found.values(), key=lambda each: each.seconds))
+        return tuple(sorted(found.values(), key=lambda each: each.seconds)), evaluations
 
-    def _round(self, drafts: Sequence[_Draft], turn: int) -> list[_Draft]:
-        """Each expert's next kernel, evaluated; they are asked at the same time."""
+    def _round(self, drafts: Sequence[_Draft], turn: int) -> tuple[list[_Draft], int]:
+        """Each expert's next kernel, evaluated, and how many evaluations that took; they are asked at the same time."""
         seeds = [self.effort.seed + (turn << 8) + place for place in range(len(drafts))]
         with ThreadPoolExecutor(self.effort.at_once) as threads:
             try:
@@ -183,7 +191,7 @@ class _Writing:
                 raise
         kernels = {kernel.identity: kernel for _, found in written for kernel in found}
         evaluations = self._evaluated(kernels)
-        return [self._judged(draft, found, evaluations) for draft, found in written]
+        return [self._judged(draft, found, evaluations) for draft, found in written], len(evaluations)
 
     def _written(self, draft: _Draft, seed: int) -> tuple[_Draft, tuple[Kernel, ...]]:
         """A draft and the kernels that its expert now gives: a repair's are alternatives."""
