@@ -84,22 +84,31 @@ class Schedule:
             return
         now, step = self._tree.events, self._steps[self._next]
         stalls = now < step.event and self._met.get(arrival) == now
-        flying = self._tree.pending if step.arrival is Arrival.EVALUATION else self._tree.awaiting
-        self.diverged = stalls or now > step.event or (now == step.event and step.node not in flying)
+        self.diverged = stalls or now > step.event or (now == step.event and not self._is_in_flight(step))
         self._met[arrival] = now
 
     def turn(self, arrival: Arrival, ahead: int) -> int | None:
-        """The node whose turn it is once `ahead` such results are told; None if a decision or another thing is next."""
+        """The node whose turn it is once `ahead` such results are told; None if a decision or another thing is next.
+
+        The search has diverged if that node's is to come and was never asked for.
+        """
         place = self._next + ahead
         if place >= len(self._steps):
             return None
         step = self._steps[place]
-        is_next = step.event == self._tree.events + ahead
-        return step.node if step.arrival is arrival and is_next else None
+        if step.arrival is not arrival or step.event != self._tree.events + ahead:
+            return None
+        self.diverged = not self._is_in_flight(step)
+        return None if self.diverged else step.node
 
     def passed(self, count: int) -> None:
         """Notes that the next `count` steps are told."""
         self._next += count
+
+    def _is_in_flight(self, step: _Step) -> bool:
+        return step.node in (
+            self._tree.pending if step.arrival is Arrival.EVALUATION else self._tree.awaiting
+        )
 
 
 Result = TypeVar("Result")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
@@ -87,3 +88,25 @@ def test_a_search_that_goes_another_way_goes_on_and_says_so() -> None:
     replayed, schedule = search(1, recorded, landscape.kernel(3, 3))
     assert schedule.diverged
     assert len([event for event in replayed if isinstance(event, Evaluated)]) == 100
+
+
+class Once:
+    """Finishes one node, and then nothing for ever."""
+
+    def __init__(self, node: int, evaluation: Evaluation) -> None:
+        self._finished, self._waits = [(node, evaluation)], 0
+
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
+        self._waits += 1
+        assert self._waits < 10, "it waits for what was never asked for"
+        finished, self._finished = self._finished, []
+        return finished
+
+
+def test_what_was_never_asked_for_is_not_waited_for_behind_what_was() -> None:
+    first, second, *_ = (event for event in search(0)[0] if isinstance(event, Evaluated))
+    tree = SimpleNamespace(events=0, pending={first.node: None}, awaiting={})
+    schedule = Schedule((first, second), tree)
+    due = ScheduledExecutor(Once(first.node, first.evaluation), schedule).wait()
+    assert [node for node, _ in due] == [first.node]
+    assert schedule.diverged
