@@ -25,9 +25,13 @@ def call_in_numpy(where: str, name: str, *inputs: Array) -> Array | tuple[Array,
     `where` is the path of a Python file or the name of a module, `name` that of its function. Raises TaskError if
     there is none.
     """
+    return in_numpy(find_function(where, name), *inputs)
+
+
+def in_numpy(function: Callable[..., Any], *inputs: Array) -> Array | tuple[Array, ...]:
+    """Call a function of tensors on the CPU, as `call_in_numpy` does."""
     import torch  # noqa: PLC0415 - a task is read by many processes that never call its reference
 
-    function = find_function(where, name)
     widths = [array.dtype.itemsize for array in inputs if is_floating(array.dtype)]
     precision = torch.float64 if max(widths, default=4) > 4 else torch.float32
     before = torch.get_default_dtype()

@@ -1,0 +1,339 @@
+"""The tensors that a module computes with: what its forward is given, its parameters and its buffers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from mctskernel.core.dtypes import DTYPE_BYTES
+from mctskernel.core.task import Shape, TaskError, Tensor
+from mctskernel.problems.drawing import Drawn, Extents, Sizes, drawn_again
+from mctskernel.problems.torch_module import Argument, module_function, state_of
+from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
+from mctskernel.torch_dimensions import Dimensions, awkward_shapes, find_dimensions
+
+MOST_VARYING = 12
+"""Tensors up to which the extents of parameters may vary too; of more of them only those of what `forward` takes."""
+
+NORMAL = Drawn("normal")
+
+_RESERVED = frozenset({"out", "rng"})
+_FAILURES = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    IndexError,
+    NotImplementedError,
+    AssertionError,
+    AttributeError,
+)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor at its full size; `place` is the name of a parameter or buffer in the module's state.
+
+    `source` says where its values come from: `drawn` from a distribution, `get_inputs` or the `model`.
+    """
+
+    name: str
+    dtype: str
+    size: Sizes
+    source: str = "drawn"
+    distribution: Drawn = NORMAL
+    place: str = ""
+
+    @classmethod
+    def given(cls, name: str, tensor: Any, drawn: Drawn | None) -> Operand:
+        """An argument of forward. Raises TaskError for elements that no task can have."""
+        return cls(
+            f"{name}_in" if name in _RESERVED else name,
+            _dtype(name, tensor),
+            tuple(tensor.shape),
+            "get_inputs" if drawn is None else "drawn",
+            drawn or NORMAL,
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes at its full size."""
+        return math.prod(self.size) * DTYPE_BYTES[self.dtype]
+
+
+def shaped_operands(
+    name: str, model: Any, arguments: tuple[Argument, ...], members: tuple[Operand, ...], maker: Maker
+) -> Operands:
+    """With as many dimensions as can vary without changing what is computed. Raises TaskError if it fails."""
+    whole = Dimensions({}, tuple(each.size for each in members), {})
+    fixed = Operands(name, model, arguments, members, maker, whole)
+    fixed.check_result()
+    found = _found(fixed)
+    for dimensions in (found, _restricted(found, list(found.sizes)[:1])):
+        operands = replace(fixed, dimensions=dimensions)
+        if dimensions.sizes and operands.agree:
+            return operands
+    return fixed
+
+
+def weight_operands(model: Any, taken: Collection[str]) -> tuple[Operand, ...]:
+    """The parameters and buffers of a module, under other names than those that are taken.
+
+    Parameters are drawn around what they start with: none is 0, or 1, everywhere, so that leaving one out is wrong.
+    """
+    found: list[Operand] = []
+    names = {*taken, *_RESERVED}
+    parameters = dict(model.named_parameters())
+    for place, tensor in state_of(model).items():
+        name = place.replace(".", "_")
+        name = name if name.isidentifier() else f"w_{name}"
+        while name in names:
+            name += "_"
+        names.add(name)
+        varied = place in parameters and tensor.is_floating_point()
+        found.append(
+            Operand(
+                name,
+                _dtype(place, tensor),
+                tuple(tensor.shape),
+                "drawn" if varied else "model",
+                _around(tensor) if varied else NORMAL,
+                place,
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Maker:
+    """`get_inputs`, and the sizes of the tensors that it makes, in its order."""
+
+    get_inputs: Callable[[], Any]
+    sizes: tuple[Sizes, ...]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """A module's forward as a function of tensors, with the dimensions in which their sizes can vary."""
+
+    name: str
+    model: Any
+    arguments: tuple[Argument, ...]
+    members: tuple[Operand, ...]
+    maker: Maker
+    dimensions: Dimensions
+
+    @property
+    def sizes(self) -> Shape:
+        """The problem's own shape."""
+        return self.dimensions.sizes
+
+    @property
+    def granularity(self) -> Mapping[str, int]:
+        """What a dimension's size must be a multiple of."""
+        return self.dimensions.granularity
+
+    @property
+    def state(self) -> dict[str, str]:
+        """Names in the module's state, by those of the inputs."""
+        return {each.name: each.place for each in self.members if each.place}
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """Names of the inputs that are parameters or buffers."""
+        return tuple(self.state)
+
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """Names of the inputs that have no extents in PyTorch."""
+        return tuple(each.name for each in self.members if not each.size)
+
+    @property
+    def are_made(self) -> bool:
+        """Whether no list of distributions says how the inputs are drawn."""
+        return any(each.source != "drawn" for each in self.members)
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """As the task has them."""
+        return tuple(
+            Tensor(
+                each.name,
+                each.dtype,
+                extents or (1,),
+                each.distribution.distribution,
+                each.distribution.low,
+                each.distribution.high,
+            )
+            for each, extents in zip(self.members, self.dimensions.extents, strict=True)
+        )
+
+    @cached_property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """As the task has them."""
+        return output_tensors(self.function, self.inputs, self.sizes, self.granularity)
+
+    @cached_property
+    def function(self) -> Called:
+        """Of the inputs in their order."""
+        return module_function(self.model, self.arguments, self.state, self.scalars)
+
+    @cached_property
+    def factories(self) -> tuple[Extents, ...]:
+        """Extents of what get_inputs makes, in its order."""
+        return tuple(self._extents_of(size) for size in self.maker.sizes)
+
+    @cached_property
+    def awkward_shapes(self) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
+        """Shapes to verify at, and to hold out."""
+        return awkward_shapes(self.dimensions, self.works)
+
+    @property
+    def smallest(self) -> Shape:
+        """The shape to verify at with the fewest bytes."""
+        return min(self.awkward_shapes[0], key=lambda shape: sum(each.nbytes(shape) for each in self.inputs))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all inputs and outputs of the problem's own shape."""
+        return sum(each.nbytes(self.sizes) for each in (*self.inputs, *self.outputs))
+
+    @property
+    def agree(self) -> bool:
+        """Whether, at other shapes, outputs have the extents that they should, and inputs can be made."""
+        shapes = [*self.awkward_shapes[0], *self.awkward_shapes[1]]
+        if not extents_agree(self.function, self.inputs, self.outputs, shapes):
+            return False
+        return not self.are_made or all(self._can_be_made(shape) for shape in shapes[:3])
+
+    def works(self, shape: Shape) -> bool:
+        """Whether the module takes tensors at a shape."""
+        try:
+            called(self.function, self.inputs, shape, "meta")
+        except _FAILURES:
+            return False
+        return True
+
+    def check_result(self) -> None:
+        """Raise TaskError with a sentence unless the problem's own sizes give a tensor."""
+        try:
+            result = called(self.function, self.inputs, self.sizes, "meta")
+        except _FAILURES as error:
+            said = str(error).strip().partition("\n")[0]
+            raise TaskError(
+                f"{self.name} can't be looked at without being run: its forward raised {type(error).__name__}: {said}"
+            ) from error
+        if not isinstance(result, torch.Tensor):
+            what = "nothing" if result is None else f"a {type(result).__name__}"
+            raise TaskError(
+                f"The forward of {self.name} gives {what}, where KernelBench compares a single tensor."
+            )
+
+    def keeping(self, weights: Collection[str]) -> Operands:
+        """With these parameters and buffers alone."""
+        kept = [
+            (each, extents)
+            for each, extents in zip(self.members, self.dimensions.extents, strict=True)
+            if not each.place or each.name in weights
+        ]
+        used = {extent for _, extents in kept for extent in extents}
+        dimensions = replace(
+            _restricted(self.dimensions, [name for name in self.sizes if name in used]),
+            extents=tuple(extents for _, extents in kept),
+        )
+        return replace(self, members=tuple(each for each, _ in kept), dimensions=dimensions)
+
+    def values(self, shape: Shape, seed: int) -> dict[str, Any]:
+        """Fresh tensors at a shape by the names of the inputs, with values such as the task's have."""
+        rng = np.random.default_rng(seed)
+        made = self._made(shape, seed) if any(each.source == "get_inputs" for each in self.members) else {}
+        state = state_of(self.model)
+        found = {}
+        for each, tensor in zip(self.members, self.inputs, strict=True):
+            if each.source == "drawn":
+                value = torch.from_numpy(tensor.draw(shape, rng))
+            else:
+                value = made[each.name] if each.source == "get_inputs" else state[each.place]
+            dtype = getattr(torch, each.dtype)
+            found[each.name] = value.detach().to(dtype).reshape(tensor.extents(shape)).clone()
+        return found
+
+    def _made(self, shape: Shape, seed: int) -> dict[str, Any]:
+        made = drawn_again(self.maker.get_inputs, self.factories, shape, seed)
+        return {argument.input: value for argument, value in zip(self.arguments, made, strict=True)}
+
+    def _can_be_made(self, shape: Shape) -> bool:
+        try:
+            self.values(shape, seed=0)
+        except _FAILURES:
+            return False
+        return True
+
+    def _extents_of(self, size: Sizes) -> Extents:
+        """The extents of an input of this size, or of each number those that it stands for."""
+        for each, extents in zip(self.members, self.dimensions.extents, strict=True):
+            if each.size == size:
+                return extents
+        names = {}
+        for name, number in self.sizes.items():
+            names[number] = "" if number in names else name
+        return tuple(names.get(number) or number for number in size)
+
+
+def _found(fixed: Operands) -> Dimensions:
+    """The dimensions of what forward takes, and of its parameters where there are few."""
+    few = len(fixed.members) <= MOST_VARYING
+    varying = [
+        index
+        for index, each in enumerate(fixed.members)
+        if each.source != "model" and (few or not each.place)
+    ]
+
+    def extended(extents: Sequence[Extents]) -> tuple[Extents, ...]:
+        complete: list[Extents] = [each.size for each in fixed.members]
+        for index, each in zip(varying, extents, strict=True):
+            complete[index] = each
+        return tuple(complete)
+
+    def works(extents: Sequence[Extents], sizes: Shape) -> bool:
+        return replace(fixed, dimensions=Dimensions({}, extended(extents), {})).works(sizes)
+
+    shapes = [tuple(("", size) for size in fixed.members[index].size) for index in varying]
+    found = find_dimensions(shapes, works)
+    return replace(found, extents=extended(found.extents))
+
+
+def _restricted(dimensions: Dimensions, names: Sequence[str]) -> Dimensions:
+    """With these dimensions alone; the others keep their sizes."""
+    sizes = dimensions.sizes
+    return Dimensions(
+        {name: sizes[name] for name in names},
+        tuple(
+            tuple(sizes[e] if isinstance(e, str) and e not in names else e for e in each)
+            for each in dimensions.extents
+        ),
+        {name: dimensions.granularity[name] for name in names},
+    )
+
+
+def _around(tensor: Any) -> Drawn:
+    """A uniform distribution with the mean and the deviation that a parameter starts with."""
+    values = tensor.detach().double()
+    mean = float(values.mean()) if values.numel() else 0.0
+    deviation = float(values.std(correction=0)) if values.numel() > 1 else 0.0
+    reach = math.sqrt(3) * deviation or max(0.5 * abs(mean), 0.5 if mean == 0 else 0.0)
+    return Drawn("uniform", float(f"{mean - reach:.3g}"), float(f"{mean + reach:.3g}"))
+
+
+def _dtype(name: str, tensor: Any) -> str:
+    if tensor.is_floating_point():
+        return "float32"  # what KernelBench's harness makes of any
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype not in DTYPE_BYTES:
+        raise TaskError(f"'{name}' is a tensor of {dtype}, which no input can be.")
+    return dtype

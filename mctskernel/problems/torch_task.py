@@ -1,0 +1,325 @@
+"""A computation of PyTorch, on tensors that have names, as the files of a task folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import tomlkit
+
+from mctskernel.core.dtypes import DTYPE_BYTES
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import Shape, TaskError, Tensor
+from mctskernel.inductor.generated import InductorError
+from mctskernel.inductor.sizes import Names, distinct_sizes
+from mctskernel.inductor.start import compiled_start
+from mctskernel.torch_reference import in_numpy
+
+Called = Callable[..., Any]
+"""Takes tensors in the order of a task's inputs, wherever they are, and gives a tensor or a tuple of them."""
+
+
+@dataclass(frozen=True)
+class TorchTask:
+    """What a task folder is made of.
+
+    `function` takes the inputs in their order. `search` are the shapes that count, each with every dimension in it.
+    `granularity` says what a dimension's size must be a multiple of, where that isn't 1. `tolerance` is the table of
+    task.toml, `reference` the text of reference.py, and `beside` what else the folder holds, which the reference reads.
+    """
+
+    name: str
+    summary: str
+    function: Called
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    search: tuple[Shape, ...]
+    verify: tuple[Shape, ...]
+    reference: str
+    held_out: tuple[Shape, ...] = ()
+    granularity: Mapping[str, int] = field(default_factory=dict)
+    scalars: Mapping[str, int | float] = field(default_factory=dict)
+    tolerance: Mapping[str, Any] = field(default_factory=dict)
+    independent: str = ""
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def distinct(self) -> dict[str, int]:
+        """Sizes that tell the dimensions from each other and from everything else."""
+        return distinct_sizes(self.search[0], self.granularity)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a task folder; a sentence says why there is no starting kernel among them, or is empty."""
+
+    files: Mapping[str, bytes]
+    without_kernel: str = ""
+
+
+def task_files(task: TorchTask, language: Language) -> Written:
+    """task.toml, reference.py, what is beside it, and a starting kernel in the language, if one can be made."""
+    files = {
+        **task.beside,
+        "task.toml": task_toml(task).encode(),
+        "reference.py": task.reference.encode(),
+    }
+    source, problem = starting_kernel(task, language)
+    if source:
+        files[f"kernel{language.suffix}"] = source.encode()
+    return Written(files, problem)
+
+
+def starting_kernel(task: TorchTask, language: Language) -> tuple[str, str]:
+    """A kernel's source, or an empty text and the sentence that says why there is none.
+
+    In CUDA C++ it is a plain one, made without a GPU; in Triton what torch.compile generates on this machine's GPU.
+    """
+    if language is Language.TRITON:
+        try:
+            return _compiled(task), ""
+        except InductorError as error:
+            return "", f"There is no starting kernel in Triton from torch.compile: {error}"
+    return "", "There is no plain CUDA C++ kernel of it yet."
+
+
+def task_toml(task: TorchTask) -> str:
+    """The text of task.toml."""
+    document = tomlkit.document()
+    document.add("name", tomlkit.item(task.name))
+    document.add("summary", tomlkit.item(task.summary))
+    if task.independent:
+        document.add("independent", tomlkit.item(task.independent))
+    for key, tensors in (("inputs", task.inputs), ("outputs", task.outputs)):
+        tables = tomlkit.aot()
+        for tensor in tensors:
+            tables.append(_tensor_table(tensor, drawn=key == "inputs"))
+        document.add(key, tables)
+    if task.scalars:
+        document.add("scalars", tomlkit.item(dict(task.scalars)))
+    shapes = tomlkit.table()
+    for key, listed in (("search", task.search), ("verify", task.verify), ("held_out", task.held_out)):
+        if listed:
+            shapes.add(key, _shape_list(listed))
+    document.add("shapes", shapes)
+    if task.tolerance:
+        document.add("tolerance", tomlkit.item(dict(task.tolerance)))
+    return tomlkit.dumps(document)
+
+
+def output_tensors(
+    function: Called, inputs: Sequence[Tensor], sizes: Shape, granularity: Mapping[str, int]
+) -> tuple[Tensor, ...]:
+    """The outputs of a function, their extents as expressions over the dimensions, found without allocating anything.
+
+    They are called `out`, or `out0`, `out1`, ... Raises TaskError where it gives something else than tensors.
+    """
+    distinct = distinct_sizes(sizes, granularity)
+    names = Names(distinct, granularity)
+    given = listed(called(function, inputs, distinct, "meta"))
+    found = tuple(
+        Tensor(
+            "out" if len(given) == 1 else f"out{number}",
+            str(tensor.dtype).removeprefix("torch."),
+            tuple(names.expression(size) or size for size in tensor.shape) or (1,),
+        )
+        for number, tensor in enumerate(given)
+    )
+    others = [{name: 3 * granularity.get(name, 1) for name in sizes}, sizes]
+    return (
+        found
+        if extents_agree(function, inputs, found, others)
+        else _traced_extents(function, inputs, found, distinct)
+    )
+
+
+def extents_agree(
+    function: Called, inputs: Sequence[Tensor], outputs: Sequence[Tensor], shapes: Sequence[Shape]
+) -> bool:
+    """Whether a function runs at each of the shapes, and gives tensors with the extents of the outputs."""
+    for shape in shapes:
+        try:
+            given = listed(called(function, inputs, shape, "meta"))
+            expected = [tensor.extents(shape) for tensor in outputs]
+        except (TaskError, ArithmeticError, RuntimeError, ValueError, TypeError, IndexError):
+            return False
+        if [tuple(each.shape) or (1,) for each in given] != expected:
+            return False
+    return True
+
+
+def independent_dimension(
+    function: Called,
+    values: Callable[[Shape], Mapping[str, Any]],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    granularity: Mapping[str, int],
+) -> str:
+    """A dimension of every output along which nothing depends on anything else, as some numbers show; empty if none.
+
+    `values` gives real tensors at a shape, by the names of the inputs.
+    """
+    for name, grain in granularity.items():
+        if grain != 1 or not all(each.shape.count(name) == 1 for each in outputs):
+            continue
+        shape = {each: 6 * size for each, size in granularity.items()} | {name: 7}
+        try:
+            independent = all(
+                _is_independent(function, values(shape), (inputs, outputs), name, chosen)
+                for chosen in ([0, 2, 3], [6], [5, 1])
+            )
+        except (RuntimeError, ValueError, IndexError):
+            continue
+        if independent:
+            return name
+    return ""
+
+
+def own_error(function: Called, tensors: Mapping[str, Any]) -> float:
+    """How far a function's results in float32 are from those in float64, relative to a row's largest value."""
+    arrays = [tensor.numpy() for tensor in tensors.values()]
+    wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays]
+    try:
+        ours, truth = in_numpy(function, *arrays), in_numpy(function, *wide)
+    except RuntimeError:
+        return 0.0  # it holds tensors of one precision
+    largest = 0.0
+    for near, true in zip(_arrays(ours), _arrays(truth), strict=True):
+        if true.dtype.kind == "f" and true.size:
+            scale = np.maximum(np.abs(true).max(-1, keepdims=True), 1e-30)
+            largest = max(largest, float(np.nan_to_num(np.abs(near - true) / scale).max()))
+    return largest
+
+
+def called(function: Called, inputs: Sequence[Tensor], shape: Shape, device: str, seed: int = 0) -> Any:
+    """What a function gives for fresh tensors at a shape; on `meta` they hold nothing and cost nothing."""
+    import torch  # noqa: PLC0415 - an extra
+
+    with torch.no_grad():
+        return function(*drawn_tensors(inputs, shape, device, seed).values())
+
+
+def drawn_tensors(inputs: Sequence[Tensor], shape: Shape, device: str, seed: int = 0) -> dict[str, Any]:
+    """Tensors by the names of the inputs, drawn as a task draws them, though not the same numbers."""
+    import torch  # noqa: PLC0415 - an extra
+
+    torch.manual_seed(seed)
+    found = {}
+    for tensor in inputs:
+        extents, dtype = tensor.extents(shape), getattr(torch, tensor.dtype)
+        if device == "meta":
+            found[tensor.name] = torch.empty(extents, dtype=dtype, device=device)
+            continue
+        low, high = tensor.limits(shape)
+        if tensor.distribution == "integers":
+            found[tensor.name] = torch.randint(int(low), int(high) + 1, extents, device=device).to(dtype)
+        elif tensor.distribution == "uniform":
+            found[tensor.name] = (torch.rand(extents, device=device) * (high - low) + low).to(dtype)
+        else:
+            found[tensor.name] = torch.randn(extents, device=device).to(dtype)
+    return found
+
+
+def listed(result: object) -> list[Any]:
+    """The tensors that a function gave. Raises TaskError for anything else."""
+    import torch  # noqa: PLC0415 - an extra
+
+    given = list(result) if isinstance(result, tuple | list) else [result]
+    strange = [each for each in given if not isinstance(each, torch.Tensor)]
+    if strange or not given:
+        what = type(strange[0]).__name__ if strange else "nothing"
+        raise TaskError(f"It gives {what} where a tensor, or a tuple of tensors, is needed.")
+    unknown = [str(each.dtype) for each in given if str(each.dtype).removeprefix("torch.") not in DTYPE_BYTES]
+    if unknown:
+        raise TaskError(f"It gives a tensor of {unknown[0].removeprefix('torch.')}, which no output can be.")
+    return given
+
+
+def _traced_extents(
+    function: Called, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Shape
+) -> tuple[Tensor, ...]:
+    """The outputs with extents as PyTorch's own arithmetic of sizes has them; unchanged where it has none."""
+    from mctskernel.plain_cuda.error import PlainCudaError  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.plain_cuda.extents import in_plan  # noqa: PLC0415
+    from mctskernel.plain_cuda.tracing import trace  # noqa: PLC0415
+
+    try:
+        traced = trace(function, inputs, sizes)
+        shapes = [
+            tuple(in_plan(traced.expression(size)) for size in node.meta["val"].shape)
+            for node in traced.outputs
+        ]
+    except PlainCudaError:
+        return tuple(outputs)
+    return tuple(replace(each, shape=shape or (1,)) for each, shape in zip(outputs, shapes, strict=True))
+
+
+def _is_independent(
+    function: Called,
+    values: Mapping[str, Any],
+    tensors: tuple[Sequence[Tensor], Sequence[Tensor]],
+    name: str,
+    chosen: list[int],
+) -> bool:
+    """Whether a part of the inputs gives the same part of the outputs."""
+    import torch  # noqa: PLC0415 - an extra
+
+    inputs, outputs = tensors
+    parts = [_part(values[each.name], each, name, chosen) for each in inputs]
+    with torch.no_grad():
+        whole, part = listed(function(*values.values())), listed(function(*parts))
+    return all(
+        _part(each, tensor, name, chosen).allclose(found, rtol=1e-4, atol=1e-5, equal_nan=True)
+        for each, found, tensor in zip(whole, part, outputs, strict=True)
+    )
+
+
+def _part(value: Any, tensor: Tensor, name: str, chosen: list[int]) -> Any:
+    """The elements at some indices of a dimension, wherever a tensor has it."""
+    import torch  # noqa: PLC0415 - an extra
+
+    for axis, extent in enumerate(tensor.shape):
+        if extent == name:
+            value = value.index_select(axis, torch.tensor(chosen))
+    return value
+
+
+def _arrays(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _compiled(task: TorchTask) -> str:
+    return compiled_start(
+        task.function,
+        lambda shape: drawn_tensors(task.inputs, shape, "cuda"),
+        sizes=task.search[0],
+        distinct=task.distinct,
+        granularity=task.granularity,
+        outputs=[tensor.name for tensor in task.outputs],
+        name=task.name,
+    ).source
+
+
+def _tensor_table(tensor: Tensor, *, drawn: bool) -> Any:
+    table = tomlkit.table()
+    table.add("name", tensor.name)
+    table.add("dtype", tensor.dtype)
+    table.add("shape", list(tensor.shape))
+    if drawn and tensor.distribution != "normal":
+        table.add("distribution", tensor.distribution)
+        table.add("low", tensor.low)
+        table.add("high", tensor.high)
+    if drawn and tensor.scales is not None:
+        table.add("scales", list(tensor.scales))
+    return table
+
+
+def _shape_list(shapes: Sequence[Shape]) -> Any:
+    array = tomlkit.array()
+    for shape in shapes:
+        entry = tomlkit.inline_table()
+        entry.update(shape)
+        array.append(entry)
+    return array.multiline(multiline=len(shapes) > 1)
