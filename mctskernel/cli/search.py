@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import rich_click as click
 from click.core import ParameterSource
 
@@ -22,9 +23,10 @@ from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
 from mctskernel.profiling.reward import REWARDS
 from mctskernel.profiling.spaces import read_space
-from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, PROPOSERS, REPLAY, RULES
+from mctskernel.proposers import ASK_A_MODEL, PARAMETERS, PROPOSERS, REPLAY, RULES
 from mctskernel.run import Budget, Configuration, Spent
 from mctskernel.runner import begin, replay
+from mctskernel.search_policy import WALK, open_policy
 from mctskernel.space_task import MIDDLE, RANDOM, choose_start, write_space_task
 from mctskernel.tasks import DEFAULT_TASK, find_task
 from mctskernel.tree.backup import VALUES
@@ -37,12 +39,6 @@ DEFAULTS = Policy()
 
 SAME = "same"
 """The judge that is the model which proposes."""
-
-THINKERS = ASK_A_MODEL | {OUTSIDE}
-"""Proposers that say something else when they are asked again, and may mend what failed."""
-
-THINKERS_PATIENCE = 3
-"""Replies without a new kernel after which a node of theirs is given up."""
 
 
 @click.command()
@@ -221,17 +217,15 @@ def search(
     if loaded.space and surrogate != SurrogateUse.OFF:
         raise click.UsageError("--surrogate is for kernels: nothing predicts a configuration of a --space.")
     use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen)
+    begun = open_policy(kind, proposer, use, surrogate_candidates)
     policy = with_settings(
-        Policy(
-            strategy=_strategy(strategy, use, kind),
+        msgspec.structs.replace(
+            begun,
+            strategy=_checked_strategy(strategy, use) or begun.strategy,
             selection=selection,
             value=backup,
             exploration=exploration,
-            order=DEFAULTS.order if use is SurrogateUse.OFF else "predicted",
-            lookahead=surrogate_candidates if use is SurrogateUse.FILTER else DEFAULTS.lookahead,
             dissent=surrogate_share,
-            patience=THINKERS_PATIENCE if proposer in THINKERS else DEFAULTS.patience,
-            repair="at-once" if proposer in THINKERS else DEFAULTS.repair,
         ),
         settings,
     )
@@ -317,16 +311,11 @@ def _begin_space(file: Path, wanted: str, seed: int, budget: Budget, folder: Pat
     return start.spent
 
 
-def _strategy(chosen: str | None, use: SurrogateUse, device: str) -> str:
-    """Predictions order the edits of a node, and it is the walk that comes to a node and then asks which.
-
-    On `model` the walk is the default as well: what an evaluation costs there depends on the kernel, which the model of
-    edits doesn't know, and the kernels that it prefers are the dearest.
-    """
-    walk = "mcts"
-    if use is SurrogateUse.ORDER and chosen not in (None, walk):
-        raise click.UsageError(f"--surrogate order is for --strategy {walk}, not {chosen}.")
-    return chosen or (DEFAULTS.strategy if use is SurrogateUse.OFF and device != "model" else walk)
+def _checked_strategy(chosen: str | None, use: SurrogateUse) -> str | None:
+    """Predictions order the edits of a node, and it is the walk that comes to a node and then asks which."""
+    if use is SurrogateUse.ORDER and chosen not in (None, WALK):
+        raise click.UsageError(f"--surrogate order is for --strategy {WALK}, not {chosen}.")
+    return chosen
 
 
 def _check_rollouts(policy: Policy, use: SurrogateUse) -> None:
