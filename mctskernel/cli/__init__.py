@@ -38,6 +38,7 @@ class _Commands(CommandGroup):
         "judge-module": "mctskernel.cli.judge_module",
         "calibrate": "mctskernel.cli.calibrate",
         "gauntlet": "mctskernel.cli.gauntlet",
+        "ablate": "mctskernel.cli.ablate",
         "doctor": "mctskernel.cli.doctor",
     }
 

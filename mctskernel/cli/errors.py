@@ -18,6 +18,8 @@ from mctskernel.core.space import SpaceError
 from mctskernel.core.task import TaskError
 from mctskernel.edits.llm.experts import ExpertError
 from mctskernel.edits.llm.options import ModelError
+from mctskernel.experiments.ablation.names import AblationError
+from mctskernel.experiments.json_lines import LineError
 from mctskernel.gauntlet.corpus import CorpusError
 from mctskernel.memory import MemoryUnusableError
 from mctskernel.order import GenerationError
@@ -40,7 +42,10 @@ INTERRUPTED = 130
 
 EXIT_CODES: tuple[tuple[int, str], ...] = (
     (SUCCESS, "success"),
-    (LET_THROUGH, "the gauntlet let a cheat through, or refused an honest kernel"),
+    (
+        LET_THROUGH,
+        "the gauntlet let a cheat through or refused an honest kernel; an ablation came out otherwise",
+    ),
     (USAGE, "wrong usage"),
     (BAD_TASK, "the task can't be used"),
     (BAD_RUN, "the run folder, or the memory, can't be read or written"),
@@ -57,6 +62,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (ExpertError, USAGE),
     (TunableError, USAGE),
     (CorpusError, USAGE),
+    (AblationError, USAGE),
     (TaskError, BAD_TASK),
     (SpaceError, BAD_TASK),
     (RunError, BAD_RUN),
@@ -64,6 +70,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (VariantError, BAD_RUN),
     (JournalError, BAD_RUN),
     (EvidenceError, BAD_RUN),
+    (LineError, BAD_RUN),
     (BlobError, BAD_RUN),
     (DeviceError, BAD_MACHINE),
     (GenerationError, NO_KERNEL),

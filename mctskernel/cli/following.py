@@ -39,6 +39,13 @@ def workers_on(device: str, language: Language) -> int:
 @contextmanager
 def follow_search(console: Console | None = None) -> Iterator[tuple[Follower, Callable[[], bool]]]:
     """A follower that shows progress, and whether Ctrl-C was pressed; pressed twice, it ends the process."""
+    with stopping() as stop_requested, following(console or PlainConsole()) as follow:
+        yield follow, stop_requested
+
+
+@contextmanager
+def stopping() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed; pressed twice, it ends the process."""
     pressed: list[int] = []
 
     def press(number: int, _frame: FrameType | None) -> None:
@@ -47,8 +54,7 @@ def follow_search(console: Console | None = None) -> Iterator[tuple[Follower, Ca
 
     before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with following(console or PlainConsole()) as follow:
-            yield follow, lambda: bool(pressed)
+        yield lambda: bool(pressed)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

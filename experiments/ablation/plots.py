@@ -1,0 +1,72 @@
+"""Plots of an ablation, of its results alone; they need matplotlib, which is the extra `plots`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mctskernel.experiments.ablation.results import Results
+from mctskernel.experiments.ablation.statistics import Comparison, grouped, statistics
+from mctskernel.report.resampling import estimate
+
+SIZE = (9.0, 3.6)
+"""Inches."""
+
+POINTS = 30
+"""Of a curve, at the most."""
+
+
+def plot(results: Results, out: Path) -> None:
+    """Curves of the mean figure with bootstrap bands beside the effects against one arm, as SVG, PDF or PNG.
+
+    The same results make the same bytes of SVG.
+    """
+    with mpl.rc_context({"svg.hashsalt": "mctskernel", "svg.fonttype": "none", "font.size": 8}):
+        figure = Figure(figsize=SIZE, layout="constrained")
+        curves, effects = figure.subplots(1, 2, width_ratios=(3, 2))
+        _curves(curves, results)
+        _effects(effects, results)
+        figure.suptitle(results.title)
+        kept: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+        figure.savefig(out, metadata=kept.get(out.suffix))
+
+
+def _curves(panel: Axes, results: Results) -> None:
+    longest = results.checkpoints[-1]
+    counts = np.unique(np.geomspace(1, longest, POINTS).astype(int))
+    for arm in results.arms:
+        found = grouped(trial for trial in results.trials if trial.arm == arm.name)
+        if not found:
+            continue
+        known = [
+            estimate([np.array([trial.after(at) for trial in each]) for each in found.values()])
+            for at in counts.tolist()
+        ]
+        (line,) = panel.plot(counts, [each.mean for each in known], label=arm.name, linewidth=1.2)
+        low, high = [each.low for each in known], [each.high for each in known]
+        panel.fill_between(counts, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+    panel.set(xlabel="evaluations", ylabel=f"{results.figure}, mean", xlim=(1, longest))
+    panel.grid(visible=True, alpha=0.3)
+    panel.legend(frameon=False)
+
+
+def _effects(panel: Axes, results: Results) -> None:
+    """A forest plot: the differences after the last checkpoint, the first arm on top."""
+    shown = [each for each in statistics(results).comparisons if each.at == results.checkpoints[-1]]
+    for place, each in enumerate(shown):
+        _effect(panel, len(shown) - 1 - place, each)
+    panel.axvline(0, color="grey", linewidth=0.8)
+    panel.set_yticks(range(len(shown)), [each.arm for each in reversed(shown)])
+    panel.set_xlabel(f"{results.figure}: difference from {results.against} after {results.checkpoints[-1]}")
+    panel.margins(y=0.15)
+    panel.grid(visible=True, axis="x", alpha=0.3)
+
+
+def _effect(panel: Axes, place: int, each: Comparison) -> None:
+    if each.low is not None and each.high is not None:
+        panel.plot((each.low, each.high), (place, place), color="C0", linewidth=1.5)
+    panel.plot(each.difference, place, "o", color="C0", markersize=4)

@@ -1,0 +1,259 @@
+"""Tables of an ablation, of its results alone: Markdown to read, LaTeX (booktabs) to print, CSV to compute with."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields
+
+from mctskernel.experiments.ablation.results import LOG_SPEEDUP, Results
+from mctskernel.experiments.ablation.statistics import FEWEST, ArmRow, Comparison, Statistics, statistics
+from mctskernel.report.resampling import Estimate
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The same tables in each form, as the texts of files."""
+
+    markdown: str
+    latex: str
+    csv: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as they are shown, under a caption; the first column is text and the others are figures."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def render(results: Results) -> Tables:
+    """The tables of some results: the same results make the same bytes."""
+    found = statistics(results)
+    shown = _tables(results, found)
+    return Tables(_markdown(results, shown), _latex(results, shown), _csv(results, found))
+
+
+def _tables(results: Results, found: Statistics) -> list[Table]:
+    words = _SPEEDUPS if results.figure == LOG_SPEEDUP else _SHARES
+    return [
+        Table(
+            f"{words.mean.capitalize()} after so many evaluations, with 95 % bootstrap intervals over seeds",
+            ("arm", *map(str, results.checkpoints), *_cost_head(found.arms)),
+            tuple(
+                (row.arm, *map(words.interval, row.means), *_costs(row, _columns(found.arms)))
+                for row in found.arms
+            ),
+        ),
+        Table(
+            f"Against {results.against}, in pairs of the same subject and seed: {words.difference}",
+            (
+                "arm",
+                "after",
+                words.head,
+                "p",
+                "p (Holm)",
+                "standardised",
+                "pairs won / tied / lost",
+                "share won",
+                "subjects won",
+            ),
+            tuple(_compared(each, words) for each in found.comparisons),
+        ),
+        Table(
+            f"{words.mean.capitalize()} after {results.checkpoints[-1]} evaluations, by subject",
+            ("subject", *(row.arm for row in found.arms)),
+            tuple(
+                (
+                    subject,
+                    *(words.mean_text(by_arm[row.arm]) if row.arm in by_arm else "" for row in found.arms),
+                )
+                for subject, by_arm in found.by_subject.items()
+            ),
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class _Words:
+    """How figures are told: shares as they are and differences in points, logarithms as factors."""
+
+    mean: str
+    difference: str
+    head: str
+    mean_text: Callable[[Estimate], str]
+    interval: Callable[[Estimate], str]
+    change: Callable[[float], str]
+
+
+_SHARES = _Words(
+    "mean share of the optimum",
+    "percentage points more",
+    "points",
+    lambda found: f"{found.mean:.3f}",
+    lambda found: f"{found.mean:.3f} ({found.low:.3f} to {found.high:.3f})",
+    lambda value: f"{100 * value:+.1f}",
+)
+
+_SPEEDUPS = _Words(
+    "geometric mean of the speed-up over the starting kernel",
+    "times as fast",
+    "times as fast",
+    lambda found: f"{math.exp(found.mean):.2f}x",
+    lambda found: f"{math.exp(found.mean):.2f}x ({math.exp(found.low):.2f} to {math.exp(found.high):.2f})",
+    lambda value: f"{math.exp(value):.3f}",
+)
+
+
+def _compared(each: Comparison, words: _Words) -> tuple[str, ...]:
+    interval = ""
+    if each.low is not None and each.high is not None:
+        interval = f" ({words.change(each.low)} to {words.change(each.high)})"
+    return (
+        each.arm,
+        str(each.at),
+        f"{words.change(each.difference)}{interval}",
+        _p(each.p),
+        _p(each.adjusted_p),
+        "" if each.standardised is None else f"{each.standardised:+.2f}",
+        f"{each.won} / {each.tied} / {each.lost}",
+        f"{each.share_won:.0%}",
+        f"{each.subjects_won} of {each.subjects}",
+    )
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return ""
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A cost: shown where any arm has some."""
+
+    name: str
+    cell: Callable[[ArmRow], str]
+    is_shown: Callable[[ArmRow], bool] = lambda _: True
+
+
+_COSTS = (
+    _Column("trials", lambda row: str(row.trials)),
+    _Column("evaluations a trial", lambda row: f"{row.evaluations:.0f}"),
+    _Column("failed", lambda row: f"{row.failed:.0%}"),
+    _Column("seconds a trial", lambda row: f"{row.seconds:.2f}"),
+    _Column("device seconds", lambda row: f"{row.device_seconds:.1f}", lambda row: row.device_seconds > 0),
+    _Column("predictions", lambda row: f"{row.predictions:.0f}", lambda row: row.predictions > 0),
+    _Column("dollars", lambda row: f"{row.dollars:.4f}", lambda row: row.dollars > 0),
+    _Column("tokens", lambda row: f"{row.tokens:.0f}", lambda row: row.tokens > 0),
+    _Column(
+        "last gate passed", lambda row: f"{row.passed} of {row.trials}", lambda row: row.passed is not None
+    ),
+)
+
+
+def _columns(rows: Sequence[ArmRow]) -> list[_Column]:
+    return [column for column in _COSTS if any(map(column.is_shown, rows))]
+
+
+def _cost_head(rows: Sequence[ArmRow]) -> list[str]:
+    return [column.name for column in _columns(rows)]
+
+
+def _costs(row: ArmRow, columns: Iterable[_Column]) -> list[str]:
+    return [column.cell(row) for column in columns]
+
+
+def _notes(results: Results) -> Iterator[str]:
+    seeds = len({trial.seed for trial in results.trials})
+    yield (
+        f"{len(results.trials)} trials of {len(results.arms)} arms on {len(results.subjects)} subjects with {seeds} "
+        f"seeds; times are {results.source}."
+    )
+    if len(results.trials) < results.planned:
+        yield f"The sweep is not finished: {results.planned} trials were asked for."
+    yield from dict.fromkeys(f"{trial.subject}: {trial.problem}" for trial in results.trials if trial.problem)
+    yield (
+        "Intervals and p-values (sign flips of the pairs, Holm's correction for all rows of the table) say how far "
+        f"other seeds on these subjects could have led, not other subjects; of fewer than {FEWEST} pairs there are "
+        "none. Standardised: the mean difference over the standard deviation of differences within subjects. Share "
+        "won: of the pairs, a tie counting half."
+    )
+
+
+def _markdown(results: Results, tables: Iterable[Table]) -> str:
+    parts = [f"# {_plain(results.title)}", *([_plain(results.question)] if results.question else [])]
+    parts += [" ".join(_notes(results)), _arms_list(results)]
+    for table in tables:
+        lines = (table.head, ["---", *["---:"] * (len(table.head) - 1)], *table.rows)
+        rows = "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+        parts.append(f"## {_plain(table.caption)}\n\n{rows}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _arms_list(results: Results) -> str:
+    return "\n".join(f"- `{arm.name}`{f': `{arm.settings}`' if arm.settings else ''}" for arm in results.arms)
+
+
+def _latex(results: Results, tables: Iterable[Table]) -> str:
+    """Floats for a document that uses booktabs."""
+    parts = [f"% {_plain(results.title)}. Needs \\usepackage{{booktabs}}."]
+    for table in tables:
+        lines = [
+            r"\begin{table}",
+            rf"\caption{{{_escaped(table.caption)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
+            r"\toprule",
+            _latex_row(table.head),
+            r"\midrule",
+            *map(_latex_row, table.rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    return f"{' & '.join(map(_escaped, cells))} \\\\"
+
+
+def _escaped(text: str) -> str:
+    escaped = re.sub(r"[&%$#_{}]", lambda found: f"\\{found[0]}", text.replace("\\", "/"))
+    return escaped.replace("~", r"\textasciitilde{}").replace("^", r"\textasciicircum{}").replace("<", "$<$")
+
+
+def _csv(results: Results, found: Statistics) -> str:
+    """A line for each arm and checkpoint: its mean, its comparison with `against` if it has one, and its costs."""
+    compared = {(each.arm, each.at): each for each in found.comparisons}
+    names = [field.name for field in fields(Comparison) if field.name not in ("arm", "at")]
+    costs = [field.name for field in fields(ArmRow) if field.name not in ("arm", "settings", "means")]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("arm", "settings", "at", "figure", "mean", "mean_low", "mean_high", *names, *costs))
+    for row in found.arms:
+        for at, mean in zip(results.checkpoints, row.means, strict=True):
+            comparison = compared.get((row.arm, at))
+            told = [getattr(comparison, name) if comparison else None for name in names]
+            spent = [getattr(row, name) for name in costs]
+            figures = (*astuple(mean), *told, *spent)
+            writer.writerow((row.arm, row.settings, at, results.figure, *map(_figure, figures)))
+    return text.getvalue()
+
+
+def _figure(value: object) -> object:
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else value
+
+
+def _cell(text: str) -> str:
+    return _plain(text).replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

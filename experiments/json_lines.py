@@ -1,0 +1,46 @@
+"""A file that holds one JSON object a line, and is written by processes that may die."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from mctskernel.core.documents import UNDECODABLE, excerpt
+
+T = TypeVar("T")
+
+
+class LineError(RuntimeError):
+    """A line that can't be read; the message names the file and the line."""
+
+
+def read_lines(path: Path, kind: type[T]) -> list[T]:
+    """The objects of a file; none where there is no file. A torn last line is left out. Raises LineError."""
+    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    found = []
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            found.append(msgspec.json.decode(line, type=kind))
+        except UNDECODABLE as error:
+            raise LineError(
+                f"{path}, line {number}: this is no {kind.__name__.lower()}: {excerpt(error)}."
+            ) from error
+    return found
+
+
+class LineLog(Generic[T]):
+    """A file of lines, open for appending; a line that another process was writing when it died is cut off."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+        self._path = path
+
+    def append(self, value: T) -> None:
+        """Keeps an object: in the file when this returns."""
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(value) + b"\n")
