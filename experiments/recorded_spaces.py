@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
-from mctskernel.core.kernel import Kernel
+from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task
 from mctskernel.edits.patch import apply
@@ -34,6 +34,7 @@ class RecordedSpace:
     """Kernels with their evaluations, and the edits that lead from one to another, all by the kernels' identity.
 
     `tasks` says what each kernel was judged by where that differs. `ranked` says that the edits have priors.
+    `origins` are the identities that kernels without their texts had before.
     """
 
     name: str
@@ -43,6 +44,7 @@ class RecordedSpace:
     edits: Mapping[str, tuple[Edit, ...]]
     tasks: Mapping[str, Task] = field(default_factory=dict)
     ranked: bool = True
+    origins: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
@@ -62,6 +64,30 @@ class RecordedSpace:
             for each in kept
         }
         return replace(self, evaluations=kept, edits=edits)
+
+    def without_texts(self) -> RecordedSpace:
+        """The same space of kernels that are a word each: to search it takes no parsing of what is never built."""
+        words = {each: Kernel(f"kernel_{each}", Language.CUDA) for each in self.kernels}
+        known = {each: words[each].identity for each in self.kernels}
+
+        def renamed(origin: str, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+            made = (apply(self.kernels[origin], edit).identity for edit in edits)
+            return tuple(
+                replace(edit, change=WholeSource(words[identity].source))
+                for edit, identity in zip(edits, made, strict=True)
+            )
+
+        return replace(
+            self,
+            task=replace(self.task, starting_kernel=words[self.task.starting_kernel.identity])
+            if self.ranked
+            else self.task,
+            kernels={known[each]: word for each, word in words.items()},
+            evaluations={known[each]: judged for each, judged in self.evaluations.items()},
+            edits={known[each]: renamed(each, edits) for each, edits in self.edits.items()},
+            tasks={known[each]: task for each, task in self.tasks.items()},
+            origins={known[each]: each for each in self.kernels},
+        )
 
     def start(self, seed: int) -> Kernel:
         """Where a search begins: at the starting kernel, or where there is none at one of the slower half."""
@@ -120,7 +146,7 @@ def _of_variants(folder: Path, family: str, variants: list[Variant]) -> Recorded
             for second, after in (*near, *far[:: max(len(far) // FAR, 1)])
         )
     return RecordedSpace(
-        f"{folder.name}/{family}",
+        family if folder.name == family else f"{folder.name}/{family}",
         measured[0][1].task,
         {each.kernel.identity: each.kernel for _, each in measured},
         {each.kernel.identity: _evaluation(variant) for variant, each in measured},
@@ -158,10 +184,13 @@ class RecordedProposer:
         return Proposals(edits)
 
 
-def executor_of(space: RecordedSpace, workers: int = 1) -> RecordedExecutor:
-    """What looks up the kernels of a space."""
+def executor_of(
+    space: RecordedSpace, workers: int = 1, seen: Callable[[str], None] = lambda _: None
+) -> RecordedExecutor:
+    """What looks up the kernels of a space, and tells `seen` the identity of each."""
 
     def look_up(kernel: Kernel) -> Evaluation:
+        seen(kernel.identity)
         # Times of a run are interleaved with its own starting kernel's; a search may begin elsewhere.
         return replace(space.evaluations[kernel.identity], counters={}, diagnosis=None)
 
