@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from mctskernel.core.surrogate import Prediction, SurrogateUse
-from mctskernel.experiments import surrogate_predictions
 from mctskernel.experiments.cluster_bootstrap import clustered_mean
 from mctskernel.experiments.recorded_spaces import RecordedSpace, read_spaces
 from mctskernel.experiments.surrogate_accuracy import LEVELS, accuracy, kendall
@@ -22,6 +21,7 @@ from mctskernel.experiments.surrogate_study import main
 from mctskernel.experiments.surrogate_worth import worth
 from mctskernel.profiling.model.price import Term
 from mctskernel.profiling.model.uncertainty import REST_SIGMA
+from mctskernel.profiling.surrogate import PricingDevice
 
 SOURCE = """\
 extern "C" __global__ void k(const float* A, float* C) {
@@ -76,7 +76,7 @@ def test_the_study_writes_what_its_json_says(
 
     with cache.open("ab") as file:
         file.write(b'{"space":"torn')
-    monkeypatch.delattr(surrogate_predictions.PricingDevice, "evaluate")
+    monkeypatch.delattr(PricingDevice, "evaluate")
     again = CliRunner().invoke(main, words, catch_exceptions=False)
     assert again.exit_code == 0
     assert len(cache.read_bytes().splitlines()) == len(THREADS)
