@@ -1,0 +1,238 @@
+"""A definition in a task's folder, called: its reference on arrays, and the inputs that its workloads say.
+
+Written into the reference.py of tasks that were made of definitions. PyTorch is imported when it is called.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.dtypes import DTYPE_BYTES, numpy_dtype
+from mctskernel.core.task import Array, Shape, TaskError, Tensor
+from mctskernel.problems.definitions_axes import Axes, read_axes
+from mctskernel.problems.definitions_schema import Definition, Safetensors, Spec, Workload
+from mctskernel.problems.problem import PROBLEM_FILE
+from mctskernel.torch_reference import find_function, in_numpy
+
+RUN_FILE = "run.py"
+"""The definition's reference in a task's folder."""
+
+WORKLOAD = "workload"
+"""The dimension that tells workloads of the same sizes apart: the first is 1, and 0 is none of them."""
+
+DTYPES: Mapping[str, str] = {"float8_e4m3": "float8_e4m3fn"}
+"""Names of element types that we have others for."""
+
+FULL_RANGE = {"int8": (-128, 127), "bool": (0, 1)}
+"""What harnesses draw integers from that are no indices."""
+
+
+class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of tensors: its name in the task's folder, or where it lies if it is too large to copy."""
+
+    file: str
+    sha256: str
+
+
+class DefinitionProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `PROBLEM_FILE` says. `shapes` are the workloads' in their order, `given` the files that they name."""
+
+    benchmark: str
+    name: str
+    definition: Definition
+    workloads: tuple[Workload, ...]
+    shapes: tuple[dict[str, int], ...]
+    scalars: dict[str, bool | int | float] = {}
+    given: dict[str, Given] = {}
+
+
+@functools.lru_cache
+def read_definition_problem(folder: Path) -> DefinitionProblem:
+    """What a task's folder says of its problem. Raises TaskError."""
+    path = folder / PROBLEM_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=DefinitionProblem)
+    except (OSError, *UNDECODABLE) as error:
+        raise TaskError(f"{path} can't be read: {excerpt(error)}.") from error
+
+
+def call_definition(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:
+    """The reference's outputs, in the precision of what comes in. Raises TaskError."""
+    problem = read_definition_problem(folder)
+    return in_numpy(definition_function(problem, find_function(str(folder / RUN_FILE), "run")), *inputs)
+
+
+def definition_function(problem: DefinitionProblem, run: Callable[..., Any]) -> Callable[..., Any]:
+    """`run` as a function of the inputs that are tensors, which gives its outputs as a tuple, or the only one."""
+    definition = problem.definition
+
+    def function(*tensors: Any) -> Any:
+        left = iter(tensors)
+        arguments = [
+            problem.scalars[name] if spec.shape is None else _shaped(next(left), spec)
+            for name, spec in definition.inputs.items()
+        ]
+        outputs = _outputs(definition, run(*arguments))
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    return function
+
+
+def make_definition_inputs(folder: Path, rng: np.random.Generator, **shape: int) -> dict[str, Array]:
+    """Fresh inputs at a shape: of the workload that it is of, if it is of one. Raises TaskError."""
+    problem = read_definition_problem(folder)
+    definition, axes = problem.definition, read_axes(problem.definition)
+    if definition.custom_inputs_entrypoint:
+        entry = find_function(str(folder / RUN_FILE), definition.custom_inputs_entrypoint)
+        return custom_inputs(definition, axes, entry, shape, rng)
+    workload = problem.workloads[max(shape.get(WORKLOAD, 0), 1) - 1]
+    found = {}
+    for tensor in input_tensors(definition, axes):
+        source = workload.inputs.get(tensor.name)
+        found[tensor.name] = (
+            _checked(_stored(folder, problem, source), tensor, shape, source.path)
+            if isinstance(source, Safetensors)
+            else tensor.draw(shape, rng)
+        )
+    return found
+
+
+def custom_inputs(
+    definition: Definition, axes: Axes, entry: Callable[..., Any], shape: Shape, rng: np.random.Generator
+) -> dict[str, Array]:
+    """What the definition's own function makes, on the CPU, of the sizes of all axes. Raises TaskError."""
+    made = custom_values(definition, axes, entry, shape, int(rng.integers(1 << 62)))
+    return {
+        tensor.name: _checked(made[tensor.name], tensor, shape, str(definition.custom_inputs_entrypoint))
+        for tensor in input_tensors(definition, axes)
+    }
+
+
+def custom_values(
+    definition: Definition, axes: Axes, entry: Callable[..., Any], shape: Shape, seed: int
+) -> Mapping[str, Any]:
+    """Tensors and numbers of the definition's own function. Raises TaskError."""
+    import torch  # noqa: PLC0415 - an extra
+
+    name = definition.custom_inputs_entrypoint
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            made = entry(axes.values(shape), torch.device("cpu"))
+        except (Exception, SystemExit) as error:
+            raise TaskError(f"{name} raised {type(error).__name__}: {error}") from error
+    if not isinstance(made, Mapping) or not definition.inputs.keys() <= made.keys():
+        raise TaskError(f"{name} gives no dictionary of every input.")
+    return made
+
+
+def input_tensors(definition: Definition, axes: Axes) -> tuple[Tensor, ...]:
+    """The inputs that are tensors, as a task has them."""
+    return tuple(
+        task_tensor(name, spec, axes) for name, spec in definition.inputs.items() if spec.shape is not None
+    )
+
+
+def task_tensor(name: str, spec: Spec, axes: Axes) -> Tensor:
+    """An input or output as a task has it, in which every tensor has an extent."""
+    dtype = DTYPES.get(spec.dtype, spec.dtype)
+    extents = axes.of(spec) or (1,)
+    if dtype in FULL_RANGE:
+        low, high = FULL_RANGE[dtype]
+        return Tensor(name, dtype, extents, "integers", low, high)
+    return Tensor(name, dtype, extents, "normal" if "float" in dtype else "integers")
+
+
+def digest(data: bytes) -> str:
+    """Its SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def stored_tensors(file: Path) -> Mapping[str, Array]:
+    """The tensors of a file of safetensors. Raises TaskError."""
+    try:
+        from safetensors import SafetensorError  # noqa: PLC0415 - an extra
+        from safetensors.torch import load_file  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise TaskError(
+            "This problem's inputs are in files of safetensors, a package that isn't installed: "
+            "pip install 'mctskernel[benchmarks]'."
+        ) from error
+    try:
+        return {name: _array(tensor) for name, tensor in load_file(file).items()}
+    except (OSError, ValueError, SafetensorError) as error:
+        raise TaskError(f"{file} can't be read: {excerpt(error)}.") from error
+
+
+def _stored(folder: Path, problem: DefinitionProblem, source: Safetensors) -> Array:
+    given = problem.given[source.path]
+    tensors = _loaded(folder / given.file, given.sha256)
+    if source.tensor_key not in tensors:
+        raise TaskError(f"{source.path} has no tensor {source.tensor_key!r}.")
+    return tensors[source.tensor_key]
+
+
+@functools.lru_cache(maxsize=4)
+def _loaded(file: Path, sha256: str) -> Mapping[str, Array]:
+    try:
+        with file.open("rb") as opened:
+            found = hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise TaskError(f"{file} can't be read: {error.strerror or error}.") from error
+    if found != sha256:
+        raise TaskError(f"{file} isn't what it was when the task was made of it.")
+    return stored_tensors(file)
+
+
+def _checked(value: Any, tensor: Tensor, shape: Shape, what: str) -> Array:
+    array = value if isinstance(value, np.ndarray) else _array(value)
+    expected = tensor.extents(shape)
+    if array.dtype != numpy_dtype(tensor.dtype) or (array.shape or (1,)) != expected:
+        raise TaskError(
+            f"{what} gives '{tensor.name}' as {array.dtype} {array.shape}; the definition says {tensor.dtype} "
+            f"{expected}."
+        )
+    return np.ascontiguousarray(array.reshape(expected))
+
+
+def _array(value: Any) -> Array:
+    import torch  # noqa: PLC0415 - an extra
+
+    if not isinstance(value, torch.Tensor):
+        raise TaskError(f"There is {type(value).__name__} where a tensor is needed.")
+    name = str(value.dtype).removeprefix("torch.")
+    if name not in DTYPE_BYTES:
+        raise TaskError(f"A tensor of {name} can't be an input.")
+    tensor = value.detach().cpu()
+    wide = tensor.float() if tensor.is_floating_point() and tensor.element_size() < 4 else tensor
+    array: Array = wide.numpy().astype(numpy_dtype(name))
+    return array
+
+
+def _shaped(tensor: Any, spec: Spec) -> Any:
+    return tensor if spec.shape else tensor.reshape(())
+
+
+def _outputs(definition: Definition, result: object) -> Sequence[Any]:
+    """What `run` gave, in the order of the outputs, each with at least one extent. Raises TaskError."""
+    import torch  # noqa: PLC0415 - an extra
+
+    names = list(definition.outputs)
+    if isinstance(result, Mapping):
+        found = [result.get(name) for name in names]
+    else:
+        found = list(result) if isinstance(result, tuple | list) else [result]
+    if len(found) != len(names) or not all(isinstance(each, torch.Tensor) for each in found):
+        given = ", ".join(type(each).__name__ for each in found)
+        raise TaskError(
+            f"run gives {given}; the definition has {len(names)} output(s), each of them a tensor."
+        )
+    return [each.reshape(1) if each.dim() == 0 else each for each in found]  # type: ignore[union-attr] # are tensors
