@@ -1,0 +1,187 @@
+"""A kernel as a `solution.json`, as flashinfer-bench and SOL-ExecBench take it, and such files read.
+
+The program in it is one Python file: the kernel's host code (`mctskernel.host_code`), and `run`, which takes the
+definition's inputs in their order and returns its outputs. The schema: docs/solution.md of either repository.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Annotated
+
+import msgspec
+
+from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task import Shape, Task, TaskError
+from mctskernel.host_code import HostCodeError, host_module
+from mctskernel.problems.definitions_folder import SOL_EXECBENCH
+from mctskernel.problems.definitions_inputs import DefinitionProblem, read_definition_problem
+from mctskernel.problems.definitions_schema import Name, Text
+
+SOLUTION_FILE = "solution.json"
+AUTHOR = "mctskernel"
+ENTRY = "run"
+SOURCE = "main.py"
+KERNEL_FUNCTION = "run_kernel"
+
+_HARDWARE = {SOL_EXECBENCH: ("LOCAL",)}
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of a solution; its path begins at a folder of the harness's."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+    content: str
+
+
+class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a solution is built and called. flashinfer-bench has one `language`, SOL-ExecBench `languages`.
+
+    Fields that aren't known are passed over: how a compiler is called has grown.
+    """
+
+    entry_point: str
+    target_hardware: tuple[str, ...]
+    language: str = ""
+    languages: tuple[str, ...] = ()
+    dependencies: tuple[str, ...] = ()
+    destination_passing_style: bool = True
+    binding: Text = None
+
+
+class Solution(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A program for a definition. Fields that aren't known are passed over."""
+
+    name: Name
+    definition: Name
+    author: Name
+    spec: BuildSpec
+    sources: tuple[Source, ...]
+    description: Text = None
+
+
+def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
+    """`solution.json` of a kernel. Raises TaskError for one that has none in this form."""
+    problem = read_definition_problem(task.folder)
+    if problem.benchmark == SOL_EXECBENCH and kernel.language is Language.CUDA:
+        raise TaskError(
+            "SOL-ExecBench builds CUDA C++ before it runs Python, and so takes host code in C++ alone, which isn't "
+            "written here; `mctskernel best RUN --standalone` gives the kernel with host code in Python. A search with "
+            "--language triton finds kernels that it takes."
+        )
+    found = Solution(
+        name=solution_name(problem, kernel),
+        definition=problem.name,
+        author=AUTHOR,
+        description=f"Found by a Monte Carlo tree search over edits of a kernel ({kernel.language}).",
+        spec=_spec(problem, kernel),
+        sources=(Source(SOURCE, _program(task, problem, kernel)),),
+    )
+    return {SOLUTION_FILE: msgspec.json.format(_text(found), indent=2) + "\n"}
+
+
+def solution_name(problem: DefinitionProblem, kernel: Kernel) -> str:
+    """What the solution of a kernel is called."""
+    return f"{problem.name}_{AUTHOR}_{kernel.identity[:12]}"
+
+
+def read_solution(data: bytes) -> Solution:
+    """A solution's file. Raises TaskError for one whose paths lead out of a folder, or that lacks its own entry."""
+    try:
+        found = msgspec.json.decode(data, type=Solution)
+    except UNDECODABLE as error:
+        raise TaskError(f"This is no solution: {excerpt(error)}.") from error
+    paths = [source.path for source in found.sources]
+    for path in map(PurePosixPath, paths):
+        if path.is_absolute() or ".." in path.parts:
+            raise TaskError(
+                f"The solution {found.name} has the path {str(path)!r}, which leads out of its folder."
+            )
+    file, _, function = found.spec.entry_point.partition("::")
+    if file not in paths or not function.isidentifier() or len(set(paths)) < len(paths):
+        raise TaskError(
+            f"The solution {found.name} has no file for its entry point {found.spec.entry_point!r}."
+        )
+    return found
+
+
+def _spec(problem: DefinitionProblem, kernel: Kernel) -> BuildSpec:
+    is_triton = kernel.language is Language.TRITON
+    entry, dependencies = f"{SOURCE}::{ENTRY}", ("torch", "triton") if is_triton else ("torch",)
+    if problem.benchmark == SOL_EXECBENCH:
+        return BuildSpec(
+            entry,
+            _HARDWARE[SOL_EXECBENCH],
+            languages=("triton",),
+            dependencies=dependencies,
+            destination_passing_style=False,
+        )
+    return BuildSpec(
+        entry,
+        ("NVIDIA_GPU",),
+        # A Python program, which builds its kernel by PyTorch itself: `cuda` is for host code in C++.
+        language="triton" if is_triton else "python",
+        dependencies=dependencies,
+        destination_passing_style=False,
+    )
+
+
+def _program(task: Task, problem: DefinitionProblem, kernel: Kernel) -> str:
+    reserved = {ENTRY, *problem.definition.inputs}
+    try:
+        module = host_module(_unnumbered(task), kernel, function=KERNEL_FUNCTION, reserved=reserved)
+    except HostCodeError as error:
+        raise TaskError(str(error)) from error
+    program = f"{module.rstrip()}\n\n\n{_run(problem)}"
+    ast.parse(program)  # what was written here is Python, whatever the names in it
+    return program
+
+
+def _run(problem: DefinitionProblem) -> str:
+    """`run` of the definition, which calls the kernel's host code."""
+    inputs, outputs = problem.definition.inputs, problem.definition.outputs
+    given = [
+        name if spec.shape else f"{name}.reshape(1)"
+        for name, spec in inputs.items()
+        if spec.shape is not None
+    ]
+    given += [f"{name}={name}" for name, spec in inputs.items() if spec.shape is None]
+    call = f"{KERNEL_FUNCTION}({', '.join(given)})"
+    without_extents = [place for place, spec in enumerate(outputs.values()) if not spec.shape]
+    lines = [f"def {ENTRY}({', '.join(inputs)}):"]
+    if not without_extents:
+        lines.append(f"    return {call}")
+    elif len(outputs) == 1:
+        lines.append(f"    return {call}.reshape(())")
+    else:
+        parts = [
+            f"outputs[{place}]" + (".reshape(())" if place in without_extents else "")
+            for place in range(len(outputs))
+        ]
+        lines += [f"    outputs = {call}", f"    return ({', '.join(parts)},)"]
+    return "\n".join(lines) + "\n"
+
+
+def _unnumbered(task: Task) -> Task:
+    """The task without the dimension that kernels don't see."""
+
+    def kept(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        return tuple({name: size for name, size in each.items() if name != task.inputs_by} for each in shapes)
+
+    return replace(
+        task,
+        search_shapes=kept(task.search_shapes),
+        verify_shapes=kept(task.verify_shapes),
+        held_out_shapes=kept(task.held_out_shapes),
+        held_out_timed_shapes=kept(task.held_out_timed_shapes),
+        tolerances_at=(),
+        inputs_by="",
+    )
+
+
+def _text(found: Solution) -> str:
+    return msgspec.json.encode(found).decode()
