@@ -126,7 +126,7 @@ def test_a_description_without_a_task_of_its_own_must_be_of_one_that_is_built_in
     monkeypatch.setattr("mctskernel.experiments.plain_tasks.SUITE", tmp_path)
     assert list(plain_tasks()) == ["axpby"]
     (tmp_path / "axpby" / "task.toml").unlink()
-    with pytest.raises(TaskError, match="'axpby' has neither a task.toml nor"):
+    with pytest.raises(TaskError, match=r"'axpby' has neither a task\.toml nor"):
         plain_tasks()
 
 
