@@ -2,7 +2,8 @@
 
 `nvcc` compiles a file twice, and the code of the host is as good as any other: a candidate whose text took part in that
 could run what it likes as soon as its module is loaded. So the host sees empty kernels with the same signatures, which
-are written here from types that are known, and the candidate's text is left to the device.
+are written here from types that are known, and the candidate's text is left to the device. Where both don't agree on
+a type, or the device has variables that the host has no shadow of, nothing links, and so they are refused here.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tree_sitter import Node
+
 from mctskernel.core.kernel import Kernel
 from mctskernel.edits.declarations import Parameter
-from mctskernel.edits.nodes import enclosing
+from mctskernel.edits.nodes import enclosing, text_of, walk
 from mctskernel.edits.syntax import Function, parse
 from mctskernel.host_code.errors import HostCodeError
 from mctskernel.profiling.source_rules import scan
@@ -66,6 +69,12 @@ def device_text(kernel: Kernel) -> str:
         depth += (directive in _CONDITIONS) - (directive == "endif")
     if depth:
         raise HostCodeError("The source has an #if without its #endif.")
+    variable = next(_device_variables(parse(kernel.source).root), None)
+    if variable is not None:
+        raise HostCodeError(
+            f"Line {variable.start_point.row + 1}: a variable of the device outside of functions has no place in a "
+            "module; a scratch buffer has."
+        )
     return f"#ifdef __CUDA_ARCH__\n{kernel.source.rstrip()}\n#endif\n"
 
 
@@ -84,21 +93,33 @@ def signature(kernel: Kernel, name: str) -> Signature:
     return found.pop()
 
 
+def _device_variables(node: Node) -> Iterator[Node]:
+    """Declarations of variables in global or constant memory that are no parts of functions."""
+    for child in node.children:
+        if child.type == "declaration" and not any(True for _ in walk(child, "function_declarator")):
+            if any(text_of(part) in _DEVICE_MEMORY for part in child.children):
+                yield child
+        elif child.type not in _ELSEWHERE:
+            yield from _device_variables(child)
+
+
+_DEVICE_MEMORY = frozenset({"__device__", "__constant__", "__managed__"})
+_ELSEWHERE = frozenset({"function_definition", "field_declaration_list", "comment"})
+
+
 def _signature(function: Function, names: Mapping[str, str]) -> Signature:
     is_c = enclosing(function.node, "linkage_specification") is not None
-    types = tuple(_type(each, names, function.name, is_c=is_c) for each in function.parameters)
+    types = tuple(_type(each, names, function.name) for each in function.parameters)
     return Signature(function.name, types, is_c)
 
 
-def _type(parameter: Parameter, names: Mapping[str, str], kernel: str, *, is_c: bool) -> str:
+def _type(parameter: Parameter, names: Mapping[str, str], kernel: str) -> str:
     text = parameter.node.text.decode() if parameter.node.text is not None else ""
     type_ = parameter.type
     for _ in range(_MAX_NAMES):
         type_ = names.get(type_, type_)
     stars = text.count("*") + text.count("[") + type_.count("*")
-    if is_c and stars:
-        return "void*"  # Names in C say nothing of their types, and a pointer is a pointer.
-    words = type_.split()
+    words = type_.replace("*", " ").split()
     known = all(word in _PLAIN for word in words) or (len(words) == 1 and words[0] in {*_SIZED, *HEADERS})
     if not words or not known or "&" in text or stars > 1:
         raise HostCodeError(

@@ -239,7 +239,8 @@ class _Scope:
     def of(cls, task: Task, kernel: Kernel, plan: LaunchPlan, names: Names) -> _Scope:
         """Give every name that a launch may mention a local one; the kernel's macros are constants of a launch."""
         buffers = {name: names.fresh(name) for name in task.buffer_names}
-        dimensions = {name: names.fresh(name) for name in dict.fromkeys(n for s in task.shapes for n in s)}
+        known = dict.fromkeys(name for shape in task.shapes for name in shape if name != task.inputs_by)
+        dimensions = {name: names.fresh(name) for name in known}
         scalars = {name: names.fresh(name) for name in task.scalars if name not in dimensions}
         tensors = len(buffers)
         buffers |= {each.name: names.fresh(each.name) for each in plan.scratch}

@@ -1,0 +1,106 @@
+"""Translated expressions against the evaluator of launch plans."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mctskernel.core.expression import ExpressionError, evaluate
+from mctskernel.host_code.errors import HostCodeError
+from mctskernel.host_code.expressions import ARITHMETIC, Variable, translate, translate_whole
+
+OPERATORS = ("+", "-", "*", "/", "//", "%", "<<", ">>", "<", "<=", "==", "!=")
+LOCAL = {name: f"{name}_" for name in ARITHMETIC}
+NAMES = {"rows": Variable("rows_"), "n": Variable("n_"), "eps": Variable("eps_", is_whole=False)}
+
+
+def environment() -> dict[str, object]:
+    """The functions that a module brings."""
+    found: dict[str, object] = {}
+    for name, source in ARITHMETIC.items():
+        exec(source.format(name=LOCAL[name]), found)  # noqa: S102 - our own text
+    return found
+
+
+FUNCTIONS = environment()
+
+
+def value_of(source: str, values: dict[str, float]) -> object:
+    known = {NAMES[name].name: value for name, value in values.items()}
+    return eval(source, {**FUNCTIONS, **known})  # noqa: S307 - what is tested
+
+
+def grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    binary = st.tuples(inner, st.sampled_from(OPERATORS), inner)
+    return (
+        binary.map(lambda parts: f"({parts[0]} {parts[1]} {parts[2]})")
+        | inner.map(lambda text: f"-{text}")
+        | st.tuples(st.sampled_from(["min", "max", "ceil_div"]), inner, inner).map(
+            lambda parts: f"{parts[0]}({parts[1]}, {parts[2]})"
+        )
+        | inner.map(lambda text: f"next_pow2({text})")
+        | inner.map(lambda text: f"abs({text})")
+        | st.tuples(inner, inner, inner).map(lambda parts: f"({parts[0]} if {parts[1]} else {parts[2]})")
+    )
+
+
+leaves = (
+    st.sampled_from(["rows", "n", "eps"]) | st.integers(0, 40).map(str) | st.sampled_from(["0.5", "1e-3"])
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.recursive(leaves, grown, max_leaves=6),
+    st.fixed_dictionaries({"rows": st.integers(1, 5000), "n": st.integers(1, 64), "eps": st.just(0.25)}),
+)
+def test_a_translation_has_the_value_that_the_plan_has(text: str, values: dict[str, float]) -> None:
+    try:
+        expected = evaluate(text, values)
+    except ExpressionError:
+        return  # The module is written after the plan was resolved at the task's shapes.
+    written = translate(text, NAMES, LOCAL)
+    found = value_of(written.source, values)
+    assert found == expected
+    assert not written.is_whole or isinstance(found, int)
+    assert all(LOCAL[name] in written.source for name in written.calls)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.recursive(leaves, grown, max_leaves=4), st.integers(1, 100))
+def test_a_whole_number_is_whole_or_refused(text: str, n: int) -> None:
+    written = translate_whole(text, NAMES, LOCAL)
+    try:
+        found = value_of(written.source, {"rows": 7, "n": n, "eps": 0.25})
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return
+    assert isinstance(found, int)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os')",
+        "rows.real",
+        "[1][0]",
+        "print(1)",
+        "lambda: 1",
+        "unknown",
+        "1 if True else 2",
+        "rows ** 2",
+        "n @ n",
+        "(n := 3)",
+        "f'{n}'",
+        "min(*rows)",
+        "min(rows, key=n)",
+        "1; 2",
+    ],
+)
+def test_what_is_no_arithmetic_is_refused(text: str) -> None:
+    with pytest.raises(HostCodeError):
+        translate(text, NAMES, LOCAL)
+
+
+def test_numbers_that_python_has_no_literal_for_are_written() -> None:
+    assert value_of(translate(float("-inf"), {}, LOCAL).source, {}) == float("-inf")

@@ -1,0 +1,50 @@
+"""Modules of Triton kernels: what they compute, through Triton's interpreter, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.kernel import Language
+from mctskernel.core.task_file import load_task
+from mctskernel.host_code import host_module, host_module_into
+from tests.host_code.run_interpreted import widened
+
+TASKS = sorted(path.parent.name for path in Path("mctskernel/tasks").glob("*/task.toml"))
+FILLED = ("softmax", "sum")
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    """The largest error of each built-in task's starting kernel, relative to 1 or to what is right."""
+    folder = tmp_path_factory.mktemp("modules")
+    for name in TASKS:
+        task = widened(load_task(Path("mctskernel/tasks") / name, Language.TRITON))
+        (folder / f"{name}-returning.py").write_text(host_module(task, task.starting_kernel))
+        if name in FILLED:
+            (folder / f"{name}-into.py").write_text(host_module_into(task, task.starting_kernel))
+    done = subprocess.run(
+        [sys.executable, "tests/host_code/run_interpreted.py", str(folder)],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_module_computes_what_its_task_asks(name: str, errors: dict[str, float]) -> None:
+    assert errors[f"{name}-returning"] < 1e-4
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_a_module_fills_outputs_that_it_is_given(name: str, errors: dict[str, float]) -> None:
+    assert errors[f"{name}-into"] < 1e-4
