@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -59,26 +59,31 @@ def begin(
     configuration: Configuration,
     follow: Follower,
     stop_requested: Callable[[], bool],
+    *,
+    executor: Executor | None = None,
 ) -> Conclusion:
-    """Make a new run and search.
+    """Make a new run and search, with an executor of its own unless one is lent that judges the same task as asked.
 
     Raises TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for,
     MemoryUnusableError and ModelError.
     """
-    with new_run(path, task_folder, configuration) as (folder, executor):
-        return _conduct(folder, configuration, executor, follow, stop_requested)
+    with new_run(path, task_folder, configuration, executor) as (folder, used):
+        return _conduct(folder, configuration, used, follow, stop_requested)
 
 
 @contextmanager
 def new_run(
-    path: Path, task_folder: Path, configuration: Configuration
+    path: Path, task_folder: Path, configuration: Configuration, lent: Executor | None = None
 ) -> Iterator[tuple[RunFolder, Executor]]:
     """Make a new run, and what evaluates its kernels for as long as it is searched. Raises what `begin` raises."""
     task = load_task(task_folder, configuration.language)
     _try_reference(task)
     folder = prepare_run(path, task)
+    opening = (
+        nullcontext(lent) if lent else open_executor(folder.device_spec(configuration), configuration.workers)
+    )
     try:
-        with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
+        with opening as executor:
             fingerprint = executor.fingerprint()
             _recall(folder, configuration, fingerprint)
             if configuration.replayed is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.experiments.ablation.configuration import Ablation
+from mctskernel.experiments.ablation.evaluators import Evaluators
 from mctskernel.experiments.ablation.plans import Plan
 from mctskernel.experiments.ablation.results import DIGITS, Gate, Trial, counted, rounded
 from mctskernel.experiments.ablation.settings import run_configuration
@@ -23,7 +24,13 @@ from mctskernel.tree.journal import read_events
 
 
 def run_trial(
-    plan: Plan, subject: TaskSubject, ablation: Ablation, out: Path, stop_requested: StopRequested
+    plan: Plan,
+    subject: TaskSubject,
+    ablation: Ablation,
+    out: Path,
+    *,
+    evaluators: Evaluators,
+    stop_requested: StopRequested,
 ) -> Trial | None:
     """Begin the trial's run or go on with it; None where that was told to stop. Raises what `runner.begin` raises."""
     folder = RunFolder(out / plan.run)
@@ -38,7 +45,14 @@ def run_trial(
             seed=plan.seed,
             budget=ablation.budget,
         )
-        conclusion = begin(folder.path, subject.folder, configuration, lambda _: None, stop_requested)
+        conclusion = begin(
+            folder.path,
+            subject.folder,
+            configuration,
+            lambda _: None,
+            stop_requested,
+            executor=evaluators.lent(subject, configuration),
+        )
     return None if conclusion.ending is Ending.INTERRUPTED else _trial(plan, conclusion)
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.synchronize import Event
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from mctskernel.core.disk import write_whole
 from mctskernel.core.evaluation import Source
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.experiments.ablation.configuration import Ablation
+from mctskernel.experiments.ablation.evaluators import Evaluators
 from mctskernel.experiments.ablation.manifest import open_manifest, write_manifest
 from mctskernel.experiments.ablation.plans import Known, Plan, plans_of
 from mctskernel.experiments.ablation.recorded_trials import recorded_trial
@@ -111,11 +113,16 @@ def _made(
     work: _Work, plans: Sequence[Plan], processes: int, stop_requested: StopRequested
 ) -> Iterator[Trial]:
     """Trials as they are done, until all are or a stop is requested."""
-    if processes == 1:
-        found = (_make(work, plan, stop_requested) for plan in plans if not stop_requested())
-        yield from (trial for trial in found if trial is not None)
-    else:
+    if processes > 1:
         yield from _beside_each_other(work, plans, processes, stop_requested)
+        return
+    with Evaluators() as evaluators:
+        for plan in plans:
+            if stop_requested():
+                return
+            trial = _make(work, plan, evaluators, stop_requested)
+            if trial is not None:
+                yield trial
 
 
 def _beside_each_other(
@@ -149,25 +156,34 @@ def _beside_each_other(
 POLL_SECONDS = 0.2
 """How long to wait for a trial before looking whether to stop."""
 
-_process: list[tuple[_Work, Event]] = []
+_process: list[tuple[_Work, Evaluators, Event]] = []
 """What a process of a pool works with."""
 
 
 def _begin_process(work: _Work, stop: Event) -> None:
     # Ctrl-C reaches every process of a terminal; when these stop, the one that began them says.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _process.append((work, stop))
+    evaluators = Evaluators()
+    Finalize(None, evaluators.close, exitpriority=1)
+    _process.append((work, evaluators, stop))
 
 
 def _make_here(plan: Plan) -> Trial | None:
-    work, stop = _process[0]
-    return None if stop.is_set() else _make(work, plan, stop.is_set)
+    work, evaluators, stop = _process[0]
+    return None if stop.is_set() else _make(work, plan, evaluators, stop.is_set)
 
 
-def _make(work: _Work, plan: Plan, stop_requested: StopRequested) -> Trial | None:
+def _make(work: _Work, plan: Plan, evaluators: Evaluators, stop_requested: StopRequested) -> Trial | None:
     """A trial; None where it was told to stop, and is to be made again or gone on with."""
     if isinstance(plan.subject, TaskSubject):
-        return run_trial(plan, plan.subject, work.ablation, work.out, stop_requested)
+        return run_trial(
+            plan,
+            plan.subject,
+            work.ablation,
+            work.out,
+            evaluators=evaluators,
+            stop_requested=stop_requested,
+        )
     return recorded_trial(plan, plan.subject, work.ablation, work.known, stop_requested)
 
 
