@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
@@ -93,6 +94,16 @@ def test_show_one_node(run: Path) -> None:
 
 def test_best_prints_nothing_but_the_source(run: Path) -> None:
     assert mctskernel("best", run).stdout == (run / "best" / "kernel.cu").read_text()
+
+
+def test_best_can_be_a_module_that_stands_alone(run: Path) -> None:
+    module = ast.parse(mctskernel("best", run, "--standalone").stdout)
+    imported = {each.name for node in ast.walk(module) if isinstance(node, ast.Import) for each in node.names}
+    assert imported == {"functools", "torch"}
+    assert [node.name for node in module.body if isinstance(node, ast.FunctionDef)][:2] == [
+        "extension",
+        "run",
+    ]
 
 
 def test_export_json_has_the_documented_fields(run: Path) -> None:
