@@ -38,7 +38,13 @@ _EVALUATION = (
     "there a solution's module calls the original's forward."
 )
 _WHOLE = "KernelBench's harness hands whole numbers over as 32-bit floats; a solution's module makes them whole again."
-_OF_ONE_SIZE = "None of its sizes can vary: it is verified at its own alone, which takes long where there is no GPU."
+_OF_ONE_SIZE = (
+    "None of its sizes can vary: it is verified at its own alone, which takes long where there is no GPU."
+)
+
+
+UNIT = 2.0**-24
+"""What adding a number up in float32 may cost, relative to the sum."""
 
 
 class Draft(NamedTuple):
@@ -83,7 +89,8 @@ def drafted(path: Path, *, benchmark: str, tolerance: float) -> Draft:
 def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> TorchTask:
     verify, held_out = operands.awkward_shapes
     own = max(own_error(operands.function, operands.values(shape, seed=1)) for shape in verify[:3])
-    relative = min(tolerance, max(RELATIVE, OWN_ERRORS * own))
+    added = max(operands.longest_sum(shape) for shape in (operands.sizes, *verify, *held_out))
+    relative = min(tolerance, max(RELATIVE, OWN_ERRORS * own, added * UNIT))
     return TorchTask(
         name=problem.name,
         summary=f"{problem.name}, of {problem.benchmark}.",
@@ -180,8 +187,8 @@ def _origin(operand: Operand, operands: Operands) -> Origin:
         tensor.shape,
         operand.source,
         tensor.distribution,
-        float(tensor.low),
-        float(tensor.high),
+        tensor.low,
+        tensor.high,
     )
 
 

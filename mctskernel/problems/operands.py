@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, TaskError, Tensor
@@ -23,6 +24,10 @@ MOST_VARYING = 12
 
 NORMAL = Drawn("normal")
 
+MOST_WORK = 2_000_000
+"""Multiplications, reads and writes at a shape to verify at: every candidate does them many times, emulated perhaps."""
+
+_FIXED = "fixed"
 _RESERVED = frozenset({"out", "rng"})
 _FAILURES = (
     RuntimeError,
@@ -168,7 +173,7 @@ class Operands:
                 extents or (1,),
                 each.distribution.distribution,
                 each.distribution.low,
-                each.distribution.high,
+                self._highest(each.distribution),
             )
             for each, extents in zip(self.members, self.dimensions.extents, strict=True)
         )
@@ -190,13 +195,36 @@ class Operands:
 
     @cached_property
     def awkward_shapes(self) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
-        """Shapes to verify at, and to hold out."""
-        return awkward_shapes(self.dimensions, self.works)
+        """Shapes to verify at, and to hold out: those that an emulated kernel is through with soon, or the least."""
+        if not self.sizes:
+            return (self.sizes,), ()
+        verify, held_out = awkward_shapes(
+            self.dimensions, lambda shape: self.works(shape) and self.work(shape) <= MOST_WORK
+        )
+        if verify != (self.sizes,):
+            return verify, held_out
+        least = [{name: count * grain for name, grain in self.granularity.items()} for count in (1, 2, 3, 5)]
+        working = sorted(filter(self.works, least), key=self.work) or [dict(self.sizes)]
+        return tuple(working[:2]), tuple(working[2:3])
 
     @property
     def smallest(self) -> Shape:
-        """The shape to verify at with the fewest bytes."""
-        return min(self.awkward_shapes[0], key=lambda shape: sum(each.nbytes(shape) for each in self.inputs))
+        """The shape to verify at with the least work."""
+        return min(self.awkward_shapes[0], key=self.work)
+
+    def work(self, shape: Shape) -> int:
+        """About how many multiplications, reads and writes a plain kernel does at a shape."""
+        with FlopCounterMode(display=False) as counter:
+            result = called(self.function, self.inputs, shape, "meta")
+        elements = sum(math.prod(each.extents(shape)) for each in self.inputs) + result.numel()
+        return int(counter.get_total_flops()) // 2 + elements
+
+    def longest_sum(self, shape: Shape) -> int:
+        """About how many numbers a plain kernel adds up for an output, at a shape."""
+        with FlopCounterMode(display=False) as counter:
+            count = max(1, called(self.function, self.inputs, shape, "meta").numel())
+        most = max(math.prod(each.extents(shape)) for each in self.inputs)
+        return max(int(counter.get_total_flops()) // (2 * count), most // count)
 
     @property
     def nbytes(self) -> int:
@@ -207,9 +235,9 @@ class Operands:
     def agree(self) -> bool:
         """Whether, at other shapes, outputs have the extents that they should, and inputs can be made."""
         shapes = [*self.awkward_shapes[0], *self.awkward_shapes[1]]
-        if not extents_agree(self.function, self.inputs, self.outputs, shapes):
-            return False
-        return not self.are_made or all(self._can_be_made(shape) for shape in shapes[:3])
+        return extents_agree(self.function, self.inputs, self.outputs, shapes) and all(
+            self._runs(shape) for shape in shapes[:2]
+        )
 
     def works(self, shape: Shape) -> bool:
         """Whether the module takes tensors at a shape."""
@@ -267,9 +295,19 @@ class Operands:
         made = drawn_again(self.maker.get_inputs, self.factories, shape, seed)
         return {argument.input: value for argument, value in zip(self.arguments, made, strict=True)}
 
-    def _can_be_made(self, shape: Shape) -> bool:
+    def _highest(self, drawn: Drawn) -> float | str:
+        """Whole numbers below the size of a dimension are indices into it, whatever its size is."""
+        if drawn.distribution == "integers":
+            for name, size in self.sizes.items():
+                if size > 2 and drawn.high == size - 1:
+                    return f"{name} - 1"
+        return drawn.high
+
+    def _runs(self, shape: Shape) -> bool:
+        """Whether inputs can be made at a shape, and are taken: indices among them must not lead out of it."""
         try:
-            self.values(shape, seed=0)
+            with torch.no_grad():
+                self.function(*self.values(shape, seed=0).values())
         except _FAILURES:
             return False
         return True
@@ -301,11 +339,27 @@ def _found(fixed: Operands) -> Dimensions:
         return tuple(complete)
 
     def works(extents: Sequence[Extents], sizes: Shape) -> bool:
+        if any(
+            size != int(name.removeprefix(_FIXED)) for name, size in sizes.items() if name.startswith(_FIXED)
+        ):
+            return False
         return replace(fixed, dimensions=Dimensions({}, extended(extents), {})).works(sizes)
 
-    shapes = [tuple(("", size) for size in fixed.members[index].size) for index in varying]
-    found = find_dimensions(shapes, works)
+    members = [fixed.members[index] for index in varying]
+    found = find_dimensions([_named(each, {}) for each in members], works)
+    if not found.sizes:
+        # A square matrix: what looks like two dimensions is one.
+        same = {size: f"size{size}" for each in members for size in each.size if size > 1}
+        found = find_dimensions([_named(each, same) for each in members], works)
     return replace(found, extents=extended(found.extents))
+
+
+def _named(operand: Operand, names: Mapping[int, str]) -> tuple[tuple[str, int], ...]:
+    """The extents of a tensor with their names; those of a window, which are a parameter's last, never vary."""
+    return tuple(
+        (f"{_FIXED}{size}" if operand.place and axis > 1 else names.get(size, ""), size)
+        for axis, size in enumerate(operand.size)
+    )
 
 
 def _restricted(dimensions: Dimensions, names: Sequence[str]) -> Dimensions:

@@ -41,8 +41,8 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shape: tuple[int | str, ...]
     source: str
     distribution: str = "normal"
-    low: float = 0.0
-    high: float = 1.0
+    low: float | str = 0.0
+    high: float | str = 1.0
 
     @property
     def tensor(self) -> Tensor:

@@ -15,6 +15,7 @@ from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.inductor.generated import InductorError
 from mctskernel.inductor.sizes import Names, distinct_sizes
 from mctskernel.inductor.start import compiled_start
+from mctskernel.plain_cuda import PlainCudaError, kernel_source
 from mctskernel.torch_reference import in_numpy
 
 Called = Callable[..., Any]
@@ -82,7 +83,11 @@ def starting_kernel(task: TorchTask, language: Language) -> tuple[str, str]:
             return _compiled(task), ""
         except InductorError as error:
             return "", f"There is no starting kernel in Triton from torch.compile: {error}"
-    return "", "There is no plain CUDA C++ kernel of it yet."
+    names = [tensor.name for tensor in task.outputs]
+    try:
+        return kernel_source(task.function, task.inputs, names, task.distinct), ""
+    except PlainCudaError as error:
+        return "", f"There is no starting kernel in CUDA C++: {error}"
 
 
 def task_toml(task: TorchTask) -> str:
