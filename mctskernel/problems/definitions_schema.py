@@ -54,7 +54,7 @@ class Var(msgspec.Struct, frozen=True, tag_field="type", tag="var", forbid_unkno
 class Expr(msgspec.Struct, frozen=True, tag_field="type", tag="expr", forbid_unknown_fields=True):
     """An axis computed from others; SOL-ExecBench's."""
 
-    expression: Name
+    expression: str
     description: Text = None
 
 

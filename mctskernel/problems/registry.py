@@ -8,10 +8,14 @@ from pathlib import Path
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
+from mctskernel.problems.definitions import FLASHINFER_BENCH_PROBLEMS, SOL_EXECBENCH_PROBLEMS
 from mctskernel.problems.kernelbench import KERNELBENCH
 from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem
 
-BENCHMARKS: Mapping[str, Benchmark] = {benchmark.name: benchmark for benchmark in (KERNELBENCH,)}
+BENCHMARKS: Mapping[str, Benchmark] = {
+    benchmark.name: benchmark
+    for benchmark in (KERNELBENCH, SOL_EXECBENCH_PROBLEMS, FLASHINFER_BENCH_PROBLEMS)
+}
 """By name."""
 
 

@@ -1,0 +1,286 @@
+"""Definitions in both dialects, and hostile ones: a task of every workload, or a sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel.core.expression import evaluate_int
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.problems.definitions import (
+    FLASHINFER_BENCH_PROBLEMS,
+    SOL_EXECBENCH_PROBLEMS,
+    read,
+)
+from mctskernel.problems.definitions_axes import read_axes
+from mctskernel.problems.definitions_folder import find_definition, read_definition, read_workloads
+from mctskernel.problems.definitions_inputs import read_definition_problem
+from mctskernel.problems.definitions_schema import Definition, Expr, Spec, Var
+from mctskernel.problems.problem import Problem
+from tests.problems.definition_folders import (
+    CUSTOM,
+    DEFINITION,
+    INPUTS,
+    changed,
+    workload,
+    write_flashinfer,
+    write_sol,
+)
+
+TWO = [
+    workload(1, {"rows": 4}, tolerance={"max_atol": 1e-3, "max_rtol": 1e-2, "max_error_cap": 0.5}),
+    workload(
+        2, {"rows": 300}, tolerance={"max_atol": 1e-2, "max_rtol": 1e-2, "required_matched_ratio": 0.99}
+    ),
+]
+
+
+def loaded(problem: Problem, folder: Path) -> Task:
+    folder.mkdir()
+    for name, data in problem.files.items():
+        (folder / name).write_bytes(data)
+    if not any(name.startswith("kernel") for name in problem.files):
+        (folder / "kernel.cu").write_text("")
+    return load_task(folder)
+
+
+def test_each_workload_is_a_shape_with_its_own_tolerance(tmp_path: Path) -> None:
+    problem = read(write_sol(tmp_path / "sol", DEFINITION, TWO), Language.CUDA)
+    assert problem.benchmark == "SOL-ExecBench"
+    task = loaded(problem, tmp_path / "task")
+    assert task.search_shapes == ({"rows": 4}, {"rows": 300})
+    assert all(shape in task.verify_shapes for shape in task.search_shapes), "both are small"
+    assert task.scalars == {"gain": 2.0}
+    assert task.independent == "rows"
+    bounds = [task.tolerance_of("y", shape).element for shape in task.search_shapes]
+    assert [(b.relative, b.absolute, b.most) for b in bounds if b] == [
+        (1e-2, 1e-3, 0.5),
+        (1e-2, 1e-2, np.inf),
+    ]
+    assert any("share" in remark for remark in problem.remarks)
+    inputs = task.draw_inputs({"rows": 3}, 0)
+    expected = task.expected(inputs, {"rows": 3})["y"]
+    assert np.allclose(expected, inputs["x"] * inputs["weight"] * 2)
+    assert (
+        task.expected({n: a.astype(np.float64) for n, a in inputs.items()}, {"rows": 3})["y"].dtype
+        == np.float64
+    )
+
+
+def test_a_data_set_of_flashinfer_bench_is_read(tmp_path: Path) -> None:
+    file = write_flashinfer(tmp_path, DEFINITION, TWO)
+    assert FLASHINFER_BENCH_PROBLEMS.recognises(file)
+    assert FLASHINFER_BENCH_PROBLEMS.recognises(tmp_path)
+    assert not SOL_EXECBENCH_PROBLEMS.recognises(file)
+    with pytest.raises(TaskError, match="name the file of one"):
+        find_definition(tmp_path)
+    task = loaded(read(file, Language.CUDA), tmp_path / "task")
+    assert task.search_shapes == ({"rows": 4}, {"rows": 300})
+    bound = task.tolerance_of("y", {"rows": 300}).element
+    assert bound is not None
+    assert (bound.relative, bound.absolute) == (5e-3, 5e-3), (
+        "within the larger of both parts, whichever that is"
+    )
+
+
+def test_workloads_of_equal_sizes_are_told_apart(tmp_path: Path) -> None:
+    twins = [workload(1, {"rows": 4}), workload(2, {"rows": 4})]
+    task = loaded(read(write_sol(tmp_path / "sol", DEFINITION, twins), Language.CUDA), tmp_path / "task")
+    assert task.search_shapes == ({"rows": 4, "workload": 1}, {"rows": 4, "workload": 2})
+    assert all("workload" not in task.names(shape, task.starting_kernel) for shape in task.shapes)
+    assert "workload" not in task.starting_kernel.source
+
+
+def test_custom_inputs_are_made_by_the_definition(tmp_path: Path) -> None:
+    custom = {"table": {"type": "custom"}, "index": {"type": "custom"}}
+    one = workload(1, {"rows": 6, "each": 2}, inputs=custom)
+    problem = read(write_sol(tmp_path / "sol", CUSTOM, [one]), Language.CUDA)
+    task = loaded(problem, tmp_path / "task")
+    drawn = task.draw_inputs({"rows": 6, "each": 2}, 0)
+    assert drawn["index"].shape == (12,)
+    assert drawn["index"].dtype == np.int32
+    assert drawn["index"].max() < 6
+    again, other = task.draw_inputs({"rows": 6, "each": 2}, 0), task.draw_inputs({"rows": 6, "each": 2}, 1)
+    assert np.array_equal(drawn["table"], again["table"])
+    assert not np.array_equal(drawn["table"], other["table"])
+    assert np.array_equal(task.expected(drawn, {"rows": 6, "each": 2})["out"], drawn["table"][drawn["index"]])
+    assert len(task.verify_shapes) > 1, "its sizes may vary"
+
+
+def test_inputs_from_files_are_those_of_their_workload(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    save_file = pytest.importorskip("safetensors.torch").save_file
+    root = tmp_path / "set"
+    workloads = []
+    for number in (1, 2):
+        path = root / "blob" / f"{number}.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file({"w": torch.full((8,), float(number))}, path)
+        given = {"type": "safetensors", "path": f"blob/{number}.safetensors", "tensor_key": "w"}
+        workloads.append(workload(number, {"rows": 4}, inputs={**INPUTS, "weight": given}))
+    task = loaded(read(write_flashinfer(root, DEFINITION, workloads), Language.CUDA), tmp_path / "task")
+    for number, shape in enumerate(task.search_shapes, 1):
+        drawn = task.draw_inputs(shape, 5)
+        assert drawn["weight"].tolist() == [float(number)] * 8
+        assert drawn["x"].std() > 0.1
+    given = next((tmp_path / "task").glob("given_*.safetensors"))
+    given.write_bytes(given.read_bytes() + b" ")
+    read_definition_problem.cache_clear()
+
+
+@pytest.mark.parametrize("path", ["../secret.safetensors", "/etc/passwd", "link/secret.safetensors"])
+def test_no_file_is_read_that_is_not_in_the_folder(tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret.safetensors").write_bytes(b"secret")
+    folder = tmp_path / "sol"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path)
+    given = {"type": "safetensors", "path": path, "tensor_key": "w"}
+    one = workload(1, {"rows": 4}, inputs={**INPUTS, "weight": given})
+    with pytest.raises(TaskError, match="leads out of"):
+        read(write_sol(folder, DEFINITION, [one]), Language.CUDA)
+
+
+BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"axes__hidden": {"type": "const", "value": 10**12}}, {}, "GB"),
+    ({"axes__hidden": {"type": "const", "value": -1}}, {}, "no definition"),
+    ({"axes__hidden": {"type": "const", "value": 0}}, {}, "every extent must be at least 1"),
+    (
+        {"axes__hidden": {"type": "expr", "expression": "__import__('os').system('true')"}},
+        {},
+        "no arithmetic",
+    ),
+    ({"axes__hidden": {"type": "expr", "expression": "rows.__class__"}}, {}, "no arithmetic"),
+    ({"axes__hidden": {"type": "expr", "expression": "rows[0]"}}, {}, "no arithmetic"),
+    ({"axes__hidden": {"type": "expr", "expression": "hidden + 1"}}, {}, "computed from itself"),
+    ({"axes__hidden": {"type": "expr", "expression": "9**9**9"}}, {}, "no arithmetic"),
+    ({"axes__hidden": {"type": "expr", "expression": "(" * 300}}, {}, "no expression"),
+    ({"axes__hidden": {"type": "expr", "expression": "unknown * 2"}}, {}, "isn't among the axes"),
+    ({"axes__hidden": {"type": "var"}}, {}, "gives the axis 'hidden' no size"),
+    ({"inputs__x": {"shape": ["rows", "nowhere"], "dtype": "float32"}}, {}, "isn't among the axes"),
+    ({"inputs__x": {"shape": ["rows", "hidden"], "dtype": "int32"}}, {}, "nothing says of which range"),
+    ({"inputs__x": {"shape": ["rows", "hidden"], "dtype": "float8_e4m3fn"}}, {}, "64-bit floats"),
+    ({"inputs__x": {"shape": ["rows", "hidden"], "dtype": "complex64"}}, {}, "no definition"),
+    ({"inputs__x": {"shape": ["rows", "hidden"], "dtype": "float32", "optional": True}}, {}, "optional"),
+    ({"outputs__y": {"shape": None, "dtype": "float32"}}, {}, "number of Python's"),
+    ({"op_type": "sampling"}, {}, "at random"),
+    ({"reference": "def run(x, weight): return x"}, {}, "run takes x, weight"),
+    ({"reference": "def walk(): pass"}, {}, "no function called 'run'"),
+    ({"reference": "def run(:"}, {}, "no Python"),
+    ({"reference": "def run(x, weight, gain): return None"}, {}, "gives NoneType"),
+    ({"reference": "def run(x, weight, gain): return x.sum()"}, {}, "of the shape (1,)"),
+    ({"reference": "def run(x, weight, gain): raise SystemExit"}, {}, "SystemExit"),
+    (
+        {"reference": "import torch\ndef run(x, weight, gain): return x + torch.rand_like(x)"},
+        {},
+        "called again",
+    ),
+    ({"constraints": ["rows % 3 == 0"]}, {}, "breaks a constraint"),
+    ({}, {"axes": {"rows": 4, "cols": 2}}, "which the definition hasn't"),
+    ({}, {"axes": {"rows": 1.5}}, "no workload"),
+    ({}, {"axes": {"rows": 10**30}}, "no workload"),
+    ({}, {"tolerance": {"max_atol": "NaN"}}, "no workload"),
+    ({}, {"tolerance": {"max_atol": -1}}, "no workload"),
+    ({}, {"inputs": {**INPUTS, "z": {"type": "random"}}}, "which the definition hasn't"),
+    ({}, {"inputs": {**INPUTS, "gain": {"type": "random"}}}, "the wrong kind"),
+    ({}, {"inputs": {**INPUTS, "x": {"type": "custom"}}}, "no custom_inputs_entrypoint"),
+    ({}, {"inputs": {**INPUTS, "x": {"type": "arange"}}}, "no workload"),
+]
+
+
+@pytest.mark.parametrize(("fields", "more", "sentence"), BROKEN, ids=map(str, range(len(BROKEN))))
+def test_what_can_not_be_searched_says_why(
+    tmp_path: Path, fields: Mapping[str, Any], more: Mapping[str, Any], sentence: str
+) -> None:
+    one = {**workload(1, {"rows": 4}), **more}
+    with pytest.raises(TaskError) as raised:
+        read(write_sol(tmp_path / "sol", changed(DEFINITION, **fields), [one]), Language.CUDA)
+    assert sentence in str(raised.value)
+
+
+def test_scalars_that_differ_are_refused(tmp_path: Path) -> None:
+    other = {**INPUTS, "gain": {"type": "scalar", "value": 3.0}}
+    two = [workload(1, {"rows": 4}), workload(2, {"rows": 5}, inputs=other)]
+    with pytest.raises(TaskError, match="the same everywhere"):
+        read(write_sol(tmp_path / "sol", DEFINITION, two), Language.CUDA)
+
+
+def test_a_bad_line_is_named(tmp_path: Path) -> None:
+    folder = write_sol(tmp_path / "sol", DEFINITION, TWO)
+    file = folder / "workload.jsonl"
+    for bad in (
+        '{"uuid": 1}',
+        "{",
+        "[]",
+        "NaN",
+        '{"uuid": "w", "axes": {"rows": NaN}, "inputs": {}}',
+        "[" * 100_000,
+    ):
+        file.write_text(json.dumps(TWO[0]) + "\n\n" + bad)
+        with pytest.raises(TaskError, match="line 3 is no workload"):
+            read_workloads(file)
+    file.write_text("\n")
+    with pytest.raises(TaskError, match="holds no workload"):
+        read_workloads(file)
+    file.write_text(json.dumps(TWO[0]) + "\n" + json.dumps(TWO[0]))
+    with pytest.raises(TaskError, match="twice"):
+        read_workloads(file)
+    file.unlink()
+    with pytest.raises(TaskError, match="is missing"):
+        read_workloads(file)
+
+
+def test_a_problem_that_no_kernel_is_made_for_says_what_to_do(tmp_path: Path) -> None:
+    text = "def run(x, weight, gain):\n    return x[: int(x.shape[0])] * (weight if x.sum().item() < 1e9 else gain)\n"
+    folder = write_sol(tmp_path / "sol", changed(DEFINITION, reference=text), TWO)
+    problem = read(folder, Language.CUDA)
+    assert "kernel.cu" not in problem.files
+    assert "--kernel FILE" in problem.remarks[-1]
+    assert "no candidate as it is" in problem.remarks[-1]
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_are_anything_but_a_definition_or_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "definition.json"
+    file.write_bytes(data)
+    with pytest.raises(TaskError):
+        read_definition(file)
+
+
+EXPRESSIONS = st.recursive(
+    st.sampled_from(["a", "b", "c"]) | st.integers(1, 9).map(str),
+    lambda inner: (
+        st.tuples(inner, st.sampled_from("+-*"), inner).map(lambda each: f"({each[0]} {each[1]} {each[2]})")
+        | inner.map(lambda each: f"-{each}")
+        | st.sampled_from(["a ** 2", "b ** 3"])
+    ),
+    max_leaves=8,
+)
+
+
+@given(EXPRESSIONS, st.integers(1, 9), st.integers(1, 9))
+def test_an_axis_is_what_python_makes_of_its_expression(text: str, a: int, b: int) -> None:
+    axes = {"a": Var(), "b": Var(), "c": Expr("a * 2 + b"), "e": Expr(text)}
+    found = read_axes(Definition("d", axes, {}, {"y": Spec(("e",), "float32")}, ""))
+    expected = eval(text, {}, {"a": a, "b": b, "c": a * 2 + b})  # noqa: S307 - text of this test's own making
+    assert evaluate_int(found.extents["e"], {"a": a, "b": b}) == expected
+
+
+@given(st.text(alphabet="abc0123456789+-*/%().[]_'\" ,lambdifx", max_size=60))
+def test_no_expression_is_anything_but_arithmetic_or_a_sentence(text: str) -> None:
+    axes = {"a": Var(), "b": Var(), "e": Expr(text or "a")}
+    try:
+        found = read_axes(Definition("d", axes, {}, {"y": Spec(("e",), "float32")}, ""))
+    except TaskError:
+        return
+    assert isinstance(found.extents["e"], int | str)
