@@ -73,4 +73,7 @@ def _who_asks(configuration: Configuration, model: Model, device: tuple[str, ...
 
 
 def _judged(proposer: Proposer, configuration: Configuration, model: Model) -> Proposer:
-    return proposer if configuration.judge is None else JudgedProposer(proposer, model, configuration.judge)
+    if configuration.judge is None:
+        return proposer
+    options = configuration.mixture or MixtureOptions()
+    return JudgedProposer(proposer, model, configuration.judge, options.feedback)

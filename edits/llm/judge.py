@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from mctskernel.core.edit import Edit
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals, Proposer, Purpose
+from mctskernel.edits.llm.feedback import Feedback
 from mctskernel.edits.llm.model import Call, Model
 from mctskernel.edits.llm.prompt import Judged, messages_to_judge
 from mctskernel.edits.llm.schema import VERDICTS_SCHEMA
@@ -42,6 +43,7 @@ class JudgedProposer:
     proposer: Proposer
     model: Model
     judge: str = ""
+    feedback: Feedback = Feedback.DIAGNOSIS
 
     @property
     def name(self) -> str:
@@ -57,9 +59,10 @@ class JudgedProposer:
         judged = _most_likely(reply.edits)
         if len(judged) < 2:
             return reply
+        described = [_described(request.kernel, reply.edits[place]) for place in judged]
         call = Call(
             Purpose.JUDGE,
-            messages_to_judge(request, [_described(request.kernel, reply.edits[place]) for place in judged]),
+            messages_to_judge(request, described, self.feedback),
             schema=VERDICTS_SCHEMA,
             model=self.judge,
             temperature=0.0,

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from mctskernel.edits.llm.experts import chosen_experts
+from mctskernel.edits.llm.feedback import Feedback
 from mctskernel.edits.llm.model import Model
 from mctskernel.edits.llm.proposer import EDITS, LLMProposer
 
@@ -17,13 +18,15 @@ class MixtureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     """Which experts are asked for edits of a node, and how.
 
     `experts` are written as `chosen_experts` takes them, none for all; `at_once` of them are asked for each node, for
-    `edits` edits each. Up to `in_flight` nodes wait for replies at the same time.
+    `edits` edits each. Up to `in_flight` nodes wait for replies at the same time. `feedback` is what models are told of
+    how a kernel does, the judge included.
     """
 
     experts: tuple[str, ...] = ()
     edits: _Count = EDITS
     at_once: _Count = 1
     in_flight: _Count = 4
+    feedback: Feedback = Feedback.DIAGNOSIS
 
     def __post_init__(self) -> None:
         """Refuse experts that don't exist. Raises ExpertError."""
@@ -33,5 +36,10 @@ class MixtureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 def mixture(model: Model, options: MixtureOptions, device: tuple[str, ...]) -> LLMProposer:
     """The experts as they were chosen, who ask this model; `device` are sentences about the GPU."""
     return LLMProposer(
-        model, device, chosen_experts(options.experts), edits=options.edits, at_once=options.at_once
+        model,
+        device,
+        chosen_experts(options.experts),
+        edits=options.edits,
+        at_once=options.at_once,
+        feedback=options.feedback,
     )

@@ -21,10 +21,10 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Attempt, ProposalRequest
 from mctskernel.core.task import Task, shape_label
 from mctskernel.edits.llm.experts import Expert
+from mctskernel.edits.llm.feedback import Feedback, evidence
 from mctskernel.edits.llm.model import Message
 from mctskernel.edits.llm.wording import (
     attempt_text,
-    cause_text,
     check_text,
     cut,
     experience_text,
@@ -32,10 +32,7 @@ from mctskernel.edits.llm.wording import (
     fenced,
     plain,
     quoted,
-    resources_text,
-    speedup_text,
     tensor_text,
-    timing_text,
     without_folders,
 )
 
@@ -56,13 +53,16 @@ JUDGED_CHARACTERS = 6_000
 MOST_ATTEMPTS = 16
 """Of the lineage and of the siblings, the latest; of edits elsewhere, the greatest gains."""
 
-MOST_CAUSES = 4
 MOST_SENTENCES = 24
 """Of any other list."""
 
 
 def messages_to_propose(
-    request: ProposalRequest, expert: Expert, count: int, device: Sequence[str]
+    request: ProposalRequest,
+    expert: Expert,
+    count: int,
+    device: Sequence[str],
+    feedback: Feedback = Feedback.DIAGNOSIS,
 ) -> tuple[Message, ...]:
     """Ask an expert for `count` edits of a kernel that works."""
     text = _render(
@@ -71,7 +71,7 @@ def messages_to_propose(
         source=_source_text(request.kernel),
         expert=expert.name,
         count=count,
-        evidence=_evidence(request),
+        evidence=evidence(request, feedback),
         lineage=_attempts(request.lineage[-MOST_ATTEMPTS:]),
         lineage_left_out=max(0, len(request.lineage) - MOST_ATTEMPTS),
         siblings=_attempts(request.siblings[-MOST_ATTEMPTS:]),
@@ -92,13 +92,15 @@ class Judged:
     diff: str
 
 
-def messages_to_judge(request: ProposalRequest, edits: Sequence[Judged]) -> tuple[Message, ...]:
+def messages_to_judge(
+    request: ProposalRequest, edits: Sequence[Judged], feedback: Feedback = Feedback.DIAGNOSIS
+) -> tuple[Message, ...]:
     """Ask what the edits of a kernel that works are worth, by their place in the list."""
     text = _render(
         "judge.md",
         (),
         source=_source_text(request.kernel),
-        evidence=_evidence(request),
+        evidence=evidence(request, feedback),
         siblings=_attempts(request.siblings[-MOST_ATTEMPTS:]),
         edits=[
             {
@@ -226,22 +228,6 @@ def _source_text(kernel: Kernel) -> str:
 
 
 _FENCE_NAMES = {Language.CUDA: "cuda", Language.TRITON: "python", Language.CONFIGURATION: "toml"}
-
-
-def _evidence(request: ProposalRequest) -> list[str]:
-    """A node's times, what binds it, and what the compiler said of it."""
-    evaluation = request.evaluation
-    diagnosis = evaluation.diagnosis
-    causes = diagnosis.causes[:MOST_CAUSES] if diagnosis is not None else ()
-    explanation = plain(diagnosis.explanation) if diagnosis is not None else ""
-    return [
-        *(timing_text(timing, str(evaluation.source)) for timing in evaluation.timings[:MOST_SENTENCES]),
-        speedup_text(request.speedup, request.best_speedup),
-        *([explanation] if explanation else []),
-        *map(cause_text, causes),
-        *map(resources_text, evaluation.resources[:MOST_CAUSES]),
-        *(plain(flag) for flag in evaluation.flags[:MOST_CAUSES]),
-    ]
 
 
 def _attempts(attempts: Iterable[Attempt]) -> list[str]:

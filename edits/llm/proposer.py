@@ -16,6 +16,7 @@ from mctskernel.core.evaluation import REPAIRABLE, Outcome
 from mctskernel.core.proposer import Attempt, Dropped, Loss, ProposalRequest, Proposals, Purpose
 from mctskernel.edits.llm.dialogue import converse, merged
 from mctskernel.edits.llm.experts import EXPERTS, Expert
+from mctskernel.edits.llm.feedback import Feedback
 from mctskernel.edits.llm.model import Call, Model
 from mctskernel.edits.llm.prompt import messages_to_propose, messages_to_repair
 from mctskernel.edits.llm.router import Arm, choose
@@ -50,6 +51,7 @@ class LLMProposer:
     edits: int = EDITS
     at_once: int = 1
     name: str = "llm"
+    feedback: Feedback = Feedback.DIAGNOSIS
 
     def propose(self, request: ProposalRequest) -> Proposals:
         """Edits of the request's kernel, with every exchange and every loss."""
@@ -89,7 +91,7 @@ class LLMProposer:
     def _asked(self, request: ProposalRequest, expert: Expert, seed: int) -> Proposals:
         call = Call(
             Purpose.PROPOSE,
-            messages_to_propose(request, expert, self.edits, self.device),
+            messages_to_propose(request, expert, self.edits, self.device, self.feedback),
             schema=EDITS_SCHEMA,
             expert=expert.name,
             model=expert.model,

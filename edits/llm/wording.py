@@ -126,6 +126,11 @@ def resources_text(resources: Resources) -> str:
     return f"{plain(resources.kernel)} takes {resources.registers} registers a thread and {shared}{spills}."
 
 
+def counter_text(name: str, value: float) -> str:
+    """A counter by its own name."""
+    return f"{plain(name, TITLE_CHARACTERS)} = {value:.4g}"
+
+
 def check_text(check: Check) -> str:
     """A verification that failed."""
     where = f"At {check.shape}: " if check.shape else ""

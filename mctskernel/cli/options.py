@@ -12,6 +12,7 @@ import rich_click as click
 from mctskernel.cli.plain_console import deliver
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.edits.llm.experts import EXPERTS
+from mctskernel.edits.llm.feedback import Feedback
 from mctskernel.edits.llm.mixture import MixtureOptions
 from mctskernel.edits.llm.options import KEY_VARIABLE, LLMOptions
 from mctskernel.memory import default_path
@@ -177,6 +178,13 @@ _MODEL = (
         default=MixtureOptions().at_once,
         show_default=True,
         help="Experts that are asked for edits of a node at a time, one after the other.",
+    ),
+    click.option(
+        "--feedback",
+        type=click.Choice([each.value for each in Feedback]),
+        default=MixtureOptions().feedback.value,
+        show_default=True,
+        help="What models are told of a kernel beside its time: nothing, its counters, or what binds it in sentences.",
     ),
     click.option(
         "--calls",

@@ -17,6 +17,7 @@ from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.core.task import UNANCHORED, Task
 from mctskernel.core.task_file import load_task
+from mctskernel.edits.llm.feedback import Feedback
 from mctskernel.edits.llm.mixture import MixtureOptions
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.devices import default_kind
@@ -151,6 +152,7 @@ def search(
     edits_per_call: int,
     experts_per_node: int,
     calls: int,
+    feedback: str,
     language: str,
     device: str,
     architecture: str,
@@ -252,7 +254,13 @@ def search(
         judge="" if judge == SAME else judge,
         mixture=None
         if llm is None
-        else MixtureOptions(experts=experts, edits=edits_per_call, at_once=experts_per_node, in_flight=calls),
+        else MixtureOptions(
+            experts=experts,
+            edits=edits_per_call,
+            at_once=experts_per_node,
+            in_flight=calls,
+            feedback=Feedback(feedback),
+        ),
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     echo(

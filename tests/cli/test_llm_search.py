@@ -156,6 +156,22 @@ def test_a_run_keeps_what_it_was_configured_with(run: Path) -> None:
     assert (configuration.mixture.edits, configuration.mixture.in_flight) == (4, 1)
 
 
+def test_a_search_tells_its_model_counters_where_it_is_asked_to(
+    tmp_path: Path, small_task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    author = Author()
+    with serving(author) as server:
+        words = ("--proposer", "llm", "--feedback", "counters", "--budget", "2")
+        searched(server, small_task, tmp_path / "run", *words)
+    said = author.prompts[0].partition("## How it does")[2].partition("## How it came about")[0]
+    assert "__" in said
+    assert "This explains" not in said
+    configuration = read_manifest(open_run(tmp_path / "run")).configuration
+    assert configuration.mixture is not None
+    assert configuration.mixture.feedback == "counters"
+
+
 def test_rules_and_experts_share_a_tree(
     tmp_path: Path, small_task: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,9 +18,12 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import plan_of, resolve
 from mctskernel.core.proposer import Attempt, ProposalRequest
 from mctskernel.edits.llm.experts import EXPERTS
+from mctskernel.edits.llm.feedback import Feedback
 from mctskernel.edits.llm.model import Message
 from mctskernel.edits.llm.prompt import (
     PROMPT_CHARACTERS,
+    Judged,
+    messages_to_judge,
     messages_to_mend,
     messages_to_propose,
     messages_to_repair,
@@ -127,6 +130,32 @@ def test_the_first_message_is_the_same_for_a_whole_search() -> None:
     first = messages_to_propose(a_full_request("softmax", Language.CUDA), EXPERTS[0], 5, ("132 SMs.",))[0]
     assert first == messages_to_propose(a_request(), EXPERTS[2], 3, ("132 SMs.",))[0]
     assert first == messages_to_repair(a_failed_request(), 1, ("132 SMs.",))[0]
+
+
+def test_feedback_decides_what_is_told_beside_the_time() -> None:
+    causes = (Cause(Bottleneck.DRAM_BANDWIDTH, 0.8, "DRAM is busy."),)
+    diagnosis = Diagnosis(causes, "Bound by DRAM.")
+    evaluation = replace(a_request().evaluation, counters={"dram__bytes.sum": 123456.0}, diagnosis=diagnosis)
+    request = a_request(evaluation=evaluation)
+    judged = (Judged("Wider loads", "memory", "fewer requests", ""),)
+
+    def told(feedback: Feedback) -> set[str]:
+        prompts = (
+            messages_to_propose(request, EXPERT, 5, (), feedback)[1].content,
+            messages_to_judge(request, judged, feedback)[0].content,
+        )
+        assert all("It takes" in text for text in prompts)
+        words = ("dram__bytes.sum = 1.235e+05", "DRAM is busy.", "Bound by DRAM.", "registers a thread")
+        found, judges = ({word for word in words if word in text} for text in prompts)
+        assert found == judges
+        return found
+
+    assert told(Feedback.NONE) == set()
+    assert told(Feedback.COUNTERS) == {"dram__bytes.sum = 1.235e+05"}
+    assert told(Feedback.DIAGNOSIS) >= {"DRAM is busy.", "Bound by DRAM."}
+    assert messages_to_propose(request, EXPERT, 5, ()) == messages_to_propose(
+        request, EXPERT, 5, (), Feedback.DIAGNOSIS
+    )
 
 
 def test_held_out_shapes_and_raw_counters_are_not_told() -> None:
