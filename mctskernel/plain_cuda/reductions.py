@@ -1,0 +1,127 @@
+"""Reductions: a thread walks over all elements that make one element of the result."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from mctskernel.plain_cuda.body import Body, Index, numbers
+from mctskernel.plain_cuda.element_types import computed_type, converted, highest, literal, lowest
+from mctskernel.plain_cuda.extents import ONE, in_cpp, product
+from mctskernel.plain_cuda.rules import Kind, argument, axis, rule
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """`combine` is a statement over {0}, what there is so far, and {1}, the next element; `start` what there is first."""
+
+    combine: str
+    start: str
+
+
+_REDUCTIONS: Mapping[str, Reduction] = {
+    "sum": Reduction("{0} += {1};", "0"),
+    "mean": Reduction("{0} += {1};", "0"),
+    "prod": Reduction("{0} *= {1};", "1"),
+    "amax": Reduction("{0} = {1} > {0} || {1} != {1} ? {1} : {0};", "lowest"),
+    "max": Reduction("{0} = {1} > {0} || {1} != {1} ? {1} : {0};", "lowest"),
+    "amin": Reduction("{0} = {1} < {0} || {1} != {1} ? {1} : {0};", "highest"),
+    "min": Reduction("{0} = {1} < {0} || {1} != {1} ? {1} : {0};", "highest"),
+    "any": Reduction("{0} = {0} || {1};", "0"),
+    "all": Reduction("{0} = {0} && {1};", "1"),
+}
+
+
+@rule(*_REDUCTIONS, kind=Kind.STORED)
+def _reduce(body: Body, node: Node, index: Index) -> str:
+    name = str(node.target).split(".")[1]
+    source, dims = node.args[0], reduced_axes(node)
+    dtype = torch.bool if name in {"any", "all"} else numbers(node)
+    reduction = _REDUCTIONS[name]
+    found = body.variable(computed_type(dtype), name, _start(reduction, dtype))
+    inner = list(kept_index(node, index))
+    extents = body.extents(source)  # type: ignore[arg-type]
+    with contextlib.ExitStack() as loops:
+        for number, dim in enumerate(dims):
+            if extents[dim] != ONE:
+                word = f"k{number}" if len(dims) > 1 else "k"
+                inner[dim] = loops.enter_context(body.loop(word, "0", body.size(extents[dim])))
+        value = converted(body.read(source, inner), numbers(source), dtype)
+        if "{1}" in reduction.combine.replace("{1}", "", 1):
+            value = body.let(computed_type(dtype), "value", value)
+        body.line(reduction.combine.format(found, value))
+    if name == "mean":
+        count = in_cpp(product([extents[dim] for dim in dims]))
+        return f"{found} / ({computed_type(dtype)})({count})"
+    return converted(found, dtype, numbers(node))
+
+
+@rule("argmax", "argmin", kind=Kind.STORED)
+def _place(body: Body, node: Node, index: Index) -> str:
+    source = node.args[0]
+    assert isinstance(source, Node)  # noqa: S101 - the tensor that is reduced
+    sign, dtype = (">" if "argmax" in str(node.target) else "<"), numbers(source)
+    dims, inner = reduced_axes(node), list(kept_index(node, index))
+    extents = body.extents(source)
+    kind = computed_type(dtype)
+    best = body.variable(kind, "best", literal(lowest(dtype) if sign == ">" else highest(dtype), dtype))
+    found = body.variable("long long", "place", "-1")
+    with contextlib.ExitStack() as loops:
+        for number, dim in enumerate(dims):
+            if extents[dim] != ONE:
+                word = f"k{number}" if len(dims) > 1 else "k"
+                inner[dim] = loops.enter_context(body.loop(word, "0", body.size(extents[dim])))
+        value = body.let(kind, "value", body.read(source, inner))
+        flat = body.flat(tuple(inner[dim] for dim in dims), tuple(extents[dim] for dim in dims))
+        with body.block(
+            f"if ({found} < 0 || {value} {sign} {best} || ({value} != {value} && {best} == {best})) {{"
+        ):
+            body.line(f"{best} = {value};")
+            body.line(f"{found} = {flat};")
+    return found
+
+
+@rule("cumsum", "cumprod", kind=Kind.WHOLE_ROW)
+def _scan(body: Body, node: Node, index: Index) -> str:
+    """Stores the elements along the axis one after the other, and gives nothing."""
+    dim, dtype = axis(node, argument(node, "dim")), numbers(node)
+    sums = "cumsum" in str(node.target)
+    found = body.variable(computed_type(dtype), "total", literal(0 if sums else 1, dtype))
+    source: Any = node.args[0]
+    with body.loop("k", "0", body.size(body.extents(node)[dim])) as k:
+        at = (*index[:dim], k, *index[dim + 1 :])
+        value = converted(body.read(source, at), numbers(source), dtype)
+        body.line(f"{found} {'+=' if sums else '*='} {value};")
+        body.store(body.target, at, found)
+    return ""
+
+
+def reduced_axes(node: Node) -> list[int]:
+    """The axes that a reduction removes, in order."""
+    source: Any = node.args[0]
+    given = {each.name for each in node.target._schema.arguments}  # type: ignore[union-attr]
+    dims = argument(node, "dim") if "dim" in given else None
+    if dims is None or dims == []:
+        return list(range(source.meta["val"].dim()))
+    return sorted(axis(source, dim) for dim in (dims if isinstance(dims, list | tuple) else [dims]))
+
+
+def kept_index(node: Node, index: Index) -> Index:
+    """An index of the result as one of what is reduced, with 0 along the reduced axes."""
+    source: Any = node.args[0]
+    rank, dims = source.meta["val"].dim(), reduced_axes(node)
+    if len(index) == rank and node.meta["val"].dim() == rank:
+        return tuple("0" if dim in dims else index[dim] for dim in range(rank))
+    rest = iter(index)
+    return tuple("0" if dim in dims else next(rest) for dim in range(rank))
+
+
+def _start(reduction: Reduction, dtype: torch.dtype) -> str:
+    if reduction.start in {"lowest", "highest"}:
+        return literal(lowest(dtype) if reduction.start == "lowest" else highest(dtype), dtype)
+    return literal(int(reduction.start), dtype)
