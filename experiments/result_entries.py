@@ -16,6 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from mctskernel.experiments import races, rules_table, strategy_report, tree_scale
+from mctskernel.experiments.counter_evidence import Report as CounterEvidence
+from mctskernel.experiments.counter_evidence_tables import document as counter_evidence
 from mctskernel.experiments.documents import Document, markdown
 from mctskernel.experiments.provenance import Rows
 from mctskernel.experiments.suite_table import TableRow, markdown_table
@@ -158,6 +160,21 @@ ENTRIES: tuple[Entry, ...] = (
         Group.SEARCHES,
         "What torch.compile generates, as a starting point; "
         "[starting_points.md](../starting_points.md) says how far rope and cumsum can be believed.",
+    ),
+    Entry(
+        "counter_evidence_h100.json",
+        Group.SEARCHES,
+        "Steps of the runs behind `suite_h100.json`, `strategies_gpu_h100.json` and `torch_starts_h100.json`, "
+        "of four more, all on an H100, and of `families_h100/`; weighed on the machine that is named. "
+        "[evidence.md](../evidence.md).",
+        {
+            "counter_evidence_h100.md": rendered_from(
+                "counter_evidence_h100.json",
+                CounterEvidence,
+                lambda each: markdown(counter_evidence(each)) + "\n",
+            )
+        },
+        ("counter_evidence_h100_steps.jsonl.xz",),
     ),
     Entry("evaluator_cost_h100.json", Group.EVALUATOR, "One variant by the usual route."),
     Entry(

@@ -9,7 +9,6 @@ A result is a JSON file with its provenance at its head (`provenance.write_resul
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ import click
 import msgspec
 
 from mctskernel.experiments.provenance import Provenance, read_provenance
-from mctskernel.experiments.result_entries import ENTRIES, Entry
+from mctskernel.experiments.result_entries import ENTRIES, Entry, Group
 
 README = "README.md"
 
@@ -95,7 +94,10 @@ def rendered(folder: Path, entries: Iterable[Entry]) -> Iterator[tuple[str, byte
 def readme(folder: Path, entries: Sequence[Entry]) -> str:
     """The page that says where each result comes from. Raises OSError, msgspec.MsgspecError."""
     parts = [INTRODUCTION]
-    for group, members in itertools.groupby(entries, key=lambda entry: entry.group):
+    for group in Group:
+        members = [entry for entry in entries if entry.group is group]
+        if not members:
+            continue
         parts.append(f"\n## {group.value}\n\n| file | command | on | what to know |\n|---|---|---|---|\n")
         parts += [_line(entry, read_provenance((folder / entry.data).read_bytes())) for entry in members]
     return "".join(parts)

@@ -129,7 +129,12 @@ def log_speedup(evaluation: Evaluation, root: Evaluation) -> float | None:
 
 
 def relief(evaluation: Evaluation, parent: Evaluation) -> float:
-    """From 0 to `RELIEF`: how much of the parent's first bottleneck, in seconds of its time, is gone.
+    """From 0 to `RELIEF`: what an edit earns that relieves the parent's first bottleneck."""
+    return RELIEF * first_bottleneck_relief(evaluation, parent)
+
+
+def first_bottleneck_relief(evaluation: Evaluation, parent: Evaluation) -> float:
+    """The fraction of the parent's first bottleneck, in seconds of its time, that is gone; from 0 to 1.
 
     An edit that relieves it without gaining time yet may be the step before one that does.
     """
@@ -138,7 +143,7 @@ def relief(evaluation: Evaluation, parent: Evaluation) -> float:
     cause = parent.diagnosis.causes[0]
     before = cause.share * _seconds(parent)
     after = _share(evaluation, cause.bottleneck) * _seconds(evaluation)
-    return RELIEF * min(max((before - after) / before, 0.0), 1.0) if before > 0 else 0.0
+    return min(max((before - after) / before, 0.0), 1.0) if before > 0 else 0.0
 
 
 def is_eligible(evaluation: Evaluation) -> bool:

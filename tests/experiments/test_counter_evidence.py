@@ -1,0 +1,206 @@
+"""Counters as evidence: what is planted in steps is found, and what isn't there is not."""
+
+from __future__ import annotations
+
+import math
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mctskernel.core.edit import Category
+from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source
+from mctskernel.experiments import counter_evidence
+from mctskernel.experiments.counter_evidence import AHEAD, GAIN, Report, weigh
+from mctskernel.experiments.counter_evidence_tables import document
+from mctskernel.experiments.counter_proxies import BOTTLENECK, SPILLS, moves, reliefs
+from mctskernel.experiments.counter_steps import Step, category_of, read_steps, steps_of, write_steps
+from mctskernel.experiments.documents import markdown
+from mctskernel.experiments.partial_ranks import (
+    Group,
+    held_out_gains,
+    partial_rank_correlation,
+    ranks,
+)
+from mctskernel.profiling import counters as names
+from mctskernel.report.view import load_view
+
+ROOT = Path(__file__).parents[2]
+FAMILY = ROOT / "docs" / "results" / "families_h100" / "scan_cuda"
+RECORDED = ROOT / "notebooks" / "recorded" / "matmul_mcts_h100.tar.xz"
+TASKS = 12
+
+
+def group(cluster: str, proxy: np.ndarray, outcome: np.ndarray, known: np.ndarray) -> Group:
+    return Group(cluster, proxy, outcome, known.reshape(-1, 1))
+
+
+def drawn(seed: int, proxy_weight: float) -> Group:
+    """Both the proxy and the outcome depend on what is known; the outcome on the proxy as told."""
+    rng = np.random.default_rng(seed)
+    known = rng.standard_normal(80)
+    proxy = known + rng.standard_normal(80)
+    outcome = known + proxy_weight * proxy + rng.standard_normal(80)
+    return group(f"task {seed}", proxy, outcome, known)
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=30))
+def test_ranks_share_ties_and_add_up(values: list[int]) -> None:
+    found = ranks(np.array(values))
+    assert math.isclose(found.sum(), len(values) * (len(values) + 1) / 2)
+    assert all((found[i] < found[j]) == (values[i] < values[j]) for i in range(len(values)) for j in range(i))
+
+
+def test_what_another_quantity_explains_is_no_evidence() -> None:
+    without = [partial_rank_correlation(drawn(seed, 0.0)) or 0.0 for seed in range(20)]
+    assert abs(np.mean(without)) < 0.08
+    bare = drawn(0, 0.0)
+    confounded = partial_rank_correlation(replace(bare, given=np.empty((80, 0))))
+    assert confounded is not None
+    assert confounded > 0.3
+    with_proxy = [partial_rank_correlation(drawn(seed, 1.0)) or 0.0 for seed in range(20)]
+    assert min(with_proxy) > 0.3
+
+
+def test_a_proxy_takes_error_away_only_where_it_says_something() -> None:
+    assert min(held_out_gains([drawn(seed, 1.0) for seed in range(8)]).values()) > 0.2
+    assert np.mean(list(held_out_gains([drawn(seed, 0.0) for seed in range(8)]).values())) < 0.02
+
+
+def test_too_few_or_equal_observations_say_nothing() -> None:
+    rng = np.random.default_rng(0)
+    few = rng.standard_normal(5)
+    assert partial_rank_correlation(group("", few, few, few)) is None
+    many = rng.standard_normal(30)
+    assert partial_rank_correlation(group("", np.zeros(30), many, many)) is None
+    # What is known says all of the outcome.
+    assert partial_rank_correlation(group("", rng.standard_normal(30), many, many)) is None
+
+
+def evaluation(spills: int = 0, **counters: float) -> Evaluation:
+    return Evaluation(
+        Outcome.OK,
+        Source.MEASURED,
+        counters={getattr(names, name): value for name, value in counters.items()},
+        resources=(Resources("k", 32, 0, spill_store_bytes=spills),),
+    )
+
+
+def test_reliefs_are_what_fell() -> None:
+    before = evaluation(DRAM_BYTES=400.0, LOAD_SECTORS=320.0, LOAD_REQUESTS=10.0, SM_ACTIVE=80.0, spills=8)
+    after = evaluation(DRAM_BYTES=50.0, LOAD_SECTORS=40.0, LOAD_REQUESTS=10.0, SM_ACTIVE=90.0)
+    found = reliefs(before, after, 100)
+    assert found["DRAM traffic above the compulsory"] == pytest.approx(math.log(4.0))  # none is above it now
+    assert found["sectors a request"] == pytest.approx(math.log(8.0))
+    assert found["tail"] == pytest.approx(0.1)
+    assert found[SPILLS] == 1.0
+    assert "idle tensor pipes" not in found
+    back = reliefs(after, before, 100)
+    assert all(back[name] == pytest.approx(-value) for name, value in found.items() if name != BOTTLENECK)
+    assert moves(before, after)["DRAM bytes"] == pytest.approx(math.log(1 / 8))
+
+
+def test_steps_of_a_family_lead_both_ways_between_neighbours() -> None:
+    steps = list(steps_of(FAMILY))
+    assert {step.task for step in steps} == {"scan"}
+    assert {step.category for step in steps} == {
+        Category.LAUNCH,
+        Category.COARSENING,
+        Category.COMPILER_HINTS,
+        Category.ALGORITHM,
+    }
+    assert sum(step.gain for step in steps) == pytest.approx(0.0, abs=1e-3)
+    assert category_of("num_warps") is Category.LAUNCH
+    assert category_of("nobody_knows") is Category.TUNING
+
+
+def test_steps_of_a_run_know_the_best_of_their_descendants(tmp_path: Path) -> None:
+    with tarfile.open(RECORDED) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (run,) = tmp_path.iterdir()
+    steps = list(steps_of(tmp_path))
+    tree = load_view(run).tree
+    assert len(steps) == sum(node.parent is not None and node.outcome is Outcome.OK for node in tree.nodes)
+    assert all(step.grown and step.task == "matmul" for step in steps)
+    # A step's child gains nothing more than the best of the run has over it.
+    best = min(step.seconds for step in steps)
+    ahead = [step for step in steps if step.ahead is not None]
+    assert ahead
+    assert all(step.ahead <= math.log(step.seconds / best) + 1e-4 for step in ahead if step.ahead is not None)
+    assert any(step.ahead == pytest.approx(math.log(step.seconds / best), abs=1e-4) for step in ahead)
+    write_steps(tmp_path / "steps.jsonl.xz", steps)
+    assert read_steps(tmp_path / "steps.jsonl.xz") == steps
+
+
+def planted(weight: float) -> list[Step]:
+    """Steps after which more is gained the more of the tail was relieved, by so much; spills say nothing."""
+    rng = np.random.default_rng(3)
+    steps = []
+    for task in range(TASKS):
+        for _ in range(40):
+            tail, spills, noise = (float(each) for each in rng.standard_normal(3))
+            steps.append(
+                Step(
+                    search=f"search {task}",
+                    task=f"task {task}",
+                    category=Category.LAUNCH,
+                    seconds=math.exp(float(rng.standard_normal())),
+                    gain=float(rng.standard_normal()),
+                    ahead=weight * tail + noise,
+                    after=int(rng.integers(2, 9)),
+                    grown=True,
+                    reliefs={"tail": tail, SPILLS: spills},
+                    moves={"DRAM bytes": math.log(0.5)},
+                )
+            )
+    return steps
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return weigh(planted(0.7))
+
+
+def test_what_was_planted_is_supported_and_nothing_else(report: Report) -> None:
+    supported = [(each.question, each.proxy) for each in report.evidence if each.supported]
+    assert supported == [(AHEAD.text, "tail")]
+    assert not any(each.supported for each in weigh(planted(0.0)).evidence)
+    assert not any(each.supported for each in weigh(planted(-0.7)).evidence)
+    (row,) = report.categories
+    assert (row.category, row.steps, row.tasks) == ("launch configuration", 40 * TASKS, TASKS)
+    assert row.moves["DRAM bytes"].mean == pytest.approx(0.5)
+
+
+def test_the_page_says_so(report: Report) -> None:
+    text = markdown(document(report))
+    assert f"- Supported as a predictor of {AHEAD.text}: the relief of tail." in text
+    assert f"- Supported as a predictor of {GAIN.text}: the relief of none." in text
+    assert "| launch configuration |" in text
+
+
+def test_steps_of_before_are_weighed_again(tmp_path: Path) -> None:
+    write_steps(tmp_path / "before.jsonl.xz", planted(0.7)[: 40 * 4])
+    arguments = ["--steps", str(tmp_path / "before.jsonl.xz"), "--out", str(tmp_path / "out.json")]
+    done = CliRunner().invoke(counter_evidence.main, arguments)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out.json").exists()
+    done = CliRunner().invoke(counter_evidence.main, ["--out", str(tmp_path / "out.json")])
+    assert "Give runs and folders" in done.output
+    (tmp_path / "empty").mkdir()
+    done = CliRunner().invoke(
+        counter_evidence.main, [str(tmp_path / "empty"), "--out", str(tmp_path / "o.json")]
+    )
+    assert "there is no step" in done.output
+
+
+@settings(max_examples=20)
+@given(st.floats(-3, 3), st.floats(0.1, 10.0))
+def test_a_correlation_doesnt_depend_on_units(shift: float, scale: float) -> None:
+    before = drawn(1, 0.5)
+    after = replace(before, proxy=scale * before.proxy + shift, outcome=np.exp(before.outcome))
+    assert partial_rank_correlation(after) == pytest.approx(partial_rank_correlation(before))
