@@ -11,9 +11,11 @@ args = ["x", "index", "rows", "cols"]
 extern "C" __global__ void argmax(const float* x, int* index, int rows, int cols) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < rows) {
+        float largest = x[row * cols];
         int best = 0;
         for (int col = 1; col < cols; ++col) {
-            if (x[row * cols + col] > x[row * cols + best]) {
+            if (x[row * cols + col] > largest) {
+                largest = x[row * cols + col];
                 best = col;
             }
         }
