@@ -77,7 +77,7 @@ def drafted(path: Path, *, benchmark: str, tolerance: float) -> Draft:
         _task_name(path),
         arguments,
         operands.state,
-        operands.scalars,
+        (*operands.scalars, *(["out"] if operands.gives_scalar else [])),
         tuple(_origin(each, operands) for each in operands.members) if operands.are_made else (),
         operands.factories if operands.are_made else (),
         modes_differ(operands.function, evaluated.function, values),

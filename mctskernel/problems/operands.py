@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.problems.drawing import Drawn, Extents, Sizes, drawn_again
-from mctskernel.problems.torch_module import Argument, module_function, state_of
+from mctskernel.problems.torch_module import Argument, module_function, state_of, with_extents
 from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
 from mctskernel.torch_dimensions import Dimensions, awkward_shapes, find_dimensions
 
@@ -186,6 +186,15 @@ class Operands:
     @cached_property
     def function(self) -> Called:
         """Of the inputs in their order."""
+        return with_extents(self._forward)
+
+    @cached_property
+    def gives_scalar(self) -> bool:
+        """Whether what forward gives has no extents."""
+        return bool(called(self._forward, self.inputs, self.sizes, "meta").dim() == 0)
+
+    @property
+    def _forward(self) -> Called:
         return module_function(self.model, self.arguments, self.state, self.scalars)
 
     @cached_property

@@ -54,7 +54,7 @@ class ModuleProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `PROBLEM_FILE` says of a problem in a Python file with a class `Model`.
 
     `state` are the parameters and buffers that are inputs, by the inputs' names. `scalars` are the inputs and outputs
-    that have no extents in PyTorch and one of 1 in the task. `factories` are extents of what `get_inputs` makes.
+    (`out`) that have no extents in PyTorch and one of 1 in the task. `factories` are the extents of `get_inputs`' own.
     `modes_differ` where the module gives something else once it is put into evaluation mode.
     """
 
@@ -122,14 +122,23 @@ def module_function(
             name: tensor.reshape(()) if name in scalars else tensor
             for name, tensor in zip(names, tensors, strict=True)
         }
-        result = functional_call(
+        return functional_call(
             model,
             {place: given[name] for name, place in state.items()},
             tuple(given[each.input] if each.input else each.value for each in arguments),
         )
-        return result.reshape(1) if hasattr(result, "dim") and result.dim() == 0 else result
 
     return function
+
+
+def with_extents(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, what it gives without extents having one of 1, as a task's outputs have."""
+
+    def extended(*tensors: Any) -> Any:
+        result = function(*tensors)
+        return result.reshape(1) if hasattr(result, "dim") and result.dim() == 0 else result
+
+    return extended
 
 
 def call_problem(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:
@@ -178,7 +187,7 @@ def _function(folder: Path, wide: bool) -> Callable[..., Any]:  # noqa: FBT001 -
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 setattr(module, name, value.to(precision))
-    return module_function(model, problem.arguments, problem.state, problem.scalars)
+    return with_extents(module_function(model, problem.arguments, problem.state, problem.scalars))
 
 
 def state_of(model: Any) -> dict[str, Any]:
