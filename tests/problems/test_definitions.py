@@ -23,8 +23,7 @@ from mctskernel.problems.definitions import (
 )
 from mctskernel.problems.definitions_axes import read_axes
 from mctskernel.problems.definitions_folder import find_definition, read_definition, read_workloads
-from mctskernel.problems.definitions_inputs import read_definition_problem
-from mctskernel.problems.definitions_schema import Definition, Expr, Spec, Var
+from mctskernel.problems.definitions_schema import Const, Definition, Expr, Spec, Var
 from mctskernel.problems.problem import Problem
 from tests.problems.definition_folders import (
     CUSTOM,
@@ -125,16 +124,19 @@ def test_inputs_from_files_are_those_of_their_workload(tmp_path: Path) -> None:
         path = root / "blob" / f"{number}.safetensors"
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file({"w": torch.full((8,), float(number))}, path)
-        given = {"type": "safetensors", "path": f"blob/{number}.safetensors", "tensor_key": "w"}
-        workloads.append(workload(number, {"rows": 4}, inputs={**INPUTS, "weight": given}))
+        source = {"type": "safetensors", "path": f"blob/{number}.safetensors", "tensor_key": "w"}
+        workloads.append(workload(number, {"rows": 4}, inputs={**INPUTS, "weight": source}))
     task = loaded(read(write_flashinfer(root, DEFINITION, workloads), Language.CUDA), tmp_path / "task")
     for number, shape in enumerate(task.search_shapes, 1):
         drawn = task.draw_inputs(shape, 5)
         assert drawn["weight"].tolist() == [float(number)] * 8
         assert drawn["x"].std() > 0.1
-    given = next((tmp_path / "task").glob("given_*.safetensors"))
-    given.write_bytes(given.read_bytes() + b" ")
-    read_definition_problem.cache_clear()
+    moved = (tmp_path / "task").rename(tmp_path / "moved")
+    stored = min(moved.glob("given_*.safetensors"))
+    stored.write_bytes(stored.read_bytes() + b" ")
+    with pytest.raises(TaskError, match="isn't what it was"):
+        for shape in task.search_shapes:
+            load_task(moved).draw_inputs(shape, 5)
 
 
 @pytest.mark.parametrize("path", ["../secret.safetensors", "/etc/passwd", "link/secret.safetensors"])
@@ -257,6 +259,8 @@ def test_no_bytes_are_anything_but_a_definition_or_a_sentence(
         read_definition(file)
 
 
+Axes = dict[str, Const | Var | Expr]
+
 EXPRESSIONS = st.recursive(
     st.sampled_from(["a", "b", "c"]) | st.integers(1, 9).map(str),
     lambda inner: (
@@ -270,7 +274,7 @@ EXPRESSIONS = st.recursive(
 
 @given(EXPRESSIONS, st.integers(1, 9), st.integers(1, 9))
 def test_an_axis_is_what_python_makes_of_its_expression(text: str, a: int, b: int) -> None:
-    axes = {"a": Var(), "b": Var(), "c": Expr("a * 2 + b"), "e": Expr(text)}
+    axes: Axes = {"a": Var(), "b": Var(), "c": Expr("a * 2 + b"), "e": Expr(text)}
     found = read_axes(Definition("d", axes, {}, {"y": Spec(("e",), "float32")}, ""))
     expected = eval(text, {}, {"a": a, "b": b, "c": a * 2 + b})  # noqa: S307 - text of this test's own making
     assert evaluate_int(found.extents["e"], {"a": a, "b": b}) == expected
@@ -278,7 +282,7 @@ def test_an_axis_is_what_python_makes_of_its_expression(text: str, a: int, b: in
 
 @given(st.text(alphabet="abc0123456789+-*/%().[]_'\" ,lambdifx", max_size=60))
 def test_no_expression_is_anything_but_arithmetic_or_a_sentence(text: str) -> None:
-    axes = {"a": Var(), "b": Var(), "e": Expr(text or "a")}
+    axes: Axes = {"a": Var(), "b": Var(), "e": Expr(text or "a")}
     try:
         found = read_axes(Definition("d", axes, {}, {"y": Spec(("e",), "float32")}, ""))
     except TaskError:
