@@ -129,10 +129,4 @@ class Forecaster:
             return NO_OPINION
         if not of_edit:
             return record_of(prediction)
-        ties = tuple(
-            edit
-            for edit, other in sorted(node.predictions.items())
-            if (known := prediction_of(other)) and self.predictions.are_tied(prediction, known)
-        )
-        record = self.predictions.against(prediction_of(node.prediction), prediction)
-        return msgspec.structs.replace(record, ties=ties)
+        return self.predictions.against(prediction_of(node.prediction), prediction)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -63,10 +62,6 @@ class Predictions:
             return record
         gain, sigma = own.seconds / prediction.seconds, self.surrogate.uncertainty(own, prediction)
         return PredictionRecord(record.seconds, record.terms, gain, sigma)
-
-    def are_tied(self, first: Prediction, second: Prediction) -> bool:
-        """Whether two predicted times differ by less than the uncertainty of their ratio."""
-        return abs(math.log(first.seconds / second.seconds)) <= self.surrogate.uncertainty(first, second)
 
 
 def record_of(prediction: Prediction) -> PredictionRecord:

@@ -72,15 +72,13 @@ class PredictionRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False
     """What a surrogate says of a kernel; without `seconds` it has no opinion.
 
     `gain` is the predicted time of the parent over it, 0 if unknown, and `sigma` one standard deviation of the
-    logarithm of that ratio's error. `ties` are edits of the same parent, predicted before, whose predicted
-    times differ by less than the uncertainty of their ratio.
+    logarithm of that ratio's error.
     """
 
     seconds: float | None = None
     terms: dict[str, float] = msgspec.field(default_factory=dict)
     gain: float = 0.0
     sigma: float = 0.0
-    ties: tuple[int, ...] = ()
 
     @property
     def is_tie(self) -> bool:

@@ -50,10 +50,11 @@ def sampled(node: Node, untried: Untried, rng: Generators) -> int:  # noqa: ARG0
 
 
 def by_prediction(node: Node, untried: Untried, rng: Generators) -> int:  # noqa: ARG001 - an Order
-    """The edit with the greatest prior among those that tie with the greatest predicted gain.
+    """The edit with the greatest predicted gain, the greatest prior among equals.
 
-    So the prediction decides beyond the uncertainty and the prior within it. An edit without a predicted gain counts as
-    one that changes nothing: it comes after those that are predicted to gain, and before those to lose.
+    However uncertain, a prediction is the best guess that there is (docs/surrogate.md has the measurement). An edit
+    without one counts as one that changes nothing, and goes by its prior against gains and losses within their
+    uncertainty.
     """
     favoured = favourites(node, untried.edits)
     return next(edit for edit in untried.edits if edit in favoured)
@@ -74,9 +75,9 @@ def is_dissenting(tree: Tree) -> bool:
 
 
 def favourites(node: Node, edits: Sequence[int]) -> frozenset[int]:
-    """The edit with the greatest predicted gain, and those that tie with it."""
+    """The edit with the greatest predicted gain, and those that the predictions don't put behind it."""
     best = max(edits, key=lambda edit: predicted_gain(node, edit))
-    return frozenset(edit for edit in edits if edit == best or are_tied(node, best, edit))
+    return frozenset(edit for edit in edits if edit == best or not _are_told_apart(node, best, edit))
 
 
 def predicted_gain(node: Node, edit: int) -> float:
@@ -85,14 +86,12 @@ def predicted_gain(node: Node, edit: int) -> float:
     return found.gain if found is not None and found.gain > 0 else 1.0
 
 
-def are_tied(node: Node, first: int, second: int) -> bool:
-    """Whether the gains of two edits differ by less than the uncertainty; what isn't predicted equals the node."""
-    known = {
-        edit: found for edit in (first, second) if (found := node.predictions.get(edit)) and found.gain > 0
-    }
-    if len(known) < 2:
-        return all(found.is_tie for found in known.values())
-    return second in known[first].ties or first in known[second].ties
+def _are_told_apart(node: Node, first: int, second: int) -> bool:
+    """Whether two edits differ: by any predicted gain or, where one has none, by a gain beyond its uncertainty."""
+    known = [found for edit in (first, second) if (found := node.predictions.get(edit)) and found.gain > 0]
+    if len(known) == 2:
+        return known[0].gain != known[1].gain
+    return any(not found.is_tie for found in known)
 
 
 Order = Callable[[Node, Untried, Generators], int]

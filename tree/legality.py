@@ -85,10 +85,8 @@ def _about_prediction(tree: Tree, event: Predicted) -> str | None:
     if complaint is not None:
         return complaint
     node = tree.nodes[event.node]
-    named = event.prediction.ties if event.edit is None else (event.edit, *event.prediction.ties)
-    unknown = [edit for edit in named if not 0 <= edit < len(node.edits)]
-    if unknown:
-        return f"node {event.node} has no edit {min(unknown)}"
+    if event.edit is not None and not 0 <= event.edit < len(node.edits):
+        return f"node {event.node} has no edit {event.edit}"
     known = node.prediction is not None if event.edit is None else event.edit in node.predictions
     return "its kernel is predicted already" if known else None
 

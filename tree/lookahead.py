@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from mctskernel.tree.expansion import are_tied, predicted_gain
+from mctskernel.tree.expansion import predicted_gain
 from mctskernel.tree.node import Tree
 from mctskernel.tree.strategies.strategy import Step
 
 
 def most_promising(tree: Tree, steps: Sequence[Step]) -> Step:
-    """The first step, in their order, that ties with the greatest estimated speed-up or has no estimate.
+    """The step with the greatest estimated speed-up, the first of equals, or one before it without an estimate.
 
     A step that is predicted to be slower than its parent, by more than the uncertainty, stands back while there is
     another one.
@@ -22,8 +21,8 @@ def most_promising(tree: Tree, steps: Sequence[Step]) -> Step:
     estimates = {step: estimate for step in steps if (estimate := estimated_speedup(tree, step))}
     if not estimates:
         return steps[0]
-    best = max(estimates, key=lambda step: estimates[step])
-    return next(step for step in steps if step not in estimates or _are_tied(tree, step, best, estimates))
+    greatest = max(estimates.values())
+    return next(step for step in steps if step not in estimates or estimates[step] == greatest)
 
 
 def estimated_speedup(tree: Tree, step: Step) -> float:
@@ -39,16 +38,3 @@ def estimated_speedup(tree: Tree, step: Step) -> float:
 def _is_worse(tree: Tree, step: Step) -> bool:
     prediction = tree.nodes[step.node].predictions.get(step.edit)
     return prediction is not None and prediction.is_worse
-
-
-def _are_tied(tree: Tree, step: Step, best: Step, estimates: Mapping[Step, float]) -> bool:
-    if step.node == best.node:
-        return step == best or are_tied(tree.nodes[step.node], step.edit, best.edit)
-    # Both start from a time that is known, and what is predicted from there errs independently.
-    sigma = math.hypot(_sigma(tree, step), _sigma(tree, best))
-    return abs(math.log(estimates[step] / estimates[best])) <= sigma
-
-
-def _sigma(tree: Tree, step: Step) -> float:
-    prediction = tree.nodes[step.node].predictions.get(step.edit)
-    return prediction.sigma if prediction is not None else 0.0
