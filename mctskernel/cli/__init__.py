@@ -28,6 +28,7 @@ class _Commands(CommandGroup):
         "explain": "mctskernel.cli.explain",
         "profile": "mctskernel.cli.profile",
         "best": "mctskernel.cli.best",
+        "solution": "mctskernel.cli.solution",
         "report": "mctskernel.cli.report",
         "export": "mctskernel.cli.export",
         "memory": "mctskernel.cli.memory",

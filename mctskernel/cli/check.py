@@ -9,17 +9,19 @@ import rich_click as click
 from mctskernel.check_task import check_task
 from mctskernel.cli.errors import BAD_TASK
 from mctskernel.cli.plain_console import echo
-from mctskernel.tasks import find_task
+from mctskernel.cli.problems import find_task_or_problem
+from mctskernel.core.kernel import Language
 
 
 @click.command()
 @click.argument("task")
-def check(task: str) -> None:
+@click.pass_context
+def check(context: click.Context, *, task: str) -> None:
     """Run the reference and the starting kernel of TASK, and say what is wrong.
 
-    TASK is a folder or the name of a built-in task. Exits with 3 when there is a problem.
+    TASK is a folder, the name of a built-in task, or a benchmark's problem. Exits with 3 when there is a problem.
     """
-    report = check_task(find_task(task))
+    report = check_task(find_task_or_problem(context, task, Language.CUDA))
     for line in report.checked:
         echo(f"ok       {line}")
     for problem in report.problems:

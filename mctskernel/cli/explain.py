@@ -8,6 +8,7 @@ import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.plain_console import PlainConsole, deliver
+from mctskernel.cli.problems import find_task_or_problem
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.task import TaskError
@@ -15,7 +16,6 @@ from mctskernel.explain import model_kernels, read_kernel
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained, to_json
 from mctskernel.report.view import View, load_view
 from mctskernel.run import RunError
-from mctskernel.tasks import find_task
 from mctskernel.tree.trajectory import edit_title
 
 
@@ -37,7 +37,9 @@ from mctskernel.tree.trajectory import edit_title
 )
 @options.architecture
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
+@click.pass_context
 def explain(
+    context: click.Context,
     *,
     subject: str,
     node: int | None,
@@ -53,8 +55,8 @@ def explain(
     did to its parent, or to --against: which terms of the time moved, the counts behind them, and what binds now. A
     difference that is no larger than what the model can tell is called a tie.
 
-    Of a TASK (a folder, or the name of a built-in one) it builds, verifies and prices the starting kernel or --kernel
-    as `search --device model` would, without a run and without a GPU.
+    Of a TASK (a folder, the name of a built-in one, or a benchmark's problem) it builds, verifies and prices the
+    starting kernel or --kernel as `search --device model` would, without a run and without a GPU.
 
     The table has a row for each term: the seconds that this part of the GPU would take alone, the share of the time
     that it explains, and the time if it took half as long, or none. Terms overlap, so they don't add up to the time.
@@ -74,7 +76,9 @@ def explain(
         if node is not None:
             raise click.UsageError(f"{subject} is not a run (it has no run.json), so it has no node {node}.")
         other = Path(against) if against else None
-        found = _of_task(subject, kernel, other, Language(language) if language else None, architecture)
+        chosen = Language(language) if language else None
+        folder = find_task_or_problem(context, subject, chosen or Language.CUDA)
+        found = _of_task(folder, subject, (kernel, other), chosen, architecture)
     if as_json:
         deliver(to_json(found) + "\n")
     else:
@@ -110,9 +114,13 @@ def _title(view: View, number: int) -> str:
 
 
 def _of_task(
-    subject: str, kernel: Path | None, against: Path | None, language: Language | None, architecture: str
+    folder: Path,
+    subject: str,
+    chosen: tuple[Path | None, Path | None],
+    language: Language | None,
+    architecture: str,
 ) -> ExplainedKernel:
-    folder = find_task(subject)
+    kernel, against = chosen
     files = (kernel, against) if against else (kernel,)
     kernels = tuple(read_kernel(file) if file else None for file in files)
     names = [str(file) if file else f"starting kernel of {subject}" for file in files]

@@ -1,4 +1,4 @@
-"""`mctskernel new-task DIR`: a template that runs, or a draft from a CUDA C++ file or a function of PyTorch."""
+"""`mctskernel new-task DIR`: a template that runs, or a draft of a CUDA C++ file, a function or a problem."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from pathlib import Path
 import rich_click as click
 
 from mctskernel.cli.plain_console import echo
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.new_task import create_task
 from mctskernel.new_task_from_cuda import create_task_from_cuda
 from mctskernel.new_task_from_torch import create_task_from_torch
+from mctskernel.problems.folders import has_kernel, write_problem
+from mctskernel.problems.registry import read_problem
 
 
 @click.command("new-task")
@@ -33,6 +36,19 @@ from mctskernel.new_task_from_torch import create_task_from_torch
     show_default=True,
     help="With --from-torch: the tensors' dtype, or once for each.",
 )
+@click.option(
+    "--from-problem",
+    "problem",
+    type=click.Path(path_type=Path),
+    help="Make the task of a problem of KernelBench, SOL-ExecBench, flashinfer-bench or GPU MODE.",
+)
+@click.option(
+    "--language",
+    type=click.Choice([language.value for language in SOURCE_LANGUAGES]),
+    default=Language.CUDA.value,
+    show_default=True,
+    help="With --from-problem: the language of the starting kernel.",
+)
 def new_task(
     *,
     folder: Path,
@@ -41,16 +57,18 @@ def new_task(
     function: str | None,
     shapes: tuple[str, ...],
     dtypes: tuple[str, ...],
+    problem: Path | None,
+    language: str,
 ) -> None:
     """Write a task folder: task.toml, reference.py and a starting kernel.
 
     Without options it is a commented template that runs as it is. With --from it is a draft around your own kernel,
     with a comment beside everything that was guessed. With --from-torch your function is the reference (its module is
     imported, so its code runs) and, on a machine with a GPU, what torch.compile generates for it is the starting
-    kernel.
+    kernel. With --from-problem a benchmark's problem is the reference, and its own Python runs.
     """
-    if file is not None and function is not None:
-        raise click.UsageError("--from and --from-torch are two ways; choose one.")
+    if sum(each is not None for each in (file, function, problem)) > 1:
+        raise click.UsageError("--from, --from-torch and --from-problem are ways of their own; choose one.")
     if shapes and function is None:
         raise click.UsageError("--shape goes with --from-torch.")
     if file is not None:
@@ -65,6 +83,11 @@ def new_task(
                 "Write kernel.cu or kernel.py, or let a model do it.",
             )
         _say(folder, list(made.files), remarks)
+    elif problem is not None:
+        read = read_problem(problem, Language(language))
+        write_problem(read, folder)
+        remedy = () if has_kernel(read) else ("Write kernel.cu or kernel.py, or let a model do it.",)
+        _say(folder, list(read.files), (*read.remarks, *remedy))
     else:
         create_task(folder)
         _say(folder, ["task.toml", "reference.py", "kernel.cu"], ())

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search, workers_on
 from mctskernel.cli.plain_console import echo
+from mctskernel.cli.problems import find_task_or_problem
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.core.task import UNANCHORED, Task
@@ -29,7 +30,7 @@ from mctskernel.run import Budget, Configuration, Spent
 from mctskernel.runner import begin, replay
 from mctskernel.search_policy import WALK, open_policy
 from mctskernel.space_task import MIDDLE, RANDOM, choose_start, write_space_task
-from mctskernel.tasks import DEFAULT_TASK, find_task
+from mctskernel.tasks import DEFAULT_TASK
 from mctskernel.tree.backup import VALUES
 from mctskernel.tree.choices import with_settings
 from mctskernel.tree.policy import Policy
@@ -173,8 +174,9 @@ def search(
 ) -> None:
     """Search for a faster version of TASK's kernel.
 
-    TASK is a folder with task.toml, reference.py and a kernel (`mctskernel new-task DIR` makes one), or the
-    name of a built-in task (`mctskernel tasks` lists them). Every version is compiled, verified against the
+    TASK is a folder with task.toml, reference.py and a kernel (`mctskernel new-task DIR` makes one), the
+    name of a built-in task (`mctskernel tasks` lists them), or a problem of KernelBench, SOL-ExecBench,
+    flashinfer-bench or GPU MODE, which is made a task. Every version is compiled, verified against the
     reference, timed and diagnosed. The tree is written down as it grows, so Ctrl-C or a crash loses nothing:
     `mctskernel resume RUN` goes on. With --workers 1 the same seed gives the same tree.
 
@@ -205,7 +207,7 @@ def search(
             f"--model is for --proposer {' or '.join(sorted(ASK_A_MODEL))}, or for a --judge."
         )
     if space is None:
-        folder, spent = find_task(task or DEFAULT_TASK), Spent()
+        folder, spent = find_task_or_problem(context, task or DEFAULT_TASK, Language(language)), Spent()
     elif task is not None:
         raise click.UsageError("Give a TASK or a --space, not both.")
     else:

@@ -15,7 +15,6 @@ import msgspec
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.problems.kernelbench_solution import solution
-from mctskernel.problems.module_task import drafted
 from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem
 from mctskernel.problems.torch_module import SOURCE_FILE
 from mctskernel.problems.torch_task import task_files
@@ -50,6 +49,12 @@ def read(path: Path, language: Language) -> Problem:
         raise TaskError(f"{path} is no Python: {error}") from error
     if missing:
         raise TaskError(f"{path} is no KernelBench problem: it has no {missing[0]}.")
+    try:
+        from mctskernel.problems.module_task import drafted  # noqa: PLC0415 - imports PyTorch, an extra
+    except ImportError as error:
+        raise TaskError(
+            "A KernelBench problem needs PyTorch, which isn't installed: mctskernel[gpu]."
+        ) from error
     draft = drafted(path, benchmark=NAME, tolerance=TOLERANCE)
     written = task_files(draft.task, language)
     files = {
