@@ -201,7 +201,7 @@ def _changed(document: dict[str, Any], changes: Changes) -> dict[str, Any]:
         found["checkpoints"] = [
             each for each in known if isinstance(each, int) and each < changes.evaluations
         ]
-    if changes.model:
+    if changes.model and found.get("tasks"):
         search = found.get("search", {})
         if isinstance(search, Mapping):
             model = search.get("model", {})
@@ -265,7 +265,7 @@ def _arms(document: _Document) -> Iterator[Arm]:
         own = {key: value for key, value in table.items() if key != "name"}
         read_settings(own, f"arm '{name}'")
         settings = read_settings(_merged(shared, own), f"arm '{name}'")
-        check_complete(settings, f"Arm '{name}'", of_space=bool(document.spaces))
+        check_complete(settings, f"arm '{name}'", of_space=bool(document.spaces))
         yield Arm(name, settings)
 
 

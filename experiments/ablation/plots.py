@@ -20,7 +20,7 @@ POINTS = 30
 """Of a curve, at the most."""
 
 
-def plot(results: Results, out: Path) -> None:
+def plot(results: Results, *files: Path) -> None:
     """Curves of the mean figure with bootstrap bands beside the effects against one arm, as SVG, PDF or PNG.
 
     The same results make the same bytes of SVG.
@@ -31,8 +31,12 @@ def plot(results: Results, out: Path) -> None:
         _curves(curves, results)
         _effects(effects, results)
         figure.suptitle(results.title)
-        kept: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-        figure.savefig(out, metadata=kept.get(out.suffix))
+        for file in files:
+            figure.savefig(file, metadata=UNDATED.get(file.suffix))
+
+
+UNDATED: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+"""What would make two files of the same plot differ."""
 
 
 def _curves(panel: Axes, results: Results) -> None:

@@ -124,7 +124,7 @@ def check_complete(settings: Settings, where: str, *, of_space: bool) -> None:
         told = set(msgspec.to_builtins(settings)) - SPACE_FIELDS
         if told:
             raise AblationError(
-                f"{where} sets {', '.join(sorted(told))}, which a recorded space has no use for: "
+                f"The {where} sets {', '.join(sorted(told))}, which a recorded space has no use for: "
                 "of its searches the policy, the surrogate and the workers can differ. Search tasks instead."
             )
     try:
@@ -134,7 +134,7 @@ def check_complete(settings: Settings, where: str, *, of_space: bool) -> None:
     except PolicyError as error:
         raise AblationError(f"In {where}: {error}") from error
     except ModelError as error:
-        raise AblationError(f"{where} asks a language model: {error}") from error
+        raise AblationError(f"The {where} asks a language model: {error}") from error
 
 
 def _llm(settings: Settings) -> LLMOptions:

@@ -30,8 +30,8 @@ class SpaceSubject:
     source: str
 
     def load(self) -> SearchSpace:
-        """The space, read once in each process. Raises SpaceError."""
-        return _space(self.source)
+        """The space, read once in each process as long as its file is the same. Raises SpaceError."""
+        return _space(self.source, _age(self.source))
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,11 @@ def _of_spaces(source: str) -> Iterator[Subject]:
     if not path.exists():
         beside = sorted(each.name for each in path.parent.glob("*")) if path.parent.is_dir() else []
         check_name(path.name, beside, f"file of a space in {path.parent}")
-    if path.is_dir() and ((path / LINES).is_file() or (path / "run.json").is_file()):
-        yield from (KernelsSubject(each.name, source) for each in _recorded(source))
+    recordings = [each for each in (path, *sorted(path.glob("*/"))) if _holds_kernels(each)]
+    if recordings:
+        yield from (
+            KernelsSubject(each.name, str(folder)) for folder in recordings for each in _recorded(str(folder))
+        )
         return
     files = space_files([path])
     if not files:
@@ -109,13 +112,21 @@ def _of_spaces(source: str) -> Iterator[Subject]:
     yield from (SpaceSubject(space_name(file), str(file)) for file in files)
 
 
+def _holds_kernels(folder: Path) -> bool:
+    return (folder / LINES).is_file() or (folder / "run.json").is_file()
+
+
 def _of_task(source: str) -> TaskSubject:
     folder = find_task(source)
     return TaskSubject(load_task(folder).name, str(folder))
 
 
+def _age(source: str) -> int:
+    return 0 if source.startswith(MADE) else Path(source).stat().st_mtime_ns
+
+
 @cache
-def _space(source: str) -> SearchSpace:
+def _space(source: str, age: int) -> SearchSpace:  # noqa: ARG001 - another age is another file
     if source.startswith(MADE):
         return makers()[source.removeprefix(MADE)]()
     return read_space(Path(source))

@@ -20,7 +20,7 @@ def write_tables(out: Path, results: Results) -> tuple[Path, ...]:
         # Imported here: it needs the extra.
         from mctskernel.experiments.ablation.plots import plot  # noqa: PLC0415 - as said above
 
-        for name in ("plot.svg", "plot.pdf"):
-            plot(results, out / name)
-            written.append(out / name)
+        plots = (out / "plot.svg", out / "plot.pdf")
+        plot(results, *plots)
+        written += plots
     return tuple(written)

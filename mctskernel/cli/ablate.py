@@ -201,8 +201,8 @@ def _print_list() -> None:
             ablation = read_ablation(text, Changes(model={"model": "NAME"}))
         except AblationError as error:
             raise AblationError(f"{name}: {error}") from error
-        arms = ", ".join(arm.name for arm in ablation.arms)
-        table.add_row(name, ablation.question, arms, ", ".join((*ablation.spaces, *ablation.tasks)))
+        arms = "; ".join(arm.name for arm in ablation.arms)
+        table.add_row(name, ablation.question, arms, "; ".join((*ablation.spaces, *ablation.tasks)))
     PlainConsole().print(table)
 
 
