@@ -68,8 +68,8 @@ class Body:
         self._compute = compute
         self._parameter = parameter
         self._taken = set(taken)
+        self.thread = self.fresh("i")
         self._lines: list[Line] = []
-        self.thread = "i"
         self._depth = 2
         self._known: list[dict[Any, str]] = [{}]
         self._flat: dict[tuple[Index, tuple[sympy.Expr, ...]], str] = {}
@@ -80,6 +80,11 @@ class Body:
         """The extents of a node's tensor."""
         return tuple(self.expression(size) for size in node.meta["val"].shape)
 
+    @property
+    def used(self) -> tuple[Place, ...]:
+        """The buffers that are read and written."""
+        return (*self.reads.values(), *self.writes.values())
+
     def read(self, node: Any, index: Sequence[str]) -> str:
         """An element of a node's tensor; computed once in each place where it is asked for."""
         index = tuple(index)
@@ -87,7 +92,7 @@ class Body:
         known = self._find(key)
         if known is None:
             place = self._places.get(node)
-            known = self._load(place, index) if place is not None else self._compute(self, node, index)
+            known = self.load(place, index) if place is not None else self._compute(self, node, index)
             self._known[-1][key] = known
         return known
 
@@ -98,7 +103,8 @@ class Body:
             f"{self._parameter(place.name)}[{self.flat(tuple(index), place.extents)}] = {stored(place.dtype, value)};"
         )
 
-    def _load(self, place: Place, index: Index) -> str:
+    def load(self, place: Place, index: Index) -> str:
+        """An element that lies in memory."""
         self.reads[place.name] = place
         name = self._parameter(place.name)
         text = loaded(place.dtype, f"{name}[{self.flat(index, place.extents)}]")
@@ -117,14 +123,15 @@ class Body:
 
     def flat(self, index: Index, extents: tuple[sympy.Expr, ...]) -> str:
         """The place of an element in row-major order."""
-        known = self._flat.get((index, extents))
-        if known is not None:
-            return known
-        text = ""
-        for each, extent in zip(index, extents, strict=True):
-            if extent == ONE:
-                continue
-            text = plus(times(text, self.size(extent)), each) if text and text != "0" else each
+        text, done = "", 0
+        for length in range(len(index), 1, -1):
+            known = self._flat.get((index[:length], extents[:length]))
+            if known is not None:
+                text, done = known, length
+                break
+        for each, extent in zip(index[done:], extents[done:], strict=True):
+            if extent != ONE:
+                text = plus(times(text, self.size(extent)), each) if text and text != "0" else each
         return text or "0"
 
     def unflat(self, flat: str, extents: tuple[sympy.Expr, ...], names: Sequence[str] = ()) -> Index:

@@ -42,6 +42,19 @@ _KEPT = {aten.ones, aten.zeros, aten.full, aten.full_like, aten.zeros_like, aten
 """What core ATen takes apart, and reads better whole."""
 
 
+_DROPOUTS = {
+    "dropout",
+    "dropout_",
+    "alpha_dropout",
+    "alpha_dropout_",
+    "feature_dropout",
+    "feature_dropout_",
+    "feature_alpha_dropout",
+    "feature_alpha_dropout_",
+    "native_dropout",
+}
+
+
 @lru_cache
 def decompositions() -> Mapping[Any, Callable[..., Any]]:
     """A function for each operator that is taken apart."""
@@ -58,6 +71,15 @@ class PlainFunctions(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        given = {**dict(zip(("input", "p", "train"), args, strict=False)), **(kwargs or {})}
+        if (
+            getattr(function, "__name__", "") in _DROPOUTS
+            and given.get("train", True)
+            and given.get("p", 0.5)
+        ):
+            raise PlainCudaError(
+                "This function draws random numbers (dropout), and a kernel's result must not."
+            )
         return _PLAIN_FUNCTIONS.get(function, function)(*args, **(kwargs or {}))
 
 

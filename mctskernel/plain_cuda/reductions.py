@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from mctskernel.plain_cuda.body import Body, Index, numbers
+from mctskernel.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.plain_cuda.element_types import computed_type, converted, highest, literal, lowest
-from mctskernel.plain_cuda.extents import ONE, in_cpp, product
+from mctskernel.plain_cuda.extents import ONE, count_in_cpp
 from mctskernel.plain_cuda.rules import Kind, argument, axis, rule
 
 
@@ -39,26 +39,74 @@ _REDUCTIONS: Mapping[str, Reduction] = {
 
 @rule(*_REDUCTIONS, kind=Kind.STORED)
 def _reduce(body: Body, node: Node, index: Index) -> str:
-    name = str(node.target).split(".")[1]
-    source, dims = node.args[0], reduced_axes(node)
-    dtype = torch.bool if name in {"any", "all"} else numbers(node)
-    reduction = _REDUCTIONS[name]
-    found = body.variable(computed_type(dtype), name, _start(reduction, dtype))
+    source: Any = node.args[0]
+    dims, extents, dtype = reduced_axes(node), body.extents(source), accumulated(node)
+    found = body.variable(computed_type(dtype), _name(node), _start(node))
     inner = list(kept_index(node, index))
-    extents = body.extents(source)  # type: ignore[arg-type]
     with contextlib.ExitStack() as loops:
         for number, dim in enumerate(dims):
             if extents[dim] != ONE:
                 word = f"k{number}" if len(dims) > 1 else "k"
                 inner[dim] = loops.enter_context(body.loop(word, "0", body.size(extents[dim])))
-        value = converted(body.read(source, inner), numbers(source), dtype)
-        if "{1}" in reduction.combine.replace("{1}", "", 1):
-            value = body.let(computed_type(dtype), "value", value)
-        body.line(reduction.combine.format(found, value))
-    if name == "mean":
-        count = in_cpp(product([extents[dim] for dim in dims]))
+        _combine(body, node, found, converted(body.read(source, inner), numbers(source), dtype))
+    return _finished(body, node, found)
+
+
+def splits(node: Node) -> bool:
+    """Whether parts of what is reduced can be reduced first, and then the parts."""
+    return _name(node) in _REDUCTIONS
+
+
+def part_of_reduction(body: Body, node: Node, index: Index, parts: int) -> str:
+    """The reduction of every so manieth element, from the one on that the last axis of the index says."""
+    source: Any = node.args[0]
+    dims, extents, dtype = reduced_axes(node), body.extents(source), accumulated(node)
+    found = body.variable(computed_type(dtype), _name(node), _start(node))
+    inner = list(kept_index(node, index[:-1]))
+    reduced = tuple(extents[dim] for dim in dims)
+    with body.loop("k", index[-1], count_in_cpp(reduced), str(parts)) as k:
+        for dim, place in zip(dims, body.unflat(k, reduced), strict=True):
+            inner[dim] = place
+        _combine(body, node, found, converted(body.read(source, inner), numbers(source), dtype))
+    return found
+
+
+def reduction_of_parts(body: Body, node: Node, index: Index, place: Place) -> str:
+    """The reduction of what `part_of_reduction` has stored."""
+    dtype = accumulated(node)
+    found = body.variable(computed_type(dtype), _name(node), _start(node))
+    with body.loop("part", "0", body.size(place.extents[-1])) as part:
+        _combine(body, node, found, body.load(place, (*index, part)))
+    return _finished(body, node, found)
+
+
+def accumulated(node: Node) -> torch.dtype:
+    """The type that a reduction adds up in."""
+    if _name(node) in {"any", "all"}:
+        return torch.bool
+    dtype = numbers(node)
+    return torch.float32 if dtype in {torch.float16, torch.bfloat16} else dtype
+
+
+def _combine(body: Body, node: Node, found: str, value: str) -> None:
+    reduction = _REDUCTIONS[_name(node)]
+    if reduction.combine.count("{1}") > 1:
+        value = body.let(computed_type(accumulated(node)), "value", value)
+    body.line(reduction.combine.format(found, value))
+
+
+def _finished(body: Body, node: Node, found: str) -> str:
+    dtype = accumulated(node)
+    if _name(node) == "mean":
+        source: Any = node.args[0]
+        extents = body.extents(source)
+        count = count_in_cpp([extents[dim] for dim in reduced_axes(node)])
         return f"{found} / ({computed_type(dtype)})({count})"
     return converted(found, dtype, numbers(node))
+
+
+def _name(node: Node) -> str:
+    return str(node.target).split(".")[1]
 
 
 @rule("argmax", "argmin", kind=Kind.STORED)
@@ -121,7 +169,8 @@ def kept_index(node: Node, index: Index) -> Index:
     return tuple("0" if dim in dims else next(rest) for dim in range(rank))
 
 
-def _start(reduction: Reduction, dtype: torch.dtype) -> str:
-    if reduction.start in {"lowest", "highest"}:
-        return literal(lowest(dtype) if reduction.start == "lowest" else highest(dtype), dtype)
-    return literal(int(reduction.start), dtype)
+def _start(node: Node) -> str:
+    start, dtype = _REDUCTIONS[_name(node)].start, accumulated(node)
+    if start in {"lowest", "highest"}:
+        return literal(lowest(dtype) if start == "lowest" else highest(dtype), dtype)
+    return literal(int(start), dtype)

@@ -1,10 +1,9 @@
-"""Which nodes of a graph lie in memory, and the kernels that write them."""
+"""The kernels of a traced function, and the launch plan that runs them."""
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,6 @@ from mctskernel.plain_cuda import (  # noqa: F401 - they fill the table of rules
     elementwise,
     gathers,
     products,
-    reductions,
     views,
     windows,
 )
@@ -25,108 +23,58 @@ from mctskernel.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.plain_cuda.element_types import converted, header, literal, stored_type
 from mctskernel.plain_cuda.error import PlainCudaError
 from mctskernel.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_plan, product
+from mctskernel.plain_cuda.keeping import kept_nodes, ordered, tensors, written_flat
+from mctskernel.plain_cuda.reductions import (
+    accumulated,
+    part_of_reduction,
+    reduced_axes,
+    reduction_of_parts,
+    splits,
+)
 from mctskernel.plain_cuda.rules import Kind, argument, axis, is_tensor, operator_name, rule_of
 from mctskernel.plain_cuda.tracing import Traced, trace
 
 BLOCK = 256
 """Threads in a block."""
 
-HEAVIEST = 24
-"""Operators that are computed again wherever their result is read, rather than kept in memory."""
-
 LARGE = 1 << 30
 """From as many elements on, places in a buffer are 64-bit numbers."""
 
-_AXES = {1: ("i",), 2: ("row", "col"), 3: ("batch", "row", "col"), 4: ("image", "channel", "row", "col")}
-_AXES[5] = ("image", "channel", "depth", "row", "col")
+FEW = 1 << 10
+LONG = 1 << 14
+THREADS = 1 << 14
+"""A reduction to so few elements, each of so many, is done in parts by about so many threads."""
 
-_KEYWORDS = frozenset(
-    [
-        "alignas",
-        "alignof",
-        "and",
-        "asm",
-        "auto",
-        "bool",
-        "break",
-        "case",
-        "catch",
-        "char",
-        "class",
-        "const",
-        "constexpr",
-        "continue",
-        "decltype",
-        "default",
-        "delete",
-        "do",
-        "double",
-        "else",
-        "enum",
-        "explicit",
-        "export",
-        "extern",
-        "false",
-        "float",
-        "for",
-        "friend",
-        "goto",
-        "half",
-        "if",
-        "inline",
-        "int",
-        "long",
-        "mutable",
-        "namespace",
-        "new",
-        "noexcept",
-        "not",
-        "nullptr",
-        "operator",
-        "or",
-        "private",
-        "protected",
-        "public",
-        "register",
-        "requires",
-        "return",
-        "short",
-        "signed",
-        "sizeof",
-        "static",
-        "struct",
-        "switch",
-        "template",
-        "this",
-        "throw",
-        "true",
-        "try",
-        "typedef",
-        "typeid",
-        "typename",
-        "union",
-        "unsigned",
-        "using",
-        "virtual",
-        "void",
-        "volatile",
-        "while",
-        "xor",
-        "BLOCK",
-        "blockIdx",
-        "blockDim",
-        "threadIdx",
-        "gridDim",
-        "warpSize",
-        "max",
-        "min",
-        "abs",
-        "y0",
-        "y1",
-        "j0",
-        "j1",
-    ]
+_AXES: Mapping[int, tuple[str, ...]] = {
+    2: ("row", "col"),
+    3: ("batch", "row", "col"),
+    4: ("image", "channel", "row", "col"),
+    5: ("image", "channel", "depth", "row", "col"),
+}
+
+_RESERVED = frozenset(
+    # what C++ and CUDA give a meaning
+    "alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default delete do "
+    "double else enum explicit export extern false float for friend goto half if inline int long mutable namespace new "
+    "noexcept not nullptr operator or private protected public register requires return short signed sizeof static "
+    "struct switch template this throw true try typedef typeid typename union unsigned using virtual void volatile "
+    "while xor BLOCK blockIdx blockDim threadIdx gridDim warpSize max min abs y0 y1 j0 j1 "
+    # what is called by its name in a kernel
+    "sqrtf rsqrtf expf logf powf fabsf floorf ceilf fmaxf fminf tanhf erff".split()  # noqa: SIM905
 )
+
+_Emit = Callable[[Body, Index], str]
+"""Writes what a thread computes for its index, and gives what is to be stored there, or nothing if it has stored."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A kernel to write: a thread for each index over `space`, which fills `place`."""
+
+    node: Node
+    place: Place
+    space: tuple[sympy.Expr, ...]
+    emit: _Emit
 
 
 @dataclass(frozen=True)
@@ -146,52 +94,37 @@ def written(
         raise PlainCudaError(
             f"This function gives {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."
         )
-    return _Schedule(traced, [*inputs], outputs, sizes).text()
+    return _Schedule(traced, [tensor.name for tensor in inputs], outputs, sizes).text()
 
 
 class _Schedule:
-    def __init__(
-        self, traced: Traced, inputs: Sequence[Tensor], outputs: Sequence[str], sizes: Shape
-    ) -> None:
+    """The kernels of one traced function, with the names that are taken and the buffers there are so far."""
+
+    def __init__(self, traced: Traced, inputs: Sequence[str], outputs: Sequence[str], sizes: Shape) -> None:
         self._traced = traced
         self._sizes = sizes
-        self._taken = {*sizes, *outputs, *(tensor.name for tensor in inputs), *_KEYWORDS}
-        self._order = _order(traced.outputs)
+        given = (*sizes, *outputs, *inputs)
+        self._taken = {*given, *_RESERVED}
+        self._names = {name: self._fresh(name) if name in _RESERVED else name for name in given}
+        self._results = list(zip(outputs, traced.outputs, strict=True))
         self._places = {
             node: self._place(name, node) for node, name in traced.inputs.items() if is_tensor(node)
         }
-        self._names = {
-            name: self._fresh(name) if name in _KEYWORDS else name
-            for name in (*sizes, *outputs, *traced.inputs.values())
-        }
-        self._results = list(zip(outputs, traced.outputs, strict=True))
+        self._scratch: list[Place] = []
         self._headers: set[str] = set()
 
     def text(self) -> str:
-        kept = self._kept()
-        results = {}
-        for name, node in self._results:
-            if node in kept and node not in results:
-                results[node] = name
-        own = {}
-        for node in kept:
-            name = results.get(node) or self._fresh(node.name)
-            own[node] = self._place(name, node)
-        kernels = [
-            self._kernel(node, place) for node, place in own.items() if not self._places.update({node: place})
-        ]
-        for name, node in self._results:
-            if results.get(node) != name:
-                kernels.append(self._kernel(node, self._place(name, node), copies=True))
+        """The whole source."""
+        kernels = [self._kernel(job) for job in self._jobs()]
         if len(kernels) > MAX_LAUNCHES:
             raise PlainCudaError(
                 f"This function takes {len(kernels)} kernels, and a launch plan has at most {MAX_LAUNCHES}."
             )
-        scratch = [_scratch(place) for node, place in own.items() if node not in results]
-        plan = "\n".join((*(kernel.launch for kernel in kernels), *scratch))
+        plan = "\n".join((*(kernel.launch for kernel in kernels), *map(_scratch, self._scratch)))
         if len(plan) > MAX_PLAN_CHARACTERS:
             raise PlainCudaError(
-                f"This function's launch plan would have {len(plan)} characters; the limit is {MAX_PLAN_CHARACTERS}."
+                f"The launch plan would have {len(plan)} characters, of {MAX_PLAN_CHARACTERS} at most: "
+                f"this function takes {len(kernels)} kernels."
             )
         text = "\n\n".join(kernel.text for kernel in kernels)
         if "CUDART_" in text:
@@ -199,111 +132,119 @@ class _Schedule:
         includes = "".join(f"#include <{each}>\n" for each in sorted(self._headers))
         return f"/*\n{plan}*/\n{includes}\n#define BLOCK {BLOCK}\n\n{text}\n"
 
-    # What is kept in memory
+    def _jobs(self) -> Iterator[_Job]:
+        """What has to be written, in order. An output that no kernel writes as it is gets a kernel that copies it."""
+        kept = kept_nodes(ordered(self._traced.outputs), self._traced.outputs)
+        names: dict[Node, str] = {}
+        for name, node in self._results:
+            found = written_flat(node, kept)
+            if found is not None:
+                names.setdefault(found, name)
+        for node in kept:
+            place = self._place(names.get(node) or self._fresh(node.name), node)
+            if node not in names:
+                self._scratch.append(place)
+            yield from self._jobs_of(node, place)
+            self._places[node] = place
+        for name, node in self._results:
+            if name not in names.values():
+                place = self._place(name, node)
+                yield self._whole(node, place)
 
-    def _kept(self) -> list[Node]:
-        """The nodes that get a kernel, in the order in which they are computed."""
-        rules = {node: rule_of(node) for node in self._order if node.op == "call_function"}
-        kept = {node for node, each in rules.items() if each.kind in {Kind.STORED, Kind.WHOLE_ROW}}
-        weights: dict[Node, int] = {}
-        for node in self._order:
-            if node in rules:
-                own = 1 if rules[node].kind is Kind.ELEMENT and "_to_copy" not in str(node.target) else 0
-                weights[node] = own + sum(weights[each] for each in _tensors(node) if each not in kept)
-                if weights[node] > HEAVIEST:
-                    kept.add(node)
-                if rules[node].repeats:
-                    kept |= {
-                        each
-                        for source in _tensors(node)
-                        if (each := self._worth(source, rules, weights, kept))
-                    }
-            else:
-                weights[node] = 0
-        kept |= {node for _, node in self._results if node in rules and rules[node].kind is not Kind.VIEW}
-        return [node for node in self._order if node in kept]
+    def _jobs_of(self, node: Node, place: Place) -> Iterator[_Job]:
+        """One kernel for a node, or two for a reduction of many elements to a few."""
+        rule = rule_of(node)
+        parts = self._parts(node, place)
+        if parts > 1:
+            name = self._fresh(f"{node.name}_parts")
+            between = Place(name, accumulated(node), (*place.extents, sympy.Integer(parts)))
+            self._scratch.append(between)
+            yield _Job(
+                node,
+                between,
+                between.extents,
+                lambda body, index: part_of_reduction(body, node, index, parts),
+            )
+            yield _Job(
+                node, place, place.extents, lambda body, index: reduction_of_parts(body, node, index, between)
+            )
+        elif rule.kind is Kind.WHOLE_ROW:
+            dim = axis(node, argument(node, "dim"))
+            space = (*place.extents[:dim], ONE, *place.extents[dim + 1 :]) if place.extents else ()
+            yield _Job(node, place, space, lambda body, index: rule.compute(body, node, index))
+        else:
+            yield self._whole(node, place)
 
-    def _worth(
-        self, node: Node, rules: Mapping[Node, Any], weights: Mapping[Node, int], kept: set[Node]
-    ) -> Node | None:
-        """The node behind views that is worth keeping, where its elements are read over and over again."""
-        while node in rules and node not in kept:
-            if rules[node].kind is not Kind.VIEW or "cat" in str(node.target):
-                return node if weights[node] > 0 else None
-            sources = _tensors(node)
-            if not sources:
-                return None
-            node = sources[0]
-        return None
+    def _whole(self, node: Node, place: Place) -> _Job:
+        """A kernel with a thread for each element."""
+
+        def emit(body: Body, index: Index) -> str:
+            return converted(body.read(node, index), numbers(node), place.dtype)
+
+        return _Job(node, place, place.extents, emit)
+
+    def _parts(self, node: Node, place: Place) -> int:
+        if not splits(node):
+            return 1
+        source = tensors(node)[0]
+        extents = self._place("", source).extents
+        count = self._traced.estimate(product([extents[dim] for dim in reduced_axes(node)]))
+        results = max(self._traced.estimate(product(place.extents)), 1)
+        if results > FEW or count < LONG:
+            return 1
+        return 1 << max(int(THREADS / results), 2).bit_length() - 1
 
     # A kernel
 
-    def _kernel(self, node: Node, place: Place, *, copies: bool = False) -> _Written:
-        name = self._fresh(f"{operator_name(node).split('.')[-1].strip('_')}_kernel")
-        body = self._body(node, place, "int")
-        if any(
-            self._traced.estimate(product(each.extents)) >= LARGE for each in (*body.reads.values(), place)
-        ):
-            body = self._body(node, place, "long long")
-        inside = body.text()
-        used = set(re.findall(r"[A-Za-z_]\w*", inside))
-        bound = count_in_cpp(self._space(node, place))
-        dimensions = [
-            each for each in self._sizes if self._names[each] in used | set(re.findall(r"\w+", bound))
-        ]
+    def _kernel(self, job: _Job) -> _Written:
+        name = self._fresh(f"{operator_name(job.node).split('.')[-1].strip('_')}_kernel")
+        body = self._body(job, "int")
+        if any(self._traced.estimate(product(each.extents)) >= LARGE for each in body.used):
+            body = self._body(job, "long long")
+        inside, bound = body.text(), count_in_cpp(job.space)
+        words = set(re.findall(r"[A-Za-z_]\w*", f"{inside} {bound}"))
+        dimensions = [each for each in self._sizes if self._names[each] in words]
+        sources = [each for each in body.reads.values() if self._parameter(each.name) in words]
         parameters = [
-            *(
-                f"const {stored_type(each.dtype)}* {self._parameter(each.name)}"
-                for each in body.reads.values()
-            ),
-            f"{stored_type(place.dtype)}* {self._parameter(place.name)}",
-            *(f"int {self._names[each]}" for each in dimensions),
+            *(f"const {stored_type(each.dtype)}* {self._parameter(each.name)}" for each in sources),
+            f"{stored_type(job.place.dtype)}* {self._parameter(job.place.name)}",
+            *(f"int {self._parameter(each)}" for each in dimensions),
         ]
-        for each in (*body.reads.values(), place):
-            self._headers |= {header(each.dtype)} - {""}
-        cast = "(long long)" if body.index_type == "long long" else ""
+        self._headers |= {header(each.dtype) for each in (*sources, job.place)} - {""}
+        first = "(long long)blockIdx.x" if body.index_type == "long long" else "blockIdx.x"
+        head = f'extern "C" __global__ void {name}('
         text = (
-            f"// {_described(node, self._places)}\n"
-            f'extern "C" __global__ void {name}({", ".join(parameters)}) {{\n'
-            f"    {body.index_type} {body.thread} = {cast}blockIdx.x * blockDim.x + threadIdx.x;\n"
+            f"// {_described(job.node, self._places)}\n"
+            f"{head}{_wrapped(parameters, len(head))}) {{\n"
+            f"    {body.index_type} {body.thread} = {first} * blockDim.x + threadIdx.x;\n"
             f"    if ({body.thread} < {bound}) {{\n{inside}\n    }}\n}}"
         )
-        args = ", ".join(f'"{each}"' for each in (*body.reads, place.name, *dimensions))
+        args = ", ".join(f'"{each}"' for each in (*(s.name for s in sources), job.place.name, *dimensions))
         launch = (
-            f'[[launch]]\nkernel = "{name}"\ngrid = ["ceil_div({count_in_plan(self._space(node, place))}, BLOCK)"]\nblock = ["BLOCK"]\n'
-            f"args = [{args}]\n"
+            f'[[launch]]\nkernel = "{name}"\ngrid = ["ceil_div({count_in_plan(job.space)}, BLOCK)"]\n'
+            f'block = ["BLOCK"]\nargs = [{args}]\n'
         )
         return _Written(text, launch)
 
-    def _body(self, node: Node, place: Place, index_type: str) -> Body:
-        places = {each: where for each, where in self._places.items() if where != place}
+    def _body(self, job: _Job, index_type: str) -> Body:
         body = Body(
-            places, self._compute, self._expression, self._parameter, index_type, set(self._taken), place
+            self._places,
+            self._compute,
+            self._traced.expression,
+            self._parameter,
+            index_type,
+            self._taken,
+            job.place,
         )
-        body.thread = body.fresh("i")
-        extents = self._space(node, place)
-        names = _AXES.get(len(extents), tuple(f"i{axis}" for axis in range(len(extents))))
-        index = body.unflat(body.thread, extents, names if len(extents) > 1 else ())
-        value = body.read(node, index)
+        rank = len(job.space)
+        names = _AXES.get(rank, tuple(f"i{dim}" for dim in range(rank))) if rank > 1 else ()
+        value = job.emit(body, body.unflat(body.thread, job.space, names))
         if value:
-            body.store(place, index, converted(value, numbers(node), place.dtype))
+            body.store(job.place, body.unflat(body.thread, job.space, names), value)
         return body
 
-    def _space(self, node: Node, place: Place) -> tuple[sympy.Expr, ...]:
-        """The extents that threads are counted over: one for each element, or each row."""
-        if (
-            node.op != "call_function"
-            or rule_of(node).kind is not Kind.WHOLE_ROW
-            or (node in self._places and self._places[node] != place)
-        ):
-            return place.extents
-        dim = axis(node, argument(node, "dim"))
-        return (*place.extents[:dim], ONE, *place.extents[dim + 1 :])
-
     def _compute(self, body: Body, node: Node, index: Index) -> str:
-        if node.op == "get_attr":
-            return self._constant(node)
-        return rule_of(node).compute(body, node, index)
+        return self._constant(node) if node.op == "get_attr" else rule_of(node).compute(body, node, index)
 
     def _constant(self, node: Node) -> str:
         value = self._traced.constants[node]
@@ -312,9 +253,6 @@ class _Schedule:
                 f"This function holds a tensor of {value.numel()} elements that is none of its inputs; make it one."
             )
         return literal(value.item(), value.dtype)
-
-    def _expression(self, value: Any) -> sympy.Expr:
-        return self._traced.expression(value)
 
     def _parameter(self, name: str) -> str:
         return self._names.get(name, name)
@@ -332,40 +270,41 @@ class _Schedule:
         return found
 
 
-def _order(outputs: Sequence[Node]) -> list[Node]:
-    """All nodes of tensors that outputs depend on, each after those that it depends on."""
-    needed: set[Node] = set()
-    waiting = list(outputs)
-    while waiting:
-        node = waiting.pop()
-        if node not in needed:
-            needed.add(node)
-            waiting += _tensors(node)
-    return [node for node in outputs[0].graph.nodes if node in needed]
-
-
-def _tensors(node: Node) -> list[Node]:
-    """The tensors that a node reads; of a part of a result, those that the whole is made of."""
-    if node.target is operator.getitem:
-        return _tensors(node.args[0])  # type: ignore[arg-type]
-    return [each for each in node.all_input_nodes if is_tensor(each)]
-
-
 def _described(node: Node, places: Mapping[Node, Place]) -> str:
     """The operators of a kernel, in the order in which they are computed."""
     found: dict[str, None] = {}
+    seen: set[Node] = set()
 
-    def walk(each: Node, root: bool = False) -> None:
-        if each.op == "call_function" and (root or each not in places):
-            for source in _tensors(each):
+    def walk(each: Node) -> None:
+        if each.op == "call_function" and each not in seen and (each is node or each not in places):
+            seen.add(each)
+            for source in tensors(each):
                 walk(source)
             found[operator_name(each)] = None
 
-    walk(node, True)
+    walk(node)
     return ", ".join(found) or "a copy"
+
+
+def _wrapped(parameters: Sequence[str], start: int) -> str:
+    """Parameters on lines of at most 110 characters."""
+    lines, length = [""], start
+    for number, each in enumerate(parameters):
+        text = each + (", " if number < len(parameters) - 1 else "")
+        if length + len(text) > _LINE:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("")
+            length = _HANGING
+        lines[-1] += text
+        length += len(text)
+    return f"\n{' ' * _HANGING}".join(lines)
+
+
+_LINE = 110
+_HANGING = 8
 
 
 def _scratch(place: Place) -> str:
     shape = ", ".join(str(e) if isinstance(e, int) else f'"{e}"' for e in map(in_plan, place.extents)) or "1"
     dtype = str(place.dtype).removeprefix("torch.")
-    return f'\n[[scratch]]\nname = "{place.name}"\ndtype = "{dtype}"\nshape = [{shape}]\n'
+    return f'[[scratch]]\nname = "{place.name}"\ndtype = "{dtype}"\nshape = [{shape}]\n'

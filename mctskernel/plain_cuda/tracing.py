@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import logging
 import math
 import operator
 import warnings
@@ -170,6 +171,15 @@ def _symbolic_roots() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
+    """PyTorch logs what fails while it traces; it is told in a sentence instead."""
+    loggers = [logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch.fx.experimental")]
+    levels = [each.level for each in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        yield
+        for each in loggers:
+            each.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for each, level in zip(loggers, levels, strict=True):
+                each.setLevel(level)
