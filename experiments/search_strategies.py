@@ -24,8 +24,9 @@ import numpy as np
 
 from mctskernel.core.space import SpaceError
 from mctskernel.experiments.contenders import GROUPS, contenders
+from mctskernel.experiments.json_lines import LineError
 from mctskernel.experiments.model_variations import VariationError
-from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceError, TraceLog, read_traces
+from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceLog, read_traces
 from mctskernel.experiments.strategy_jobs import Job, jobs_of, run_jobs, search_one, space_files
 from mctskernel.experiments.strategy_tables import asynchrony_table, leave_one_out_table, shares_table
 from mctskernel.profiling.spaces import space_name
@@ -90,7 +91,7 @@ def run_command(
     try:
         wanted = range(first_seed, first_seed + seeds)
         run_jobs(jobs_of(spaces, contenders(names), wanted, in_flight, budget), jobs, TraceLog(out))
-    except (PolicyError, SpaceError, TraceError, VariationError) as error:
+    except (PolicyError, SpaceError, LineError, VariationError) as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -174,7 +175,7 @@ def plot_command(
 def _read(files: Iterable[Path]) -> list[Trace]:
     try:
         return [trace for file in files for trace in read_traces(file)]
-    except TraceError as error:
+    except LineError as error:
         raise click.ClickException(str(error)) from error
 
 

@@ -9,13 +9,10 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.task import Array
+from mctskernel.experiments.json_lines import LineLog, read_lines
 
 CHECKPOINTS = (50, 100, 200)
 """Evaluations after which shares are told."""
-
-
-class TraceError(RuntimeError):
-    """A file of traces that can't be read; the message names the file and the line."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,15 +57,8 @@ def improvements(times: Sequence[float | None], optimum: float) -> tuple[tuple[i
 
 
 def read_traces(path: Path) -> list[Trace]:
-    """The traces of a file; none where there is no file. A torn last line is left out. Raises TraceError."""
-    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
-    traces = []
-    for number, line in enumerate(lines[:-1], 1):
-        try:
-            traces.append(msgspec.json.decode(line, type=Trace))
-        except msgspec.DecodeError as error:
-            raise TraceError(f"{path}, line {number}: this is no trace: {error}.") from error
-    return traces
+    """The traces of a file; none where there is no file. A torn last line is left out. Raises LineError."""
+    return read_lines(path, Trace)
 
 
 class TraceLog:
@@ -76,16 +66,11 @@ class TraceLog:
 
     def __init__(self, path: Path) -> None:
         self.done = {trace.key for trace in read_traces(path)}
-        content = path.read_bytes() if path.exists() else b""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
-            file.truncate(content.rfind(b"\n") + 1)
-        self._path = path
+        self._log = LineLog[Trace](path)
 
     def append(self, trace: Trace) -> None:
         """Keeps a trace: in the file when this returns."""
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(trace) + b"\n")
+        self._log.append(trace)
         self.done.add(trace.key)
 
 

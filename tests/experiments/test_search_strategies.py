@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace
 from mctskernel.experiments.contenders import DEFAULT, GROUPS, contenders
+from mctskernel.experiments.json_lines import LineError
 from mctskernel.experiments.made_spaces import made_spaces, variant_spaces
 from mctskernel.experiments.search_strategies import main
 from mctskernel.experiments.search_traces import (
     Trace,
-    TraceError,
     TraceLog,
     improvements,
     read_traces,
@@ -226,7 +226,7 @@ def test_a_damaged_file_of_traces_is_an_error_that_names_the_line(tmp_path: Path
     path = tmp_path / "traces.jsonl"
     TraceLog(path).append(a_trace("mcts", "a", 0, 1.0))
     path.write_bytes(path.read_bytes() + b'{"seed": "none"}\n')
-    with pytest.raises(TraceError, match="line 2"):
+    with pytest.raises(LineError, match="line 2"):
         read_traces(path)
 
 
