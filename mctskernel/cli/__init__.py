@@ -24,6 +24,7 @@ class _Commands(CommandGroup):
         "show": "mctskernel.cli.show",
         "diff": "mctskernel.cli.diff",
         "compare": "mctskernel.cli.compare",
+        "scores": "mctskernel.cli.scores",
         "plot": "mctskernel.cli.plot",
         "explain": "mctskernel.cli.explain",
         "profile": "mctskernel.cli.profile",

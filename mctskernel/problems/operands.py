@@ -226,14 +226,16 @@ class Operands:
         with FlopCounterMode(display=False) as counter:
             result = called(self.function, self.inputs, shape, "meta")
         elements = sum(math.prod(each.extents(shape)) for each in self.inputs) + result.numel()
-        return int(counter.get_total_flops()) // 2 + elements
+        flops: int = counter.get_total_flops()
+        return flops // 2 + int(elements)
 
     def longest_sum(self, shape: Shape) -> int:
         """About how many numbers a plain kernel adds up for an output, at a shape."""
         with FlopCounterMode(display=False) as counter:
             count = max(1, called(self.function, self.inputs, shape, "meta").numel())
         most = max(math.prod(each.extents(shape)) for each in self.inputs)
-        return max(int(counter.get_total_flops()) // (2 * count), most // count)
+        flops: int = counter.get_total_flops()
+        return max(flops // (2 * int(count)), most // int(count))
 
     @property
     def nbytes(self) -> int:

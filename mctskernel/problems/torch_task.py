@@ -11,7 +11,7 @@ import tomlkit
 
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import Shape, TaskError, Tensor
+from mctskernel.core.task import Array, Shape, TaskError, Tensor
 from mctskernel.inductor.generated import InductorError
 from mctskernel.inductor.sizes import Names, distinct_sizes
 from mctskernel.inductor.start import compiled_start
@@ -231,7 +231,7 @@ def listed(result: object) -> list[Any]:
     """The tensors that a function gave. Raises TaskError for anything else."""
     import torch  # noqa: PLC0415 - an extra
 
-    given = list(result) if isinstance(result, tuple | list) else [result]
+    given: list[Any] = list(result) if isinstance(result, tuple | list) else [result]
     strange = [each for each in given if not isinstance(each, torch.Tensor)]
     if strange or not given:
         what = type(strange[0]).__name__ if strange else "nothing"
@@ -291,7 +291,7 @@ def _part(value: Any, tensor: Tensor, name: str, chosen: list[int]) -> Any:
     return value
 
 
-def _arrays(result: Any) -> tuple[Any, ...]:
+def _arrays(result: Array | tuple[Array, ...]) -> tuple[Array, ...]:
     return result if isinstance(result, tuple) else (result,)
 
 

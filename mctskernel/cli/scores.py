@@ -1,0 +1,113 @@
+"""`mctskernel scores RUN...`: what runs of a benchmark's problems came to, as it scores them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import rich_click as click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mctskernel.cli.plain_console import PlainConsole, deliver, echo
+from mctskernel.problems.definitions_traces import scored, traces_in
+from mctskernel.problems.pytorch_times import time_pytorch, write_times
+from mctskernel.problems.run_scores import (
+    COMPILED,
+    EAGER,
+    START,
+    BaselineScores,
+    RunScore,
+    Scores,
+    score_results,
+    score_runs,
+)
+from mctskernel.profiling.quantities import time_text
+from mctskernel.report.compared_run import find_runs
+from mctskernel.run import RunFolder
+
+REFERENCE = "the reference of each workload"
+
+
+@click.command()
+@click.argument("sides", metavar="RUN...", nargs=-1, type=click.Path(path_type=Path))
+@click.option(
+    "--traces",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Score the solutions in a file of traces, as flashinfer-bench and SOL-ExecBench write them; again for more.",
+)
+@click.option(
+    "--time-pytorch",
+    "time",
+    is_flag=True,
+    help="First time the modules of KernelBench's problems on this machine's GPU, eager and compiled, and keep that "
+    "beside the runs.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
+def scores(sides: tuple[Path, ...], *, files: tuple[Path, ...], time: bool, as_json: bool) -> None:
+    """Score runs of problems: right or not, speed-ups, fast_p and geometric mean, as KernelBench defines them.
+
+    Each RUN is a run, or a folder of runs. A run is correct if its answer passed the last gate. fast_p is the share of
+    all runs that are correct and more than p times as fast as the baseline; the geometric mean is of correct ones only.
+    The baselines are PyTorch's own times on the run's GPU, where they are known, and the starting kernel, which is no
+    benchmark's.
+    """
+    if not sides and not files:
+        raise click.UsageError("Name a RUN, a folder of runs, or --traces FILE.")
+    views = [run.view for side in dict.fromkeys(sides) for run in find_runs(side)]
+    for view in views if time else ():
+        _time(view.folder)
+    found = score_runs(views)
+    traces = [trace for file in files for trace in traces_in(file)]
+    solutions = {name: score_results(REFERENCE, results) for name, results in scored(traces).items()}
+    if as_json:
+        everything = {"runs": found, "solutions": solutions}
+        deliver(msgspec.json.format(msgspec.json.encode(everything)).decode() + "\n")
+        return
+    console = PlainConsole()
+    if views:
+        _print(console, found)
+    for name, score in solutions.items():
+        console.print(Text(f"{name}: {_in_words(score)}"), soft_wrap=True)
+
+
+def _time(run: RunFolder) -> None:
+    times = time_pytorch(run.load_task())
+    write_times(run.path, times)
+    echo(f"{run.path}: PyTorch takes {time_text(times.eager_seconds)}.", err=True)
+
+
+def _print(console: Console, found: Scores) -> None:
+    baselines = [each.baseline for each in found.against]
+    table = Table(box=None, pad_edge=False)
+    for heading in ("problem", "benchmark", "correct", "time"):
+        table.add_column(heading, justify="right" if heading == "time" else "left")
+    for baseline in baselines:
+        table.add_column(f"over {_SHORT[baseline]}", justify="right")
+    for run in found.runs:
+        table.add_row(*(Text(cell) for cell in _cells(run, baselines)))
+    console.print(table)
+    console.print(Text(f"{found.correct} of {len(found.runs)} correct."))
+    for each in found.against:
+        console.print(Text(_in_words(each)), soft_wrap=True)
+    for remark in dict.fromkeys(run.remark for run in found.runs if run.remark):
+        console.print(Text(remark, "yellow"), soft_wrap=True)
+
+
+def _in_words(score: BaselineScores) -> str:
+    shares = ", ".join(f"fast_{share.threshold:g} {share.share:.2f}" for share in score.fast)
+    mean = f"; geometric mean {score.geomean:.2f}x of {score.known}" if score.geomean is not None else ""
+    whose = " (no benchmark's baseline)" if score.baseline == START else ""
+    return f"Over {score.baseline}{whose}: {shares}{mean}."
+
+
+_SHORT = {EAGER: "eager", COMPILED: "compile", START: "start"}
+
+
+def _cells(run: RunScore, baselines: list[str]) -> list[str]:
+    time = time_text(run.seconds) if run.seconds is not None else ""
+    speedups = [f"{run.speedups[name]:.2f}x" if name in run.speedups else "" for name in baselines]
+    return [run.problem, run.benchmark, "yes" if run.correct else "no", time, *speedups]
