@@ -89,13 +89,17 @@ class CudaHost:
     launches: tuple[str, ...]
 
 
-def write_host(
-    kernel: Kernel, launches: Sequence[WrittenLaunch], names: Mapping[str, str], label: str
-) -> CudaHost:
-    """Write what builds and launches a kernel; `names` are those of `NAMES` in the module, `label` the extension's.
+@dataclass(frozen=True)
+class HostFunctions:
+    """A function in C++ for each launch: all of them, their declarations, and what is called, in order."""
 
-    Raises HostCodeError.
-    """
+    text: str
+    declarations: str
+    calls: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFunctions:
+    """The functions that launch a kernel, for a file that begins with its `device_text`. Raises HostCodeError."""
     signatures = {name: signature(kernel, name) for name in dict.fromkeys(each.kernel for each in launches)}
     functions = [f"launch_{number}" for number in range(len(launches))]
     declared = [_declaration(name, launch) for name, launch in zip(functions, launches, strict=True)]
@@ -109,6 +113,18 @@ def write_host(
         stubs="\n".join(each.stub for each in signatures.values()),
         functions="\n".join(defined),
     )
+    calls = tuple((name, tuple(_passed(launch))) for name, launch in zip(functions, launches, strict=True))
+    return HostFunctions(host, "".join(f"{declaration};\n" for declaration in declared), calls)
+
+
+def write_host(
+    kernel: Kernel, launches: Sequence[WrittenLaunch], names: Mapping[str, str], label: str
+) -> CudaHost:
+    """Write what builds and launches a kernel; `names` are those of `NAMES` in the module, `label` the extension's.
+
+    Raises HostCodeError.
+    """
+    functions = host_functions(kernel, launches)
     text = _MODULE.substitute(
         names,
         **{
@@ -116,15 +132,12 @@ def write_host(
             for each in ("functools", "torch", "load_inline")
         },
         device_text=raw_literal(device_text(kernel)),
-        host_text=raw_literal(host),
-        declaration_text=raw_literal("".join(f"{declaration};\n" for declaration in declared)),
+        host_text=raw_literal(functions.text),
+        declaration_text=raw_literal(functions.declarations),
         label=repr(label),
-        function_names=repr(functions),
+        function_names=repr([name for name, _ in functions.calls]),
     )
-    statements = [
-        f"{names['extension']}().{function}({', '.join(_passed(launch))})"
-        for function, launch in zip(functions, launches, strict=True)
-    ]
+    statements = [f"{names['extension']}().{name}({', '.join(passed)})" for name, passed in functions.calls]
     return CudaHost(text, tuple(statements))
 
 

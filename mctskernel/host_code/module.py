@@ -10,7 +10,7 @@ from string import Template
 
 from mctskernel.core.expression import Number, names_in
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, plan_of, resolve
+from mctskernel.core.launch_plan import LaunchPlan
 from mctskernel.core.task import Task, Tensor
 from mctskernel.host_code import cuda_host, triton_host
 from mctskernel.host_code.dimensions import SIZE, solve
@@ -18,8 +18,8 @@ from mctskernel.host_code.errors import HostCodeError
 from mctskernel.host_code.expressions import ARITHMETIC, Variable, translate, translate_whole
 from mctskernel.host_code.literals import docstring
 from mctskernel.host_code.names import Names
+from mctskernel.host_code.vetted_plan import vetted_plan
 from mctskernel.host_code.written_launch import write_launch
-from mctskernel.profiling.source_rules import breach
 
 _CHECKS = Template("""\
 def $check_tensor(name, tensor, dtype, rank, device):
@@ -72,7 +72,7 @@ class _Writer:
     def __init__(self, task: Task, kernel: Kernel, function: str, reserved: Collection[str]) -> None:
         self._task = task
         self._function = function
-        self._plan = _plan(task, kernel)
+        self._plan = vetted_plan(task, kernel)
         triton = triton_host.vetted(kernel) if kernel.language is Language.TRITON else None
         theirs = triton_host.names_of(triton) if triton is not None else frozenset()
         _check_names(function, reserved, theirs)
@@ -263,21 +263,6 @@ class _Scope:
         """The parameters of the function that launches, which are also what it is called with."""
         tensors = list(self.buffers.values())[: self.tensors]
         return [*tensors, *self.dimensions.values(), *self.scalars.values()]
-
-
-def _plan(task: Task, kernel: Kernel) -> LaunchPlan:
-    """The launch plan of a kernel that may stand in a module."""
-    if kernel.language is Language.CONFIGURATION or not task.inputs:
-        raise HostCodeError("A configuration of a recorded space is no kernel that could stand in a module.")
-    if reason := breach(kernel):
-        raise HostCodeError(reason)
-    try:
-        plan = plan_of(kernel)
-        for shape in task.shapes:
-            resolve(plan, task.names(shape, kernel), task.buffer_names)
-    except LaunchPlanError as error:
-        raise HostCodeError(str(error)) from error
-    return plan
 
 
 def _names_used(plan: LaunchPlan) -> frozenset[str]:
