@@ -61,7 +61,17 @@ class Swept:
     finished: bool
 
 
-def sweep(ablation: Ablation, out: Path, jobs: int, follow: Follower, stop_requested: StopRequested) -> Swept:
+def unwatched(_done: int, _planned: int, _trial: Trial | None) -> None:
+    """A follower that nobody looks at."""
+
+
+def sweep(
+    ablation: Ablation,
+    out: Path,
+    jobs: int = 1,
+    follow: Follower = unwatched,
+    stop_requested: StopRequested = lambda: False,
+) -> Swept:
     """Make the trials that the folder doesn't have yet, then write results.json.
 
     Raises AblationError where the folder holds another sweep, LineError where its log is damaged, and what
