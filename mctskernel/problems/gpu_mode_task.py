@@ -1,0 +1,330 @@
+"""A GPU MODE task as one of ours: what its cases show of its tensors, its dimensions and its tolerance."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit
+from mctskernel.core.task import Shape, TaskError, Tensor
+from mctskernel.host_code.literals import docstring
+from mctskernel.problems.device_memory import available_memory
+from mctskernel.problems.gpu_mode_cases import (
+    SEED,
+    Case,
+    buffers_of,
+    check_alike,
+    dtype_name,
+    output_names,
+    seen,
+)
+from mctskernel.problems.gpu_mode_dimensions import Dimensions
+from mctskernel.problems.gpu_mode_file import TaskFile, argument_vectors
+from mctskernel.problems.gpu_mode_python import Compared, load_program
+from mctskernel.problems.gpu_mode_reference import GpuModeProblem, Kept, reference_function
+from mctskernel.problems.gpu_mode_structure import Leaf, Path, leaves, structure_of
+from mctskernel.problems.torch_task import TorchTask, independent_dimension
+
+NAME = "GPU MODE"
+CASE = "case"
+"""The dimension that numbers the cases."""
+
+_LONGEST_SUMMARY = 200
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The task, what its folder says of the problem, and sentences for its user."""
+
+    task: TorchTask
+    problem: GpuModeProblem
+    remarks: tuple[str, ...]
+
+
+def drafted(file: TaskFile) -> Draft:
+    """A task of what a task file lists. Runs its Python, each case once. Raises TaskError."""
+    program = load_program(file.modules)
+    cases = [seen(program, arguments) for arguments in file.cases]
+    check_alike(cases)
+    memory = available_memory()
+    memory.require(max(case.nbytes for case in cases), file.name)
+    small = min(range(len(file.tests)), key=lambda index: cases[index].nbytes)
+    tried = program.generate(file.cases[small], SEED)
+    unread = buffers_of(program, tried, cases)
+    names = _names(file.modules["reference"], cases[0].data)
+    dimensions = Dimensions(argument_vectors(file.cases), frozenset({CASE, *names.values()}))
+    inputs = _inputs(cases, dict(leaves(tried)), names, unread, dimensions)
+    varying = _varying(cases, names, dimensions)
+    outputs = _outputs(cases, dimensions, file.name)
+    structure = structure_of(
+        cases[0].data,
+        lambda path, leaf: _leaf(path, leaf, names, (unread, varying)),
+    )
+    shapes = [
+        {**{name: sizes[index] for name, sizes in dimensions.sizes.items()}, CASE: index}
+        for index in range(len(cases))
+    ]
+    problem = GpuModeProblem(
+        NAME,
+        file.name,
+        tuple(file.modules),
+        tuple(dict(case) for case in file.cases),
+        CASE,
+        structure,
+        {tensor.name: Kept(tensor.dtype, tensor.shape) for tensor in inputs},
+        {
+            output: Kept(dtype_name(cases[0].tensors[path]), _shape_of(outputs, output))
+            for path, output in unread.items()
+        },
+        tuple(tensor.name for tensor in outputs),
+        (
+            *(
+                names[path]
+                for path, each in cases[0].tensors.items()
+                if path not in unread and each.dim() == 0
+            ),
+            *(tensor.name for tensor, each in zip(outputs, cases[0].outputs, strict=True) if each.dim() == 0),
+        ),
+    )
+    search = tuple(shapes[len(file.tests) :])
+    function = reference_function(problem, program, search[0], tuple(each.name for each in inputs))
+    tolerance, remarks = _tolerance(cases, outputs, shapes)
+    granularity = {name: math.gcd(*sizes) for name, sizes in dimensions.sizes.items()}
+    task = TorchTask(
+        name=file.name,
+        summary=_summary(file),
+        function=function,
+        inputs=inputs,
+        outputs=outputs,
+        search=search,
+        verify=tuple(shapes[: len(file.tests)]),
+        granularity=granularity,
+        tolerance=tolerance,
+        reference=_reference(file, [tensor.name for tensor in inputs], list(dimensions.sizes)),
+    )
+    return Draft(replace(task, independent=_independent(task)), problem, (*remarks, *_ranking(file)))
+
+
+def _names(reference: str, data: Any) -> dict[Path, str]:
+    """Names of the leaves: what the reference unpacks its data into, or their keys."""
+    unpacked = _unpacked(reference)
+    found: dict[Path, str] = {}
+    for path, _ in leaves(data):
+        key = path[0] if path else 0
+        words = [str(each) for each in path[1:]]
+        if not path:
+            words = ["x"]
+        elif isinstance(key, int) and isinstance(data, tuple | list) and len(unpacked) == len(data):
+            words = [unpacked[key].strip("_") or f"input{key}", *words]
+        else:
+            words = [f"input{key}" if isinstance(key, int) else key, *words]
+        name = re.sub(r"\W+", "_", "_".join(words), flags=re.ASCII)
+        name = name if re.match(r"[A-Za-z]", name) else f"input_{name}"
+        taken = {*found.values(), CASE, "rng", *output_names(len(data) if isinstance(data, tuple) else 1)}
+        found[path] = next(each for each in _numbered(name) if each not in taken)
+    return found
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}_{number}" for number in itertools.count(2))
+
+
+def _unpacked(reference: str) -> list[str]:
+    """The names into which `ref_kernel` unpacks its parameter, if it does."""
+    for node in ast.walk(ast.parse(reference)):
+        if isinstance(node, ast.FunctionDef) and node.name == "ref_kernel":
+            for statement in ast.walk(node):
+                match statement:
+                    case ast.Assign(targets=[ast.Tuple(elts=elements)], value=ast.Name(id=name)) if (
+                        name == node.args.args[0].arg and all(isinstance(each, ast.Name) for each in elements)
+                    ):
+                        return [each.id for each in elements if isinstance(each, ast.Name)]
+    return []
+
+
+def _inputs(
+    cases: Sequence[Case],
+    tried: Mapping[Path, Any],
+    names: Mapping[Path, str],
+    unread: Mapping[Path, str],
+    dimensions: Dimensions,
+) -> tuple[Tensor, ...]:
+    """The inputs, whose whole numbers are those of one case: it is `make_inputs` that makes them."""
+    found = []
+    for path, first in cases[0].tensors.items():
+        if path in unread:
+            continue
+        extents = tuple(
+            dimensions.extent(
+                tuple(case.tensors[path].shape[axis] for case in cases), f"{names[path]}_{axis}"
+            )
+            for axis in range(first.dim())
+        )
+        drawn = (
+            () if first.is_floating_point() else ("integers", int(tried[path].min()), int(tried[path].max()))
+        )
+        found.append(Tensor(names[path], dtype_name(first), extents or (1,), *drawn))
+    if not found:
+        raise TaskError("Its generate_input gives no tensor that its ref_kernel reads.")
+    return tuple(found)
+
+
+def _varying(cases: Sequence[Case], names: Mapping[Path, str], dimensions: Dimensions) -> dict[Path, str]:
+    """Plain values that differ between cases, as dimensions: only whole numbers can be."""
+    found = {}
+    listed = [dict(leaves(case.data)) for case in cases]
+    for path, leaf in listed[0].items():
+        values = tuple(each[path] for each in listed)
+        if isinstance(leaf, torch.Tensor) or len(set(map(repr, values))) == 1:
+            continue
+        if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+            raise TaskError(
+                f"Its data holds {values[0]!r} and other values at '{names[path]}', depending on the case: only "
+                "whole numbers may differ."
+            )
+        known = next((name for name, sizes in dimensions.sizes.items() if sizes == values), None)
+        extent = known or dimensions.extent(values, names[path])
+        if extent not in dimensions.sizes:
+            raise TaskError(
+                f"Its data holds numbers at '{names[path]}' that depend on the case in no plain way."
+            )
+        found[path] = str(extent)
+    return found
+
+
+def _outputs(cases: Sequence[Case], dimensions: Dimensions, name: str) -> tuple[Tensor, ...]:
+    found = []
+    before = set(dimensions.sizes)
+    for number, (output, called) in enumerate(
+        zip(cases[0].outputs, output_names(len(cases[0].outputs)), strict=True)
+    ):
+        extents = []
+        for axis in range(output.dim()):
+            extent = dimensions.known(tuple(case.outputs[number].shape[axis] for case in cases))
+            if extent is None:
+                raise TaskError(f"{name}: an extent of its output doesn't follow from its inputs' extents.")
+            extents.append(extent)
+        found.append(Tensor(called, dtype_name(output), tuple(extents) or (1,)))
+    unknown = [each for each in dimensions.sizes if each not in before]
+    if unknown:
+        raise TaskError(f"{name}: its output depends on '{unknown[0]}', which no shape of its inputs tells.")
+    return tuple(found)
+
+
+def _shape_of(outputs: Sequence[Tensor], name: str) -> tuple[int | str, ...]:
+    return next(tensor.shape for tensor in outputs if tensor.name == name)
+
+
+def _leaf(
+    path: Path,
+    leaf: Any,
+    names: Mapping[Path, str],
+    special: tuple[Mapping[Path, str], Mapping[Path, str]],
+) -> Leaf:
+    unread, varying = special
+    if path in unread:
+        return Leaf(buffer=unread[path])
+    if path in varying:
+        return Leaf(dimension=varying[path])
+    return Leaf(input=names[path]) if isinstance(leaf, torch.Tensor) else Leaf(value=leaf)
+
+
+def _tolerance(
+    cases: Sequence[Case], outputs: Sequence[Tensor], shapes: Sequence[Shape]
+) -> tuple[dict[str, Any], list[str]]:
+    """The table of task.toml, and what has to be said of it: an element may be as far off as the check lets it."""
+    floating = [tensor for tensor in outputs if is_floating(numpy_dtype(tensor.dtype))]
+    if not floating:
+        return {}, []
+    unit = max(rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating)
+    bounds = [
+        Compared(
+            min(each.relative for each in case.comparisons), min(each.absolute for each in case.comparisons)
+        )
+        for case in cases
+    ]
+    narrowest = min(each.relative for each in bounds)
+    exact = all(each.relative == each.absolute == 0 for each in bounds)
+    if exact:
+        return {"relative": 0.0, "absolute": 0.0}, []
+    tables = [_bound(each, unit) for each in bounds]
+    table: dict[str, Any] = {**tables[0], "ratio": math.inf}
+    if any(each != tables[0] for each in tables):
+        table["at"] = [
+            {"shape": {CASE: shape[CASE]}, **each} for shape, each in zip(shapes, tables, strict=True)
+        ]
+    remarks = (
+        [
+            f"Its check lets an element differ by {narrowest:g} of its size, less than a rounding of "
+            f"{floating[0].dtype}: a kernel is verified to a rounding, and its check may still refuse what rounds "
+            "otherwise than PyTorch."
+        ]
+        if narrowest < unit
+        else []
+    )
+    return table, remarks
+
+
+def _bound(compared: Compared, unit: float) -> dict[str, Any]:
+    element = {"relative": max(compared.relative, unit), "absolute": compared.absolute}
+    return {**element, "element": element}
+
+
+def _independent(task: TorchTask) -> str:
+    try:
+        return independent_dimension(
+            task.function,
+            lambda shape: _drawn(task.inputs, {CASE: 0, **shape}),
+            task.inputs,
+            task.outputs,
+            dict.fromkeys(task.granularity, 1),
+        )
+    except TaskError:
+        return ""  # its reference takes no tensors of other sizes
+
+
+def _drawn(inputs: Sequence[Tensor], shape: Shape) -> dict[str, Any]:
+    made = torch.Generator()
+    made.manual_seed(SEED)
+    found = {}
+    for tensor in inputs:
+        numbers = torch.randn(tensor.extents(shape), generator=made)
+        dtype = getattr(torch, tensor.dtype)
+        found[tensor.name] = numbers if dtype.is_floating_point else (numbers > 0).to(dtype)
+    return found
+
+
+def _summary(file: TaskFile) -> str:
+    first = re.split(r"(?<=\.)\s|\n\n", " ".join(file.description.split()), maxsplit=1)[0]
+    return first[:_LONGEST_SUMMARY] or f"{file.name}, of {NAME}."
+
+
+def _ranking(file: TaskFile) -> list[str]:
+    if file.ranking_by == "geom" or len(file.benchmarks) == 1:
+        return []
+    what = {"last": "its last benchmark alone", "mean": "the mean of its benchmarks"}[file.ranking_by]
+    return [f"It is ranked by {what}; a search takes the geometric mean of all {len(file.benchmarks)}."]
+
+
+def _reference(file: TaskFile, inputs: Sequence[str], dimensions: Sequence[str]) -> str:
+    told = docstring(
+        f"{file.name} of {NAME}.\n\n{file.description}\n\nIts reference.py:\n\n{file.modules['reference'].strip()}\n"
+    )
+    shape = f"{{{', '.join(f'{name!r}: {name}' for name in (*dimensions, CASE))}}}"
+    given = f"{{{', '.join(f'{name!r}: {name}' for name in inputs)}}}"
+    return (
+        f"{told}\n\nfrom pathlib import Path\n\n"
+        "from mctskernel.problems.gpu_mode_reference import call_reference, make_case_inputs\n\n\n"
+        f"def reference({', '.join((*inputs, *dimensions, CASE))}):\n"
+        f"    return call_reference(Path(__file__).parent, {shape}, {given})\n\n\n"
+        f"def make_inputs({', '.join(('rng', *dimensions, CASE))}):\n"
+        f"    return make_case_inputs(Path(__file__).parent, rng, {shape})\n"
+    )
