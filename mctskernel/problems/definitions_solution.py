@@ -1,7 +1,8 @@
 """A kernel as a `solution.json`, as flashinfer-bench and SOL-ExecBench take it, and such files read.
 
-The program in it is one Python file: the kernel's host code (`mctskernel.host_code`), and `run`, which takes the
-definition's inputs in their order and returns its outputs. The schema: docs/solution.md of either repository.
+The program in it is one file with the kernel's host code (`mctskernel.host_code`) and `run`: in Python it takes the
+definition's inputs in their order and returns the outputs, in C++ it fills outputs that it is given behind them. The
+schema: docs/solution.md of either repository.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Shape, Task, TaskError
 from mctskernel.host_code import HostCodeError, host_module
+from mctskernel.host_code.cpp_program import COMPILER_FLAGS, cpp_program
 from mctskernel.problems.definitions_folder import SOL_EXECBENCH
 from mctskernel.problems.definitions_inputs import DefinitionProblem, read_definition_problem
 from mctskernel.problems.definitions_schema import Name, Text
@@ -25,10 +27,9 @@ from mctskernel.problems.definitions_schema import Name, Text
 SOLUTION_FILE = "solution.json"
 AUTHOR = "mctskernel"
 ENTRY = "run"
-SOURCE = "main.py"
+PYTHON_FILE = "main.py"
+CUDA_FILE = "kernel.cu"
 KERNEL_FUNCTION = "run_kernel"
-
-_HARDWARE = {SOL_EXECBENCH: ("LOCAL",)}
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +37,12 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
     content: str
+
+
+class CompileOptions(msgspec.Struct, frozen=True):
+    """Flags of nvcc. SOL-ExecBench's own would be fast math."""
+
+    cuda_cflags: tuple[str, ...] = ()
 
 
 class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,6 +58,7 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     dependencies: tuple[str, ...] = ()
     destination_passing_style: bool = True
     binding: Text = None
+    compile_options: CompileOptions | None = None
 
 
 class Solution(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,19 +75,17 @@ class Solution(msgspec.Struct, frozen=True, omit_defaults=True):
 def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
     """`solution.json` of a kernel. Raises TaskError for one that has none in this form."""
     problem = read_definition_problem(task.folder)
-    if problem.benchmark == SOL_EXECBENCH and kernel.language is Language.CUDA:
-        raise TaskError(
-            "SOL-ExecBench builds CUDA C++ before it runs Python, and so takes host code in C++ alone, which isn't "
-            "written here; `mctskernel best RUN --standalone` gives the kernel with host code in Python. A search with "
-            "--language triton finds kernels that it takes."
-        )
+    try:
+        spec, source = _built(_unnumbered(task), problem, kernel)
+    except HostCodeError as error:
+        raise TaskError(str(error)) from error
     found = Solution(
         name=solution_name(problem, kernel),
         definition=problem.name,
         author=AUTHOR,
         description=f"Found by a Monte Carlo tree search over edits of a kernel ({kernel.language}).",
-        spec=_spec(problem, kernel),
-        sources=(Source(SOURCE, _program(task, problem, kernel)),),
+        spec=spec,
+        sources=(source,),
     )
     return {SOLUTION_FILE: msgspec.json.format(_text(found), indent=2) + "\n"}
 
@@ -109,33 +115,44 @@ def read_solution(data: bytes) -> Solution:
     return found
 
 
-def _spec(problem: DefinitionProblem, kernel: Kernel) -> BuildSpec:
+def _built(task: Task, problem: DefinitionProblem, kernel: Kernel) -> tuple[BuildSpec, Source]:
+    """How a kernel's program is built, and its text. Raises HostCodeError."""
     is_triton = kernel.language is Language.TRITON
-    entry, dependencies = f"{SOURCE}::{ENTRY}", ("torch", "triton") if is_triton else ("torch",)
-    if problem.benchmark == SOL_EXECBENCH:
-        return BuildSpec(
-            entry,
-            _HARDWARE[SOL_EXECBENCH],
-            languages=("triton",),
-            dependencies=dependencies,
+    if problem.benchmark != SOL_EXECBENCH:
+        # In CUDA C++ a Python program as well, which builds its kernel by PyTorch: `cuda` is for host code in C++.
+        spec = BuildSpec(
+            f"{PYTHON_FILE}::{ENTRY}",
+            ("NVIDIA_GPU",),
+            language="triton" if is_triton else "python",
+            dependencies=("torch", "triton") if is_triton else ("torch",),
             destination_passing_style=False,
         )
-    return BuildSpec(
-        entry,
-        ("NVIDIA_GPU",),
-        # A Python program, which builds its kernel by PyTorch itself: `cuda` is for host code in C++.
-        language="triton" if is_triton else "python",
-        dependencies=dependencies,
-        destination_passing_style=False,
+        return spec, Source(PYTHON_FILE, _python_program(task, problem, kernel))
+    if is_triton:
+        spec = BuildSpec(
+            f"{PYTHON_FILE}::{ENTRY}",
+            ("LOCAL",),
+            languages=("triton",),
+            dependencies=("torch", "triton"),
+            destination_passing_style=False,
+        )
+        return spec, Source(PYTHON_FILE, _python_program(task, problem, kernel))
+    # Its harness builds C++ before it runs Python, in which it forbids to build any.
+    spec = BuildSpec(
+        f"{CUDA_FILE}::{ENTRY}",
+        ("LOCAL",),
+        languages=("cuda_cpp",),
+        binding="torch",
+        compile_options=CompileOptions(cuda_cflags=COMPILER_FLAGS),
     )
+    inputs, outputs = problem.definition.inputs, problem.definition.outputs
+    flat = [name for name, spec_ in (*inputs.items(), *outputs.items()) if spec_.shape == ()]
+    return spec, Source(CUDA_FILE, cpp_program(task, kernel, list(inputs), function=ENTRY, flat=flat))
 
 
-def _program(task: Task, problem: DefinitionProblem, kernel: Kernel) -> str:
+def _python_program(task: Task, problem: DefinitionProblem, kernel: Kernel) -> str:
     reserved = {ENTRY, *problem.definition.inputs}
-    try:
-        module = host_module(_unnumbered(task), kernel, function=KERNEL_FUNCTION, reserved=reserved)
-    except HostCodeError as error:
-        raise TaskError(str(error)) from error
+    module = host_module(task, kernel, function=KERNEL_FUNCTION, reserved=reserved)
     program = f"{module.rstrip()}\n\n\n{_run(problem)}"
     ast.parse(program)  # what was written here is Python, whatever the names in it
     return program

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.definitions_solution import SOLUTION_FILE, read_solution
 from mctskernel.problems.definitions_traces import read_traces, scored, trace_of, write_traces
+from mctskernel.problems.problem import PROBLEM_FILE
 from mctskernel.problems.registry import read_problem, solution_of
 from mctskernel.problems.scores import mean_speedup
 from mctskernel.run import Budget, Configuration, RunFolder
@@ -111,6 +114,26 @@ def test_a_solution_is_read_as_it_was_written(run: tuple[RunFolder, tuple[Told, 
         read_solution(text.replace("main.py::run", "other.py::run").encode())
     with pytest.raises(TaskError, match="no solution"):
         read_solution(b"{}")
+
+
+def test_sol_execbench_gets_host_code_in_c_plus_plus(
+    run: tuple[RunFolder, tuple[Told, ...]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "task"
+    shutil.copytree(run[0].task, folder)
+    file = folder / PROBLEM_FILE
+    file.write_text(file.read_text().replace("flashinfer-bench", "SOL-ExecBench"))
+    task = load_task(folder)
+    found = read_solution(solution_of(task, task.starting_kernel)[SOLUTION_FILE].encode())
+    assert (found.spec.languages, found.spec.entry_point) == (("cuda_cpp",), "kernel.cu::run")
+    assert found.spec.destination_passing_style
+    assert found.spec.compile_options is not None
+    assert "--use_fast_math" not in found.spec.compile_options.cuda_cflags
+    text = found.sources[0].content
+    assert (
+        "mctskernel_run(at::Tensor tensor_0, at::Tensor tensor_1, double scalar_0, at::Tensor tensor_2)"
+        in text
+    )
 
 
 def test_a_run_has_a_trace_for_each_workload(run: tuple[RunFolder, tuple[Told, ...]]) -> None:
