@@ -1,0 +1,239 @@
+"""GPU MODE tasks, made up: what becomes of them, and what is said of those that can't be searched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.problems.gpu_mode import recognises
+from mctskernel.problems.problem import Problem
+from mctskernel.problems.registry import find_benchmark, read_problem, solution_of
+from tests.problems.gpu_mode_folders import SCALE, YAML, write_task
+
+Made = tuple[Problem, Task]
+
+
+def made(folder: Path, **changed: str) -> Made:
+    problem = read_problem(write_task(folder / "theirs", **changed), Language.CUDA)
+    ours = folder / "ours"
+    ours.mkdir()
+    for name, text in problem.files.items():
+        (ours / name).write_bytes(text)
+    if "kernel.cu" not in problem.files:
+        (ours / "kernel.cu").write_text("/* */")
+    return problem, load_task(ours, Language.CUDA)
+
+
+def yaml(tests: list[dict[str, Any]], benchmarks: list[dict[str, Any]], more: str = "") -> str:
+    head = YAML[: YAML.index("tests:")]
+    return f"{head}tests: {json.dumps(tests)}\nbenchmarks: {json.dumps(benchmarks)}\n{more}"
+
+
+@pytest.fixture(scope="module")
+def scale(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return made(tmp_path_factory.mktemp("scale"))
+
+
+def test_a_folder_with_a_task_file_is_recognised(tmp_path: Path) -> None:
+    folder = write_task(tmp_path)
+    benchmark = find_benchmark(folder)
+    assert benchmark is not None
+    assert benchmark.name == "GPU MODE"
+    assert recognises(folder / "task.yml")
+    assert not recognises(tmp_path)
+    assert not recognises(folder / "reference.py")
+
+
+def test_tests_are_verified_and_benchmarks_timed(scale: Made) -> None:
+    _, task = scale
+    assert task.verify_shapes == ({"rows": 6, "cols": 32, "case": 0}, {"rows": 9, "cols": 40, "case": 1})
+    assert task.search_shapes == ({"rows": 64, "cols": 128, "case": 2}, {"rows": 128, "cols": 256, "case": 3})
+    assert [(tensor.name, tensor.shape) for tensor in task.inputs] == [
+        ("x", ("rows", "cols")),
+        ("factor", ("rows",)),
+    ]
+    assert [(tensor.name, tensor.shape) for tensor in task.outputs] == [("out", ("rows", "cols"))]
+
+
+def test_the_tolerance_is_that_of_the_check(scale: Made) -> None:
+    _, task = scale
+    assert task.tolerance.element is not None
+    assert (task.tolerance.element.relative, task.tolerance.element.absolute) == (1e-3, 1e-4)
+
+
+def test_inputs_are_made_by_the_task_from_our_seeds(scale: Made) -> None:
+    _, task = scale
+    shape = task.verify_shapes[0]
+    one, again, other = (task.draw_inputs(shape, seed) for seed in (1, 1, 2))
+    assert np.array_equal(one["x"], again["x"])
+    assert not np.array_equal(one["x"], other["x"])
+    assert one["factor"].min() >= 0  # drawn by torch.rand, and not by a distribution of ours
+
+
+def test_the_reference_computes_in_the_precision_that_it_is_given(scale: Made) -> None:
+    _, task = scale
+    shape = task.verify_shapes[0]
+    wide = {name: array.astype(np.float64) for name, array in task.draw_inputs(shape, 0).items()}
+    out = task.expected(wide, shape)["out"]
+    assert out.dtype == np.float64
+    assert np.array_equal(out, wide["x"] * wide["factor"][:, None])
+
+
+def test_a_submission_fills_the_output_that_it_is_given(scale: Made) -> None:
+    _, task = scale
+    names: dict[str, Any] = {}
+    text = solution_of(task, task.starting_kernel)["submission.py"]
+    exec(compile(text, "submission.py", "exec"), names)  # noqa: S102 - what is tested
+    calls: list[Any] = []
+    names["launch"] = lambda *arguments: calls.append(arguments)
+    data = torch.ones(3, 4), torch.ones(3), torch.empty(3, 4)
+    assert names["custom_kernel"](data) is data[2]
+    assert calls[0][2] is data[2]
+    assert calls[0][3:] == (3, 4)
+
+
+def test_nothing_points_back_to_where_the_task_was(tmp_path: Path) -> None:
+    problem, _ = made(tmp_path)
+    assert not any(str(tmp_path).encode() in text for text in problem.files.values())
+
+
+CONFIGURED = """
+import torch
+from utils import verbose_allclose
+
+def generate_input(n: int, k: int, kind: str, seed: int):
+    torch.manual_seed(seed)
+    x = torch.randn(n, device="cuda") if kind == "normal" else torch.rand(n, device="cuda")
+    return {"x": x, "weights": {"a.b": torch.full((1,), 2.0).cuda()}, "config": {"k": k, "name": "fixed", "pad": None}}
+
+def ref_kernel(data):
+    x = data["x"] * data["weights"]["a.b"]
+    return x[: data["config"]["k"]].contiguous(), x.sum()
+
+def check_implementation(data, output):
+    size = output[0].numel() ** 0.5
+    expected = ref_kernel(data)
+    reasons = verbose_allclose(output[0], expected[0], rtol=1e-4 * size)
+    reasons += verbose_allclose(output[1], expected[1], rtol=1e-4 * size)
+    return not reasons, " ".join(reasons)
+"""
+
+
+def test_values_and_tables_around_the_tensors_are_kept(tmp_path: Path) -> None:
+    cases = [
+        {"n": 16, "k": 4, "kind": "normal", "seed": 1},
+        {"n": 36, "k": 9, "kind": "uniform", "seed": 1},
+        {"n": 64, "k": 25, "kind": "normal", "seed": 1},
+    ]
+    _, task = made(tmp_path, reference=CONFIGURED, yaml=yaml(cases[:2], cases[2:]))
+    assert [tensor.name for tensor in task.inputs] == ["x", "weights_a_b"]
+    assert [(tensor.name, tensor.shape) for tensor in task.outputs] == [("out0", ("k",)), ("out1", (1,))]
+    shape = task.verify_shapes[1]
+    assert shape == {"n": 36, "k": 9, "case": 1}
+    inputs = task.draw_inputs(shape, 3)
+    assert inputs["x"].min() >= 0
+    out = task.expected(inputs, shape)
+    assert np.allclose(out["out0"], 2 * inputs["x"][:9])
+    tolerances = [task.tolerance_of("out0", each).relative for each in task.shapes]
+    assert tolerances == pytest.approx([5e-4, 2e-4, 3e-4])
+    text = made_submission(task)
+    assert "run(data['x'], data['weights']['a.b'], k=data['config']['k'])" in text
+    assert "return out0, out1.reshape(())" in text
+
+
+def made_submission(task: Task) -> str:
+    """A submission of a kernel that fits the task's plan; nothing runs it."""
+    source = (
+        '/*\n[[launch]]\nkernel = "copy"\ngrid = [1]\nblock = [1]\n'
+        'args = ["x", "weights_a_b", "out0", "out1", "k"]\n*/\n'
+        'extern "C" __global__ void copy(float* x, float* w, float* a, float* b, int k) {}\n'
+    )
+    return solution_of(task, type(task.starting_kernel)(source))["submission.py"]
+
+
+SUBTLE = SCALE.replace("rtol=1e-3, atol=1e-4", "").replace("torch.float32", "torch.float16")
+
+
+def test_a_check_that_is_narrower_than_a_rounding_is_told_of(tmp_path: Path) -> None:
+    problem, task = made(tmp_path, reference=SUBTLE)
+    assert task.tolerance.element is not None
+    assert task.tolerance.element.relative == pytest.approx(2**-10)
+    assert any("less than a rounding of float16" in remark for remark in problem.remarks)
+
+
+def test_a_ranking_that_is_no_geometric_mean_is_told_of(tmp_path: Path) -> None:
+    problem, _ = made(tmp_path, yaml=YAML.replace("geom", "last"))
+    assert any("ranked by its last benchmark alone" in remark for remark in problem.remarks)
+
+
+def with_a_fourth(what: str) -> str:
+    """The task with one thing more in its data."""
+    source = SCALE.replace("return x, factor, output", f"return x, factor, output, {what}")
+    return source.replace("x, factor, output = data", "x, factor, output, _ = data")
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("import torch\ndef ref_kernel(data): return data", "no function called 'generate_input'"),
+        ("raise RuntimeError('no')", "can't be loaded: RuntimeError: no"),
+        (SCALE.replace("x * factor[:, None]", "torch.rand_like(x)"), "isn't deterministic"),
+        (SCALE.replace("output[...] = x", "output[...] = x.add_(1)"), "changes its inputs"),
+        (with_a_fourth("object()"), "gives a object (data[3])"),
+        (
+            SCALE.replace("x, factor, output\n\n", "x.to(torch.float8_e5m2), factor, output\n\n", 1),
+            "float8_e5m2",
+        ),
+        (
+            SCALE.replace("    x = torch.randn(rows", "    x = unknown(rows"),
+            "generate_input raised NameError",
+        ),
+        (
+            SCALE[: SCALE.index("check_implementation")]
+            + "def check_implementation(data, output): return float(output.sum()) > -1e9, ''",
+            "doesn't compare with the reference's output",
+        ),
+        (with_a_fourth("rows / 2"), "only whole numbers"),
+    ],
+)
+def test_a_task_that_is_not_supported_says_why(reference: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(TaskError) as raised:
+        made(tmp_path, reference=reference)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace('lang: "py"', 'lang: "cu"'), "submissions in 'cu'"),
+        (lambda text: text.replace('"rows": 6', '"world_size": 8, "rows": 6'), "several GPUs"),
+        (lambda text: text + "multi_gpu: true\n", "several GPUs"),
+        (lambda text: text[: text.index("benchmarks:")], "no benchmarks"),
+        (lambda text: text.replace("geom", "guess"), "'ranking_by' is 'guess'"),
+        (lambda text: text.replace("../utils.py", "../../../etc/utils.py"), "from outside"),
+        (lambda text: text.replace("../utils.py", "../missing.py"), "which is missing"),
+        (
+            lambda text: text.replace('{"name": "reference.py", "source": "reference.py"}', "{}"),
+            "'name' and a 'source'",
+        ),
+        (lambda text: "a: [", "is no YAML"),
+        (lambda text: "!!python/object/apply:os.system ['id']", "is no YAML"),
+        (lambda text: "- 1", "no table of keys"),
+        (lambda text: text.replace('"rows": 6,', '"rows": [6],'), "must map arguments"),
+    ],
+)
+def test_a_task_file_that_can_not_be_used_says_why(
+    change: Callable[[str], str], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TaskError) as raised:
+        made(tmp_path, yaml=change(YAML))
+    assert said in str(raised.value)
