@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from mctskernel.experiments import races, rules_table, strategy_report, tree_scale
+from mctskernel.experiments import races, reward_value, rules_table, strategy_report, tree_scale
 from mctskernel.experiments.counter_evidence import Report as CounterEvidence
 from mctskernel.experiments.counter_evidence_tables import document as counter_evidence
 from mctskernel.experiments.documents import Document, markdown
@@ -175,6 +175,18 @@ ENTRIES: tuple[Entry, ...] = (
             )
         },
         ("counter_evidence_h100_steps.jsonl.xz",),
+    ),
+    Entry(
+        "reward_value_h100.json",
+        Group.SEARCHES,
+        "Those of the runs of `counter_evidence_h100.json` that have 40 kernels. [evidence.md](../evidence.md).",
+        {
+            "reward_value_h100.md": rendered_from(
+                "reward_value_h100.json",
+                reward_value.Report,
+                lambda each: markdown(reward_value.document(each)) + "\n",
+            )
+        },
     ),
     Entry("evaluator_cost_h100.json", Group.EVALUATOR, "One variant by the usual route."),
     Entry(

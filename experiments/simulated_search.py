@@ -23,6 +23,7 @@ from mctskernel.executors.recorded import RecordedExecutor, evaluation_of
 from mctskernel.experiments.model_variations import settings_of, varied
 from mctskernel.experiments.search_traces import Trace, improvements
 from mctskernel.forecast import Forecaster
+from mctskernel.profiling.reward import Reward, composite
 from mctskernel.run import Budget
 from mctskernel.search import Ending, Search
 from mctskernel.space_task import RANDOM, choose_start
@@ -142,6 +143,7 @@ def grow(
     spent: int = 0,
     forecaster_of: ForecasterOf | None = None,
     stop_requested: StopRequested = lambda: False,
+    reward: Reward = composite,
 ) -> tuple[Tree, Ending]:
     """The tree that the real loop grows from a kernel in `budget` evaluations, `spent` of them before it began.
 
@@ -159,6 +161,7 @@ def grow(
         stop_requested=stop_requested,
         spent_evaluations=spent,
         forecaster=forecaster_of(tree_search) if forecaster_of else None,
+        reward=reward,
     )
     return tree_search.tree, loop.run((root,))
 

@@ -5,7 +5,7 @@ The one that a search has unless another is chosen is the composite:
     ok             clip(log(baseline / time), -1, 7) + relief - penalties
     not ok         a fixed number by outcome, below every ok one
 
-The time is the main term. Relief and penalties together are worth half of what a gain of `guardrails.NOISE`
+The time is the main term. Relief and penalties together are worth a small part of what a gain of `guardrails.NOISE`
 in time is, so they order kernels that are equally fast and never outrank a real gain.
 """
 
@@ -25,11 +25,22 @@ SLOWEST = -1.0
 FASTEST = 7.0
 """Over a thousand times faster."""
 
-RELIEF = 0.25 * math.log1p(NOISE)
-"""The most that relieving the parent's bottleneck earns."""
+TIE = 0.01 * math.log1p(NOISE)
+"""What decides between kernels that are equally fast, and nothing else."""
 
-PENALTY = 0.25 * math.log1p(NOISE)
-"""The most that remarks cost, together."""
+RELIEF = TIE
+"""The most that relieving the parent's bottleneck earns.
+
+Of steps measured on an H100, what a relief says of the descendants' gain once the child's time is known doesn't differ
+from nothing, for this or any other proxy (docs/results/counter_evidence_h100.md), and searches with up to ten times the
+noise instead did neither better nor worse (docs/results/reward_value_h100.md): a larger weight has no ground.
+"""
+
+SPILLS = TIE
+"""What spilling registers costs. Its relief says nothing of the descendants' gain either, by the same tables."""
+
+REGRESSION = 0.125 * math.log1p(NOISE)
+"""What being slower than the parent at a shape costs: a rule about what is wanted, which no counter stands for."""
 
 FAILURES = {
     # Nearly right: it builds and runs, and one barrier may mend it.
@@ -58,8 +69,8 @@ def composite(evaluation: Evaluation, parent: Evaluation | None, root: Evaluatio
         evaluation,
         root,
         relief=relief(evaluation, parent) if parent is not None else 0.0,
-        spills=-PENALTY / 2 if _spills(evaluation) else 0.0,
-        regression=-PENALTY / 2 if slower_shapes(evaluation, parent) else 0.0,
+        spills=-SPILLS if _spills(evaluation) else 0.0,
+        regression=-REGRESSION if slower_shapes(evaluation, parent) else 0.0,
     )
 
 
@@ -77,7 +88,7 @@ def unguarded(evaluation: Evaluation, parent: Evaluation | None, root: Evaluatio
         evaluation,
         root,
         relief=relief(evaluation, parent) if parent is not None else 0.0,
-        spills=-PENALTY / 2 if _spills(evaluation) else 0.0,
+        spills=-SPILLS if _spills(evaluation) else 0.0,
     )
 
 

@@ -108,6 +108,18 @@ def test_relieving_the_parents_bottleneck_earns_a_little() -> None:
     assert relief(timed(1e-3, share=0.9), parent) == 0
 
 
+def test_counters_decide_between_equals_alone() -> None:
+    parent = timed(1e-3, share=0.8)
+    relieved, not_relieved = (
+        composite(timed(1e-3, share=share), parent, ROOT).reward for share in (0.1, 0.8)
+    )
+    spilling = composite(timed(1e-3, share=0.8, spills=8), parent, ROOT).reward
+    assert spilling < not_relieved < relieved
+    # A gain of a twentieth of the noise is worth more than any relief.
+    faster = composite(timed(1e-3 / (1 + NOISE / 20), share=0.8), parent, ROOT).reward
+    assert faster > relieved
+
+
 def test_the_answer_is_chosen_by_time_alone() -> None:
     evaluations = [
         (0, ROOT),
