@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,13 +12,22 @@ from mctskernel.core.task import TaskError
 Called = Callable[..., Any]
 
 
-def check_calls(model: Any, function: Called, tensors: Mapping[str, Any], name: str) -> None:
-    """Call a module's function twice. Raises TaskError if that differs, or leaves its inputs or the module changed."""
+def check_calls(
+    model: Any, function: Called, tensors: Mapping[str, Any], state: Collection[str], name: str
+) -> None:
+    """Call a module's function twice. Raises TaskError if that differs, or leaves its inputs or the module changed.
+
+    `state` are the tensors that are parameters or buffers of the module.
+    """
     before = {each: tensor.clone() for each, tensor in tensors.items()}
     buffers = {each: tensor.clone() for each, tensor in model.named_buffers()}
     first = _called(function, list(tensors.values()), name, seed=1)
     for each, tensor in tensors.items():
         if not _same(tensor, before[each]):
+            if each in state:
+                raise TaskError(
+                    f"{name} keeps something from call to call: its forward changes its '{each}'."
+                )
             raise TaskError(
                 f"The forward of {name} changes its input '{each}' in place; a task's inputs stay as they are."
             )

@@ -68,7 +68,7 @@ def drafted(path: Path, *, benchmark: str, tolerance: float) -> Draft:
     operands = shaped_operands(path.name, pure, arguments, members, Maker(names["get_inputs"], watched.sizes))
     memory.require(operands.nbytes, path.name)
     values = operands.values(operands.smallest, seed=0)
-    check_calls(pure, operands.function, values, path.name)
+    check_calls(pure, operands.function, values, operands.weights, path.name)
     operands = operands.keeping(used_state(operands.function, values, operands.weights))
     values = {each.name: values[each.name] for each in operands.members}
     evaluated = replace(operands, model=copy.deepcopy(original).eval())
