@@ -51,6 +51,7 @@ class Body:
 
     def __init__(
         self,
+        *,
         places: Mapping[Node, Place],
         compute: Callable[[Body, Node, Index], str],
         expression: Callable[[Any], sympy.Expr],

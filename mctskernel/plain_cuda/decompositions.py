@@ -1,4 +1,4 @@
-"""Operators that are written as several plainer ones, by PyTorch's own rules where it has them and by ours elsewhere."""
+"""Operators that are written as several plainer ones, by PyTorch's own rules where it has them, else by ours."""
 
 from __future__ import annotations
 
@@ -59,14 +59,16 @@ _DROPOUTS = {
 def decompositions() -> Mapping[Any, Callable[..., Any]]:
     """A function for each operator that is taken apart."""
     table: dict[Any, Callable[..., Any]] = {
-        each: rule for each, rule in core_aten_decompositions().items() if each.overloadpacket not in _KEPT
+        each: rule
+        for each, rule in core_aten_decompositions().items()  # type: ignore[no-untyped-call]
+        if each.overloadpacket not in _KEPT
     }
     table |= get_decompositions(_FURTHER)
     return table | _OWN
 
 
 class PlainFunctions(TorchFunctionMode):
-    """While this is entered, what PyTorch's own C++ would fuse or make numbers of sizes in is computed by definition."""
+    """While this is entered, what PyTorch's own C++ fuses, or needs sizes as numbers for, is computed by definition."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -130,9 +132,8 @@ def _max_pool1d(
         each[0] if isinstance(each, tuple | list) else each
         for each in (kernel_size, stride or kernel_size, padding, dilation)
     )
-    found = torch.nn.functional.max_pool2d(
-        tensor.unsqueeze(-2), (1, size), (1, step), (0, pad), (1, gap), ceil_mode, return_indices
-    )
+    pooled: Any = torch.nn.functional.max_pool2d
+    found = pooled(tensor.unsqueeze(-2), (1, size), (1, step), (0, pad), (1, gap), ceil_mode, return_indices)
     return tuple(each.squeeze(-2) for each in found) if return_indices else found.squeeze(-2)
 
 
@@ -183,7 +184,7 @@ def _batch_norm(
     running_mean: Tensor | None,
     running_var: Tensor | None,
     training: bool,
-    momentum: float,  # noqa: ARG001 - of the running statistics, which are not updated
+    momentum: float,  # of the running statistics, which are not updated
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Running statistics aren't updated: a kernel's inputs stay as they are."""

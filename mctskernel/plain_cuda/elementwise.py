@@ -14,7 +14,7 @@ from mctskernel.plain_cuda.body import Body, Index, node_type, numbers
 from mctskernel.plain_cuda.element_types import computed_type, converted, literal
 from mctskernel.plain_cuda.rules import Kind, argument, is_tensor, operand, rule, scalar
 
-_UNARY: Mapping[str, str] = {
+_UNARY: dict[str, str] = {
     "abs": "fabs{f}({0})",
     "acos": "acos{f}({0})",
     "acosh": "acosh{f}({0})",
@@ -54,7 +54,7 @@ _UNARY: Mapping[str, str] = {
 }
 """Of floating-point numbers. A NaN stays one in `relu`, as it does in PyTorch."""
 
-_UNARY_WHOLE: Mapping[str, str] = {
+_UNARY_WHOLE: dict[str, str] = {
     "abs": "({0} < 0 ? -{0} : {0})",
     "neg": "-{0}",
     "relu": "max({0}, ({kind})0)",

@@ -56,7 +56,7 @@ def float_in_cpp(number: sympy.Expr) -> str:
     return str(_CppFloat().doprint(number))
 
 
-class _Printer(StrPrinter):
+class _Printer(StrPrinter):  # type: ignore[misc] # sympy has no types
     """What all forms share. PyTorch's own functions of sizes are told by their names, and don't print themselves."""
 
     printmethod = "_plain"

@@ -100,7 +100,9 @@ def _index_put(body: Body, node: Node, index: Index) -> str:
             "This function writes to places by indices of axes that aren't beside each other."
         )
     found = body.variable(node_type(node), "value", body.read(source, index))
-    shape = torch.broadcast_shapes(*(indices[dim].meta["val"].shape for dim in chosen))
+    shape = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
+        *(indices[dim].meta["val"].shape for dim in chosen)
+    )
     own = body.extents(node)
     with contextlib.ExitStack() as blocks:
         at = tuple(

@@ -13,12 +13,12 @@ from torch.fx import Node
 from mctskernel.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.plain_cuda.element_types import computed_type, converted, highest, literal, lowest
 from mctskernel.plain_cuda.extents import ONE, count_in_cpp
-from mctskernel.plain_cuda.rules import Kind, argument, axis, rule
+from mctskernel.plain_cuda.rules import Kind, argument, axis, operator_name, rule
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """`combine` is a statement over {0}, what there is so far, and {1}, the next element; `start` what there is first."""
+    """`combine` is a statement over {0}, what there is so far, and {1}, the next element; {0} begins as `start`."""
 
     combine: str
     start: str
@@ -54,7 +54,7 @@ def _reduce(body: Body, node: Node, index: Index) -> str:
 
 def splits(node: Node) -> bool:
     """Whether parts of what is reduced can be reduced first, and then the parts."""
-    return _name(node) in _REDUCTIONS
+    return operator_name(node).removeprefix("aten.") in _REDUCTIONS
 
 
 def part_of_reduction(body: Body, node: Node, index: Index, parts: int) -> str:
@@ -71,13 +71,23 @@ def part_of_reduction(body: Body, node: Node, index: Index, parts: int) -> str:
     return found
 
 
+def part_of_parts(body: Body, node: Node, index: Index, place: Place, parts: int) -> str:
+    """The reduction of every so manieth of the parts that are stored, from the one on that the index ends with."""
+    return _reduced_parts(body, node, index[:-1], place, (index[-1], str(parts)))
+
+
 def reduction_of_parts(body: Body, node: Node, index: Index, place: Place) -> str:
-    """The reduction of what `part_of_reduction` has stored."""
+    """The reduction of all parts that are stored."""
+    return _finished(body, node, _reduced_parts(body, node, index, place, ("0", "1")))
+
+
+def _reduced_parts(body: Body, node: Node, index: Index, place: Place, walk: tuple[str, str]) -> str:
     dtype = accumulated(node)
     found = body.variable(computed_type(dtype), _name(node), _start(node))
-    with body.loop("part", "0", body.size(place.extents[-1])) as part:
+    start, step = walk
+    with body.loop("part", start, body.size(place.extents[-1]), step) as part:
         _combine(body, node, found, body.load(place, (*index, part)))
-    return _finished(body, node, found)
+    return found
 
 
 def accumulated(node: Node) -> torch.dtype:

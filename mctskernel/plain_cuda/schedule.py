@@ -26,6 +26,7 @@ from mctskernel.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_p
 from mctskernel.plain_cuda.keeping import kept_nodes, ordered, tensors, written_flat
 from mctskernel.plain_cuda.reductions import (
     accumulated,
+    part_of_parts,
     part_of_reduction,
     reduced_axes,
     reduction_of_parts,
@@ -53,15 +54,17 @@ _AXES: Mapping[int, tuple[str, ...]] = {
 }
 
 _RESERVED = frozenset(
-    # what C++ and CUDA give a meaning
-    "alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default delete do "
-    "double else enum explicit export extern false float for friend goto half if inline int long mutable namespace new "
-    "noexcept not nullptr operator or private protected public register requires return short signed sizeof static "
-    "struct switch template this throw true try typedef typeid typename union unsigned using virtual void volatile "
-    "while xor BLOCK blockIdx blockDim threadIdx gridDim warpSize max min abs y0 y1 j0 j1 "
-    # what is called by its name in a kernel
-    "sqrtf rsqrtf expf logf powf fabsf floorf ceilf fmaxf fminf tanhf erff".split()  # noqa: SIM905
+    re.findall(
+        r"\w+",
+        """alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default
+        delete do double else enum explicit export extern false float for friend goto half if inline int long mutable
+        namespace new noexcept not nullptr operator or private protected public register requires return short signed
+        sizeof static struct switch template this throw true try typedef typeid typename union unsigned using virtual
+        void volatile while xor BLOCK blockIdx blockDim threadIdx gridDim warpSize max min abs y0 y1 j0 j1 sqrtf rsqrtf
+        expf logf powf fabsf floorf ceilf fmaxf fminf tanhf erff""",
+    )
 )
+"""What C++ and CUDA give a meaning, or a kernel calls by its name."""
 
 _Emit = Callable[[Body, Index], str]
 """Writes what a thread computes for its index, and gives what is to be stored there, or nothing if it has stored."""
@@ -152,28 +155,31 @@ class _Schedule:
                 yield self._whole(node, place)
 
     def _jobs_of(self, node: Node, place: Place) -> Iterator[_Job]:
-        """One kernel for a node, or two for a reduction of many elements to a few."""
+        """One kernel for a node, or three for a reduction of many elements to a few."""
         rule = rule_of(node)
         parts = self._parts(node, place)
         if parts > 1:
-            name = self._fresh(f"{node.name}_parts")
-            between = Place(name, accumulated(node), (*place.extents, sympy.Integer(parts)))
-            self._scratch.append(between)
-            yield _Job(
-                node,
-                between,
-                between.extents,
-                lambda body, index: part_of_reduction(body, node, index, parts),
-            )
-            yield _Job(
-                node, place, place.extents, lambda body, index: reduction_of_parts(body, node, index, between)
-            )
+            yield from self._in_parts(node, place, parts)
         elif rule.kind is Kind.WHOLE_ROW:
             dim = axis(node, argument(node, "dim"))
             space = (*place.extents[:dim], ONE, *place.extents[dim + 1 :]) if place.extents else ()
             yield _Job(node, place, space, lambda body, index: rule.compute(body, node, index))
         else:
             yield self._whole(node, place)
+
+    def _in_parts(self, node: Node, place: Place, parts: int) -> Iterator[_Job]:
+        """A reduction by many threads, of what these found by fewer, and of what is left by one for each element."""
+        fewer = 1 << (parts.bit_length() - 1) // 2
+        first, second = (
+            Place(
+                self._fresh(f"{node.name}_parts"), accumulated(node), (*place.extents, sympy.Integer(count))
+            )
+            for count in (parts, fewer)
+        )
+        self._scratch += [first, second]
+        yield _Job(node, first, first.extents, lambda body, at: part_of_reduction(body, node, at, parts))
+        yield _Job(node, second, second.extents, lambda body, at: part_of_parts(body, node, at, first, fewer))
+        yield _Job(node, place, place.extents, lambda body, at: reduction_of_parts(body, node, at, second))
 
     def _whole(self, node: Node, place: Place) -> _Job:
         """A kernel with a thread for each element."""
@@ -228,13 +234,13 @@ class _Schedule:
 
     def _body(self, job: _Job, index_type: str) -> Body:
         body = Body(
-            self._places,
-            self._compute,
-            self._traced.expression,
-            self._parameter,
-            index_type,
-            self._taken,
-            job.place,
+            places=self._places,
+            compute=self._compute,
+            expression=self._traced.expression,
+            parameter=self._parameter,
+            index_type=index_type,
+            taken=self._taken,
+            target=job.place,
         )
         rank = len(job.space)
         names = _AXES.get(rank, tuple(f"i{dim}" for dim in range(rank))) if rank > 1 else ()

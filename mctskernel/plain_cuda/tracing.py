@@ -57,7 +57,7 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
         ]
     with _quiet(), torch.no_grad(), mode, PlainFunctions(), _symbolic_roots(), enable_python_dispatcher():
         try:
-            module = _graph(lambda *given: function(*given), tensors)
+            module = _graph(_of_tensors(function), tensors)
             if any(_is_update(node) for node in module.graph.nodes):
                 module = _graph(module, tensors)
         except PlainCudaError:
@@ -91,6 +91,15 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
 
 def _graph(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> Any:
     return make_fx(torch.func.functionalize(function, remove="mutations"), decompositions())(*tensors)
+
+
+def _of_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that has no further parameters, since PyTorch counts those that have defaults."""
+
+    def called(*tensors: torch.Tensor) -> Any:
+        return function(*tensors)
+
+    return called
 
 
 def _is_update(node: Node) -> bool:

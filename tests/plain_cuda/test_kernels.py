@@ -1,0 +1,203 @@
+"""Plain kernels of many small functions, several a kernel file, against the functions themselves in 64-bit floats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra `gpu` is not installed")
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+from torch import Tensor
+
+from tests.plain_cuda.verified import source_of, tensor, wrong
+
+X = tensor("x", "rows cols")
+IMAGE = tensor("x", "n 4 h w")
+
+
+def together(*functions: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives what each of several gives."""
+
+    def every(*tensors: Tensor) -> tuple[Tensor, ...]:
+        found = [function(*tensors) for function in functions]
+        return tuple(t for each in found for t in (each if isinstance(each, tuple) else (each,)))
+
+    return every
+
+
+def new_gelu(x: Tensor) -> Tensor:
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+UNARY = together(
+    F.relu,
+    F.gelu,
+    new_gelu,
+    lambda x: F.gelu(x, approximate="tanh"),
+    F.silu,
+    F.mish,
+    F.elu,
+    F.selu,
+    F.softplus,
+    F.hardswish,
+    F.hardsigmoid,
+    F.logsigmoid,
+    lambda x: F.leaky_relu(x, 0.1),
+    lambda x: x.clamp(-0.5, 0.5),
+    lambda x: (x * x + 1).rsqrt(),
+    lambda x: torch.where(x > 0, x.sin(), x.abs().sqrt()),
+    lambda x: torch.maximum(x, -x).floor().remainder(3.0),
+    lambda x: x.to(torch.int32) // 2,
+    lambda x: x.masked_fill(x > 0, -1.0) / math.sqrt(x.shape[-1]),
+)
+
+REDUCED = together(
+    lambda x: x.sum(),
+    lambda x: x.mean(0, keepdim=True),
+    lambda x: x.amax(1),
+    lambda x: x.min(0),
+    lambda x: x.argmax(),
+    lambda x: x.prod(1),
+    lambda x: torch.var_mean(x, 1),
+    lambda x: x / x.norm(),
+    lambda x: x.logsumexp(1),
+    lambda x: ((x > 1).any(1), (x > -1).all(0)),
+    lambda x: x.softmax(1),
+    lambda x: F.log_softmax(x, 0),
+    lambda x: F.layer_norm(x, (x.shape[1],)),
+    lambda x: x.flip(1).cumsum(1).flip(1),
+    lambda x: x.cumprod(0),
+    lambda x: x.topk(2, dim=0)[0],
+)
+
+MOVED = together(
+    lambda x: x.t() * 2,
+    lambda x: torch.cat([x, x * 2, x[:1]], 0),
+    lambda x: torch.stack([x, x + 1], 1),
+    lambda x: x[1:, -2:],
+    lambda x: x[-1] + 1,
+    lambda x: F.pad(x, (1, 2, 0, 1), value=3.0),
+    lambda x: x.roll(2, 1),
+    lambda x: x.tril() + x.triu(1) * 2,
+    lambda x: x + torch.arange(x.shape[1]) + x.shape[0],
+    lambda x: x.repeat(2, 3),
+    lambda x: x.repeat_interleave(2, 1),
+    lambda x: x.unfold(1, 3, 2).sum(2),
+    lambda x: x.reshape(-1, 1).expand(-1, 2).reshape(x.shape[1], -1) * 1,
+    lambda x: x.clone().mul_(2)[:, ::2],
+)
+
+POOLED = together(
+    lambda x: F.max_pool2d(x, 3, 2, 1),
+    lambda x: F.max_pool2d(x, 2, dilation=2, return_indices=True),
+    lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+    lambda x: F.adaptive_avg_pool2d(x, (2, 3)),
+    lambda x: F.adaptive_max_pool2d(x, 2),
+    lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    lambda x: F.pixel_shuffle(x, 2),
+    lambda x: F.pad(x, (1, 1, 2, 1), mode="reflect"),
+)
+
+NORMALISED = together(
+    lambda x: F.group_norm(x, 2),
+    F.instance_norm,
+    lambda x: F.batch_norm(x, None, None, training=True),
+    lambda x: x.permute(0, 2, 3, 1).flatten(1, 2).amax(1),
+)
+
+LOSSES = together(
+    lambda x, y, t: F.mse_loss(x, y),
+    lambda x, y, t: F.huber_loss(x, y),
+    lambda x, y, t: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="batchmean"),
+    lambda x, y, t: torch.clamp(1 - x * y, min=0).mean(),
+    lambda x, y, t: F.cosine_similarity(x, y),
+    lambda x, y, t: F.cross_entropy(x, t),
+    lambda x, y, t: F.triplet_margin_loss(x, y, -x),
+)
+
+GATHERED = together(
+    lambda x, i: x.gather(1, i),
+    lambda x, i: x.index_select(1, i[0]),
+    lambda x, i: x[:, i],
+    lambda x, i: F.embedding(i, x.t()),
+    lambda x, i: x.scatter_add(1, i, x[:, :2] + 0.0),
+    lambda x, i: x.scatter(1, i[:, :1], 1.0),
+    lambda x, i: F.one_hot(i, 5),
+)
+
+MULTIPLIED = together(
+    lambda x, w, b: F.gelu(F.linear(x, w, b)),
+    lambda x, w, b: torch.addmm(b, x, w.t(), beta=0.5, alpha=2),
+    lambda x, w, b: torch.einsum("ik,jk->ij", x.softmax(1), w.relu()),
+    lambda x, w, b: x @ w[0],
+    lambda x, w, b: torch.diag(b) @ w,
+)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "unary": (UNARY, (X,)),
+    "reduced": (REDUCED, (X,)),
+    "moved": (MOVED, (X,)),
+    "pooled": (POOLED, (IMAGE,)),
+    "normalised": (NORMALISED, (IMAGE,)),
+    "losses": (LOSSES, (X, tensor("y", "rows cols"), tensor("t", "rows", "int64", 4))),
+    "gathered": (GATHERED, (X, tensor("i", "rows 2", "int64", 4))),
+    "multiplied": (MULTIPLIED, (X, tensor("w", "m cols"), tensor("b", "m"))),
+    "attention": (attention, tuple(tensor(name, "n 2 m k") for name in ("query", "key", "value"))),
+    "convolved": (
+        together(
+            lambda x, w, v: F.conv2d(x, w, stride=2, padding=1, groups=2),
+            lambda x, w, v: F.conv_transpose2d(x, v, stride=2, padding=1, output_padding=1, dilation=2),
+            lambda x, w, v: F.conv1d(x[:, :, 0], v[:, :, 0], padding=2),
+        ),
+        (IMAGE, tensor("a", "6 2 3 3"), tensor("b", "4 4 3 3")),
+    ),
+    "volumes": (
+        lambda x, w: F.max_pool3d(F.conv3d(x, w, padding=1), 2),
+        (tensor("x", "n 2 d h w"), tensor("a", "3 2 3 3 3")),
+    ),
+    "narrow": (
+        together(
+            lambda x, w: F.gelu(x + w),
+            lambda x, w: F.layer_norm(x, (x.shape[1],), w),
+            lambda x, w: (x @ x.t()).sum(1),
+        ),
+        (tensor("x", "rows cols", "bfloat16"), tensor("w", "cols", "bfloat16")),
+    ),
+    "whole": (
+        together(
+            lambda a, b: a // (b + 1) - a % (b + 1) * 2, lambda a, b: a.sum(1), lambda a, b: (a > b) & (b > 1)
+        ),
+        (tensor("a", "rows cols", "int32", 50), tensor("b", "rows cols", "int32", 6)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_plain_kernel_computes_what_the_function_does(name: str) -> None:
+    function, inputs = CASES[name]
+    assert wrong(function, *inputs) == ""
+
+
+def test_many_elements_are_reduced_in_parts() -> None:
+    x = tensor("x", "n m")
+    functions = together(lambda x: (x * 2).mean(), lambda x: x.amax(1))
+    source = source_of(functions, x, sizes={"n": 3, "m": 65537})
+    assert source.count("_parts[") >= 4
+    assert wrong(functions, x, source=source, shape={"n": 3, "m": 7}) == ""
+
+
+def test_a_planted_fault_is_seen() -> None:
+    source = source_of(lambda x: x.softmax(1), X)
+    for before, after in (("k < cols", "k < cols - 1"), ("i / cols", "i / rows"), ("expf", "exp2f")):
+        assert before in source
+        assert wrong(lambda x: x.softmax(1), X, source=source.replace(before, after)) != ""

@@ -1,0 +1,109 @@
+"""Whether a function's plain kernel computes what the function does, emulated, at sizes it wasn't made for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task import Shape, Task, Tensor, Tolerance
+from mctskernel.plain_cuda import kernel_source
+from mctskernel.profiling.candidate import RefusedError, prepare
+from mctskernel.profiling.emulable import emulable
+from mctskernel.profiling.emulation import emulate
+from mctskernel.profiling.stages import Stages
+from mctskernel.profiling.verify import draw_case
+from mctskernel.torch_reference import in_numpy
+
+SIZES = {"rows": 61, "cols": 127, "n": 37, "k": 53, "m": 71, "h": 41, "w": 43, "d": 31}
+"""What kernels are made for: other sizes than those that they are verified at."""
+
+SHAPE = {"rows": 3, "cols": 5, "n": 2, "k": 4, "m": 6, "h": 7, "w": 9, "d": 4}
+
+FLOAT, HALF = Tolerance(1e-5, 1e-6, 64.0), Tolerance(2e-2, 1e-2, 64.0)
+
+
+def tensor(name: str, extents: str, dtype: str = "float32", high: int | None = None) -> Tensor:
+    """An input: its extents in words; whole numbers up to `high`, or else normal ones."""
+    shape = tuple(int(each) if each.isdigit() else each for each in extents.split())
+    if high is None:
+        return Tensor(name, dtype, shape)
+    return Tensor(name, dtype, shape, distribution="integers", low=0, high=high)
+
+
+def source_of(function: Callable[..., Any], *inputs: Tensor, sizes: Shape | None = None) -> str:
+    """The kernel of a function."""
+    return kernel_source(function, inputs, _outputs(function, inputs), _used(inputs, sizes or SIZES))
+
+
+def wrong(function: Callable[..., Any], *inputs: Tensor, source: str = "", shape: Shape | None = None) -> str:
+    """In what the kernel of a function differs from it, or an empty text."""
+    shape = _used(inputs, {**SHAPE, **(shape or {})})
+    source = source or source_of(function, *inputs)
+    task = _task(function, inputs, shape, source)
+    try:
+        stages = Stages()
+        prepared = emulable(task, prepare(task, task.starting_kernel, "sm_90", stages), stages)
+        judged = emulate(task, prepared.candidate, prepared.modules, [draw_case(task, shape, 0)])
+    except RefusedError as refusal:
+        return f"{refusal.message}\n{source}"
+    return "" if judged.outcome is Outcome.OK else f"{judged.outcome}: {judged.message}\n{source}"
+
+
+def _task(function: Callable[..., Any], inputs: Sequence[Tensor], shape: Shape, source: str) -> Task:
+    given = _called(function, inputs, shape)
+    outputs = tuple(
+        Tensor(name, str(each.dtype).removeprefix("torch."), tuple(each.shape) or (1,))
+        for name, each in zip(_outputs(function, inputs), given, strict=True)
+    )
+    narrow = any(each.dtype in {"float16", "bfloat16"} for each in inputs)
+    return Task(
+        "plain",
+        "",
+        Path(),
+        tuple(inputs),
+        outputs,
+        {},
+        (shape,),
+        (shape,),
+        (),
+        HALF if narrow else FLOAT,
+        Kernel(source),
+        reference=_reference(function, inputs),
+    )
+
+
+def _reference(function: Callable[..., Any], inputs: Sequence[Tensor]) -> Callable[..., Any]:
+    def reference(**arrays: Any) -> Any:
+        found = in_numpy(function, *(arrays[each.name] for each in inputs))
+        several = found if isinstance(found, tuple) else (found,)
+        shaped = tuple(each.reshape(each.shape or (1,)) for each in several)
+        return shaped if isinstance(found, tuple) else shaped[0]
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(each.name, kind) for each in inputs]
+    reference.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return reference
+
+
+def _outputs(function: Callable[..., Any], inputs: Sequence[Tensor]) -> list[str]:
+    count = len(_called(function, inputs, _used(inputs, SIZES)))
+    return ["out"] if count == 1 else [f"out{number}" for number in range(count)]
+
+
+def _called(function: Callable[..., Any], inputs: Sequence[Tensor], shape: Shape) -> list[Any]:
+    with torch.no_grad():
+        given = function(
+            *(torch.zeros(each.extents(shape), dtype=getattr(torch, each.dtype)) for each in inputs)
+        )
+    return list(given) if isinstance(given, tuple | list) else [given]
+
+
+def _used(inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> dict[str, int]:
+    words = {extent for each in inputs for extent in each.shape if isinstance(extent, str)}
+    return {name: size for name, size in sizes.items() if name in words}
