@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from mctskernel.core.kernel import Language
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.run import Budget
 
 
@@ -30,6 +30,11 @@ class Plan:
     def folder(self, task: str, language: Language) -> Path:
         """Where the run of one search is."""
         return self.runs / f"{Path(task).name}-{language}-{self.device}-{self.seed}"
+
+    def finished(self, task: str) -> tuple[Path, ...]:
+        """The folders of a task's searches that have an answer, one for each language at the most."""
+        folders = (self.folder(task, language) for language in SOURCE_LANGUAGES)
+        return tuple(folder for folder in folders if (folder / "best" / "answer.json").exists())
 
 
 def run_search(task: str, language: Language, plan: Plan) -> str:

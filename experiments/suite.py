@@ -1,10 +1,14 @@
 """The suite: every built-in task searched on this machine's GPU, beside PyTorch and the floor.
 
     python -m mctskernel.experiments.suite --tasks softmax,matmul --languages cuda,triton --seconds 60 --out FOLDER
+    python -m mctskernel.experiments.suite --in-turns --minutes 8 --runs RUNS --out FOLDER
 
 Each row is in FOLDER/rows.jsonl as soon as it is known, and is not measured again: started once more, the same command
 goes on where it was cut off, a search in the middle included. At the end of every call FOLDER/suite.json and
 FOLDER/suite.md hold the table. The runs are in --runs.
+
+With --in-turns nothing is searched: the winners of the runs that are there are timed in turns with PyTorch
+(`mctskernel.experiments.suite_timing`), and FOLDER/ratios.json and FOLDER/ratios.md hold the ratios with intervals.
 """
 
 from __future__ import annotations
@@ -12,20 +16,31 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
-from mctskernel.core.expression import evaluate
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
+from mctskernel.experiments.documents import markdown
 from mctskernel.experiments.provenance import write_result
 from mctskernel.experiments.search_cost import search_cost
 from mctskernel.experiments.searches import Plan, run_search
-from mctskernel.experiments.suite_rows import CeilingsRow, Row, SearchRow, TorchRow, append_row, read_rows
+from mctskernel.experiments.suite_ratios import document, ratio_rows
+from mctskernel.experiments.suite_rows import (
+    CeilingsRow,
+    Row,
+    SearchRow,
+    TimesRow,
+    TorchRow,
+    append_row,
+    arithmetic,
+    read_rows,
+    uses_tensor_cores,
+)
 from mctskernel.experiments.suite_table import markdown_table, table_rows
 from mctskernel.experiments.summarise_runs import summarise
 from mctskernel.report.view import load_view
@@ -34,6 +49,9 @@ from mctskernel.tasks import builtin_tasks, find_task
 from mctskernel.tree.journal import JournalError
 
 Key = tuple[str, Language]
+
+TIMING_SECONDS = 75.0
+"""Allowed for the timing of one task in turns: most of it is torch.compile's."""
 
 STARTING_SECONDS = 25.0
 """Allowed for what a search takes besides its budget: inputs drawn, a GPU opened, the last gate."""
@@ -57,6 +75,9 @@ STARTING_SECONDS = 25.0
 )
 @click.option("--skip-torch", is_flag=True, help="Search alone.")
 @click.option("--only-torch", is_flag=True, help="Time PyTorch alone.")
+@click.option(
+    "--in-turns", is_flag=True, help="Search nothing: time the winners of --runs in turns with PyTorch."
+)
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs/suite"), show_default=True)
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="The folder of the rows and the table."
@@ -74,6 +95,7 @@ def main(
     minutes: float | None,
     skip_torch: bool,
     only_torch: bool,
+    in_turns: bool,
     runs: Path,
     out: Path,
 ) -> None:
@@ -84,6 +106,11 @@ def main(
     names = tasks.split(",") if tasks else list(builtin_tasks())
     plan = Plan(device, architecture, workers, Budget(budget, seconds), seed, runs)
     rows = out / "rows.jsonl"
+    if in_turns:
+        measure_ceilings(rows)
+        time_in_turns(rows, {name: plan.finished(name) for name in names}, end)
+        write_ratios(out, read_rows(rows))
+        return
     if device == "gpu":
         measure_ceilings(rows)
         if not skip_torch:
@@ -108,6 +135,22 @@ def time_torch(rows: Path, tasks: Sequence[str]) -> None:
         missing = [name for name in missing if name not in known]
         if missing:
             append_row(rows, TorchRow(task=missing.pop(0), problem=f"It ended PyTorch's process ({status})."))
+
+
+def time_in_turns(rows: Path, runs: Mapping[str, Sequence[Path]], end: float = float("inf")) -> None:
+    """Time the winners of each task's runs beside PyTorch, unless a row has their times or `end` is near.
+
+    `end` is a time of `time.monotonic`.
+    """
+    known = {row.task for row in read_rows(rows) if isinstance(row, TimesRow) and row.seconds}
+    for name, folders in runs.items():
+        if name in known or not folders:
+            continue
+        if time.monotonic() + TIMING_SECONDS > end:
+            click.echo(f"No time is left for {name} and what follows.")
+            return
+        if status := _run_module("suite_timing", rows, name, *map(str, folders)):
+            append_row(rows, TimesRow(task=name, problem=f"Its timing ended with status {status}."))
 
 
 def search_missing(rows: Path, wanted: Sequence[Key], plan: Plan, end: float = float("inf")) -> None:
@@ -143,12 +186,11 @@ def search_task(name: str, language: Language, plan: Plan) -> SearchRow:
         view = load_view(plan.folder(name, language))
     except (TaskError, RunError, JournalError) as error:
         return msgspec.structs.replace(row, problem=str(error))
-    shape = task.search_shapes[0]
     return msgspec.structs.replace(
         row,
-        compulsory_bytes=task.compulsory_bytes(shape),
-        flops=float(evaluate(task.flops, shape)) if task.flops is not None else 0.0,
-        tensor_cores=all(tensor.dtype in ("float16", "bfloat16") for tensor in task.outputs),
+        compulsory_bytes=task.compulsory_bytes(task.search_shapes[0]),
+        flops=arithmetic(task),
+        tensor_cores=uses_tensor_cores(task),
         summary=summarise(view),
         cost=search_cost(view),
     )
@@ -160,6 +202,15 @@ def write_tables(out: Path, rows: Sequence[Row]) -> None:
     text = markdown_table(table)
     write_result(out / "suite.json", table)
     (out / "suite.md").write_text(text)
+    click.echo(text)
+
+
+def write_ratios(out: Path, rows: Sequence[Row]) -> None:
+    """Write ratios.json and ratios.md, and print the page."""
+    found = ratio_rows(rows)
+    text = markdown(document(found))
+    write_result(out / "ratios.json", found)
+    (out / "ratios.md").write_text(text + "\n")
     click.echo(text)
 
 

@@ -74,7 +74,7 @@ def _table_row(row: SearchRow, torch: TorchRow | None, ceilings: CeilingsRow | N
     if row.summary is None or row.cost is None:
         return TableRow(row.task, row.language, row.device, row.problem)
     best = row.summary.best_seconds
-    floor = _floor(row, ceilings) if row.device == "gpu" and ceilings else None
+    floor = row.floor_seconds(ceilings) if row.device == "gpu" and ceilings else None
     return TableRow(
         task=row.task,
         language=row.language,
@@ -93,12 +93,6 @@ def _table_row(row: SearchRow, torch: TorchRow | None, ceilings: CeilingsRow | N
         path=row.summary.path,
         fingerprint=row.summary.fingerprint,
     )
-
-
-def _floor(row: SearchRow, ceilings: CeilingsRow) -> float:
-    rate = ceilings.tensor_flops_per_second if row.tensor_cores else ceilings.fp32_flops_per_second
-    arithmetic = row.flops / rate if rate else 0.0
-    return max(row.compulsory_bytes / ceilings.copy_bytes_per_second, arithmetic)
 
 
 def _cells(row: TableRow) -> list[str]:

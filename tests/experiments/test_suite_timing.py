@@ -1,0 +1,55 @@
+"""Kernels in turns with PyTorch: which kernels of a run are timed, how outputs are compared, and all of it on a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mctskernel.cli import main as mctskernel
+from mctskernel.core.task_file import load_task
+from mctskernel.tasks import builtin_tasks
+from tests.conftest import WriteTask
+
+torch = pytest.importorskip("torch", reason="the extra `gpu` is not installed")
+timing = pytest.importorskip("mctskernel.experiments.suite_timing")
+
+
+def test_a_run_gives_its_first_kernel_and_its_best_one(tmp_path: Path, write_task: WriteTask) -> None:
+    run = tmp_path / "run"
+    words = [
+        "search",
+        str(write_task()),
+        "--device",
+        "model",
+        "--budget",
+        "2",
+        "--workers",
+        "1",
+        "--out",
+        str(run),
+    ]
+    mctskernel(words, standalone_mode=False)
+    found = timing.kernels_of((run,))
+    assert list(found) == ["cuda start", "cuda best"]
+    assert found["cuda start"].source == load_task(run / "task").starting_kernel.source
+
+
+def test_differences_are_shares_of_the_output() -> None:
+    expected = torch.tensor([3.0, 4.0])
+    found = timing._Contenders(
+        {}, expected, {"same": expected.clone(), "off": expected + torch.tensor([0.0, 0.5])}
+    )
+    assert timing._differences(found) == {"same": 0.0, "off": pytest.approx(0.1)}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["softmax", "histogram"])
+def test_all_contenders_are_timed_on_a_gpu(name: str) -> None:
+    kernel = load_task(builtin_tasks()[name]).starting_kernel
+    row = timing.time_task(name, {"cuda start": kernel, "cuda best": kernel})
+    assert row.problem == ""
+    (samples,) = row.seconds.values()
+    assert set(samples) == {"cuda start", "cuda best", "eager", *timing.COMPILE_MODES}
+    assert min(map(min, samples.values())) > 0
+    assert row.differences["cuda best"] < 1e-3
