@@ -223,6 +223,10 @@ def _read(document: dict[str, Any]) -> Ablation:
         )
     if found.tasks:
         check_name(found.device, DEVICES, "device")
+    elif found.budget.seconds or found.budget.dollars:
+        raise AblationError(
+            "A recorded space is searched by evaluations: leave seconds and dollars out of [budget]."
+        )
     evaluations = found.budget.evaluations
     budgets = (evaluations,) if isinstance(evaluations, int) else evaluations
     largest = max(budgets, default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -42,6 +43,9 @@ from mctskernel.experiments.ablation.writing import write_tables
 MANIFEST = FILE
 
 TABLE = "table"
+
+PLAIN_INTERVAL = 10.0
+"""Seconds between plain lines about progress."""
 
 FORMS = {"md": "markdown", "tex": "latex", "csv": "csv"}
 
@@ -208,7 +212,11 @@ def _print_list() -> None:
 
 @contextmanager
 def _progress() -> Iterator[Follower]:
-    """A bar with what is left, by the pace so far; of a sweep that goes on, by what this process made."""
+    """A bar with what is left by the pace of this process; elsewhere than in a terminal a line now and then."""
+    console = PlainConsole(stderr=True)
+    if not console.is_terminal:
+        yield _PlainLines()
+        return
     columns = (
         TextColumn("trials"),
         BarColumn(),
@@ -217,7 +225,7 @@ def _progress() -> Iterator[Follower]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[last]}"),
     )
-    with Progress(*columns, console=PlainConsole(stderr=True)) as progress:
+    with Progress(*columns, console=console) as progress:
         row = progress.add_task("trials", total=None, last="")
 
         def follow(done: int, planned: int, trial: Trial | None) -> None:
@@ -225,6 +233,23 @@ def _progress() -> Iterator[Follower]:
             progress.update(row, completed=done, total=planned, last=last)
 
         yield follow
+
+
+class _PlainLines:
+    """How many trials are done, and how long the rest takes at the pace so far."""
+
+    def __init__(self) -> None:
+        self._began = self._last = time.monotonic()
+        self._found: int | None = None
+
+    def __call__(self, done: int, planned: int, _trial: Trial | None) -> None:
+        if self._found is None:
+            self._found = done
+        now = time.monotonic()
+        if done > self._found and now - self._last >= PLAIN_INTERVAL:
+            self._last = now
+            left = (now - self._began) / (done - self._found) * (planned - done)
+            echo(f"{done} of {planned} trials; about {left:.0f} s left", err=True)
 
 
 def _now() -> str:

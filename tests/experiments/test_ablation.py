@@ -182,6 +182,7 @@ def test_a_damaged_log_is_a_sentence_that_names_the_line(space: Path, tmp_path: 
         ),
         (('name = "uct"', 'name = "uct"\nsurrogate = "oder"'), "'oder'. Did you mean 'order'?"),
         (("[budget]", "tasks = ['sum']\n[budget]"), "spaces or tasks, one of them"),
+        (("evaluations = 8", "evaluations = 8\nseconds = 9"), "searched by evaluations: leave seconds"),
         (("title = ", "title : "), "not valid TOML"),
     ],
 )
