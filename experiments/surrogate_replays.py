@@ -24,9 +24,6 @@ CHECKPOINTS = (5, 10, 20, 40)
 TARGETS = (1.05, 1.01)
 """Times over that of the best kernel of the space at which a search has reached it."""
 
-CANDIDATES = 4
-"""Edits that a filter compares for each evaluation."""
-
 
 class Replays(msgspec.Struct, frozen=True):
     """Searches of a space in one way, a column for each seed.
@@ -54,19 +51,22 @@ class Pace:
 
 @dataclass(frozen=True)
 class Contender:
-    """A way to search: how predictions guide it, and the surrogate of a space and a seed."""
+    """A way to search: how predictions guide it, and the surrogate of a space and a seed.
+
+    `candidates` are the edits that are compared for each evaluation.
+    """
 
     name: str
     use: SurrogateUse
     surrogate: Callable[[RecordedSpace, Known, int], LookedUp | None]
+    candidates: int = 1
 
     @property
     def policy(self) -> Policy:
         """What `mctskernel search --surrogate` takes, with the tree search in all of them."""
         if self.use is SurrogateUse.OFF:
             return Policy(strategy="mcts")
-        filters = self.use is SurrogateUse.FILTER
-        return Policy(strategy="mcts", order="predicted", lookahead=CANDIDATES if filters else 1)
+        return Policy(strategy="mcts", order="predicted", lookahead=self.candidates)
 
 
 OFF = Contender("off", SurrogateUse.OFF, lambda _space, _known, _seed: None)
@@ -80,10 +80,14 @@ _SURROGATES: Mapping[str, Callable[[RecordedSpace, Known, int], LookedUp]] = {
 CONTENDERS = (
     OFF,
     *(
-        Contender(f"{use}, {name}", use, surrogate)
+        contender
         for name, surrogate in _SURROGATES.items()
-        for use in (SurrogateUse.ORDER, SurrogateUse.FILTER)
+        for contender in (
+            Contender(f"order, {name}", SurrogateUse.ORDER, surrogate),
+            Contender(f"filter 4, {name}", SurrogateUse.FILTER, surrogate, 4),
+        )
     ),
+    Contender("filter 8, model", SurrogateUse.FILTER, _SURROGATES["model"], 8),
 )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -98,6 +99,9 @@ def main(
         spaces = [space.first(limit) for folder in folders for space in read_spaces(folder)]
     except (RunError, JournalError, VariantError) as error:
         raise click.ClickException(str(error)) from error
+    names = [space.name for space in spaces]
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise click.ClickException(f"Two folders hold a space called {twice[0]}: rename one of them.")
     console = Console(stderr=True)
     total = sum(len(space.evaluations) for space in spaces)
     rows = list(

@@ -29,7 +29,7 @@ extern "C" __global__ void k(const float* A, float* C) {
 }
 """
 THREADS = (32, 64, 96, 128, 192, 256)
-FILTER = next(each for each in CONTENDERS if each.name == "filter, perfect")
+FILTER = next(each for each in CONTENDERS if each.name == "filter 4, perfect")
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,13 @@ def test_the_study_writes_what_its_json_says(
     assert (out.with_suffix(".md").read_bytes(), out.with_suffix(".svg").read_bytes()) == (page, plot)
 
 
+def test_spaces_of_one_name_are_a_sentence(folder: Path, tmp_path: Path) -> None:
+    words = [str(folder), str(folder), "--predictions", str(tmp_path / "predictions.jsonl")]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 1
+    assert "Two folders hold a space called doubles/double" in result.output
+
+
 def test_without_folders_there_is_a_sentence() -> None:
     result = CliRunner().invoke(main, [])
     assert result.exit_code == 2
@@ -107,7 +114,7 @@ def test_a_surrogate_that_knows_the_times_saves_evaluations(space: RecordedSpace
 
 
 def test_predictions_are_found_by_the_kernels_whose_texts_were_dropped(space: RecordedSpace) -> None:
-    model = next(each for each in CONTENDERS if each.name == "filter, model")
+    model = next(each for each in CONTENDERS if each.name == "filter 4, model")
     known = {each: Prediction(seconds, {Term.DRAM: seconds}) for each, seconds in space.seconds.items()}
     with_texts = replays(space, known, model, 3)
     assert replays(space.without_texts(), known, model, 3) == with_texts
@@ -177,4 +184,5 @@ def test_what_is_saved_counts_against_what_predictions_cost() -> None:
 
 def test_off_takes_no_predictions() -> None:
     assert OFF.policy.order != "predicted"
-    assert [each.use for each in CONTENDERS].count(SurrogateUse.FILTER) == 3
+    assert [each.use for each in CONTENDERS].count(SurrogateUse.FILTER) == 4
+    assert len({each.name for each in CONTENDERS}) == len(CONTENDERS)
