@@ -29,6 +29,7 @@ class TorchTask:
     `function` takes the inputs in their order. `search` are the shapes that count, each with every dimension in it.
     `granularity` says what a dimension's size must be a multiple of, where that isn't 1. `tolerance` is the table of
     task.toml, `reference` the text of reference.py, and `beside` what else the folder holds, which the reference reads.
+    `inputs_by` is the dimension that only tells inputs apart, if there is one: a kernel isn't made for it.
     """
 
     name: str
@@ -45,11 +46,17 @@ class TorchTask:
     tolerance: Mapping[str, Any] = field(default_factory=dict)
     independent: str = ""
     beside: Mapping[str, bytes] = field(default_factory=dict)
+    inputs_by: str = ""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The first shape that counts, as kernels see it."""
+        return {name: size for name, size in self.search[0].items() if name != self.inputs_by}
 
     @property
     def distinct(self) -> dict[str, int]:
         """Sizes that tell the dimensions from each other and from everything else."""
-        return distinct_sizes(self.search[0], self.granularity)
+        return distinct_sizes(self.sizes, self.granularity)
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,8 @@ def task_toml(task: TorchTask) -> str:
     document.add("summary", tomlkit.item(task.summary))
     if task.independent:
         document.add("independent", tomlkit.item(task.independent))
+    if task.inputs_by:
+        document.add("inputs_by", tomlkit.item(task.inputs_by))
     for key, tensors in (("inputs", task.inputs), ("outputs", task.outputs)):
         tables = tomlkit.aot()
         for tensor in tensors:
@@ -299,7 +308,7 @@ def _compiled(task: TorchTask) -> str:
     return compiled_start(
         task.function,
         lambda shape: drawn_tensors(task.inputs, shape, "cuda"),
-        sizes=task.search[0],
+        sizes=task.sizes,
         distinct=task.distinct,
         granularity=task.granularity,
         outputs=[tensor.name for tensor in task.outputs],

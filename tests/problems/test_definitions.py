@@ -245,7 +245,7 @@ def test_a_problem_that_no_kernel_is_made_for_says_what_to_do(tmp_path: Path) ->
     folder = write_sol(tmp_path / "sol", changed(DEFINITION, reference=text), TWO)
     problem = read(folder, Language.CUDA)
     assert "kernel.cu" not in problem.files
-    assert "--kernel FILE" in problem.remarks[-1]
+    assert "new-task DIR --from-problem" in problem.remarks[-1]
     assert "no candidate as it is" in problem.remarks[-1]
 
 
