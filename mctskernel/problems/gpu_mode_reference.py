@@ -116,6 +116,11 @@ def make_case_inputs(folder: Path, rng: np.random.Generator, shape: Shape) -> di
 
     problem, program = _loaded(folder)
     data = program.generate(problem.cases[shape[problem.case]], int(rng.integers(MOST_SEED)))
+    return input_arrays(problem, data)
+
+
+def input_arrays(problem: GpuModeProblem, data: object) -> dict[str, Array]:
+    """The task's inputs, of what `generate_input` made."""
     made = dict(leaves(data))
     return {
         leaf.input: _array(made[path], problem.inputs[leaf.input].dtype, leaf.input in problem.scalars)

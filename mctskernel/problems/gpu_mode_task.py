@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.host_code.literals import docstring
 from mctskernel.problems.device_memory import available_memory
@@ -26,10 +25,11 @@ from mctskernel.problems.gpu_mode_cases import (
     seen,
 )
 from mctskernel.problems.gpu_mode_dimensions import Dimensions
-from mctskernel.problems.gpu_mode_file import TaskFile, argument_vectors
-from mctskernel.problems.gpu_mode_python import Compared, load_program
-from mctskernel.problems.gpu_mode_reference import GpuModeProblem, Kept, reference_function
+from mctskernel.problems.gpu_mode_file import Arguments, TaskFile, argument_vectors
+from mctskernel.problems.gpu_mode_python import Program, load_program
+from mctskernel.problems.gpu_mode_reference import GpuModeProblem, Kept, input_arrays, reference_function
 from mctskernel.problems.gpu_mode_structure import Leaf, Path, leaves, structure_of
+from mctskernel.problems.gpu_mode_tolerance import own_errors, tolerance_remarks, tolerance_table
 from mctskernel.problems.torch_task import TorchTask, independent_dimension
 
 NAME = "GPU MODE"
@@ -95,7 +95,6 @@ def drafted(file: TaskFile) -> Draft:
     )
     search = tuple(shapes[len(file.tests) :])
     function = reference_function(problem, program, search[0], tuple(each.name for each in inputs))
-    tolerance, remarks = _tolerance(cases, outputs, shapes)
     granularity = {name: math.gcd(*sizes) for name, sizes in dimensions.sizes.items()}
     task = TorchTask(
         name=file.name,
@@ -106,10 +105,11 @@ def drafted(file: TaskFile) -> Draft:
         search=search,
         verify=tuple(shapes[: len(file.tests)]),
         granularity=granularity,
-        tolerance=tolerance,
         reference=_reference(file, [tensor.name for tensor in inputs], list(dimensions.sizes)),
     )
-    return Draft(replace(task, independent=_independent(task)), problem, (*remarks, *_ranking(file)))
+    own = _own_errors(program, file.cases[small], problem, task)
+    task = replace(task, independent=_independent(task), tolerance=tolerance_table(cases, outputs, own, CASE))
+    return Draft(task, problem, (*tolerance_remarks(cases, outputs, own), *_ranking(file)))
 
 
 def _names(reference: str, data: Any) -> dict[Path, str]:
@@ -237,45 +237,16 @@ def _leaf(
     return Leaf(input=names[path]) if isinstance(leaf, torch.Tensor) else Leaf(value=leaf)
 
 
-def _tolerance(
-    cases: Sequence[Case], outputs: Sequence[Tensor], shapes: Sequence[Shape]
-) -> tuple[dict[str, Any], list[str]]:
-    """The table of task.toml, and what has to be said of it: an element may be as far off as the check lets it."""
-    floating = [tensor for tensor in outputs if is_floating(numpy_dtype(tensor.dtype))]
-    if not floating:
-        return {}, []
-    unit = max(rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating)
-    bounds = [
-        Compared(
-            min(each.relative for each in case.comparisons), min(each.absolute for each in case.comparisons)
-        )
-        for case in cases
-    ]
-    narrowest = min(each.relative for each in bounds)
-    exact = all(each.relative == each.absolute == 0 for each in bounds)
-    if exact:
-        return {"relative": 0.0, "absolute": 0.0}, []
-    tables = [_bound(each, unit) for each in bounds]
-    table: dict[str, Any] = {**tables[0], "ratio": math.inf}
-    if any(each != tables[0] for each in tables):
-        table["at"] = [
-            {"shape": {CASE: shape[CASE]}, **each} for shape, each in zip(shapes, tables, strict=True)
-        ]
-    remarks = (
-        [
-            f"Its check lets an element differ by {narrowest:g} of its size, less than a rounding of "
-            f"{floating[0].dtype}: a kernel is verified to a rounding, and its check may still refuse what rounds "
-            "otherwise than PyTorch."
-        ]
-        if narrowest < unit
-        else []
-    )
-    return table, remarks
-
-
-def _bound(compared: Compared, unit: float) -> dict[str, Any]:
-    element = {"relative": max(compared.relative, unit), "absolute": compared.absolute}
-    return {**element, "element": element}
+def _own_errors(
+    program: Program, arguments: Arguments, problem: GpuModeProblem, task: TorchTask
+) -> dict[str, float]:
+    """The reference's own errors in one case."""
+    data = program.generate(arguments, SEED)
+    arrays = input_arrays(problem, data)
+    shape = task.verify[problem.cases.index(dict(arguments))]
+    function = reference_function(problem, program, shape, tuple(arrays))
+    given = [leaf.double().numpy() for _, leaf in leaves(program.reference(data))]
+    return own_errors(function, list(arrays.values()), task.outputs, given)
 
 
 def _independent(task: TorchTask) -> str:

@@ -70,6 +70,12 @@ def test_the_tolerance_is_that_of_the_check(scale: Made) -> None:
     assert (task.tolerance.element.relative, task.tolerance.element.absolute) == (1e-3, 1e-4)
 
 
+def test_small_results_may_not_be_zeros_where_the_check_lets_them(scale: Made) -> None:
+    _, task = scale
+    assert task.tolerance.absolute < 1e-5
+    assert task.tolerance.relative < 1e-3
+
+
 def test_inputs_are_made_by_the_task_from_our_seeds(scale: Made) -> None:
     _, task = scale
     shape = task.verify_shapes[0]
@@ -143,8 +149,8 @@ def test_values_and_tables_around_the_tensors_are_kept(tmp_path: Path) -> None:
     assert inputs["x"].min() >= 0
     out = task.expected(inputs, shape)
     assert np.allclose(out["out0"], 2 * inputs["x"][:9])
-    tolerances = [task.tolerance_of("out0", each).relative for each in task.shapes]
-    assert tolerances == pytest.approx([5e-4, 2e-4, 3e-4])
+    tolerances = [task.tolerance_of("out0", each).element for each in task.shapes]
+    assert [each.relative for each in tolerances if each is not None] == pytest.approx([5e-4, 2e-4, 3e-4])
     text = made_submission(task)
     assert "run(data['x'], data['weights']['a.b'], k=data['config']['k'])" in text
     assert "return out0, out1.reshape(())" in text
