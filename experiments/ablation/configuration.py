@@ -193,14 +193,13 @@ def _changed(document: dict[str, Any], changes: Changes) -> dict[str, Any]:
         found["seeds"] = changes.seeds
     if changes.evaluations is not None:
         budget = found.get("budget")
-        found["budget"] = {
-            **(budget if isinstance(budget, Mapping) else {}),
-            "evaluations": changes.evaluations,
+        budget = budget if isinstance(budget, Mapping) else {}
+        known = (found.get("checkpoints", ()), budget.get("evaluations", ()))
+        earlier = {
+            each for some in known if isinstance(some, Sequence) for each in some if isinstance(each, int)
         }
-        known = found.get("checkpoints", ())
-        found["checkpoints"] = [
-            each for each in known if isinstance(each, int) and each < changes.evaluations
-        ]
+        found["budget"] = {**budget, "evaluations": changes.evaluations}
+        found["checkpoints"] = sorted(each for each in earlier if each < changes.evaluations)
     if changes.model and found.get("tasks"):
         search = found.get("search", {})
         if isinstance(search, Mapping):

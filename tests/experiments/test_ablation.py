@@ -208,6 +208,8 @@ def test_a_command_line_outweighs_a_file(space: Path) -> None:
     changed = read_ablation(a_configuration("x.json"), Changes(spaces=(str(space),), seeds=2, evaluations=20))
     assert (changed.spaces, changed.seeds, changed.checkpoints) == ((str(space),), (0, 1), (4, 20))
     assert read_ablation(changed.text).digest == changed.digest, "a manifest asks for the same"
+    less = read_ablation(ready_configurations()["budget"], Changes(evaluations=50))
+    assert less.checkpoints == (12, 25, 50)
 
 
 @pytest.mark.parametrize("name", ready_configurations())
