@@ -79,13 +79,10 @@ _SURROGATES: Mapping[str, Callable[[RecordedSpace, Known, int], LookedUp]] = {
 
 CONTENDERS = (
     OFF,
+    Contender("order, model", SurrogateUse.ORDER, _SURROGATES["model"]),
     *(
-        contender
+        Contender(f"filter 4, {name}", SurrogateUse.FILTER, surrogate, 4)
         for name, surrogate in _SURROGATES.items()
-        for contender in (
-            Contender(f"order, {name}", SurrogateUse.ORDER, surrogate),
-            Contender(f"filter 4, {name}", SurrogateUse.FILTER, surrogate, 4),
-        )
     ),
     Contender("filter 8, model", SurrogateUse.FILTER, _SURROGATES["model"], 8),
 )
