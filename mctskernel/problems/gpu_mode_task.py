@@ -29,7 +29,7 @@ from mctskernel.problems.gpu_mode_file import Arguments, TaskFile, argument_vect
 from mctskernel.problems.gpu_mode_python import Program, load_program
 from mctskernel.problems.gpu_mode_reference import GpuModeProblem, Kept, input_arrays, reference_function
 from mctskernel.problems.gpu_mode_structure import Leaf, Path, leaves, structure_of
-from mctskernel.problems.gpu_mode_tolerance import own_errors, tolerance_remarks, tolerance_table
+from mctskernel.problems.gpu_mode_tolerance import judged_as, own_errors, tolerance_remarks, tolerance_table
 from mctskernel.problems.torch_task import TorchTask, independent_dimension
 
 NAME = "GPU MODE"
@@ -108,8 +108,9 @@ def drafted(file: TaskFile) -> Draft:
         reference=_reference(file, [tensor.name for tensor in inputs], list(dimensions.sizes)),
     )
     own = _own_errors(program, file.cases[small], problem, task)
-    task = replace(task, independent=_independent(task), tolerance=tolerance_table(cases, outputs, own, CASE))
-    return Draft(task, problem, (*tolerance_remarks(cases, outputs, own), *_ranking(file)))
+    judged = judged_as(outputs, inputs)
+    task = replace(task, independent=_independent(task), tolerance=tolerance_table(cases, judged, own, CASE))
+    return Draft(task, problem, (*tolerance_remarks(cases, judged, own), *_ranking(file)))
 
 
 def _names(reference: str, data: Any) -> dict[Path, str]:

@@ -166,6 +166,16 @@ def made_submission(task: Task) -> str:
     return solution_of(task, type(task.starting_kernel)(source))["submission.py"]
 
 
+def test_a_cautious_reference_asks_for_no_more_than_32_bits(tmp_path: Path) -> None:
+    cautious = SCALE.replace("x * factor[:, None]", "x.double() * factor[:, None]").replace(
+        'output = torch.empty(rows, cols, device="cuda", dtype=torch.float32)',
+        'output = torch.empty(rows, cols, device="cuda", dtype=torch.float64)',
+    )
+    _, task = made(tmp_path, reference=cautious)
+    assert task.outputs[0].dtype == "float64"
+    assert task.tolerance.relative == pytest.approx(1e-5)
+
+
 SUBTLE = SCALE.replace("rtol=1e-3, atol=1e-4", "").replace("torch.float32", "torch.float16")
 
 
