@@ -106,7 +106,9 @@ def make_task(name: str, out: Path) -> None:
     """Make the task of a function, time what torch.compile makes of it, and write both down."""
     case = CASES[name]
     try:
-        made = create_task_from_torch(out / "tasks" / name, f"{FUNCTIONS}:{name}", case.shapes, case.dtypes)
+        made = create_task_from_torch(
+            out / "tasks" / name, f"{FUNCTIONS}:{name}", case.shapes, case.dtypes, Language.TRITON
+        )
     except TaskError as error:
         row = Row(name, problem=str(error))
     else:

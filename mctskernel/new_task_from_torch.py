@@ -1,9 +1,10 @@
-"""A new task folder from a function of PyTorch: the function is its reference, torch.compile's code its start.
+"""A new task folder from a function of PyTorch: the function is its reference, and its kernel is made of it.
 
 task.toml      inputs of the given shapes, awkward shapes to verify at
 reference.py   calls the function on the CPU, in 64-bit floats
 function.py    a copy of the file that the function is in, where that is no part of a package
 kernel.py      what torch.compile generates, as a candidate; only on a machine with a GPU
+kernel.cu      plain CUDA C++ elsewhere, and wherever torch.compile's can't be one
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from typing import Any
 import tomlkit
 
 from mctskernel.core.dtypes import DTYPE_BYTES
-from mctskernel.core.task import Shape, TaskError
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.inductor.generated import InductorError
 from mctskernel.inductor.sizes import Names
 from mctskernel.inductor.start import compiled_start
+from mctskernel.plain_cuda import PlainCudaError, kernel_source
 from mctskernel.torch_dimensions import awkward_shapes, find_dimensions, parse_shape
 
 _DTYPES: Mapping[str, str] = {
@@ -47,41 +50,57 @@ _TOLERANCES: Mapping[str, tuple[float, float, float]] = {
 
 @dataclass(frozen=True)
 class FromTorch:
-    """What was made: files by name, and in a sentence why there is no starting kernel (empty if there is one).
+    """What was made: files by name, and in a sentence why none is torch.compile's kernel (empty if one is).
 
+    `without_kernel` says, in another one, why there is no plain kernel in its place, where that was tried.
     `run` calls what torch.compile made on tensors of the given shapes, for whoever wants to time it; None without a
     GPU. `generated` is torch.compile's own text, for these sizes and for those that tell dimensions apart.
     """
 
     files: Mapping[str, str]
     problem: str = ""
+    without_kernel: str = ""
     run: Callable[[], object] | None = None
     generated: Mapping[str, str] = field(default_factory=dict)
 
 
 def create_task_from_torch(
-    folder: Path, function: str, shapes: Sequence[str], dtypes: Sequence[str]
+    folder: Path,
+    function: str,
+    shapes: Sequence[str],
+    dtypes: Sequence[str],
+    language: Language | None = None,
 ) -> FromTorch:
     """Make a task folder for `package.module:function` with tensors of these shapes, one for each parameter.
 
-    Imports the user's code. One dtype serves all tensors. Raises TaskError, before anything is written.
+    Imports the user's code. One dtype serves all tensors. The starting kernel is in the language, or, where none is
+    given, what torch.compile generates if that can be, and plain CUDA C++ if not. Raises TaskError, before anything is
+    written.
     """
     if (folder / "task.toml").exists():
         raise TaskError(f"{folder / 'task.toml'} exists; a new task overwrites nothing.")
     drafted = _Draft(function, shapes, dtypes)
     files = {"task.toml": drafted.task_toml(), **drafted.reference_files()}
-    problem = ""
-    try:
-        files["kernel.py"] = drafted.kernel()
-    except InductorError as error:
-        problem = str(error)
+    problem, without_kernel = "", ""
+    if language is Language.CUDA:
+        problem = "CUDA C++ was asked for."
+    else:
+        try:
+            files["kernel.py"] = drafted.kernel()
+        except InductorError as error:
+            problem = str(error)
+    if problem and language is not Language.TRITON:
+        try:
+            files["kernel.cu"] = drafted.plain_kernel()
+        except PlainCudaError as error:
+            without_kernel = str(error)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             (folder / name).write_text(text, "utf-8")
     except OSError as error:
         raise TaskError(f"{folder} can't be written: {error.strerror or error}.") from error
-    return FromTorch(files, problem, drafted.run, drafted.generated)
+    return FromTorch(files, problem, without_kernel, drafted.run, drafted.generated)
 
 
 class _Draft:
@@ -108,7 +127,7 @@ class _Draft:
         return ("out",) if count == 1 else tuple(f"out{number}" for number in range(count))
 
     def kernel(self) -> str:
-        """The starting kernel. Raises InductorError."""
+        """What torch.compile generates. Raises InductorError."""
         dimensions = self.dimensions
         start = compiled_start(
             self._function,
@@ -121,6 +140,16 @@ class _Draft:
         )
         self.run, self.generated = start.run, start.generated
         return start.source
+
+    def plain_kernel(self) -> str:
+        """Plain CUDA C++. Raises PlainCudaError."""
+        inputs = [
+            Tensor(name, dtype, extents)
+            for name, dtype, extents in zip(
+                self._parameters, self._dtypes, self.dimensions.extents, strict=True
+            )
+        ]
+        return kernel_source(self._function, inputs, self.outputs, self.dimensions.distinct)
 
     def task_toml(self) -> str:
         """The text of task.toml."""

@@ -10,7 +10,7 @@ from mctskernel.cli.plain_console import echo
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.new_task import create_task
 from mctskernel.new_task_from_cuda import create_task_from_cuda
-from mctskernel.new_task_from_torch import create_task_from_torch
+from mctskernel.new_task_from_torch import FromTorch, create_task_from_torch
 from mctskernel.problems.folders import has_kernel, write_problem
 from mctskernel.problems.registry import read_problem
 
@@ -45,9 +45,8 @@ from mctskernel.problems.registry import read_problem
 @click.option(
     "--language",
     type=click.Choice([language.value for language in SOURCE_LANGUAGES]),
-    default=Language.CUDA.value,
-    show_default=True,
-    help="With --from-problem: the language of the starting kernel.",
+    help="Of the starting kernel. With --from-problem CUDA C++ unless you say triton; with --from-torch what "
+    "torch.compile generates, on a machine with a GPU, and CUDA C++ elsewhere.",
 )
 def new_task(
     *,
@@ -58,14 +57,14 @@ def new_task(
     shapes: tuple[str, ...],
     dtypes: tuple[str, ...],
     problem: Path | None,
-    language: str,
+    language: str | None,
 ) -> None:
     """Write a task folder: task.toml, reference.py and a starting kernel.
 
     Without options it is a commented template that runs as it is. With --from it is a draft around your own kernel,
     with a comment beside everything that was guessed. With --from-torch your function is the reference (its module is
-    imported, so its code runs) and, on a machine with a GPU, what torch.compile generates for it is the starting
-    kernel. With --from-problem a benchmark's problem is the reference, and its own Python runs.
+    imported, so its code runs), and the starting kernel is what torch.compile generates for it, on a machine with a
+    GPU, or plain CUDA C++. With --from-problem a benchmark's problem is the reference, and its own Python runs.
     """
     if sum(each is not None for each in (file, function, problem)) > 1:
         raise click.UsageError("--from, --from-torch and --from-problem are ways of their own; choose one.")
@@ -75,22 +74,29 @@ def new_task(
         drafted = create_task_from_cuda(folder, file, kernel)
         _say(folder, list(drafted.files), drafted.remarks)
     elif function is not None:
-        made = create_task_from_torch(folder, function, shapes, dtypes)
-        remarks: tuple[str, ...] = ()
-        if made.problem:
-            remarks = (
-                f"There is no starting kernel from torch.compile: {made.problem}",
-                "Write kernel.cu or kernel.py, or let a model do it.",
-            )
-        _say(folder, list(made.files), remarks)
+        chosen = Language(language) if language else None
+        made = create_task_from_torch(folder, function, shapes, dtypes, chosen)
+        _say(folder, list(made.files), _about_the_start(made))
     elif problem is not None:
-        read = read_problem(problem, Language(language))
+        read = read_problem(problem, Language(language or Language.CUDA))
         write_problem(read, folder)
         remedy = () if has_kernel(read) else ("Write kernel.cu or kernel.py, or let a model do it.",)
         _say(folder, list(read.files), (*read.remarks, *remedy))
     else:
         create_task(folder)
         _say(folder, ["task.toml", "reference.py", "kernel.cu"], ())
+
+
+def _about_the_start(made: FromTorch) -> tuple[str, ...]:
+    if "kernel.py" in made.files:
+        return ()
+    if "kernel.cu" in made.files:
+        return (f"The starting kernel is plain CUDA C++, not what torch.compile generates: {made.problem}",)
+    return (
+        f"There is no starting kernel from torch.compile: {made.problem}",
+        *((f"Nor is there a plain one: {made.without_kernel}",) if made.without_kernel else ()),
+        "Write kernel.cu or kernel.py, or let a model do it.",
+    )
 
 
 def _say(folder: Path, files: list[str], remarks: tuple[str, ...]) -> None:

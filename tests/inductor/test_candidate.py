@@ -61,7 +61,9 @@ def test_is_right_at_awkward_shapes(tmp_path: Path, name: str) -> None:
     """On the emulator, with blocks that are small enough for it to be quick."""
     folder = tmp_path / name
     shapes, dtypes = SHAPES[name]
-    create_task_from_torch(folder, f"mctskernel.experiments.torch_functions:{name}", shapes, dtypes)
+    create_task_from_torch(
+        folder, f"mctskernel.experiments.torch_functions:{name}", shapes, dtypes, Language.TRITON
+    )
     small = re.sub(r"^R0_BLOCK = \d+", "R0_BLOCK = 64", recorded.candidate(name), flags=re.MULTILINE)
     small = re.sub(r"num_warps = \d+", "num_warps = 2", small)
     (folder / "kernel.py").write_text(small)

@@ -8,14 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from mctskernel.core.kernel import Language
+from mctskernel.core.launch_plan import plan_of, resolve
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.torch_dimensions import find_dimensions, parse_shape
 
 pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 
+from mctskernel.cli.new_task import new_task
 from mctskernel.new_task_from_torch import create_task_from_torch
 
 FUNCTIONS = "mctskernel.experiments.torch_functions"
@@ -23,9 +26,31 @@ PLAN = '"""\n[[launch]]\nkernel = "k"\ngrid = ["1"]\nargs = []\n"""\n'
 
 
 def made(folder: Path, function: str, shapes: Sequence[str], dtypes: Sequence[str] = ("float32",)) -> Task:
-    create_task_from_torch(folder, function, shapes, dtypes)
+    create_task_from_torch(folder, function, shapes, dtypes, Language.TRITON)
     (folder / "kernel.py").write_text(PLAN)
     return load_task(folder, Language.TRITON)
+
+
+def test_plain_cuda_is_the_start_where_torch_compile_can_not_be(tmp_path: Path) -> None:
+    created = create_task_from_torch(tmp_path / "t", f"{FUNCTIONS}:masked_softmax", ["64x96"], ["fp16"])
+    assert "kernel.py" not in created.files
+    assert created.without_kernel == ""
+    task = load_task(tmp_path / "t")
+    plan = plan_of(task.starting_kernel)
+    for shape in task.shapes:
+        assert len(resolve(plan, task.names(shape, task.starting_kernel), task.buffer_names).launches) == 3
+
+
+def test_what_plain_cuda_does_not_cover_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "import torch\n\n\ndef noisy(x):\n    return x + torch.rand_like(x)\n"
+    (tmp_path / "chance.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    told = CliRunner().invoke(
+        new_task, ["t", "--from-torch", "chance:noisy", "--shape", "8x9", "--language", "cuda"]
+    )
+    assert told.exit_code == 0, told.output
+    assert "Nor is there a plain one: This function draws random numbers" in told.output
 
 
 def test_dimensions_of_equal_size_are_the_same_and_those_of_one_tensor_differ(tmp_path: Path) -> None:
