@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import msgspec
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.disk import write_whole
@@ -30,6 +31,16 @@ from mctskernel.experiments.provenance import write_result
 from mctskernel.experiments.shared_evaluations import SharedEvaluations
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """What all trials of a table have alike."""
+
+    device: str
+    architecture: str
+    budget: int
+    tries: int
+
 
 PROBLEMS = (TaskError, RunError, JournalError, DeviceError)
 """What costs a trial, and not the others."""
@@ -90,14 +101,17 @@ def main(
     wanted = [_arm(name) for name in arms.split(",")]
     bench = Bench(device, architecture, budget, tries, workers, out / "runs", llm)
     end = time.monotonic() + 60 * minutes if minutes else float("inf")
+    _refuse_other_terms(out / "terms.json", bench)
     fingerprint = make_trials(bench, chosen, wanted, range(seeds), out / "trials.jsonl", end=end)
+    asked = {Wanted(task, arm, seed).key for task in chosen for arm in wanted for seed in range(seeds)}
+    made = (trial for trial in read_trials(out / "trials.jsonl") if trial.key in asked)
     suite = PlainSuite(
         device=device,
         arms=tuple(arm.name for arm in wanted),
         budget=budget,
         seeds=seeds,
         fingerprint=fingerprint,
-        trials=tuple(sorted(read_trials(out / "trials.jsonl"), key=lambda trial: trial.key)),
+        trials=tuple(sorted(made, key=lambda trial: trial.key)),
     )
     write_result(out / "plain_suite.json", suite)
     write_whole(out / "plain_suite.md", render(suite).encode())
@@ -155,6 +169,19 @@ def _evaluating(bench: Bench, task: PlainTask) -> Iterator[Executor]:
     """What evaluates the task's kernels for all trials that optimise them; on `model` they share what is known."""
     with open_executor(bench.spec(task.folder), bench.workers) as executor:
         yield SharedEvaluations(executor) if bench.device == "model" else executor
+
+
+def _refuse_other_terms(file: Path, bench: Bench) -> None:
+    """Write down on what terms the trials of a folder are made, and refuse to add others to them."""
+    terms = Terms(bench.device, bench.architecture, bench.budget, bench.tries)
+    then = msgspec.json.decode(file.read_bytes(), type=Terms) if file.exists() else terms
+    if then != terms:
+        raise click.UsageError(
+            f"{file.parent} holds trials of {then.budget} evaluations ({then.tries} tries) on {then.device} "
+            f"({then.architecture}), which others can't be compared with: choose another --out."
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, msgspec.json.encode(terms))
 
 
 def _arm(name: str) -> Arm:

@@ -97,6 +97,23 @@ def test_a_table_goes_on_where_it_was_cut_off(tmp_path: Path, asked: list[Kernel
     assert len(asked) == before
 
 
+def test_trials_on_other_terms_are_not_mixed(tmp_path: Path, asked: list[Kernel]) -> None:
+    table(tmp_path, "--tasks", "axpby", "--arms", "mcts", "--seeds", "1", "--budget", "2")
+    result = table(tmp_path, "--tasks", "axpby", "--arms", "mcts", "--seeds", "1", "--budget", "3")
+    assert result.exit_code == 2
+    assert "holds trials of 2 evaluations" in " ".join(result.output.replace("│", "").split())
+    assert len(trials(tmp_path)) == 1
+
+
+def test_a_table_has_no_trials_but_those_that_were_asked_for(tmp_path: Path, asked: list[Kernel]) -> None:
+    table(tmp_path, "--tasks", "axpby,vector_add", "--arms", "mcts", "--seeds", "1", "--budget", "2")
+    table(tmp_path, "--tasks", "axpby", "--arms", "mcts", "--seeds", "1", "--budget", "2")
+    told = (tmp_path / "plain_suite.md").read_text()
+    assert len(trials(tmp_path)) == 2
+    assert "axpby" in told
+    assert "vector_add" not in told
+
+
 def test_an_arm_that_needs_a_model_is_told_of_and_not_made_up(tmp_path: Path, asked: list[Kernel]) -> None:
     result = table(tmp_path, "--tasks", "axpby", "--seeds", "1", "--budget", "2")
     assert result.exit_code == 0
