@@ -87,9 +87,10 @@ class MoveRow(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Everything, of so many searches."""
+    """Everything, of so many searches; `sources` say where the numbers of steps come from."""
 
     searches: int
+    sources: list[str]
     tasks: list[str]
     steps: int
     categories: list[CategoryRow]
@@ -184,6 +185,7 @@ def weigh(steps: Sequence[Step]) -> Report:
     """What steps say."""
     return Report(
         searches=len({step.search for step in steps}),
+        sources=sorted({step.source for step in steps}),
         tasks=sorted({step.task for step in steps}),
         steps=len(steps),
         categories=_categories(steps),

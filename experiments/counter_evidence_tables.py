@@ -25,7 +25,8 @@ def document(report: Report) -> Document:
     """The page."""
     lead = (
         f"{report.steps} steps from a kernel to one made of it by an edit, both right and timed, in {report.searches} "
-        f"searches and families of {len(report.tasks)} tasks: {', '.join(report.tasks)}. Intervals are at 95 %, from "
+        f"searches and families of {len(report.tasks)} tasks: {', '.join(report.tasks)}. The numbers are "
+        f"{' or '.join(report.sources)}. Intervals are at 95 %, from "
         "drawing whole tasks again."
     )
     return Document(

@@ -52,14 +52,16 @@ CATEGORIES: Mapping[str, Category] = {
 class Step(msgspec.Struct, frozen=True):
     """A kernel and one made of it by an edit, both right and timed.
 
-    `search` is the run or the family, `task` what it is of, `category` that of the edit. `seconds` are the child's,
-    `gain` the logarithm of the parent's over them. `ahead` is the logarithm of the child's time over the best of the
-    `after` kernels that came of it, above 0 where one was faster; None where none did: its descendants in a `grown`
-    tree, or the variants of its family that are near it. `reliefs` are by proxy, `moves` by counter.
+    `search` is the run or the family, `task` what it is of, `source` where its numbers come from, `category` that of
+    the edit. `seconds` are the child's, `gain` the logarithm of the parent's over them. `ahead` is the logarithm of the
+    child's time over the best of the `after` kernels that came of it, above 0 where one was faster; None where none
+    did: its descendants in a `grown` tree, or the variants of its family that are near it. `reliefs` are by proxy,
+    `moves` by counter.
     """
 
     search: str
     task: str
+    source: Source
     category: Category
     seconds: float
     gain: float
@@ -117,6 +119,7 @@ class _Origin:
         return Step(
             search=self.search,
             task=self.task,
+            source=child.evaluation.source,
             category=category,
             seconds=child.seconds,
             gain=round(math.log(parent.seconds / child.seconds), DIGITS),

@@ -148,6 +148,7 @@ def planted(weight: float) -> list[Step]:
                 Step(
                     search=f"search {task}",
                     task=f"task {task}",
+                    source=Source.MODELLED,
                     category=Category.LAUNCH,
                     seconds=math.exp(float(rng.standard_normal())),
                     gain=float(rng.standard_normal()),
@@ -181,6 +182,7 @@ def test_the_page_says_so(report: Report) -> None:
     assert f"- Supported as a predictor of {AHEAD.text}: the relief of tail." in text
     assert f"- Supported as a predictor of {GAIN.text}: the relief of none." in text
     assert "| launch configuration |" in text
+    assert "The numbers are modelled." in text
 
 
 def test_steps_of_before_are_weighed_again(tmp_path: Path) -> None:
