@@ -14,7 +14,7 @@ from mctskernel.plain_cuda.body import Body, Index, node_type, numbers
 from mctskernel.plain_cuda.element_types import computed_type, converted, literal
 from mctskernel.plain_cuda.rules import Kind, argument, is_tensor, operand, rule, scalar
 
-_UNARY: dict[str, str] = {
+_UNARY: Mapping[str, str] = {
     "abs": "fabs{f}({0})",
     "acos": "acos{f}({0})",
     "acosh": "acosh{f}({0})",
@@ -54,7 +54,7 @@ _UNARY: dict[str, str] = {
 }
 """Of floating-point numbers. A NaN stays one in `relu`, as it does in PyTorch."""
 
-_UNARY_WHOLE: dict[str, str] = {
+_UNARY_WHOLE: Mapping[str, str] = {
     "abs": "({0} < 0 ? -{0} : {0})",
     "neg": "-{0}",
     "relu": "max({0}, ({kind})0)",
@@ -143,13 +143,7 @@ def _arithmetic(body: Body, node: Node, index: Index) -> str:
         operands[1] = f"{scalar(body, alpha, dtype)} * {operands[1]}"
     if name == "pow" and (power := _small_power(node, operands[0])):
         return body.let(computed_type(dtype), node.name, power)
-    table = (
-        _TRUTH
-        if dtype == torch.bool
-        else _UNARY | _BINARY
-        if dtype.is_floating_point
-        else _UNARY_WHOLE | _BINARY_WHOLE
-    )
+    table = _table(dtype)
     if name == "pow" and not dtype.is_floating_point:
         table = {"pow": "({kind})llrint(pow((double){0}, (double){1}))"}
     return body.let(computed_type(dtype), node.name, _filled(table[name], operands, dtype))
@@ -223,6 +217,14 @@ def _copy(body: Body, node: Node, index: Index) -> str:
 @rule("fill", kind=Kind.ELEMENT)
 def _fill(body: Body, node: Node, index: Index) -> str:
     return operand(body, node.args[1], index, numbers(node))
+
+
+def _table(dtype: torch.dtype) -> Mapping[str, str]:
+    if dtype == torch.bool:
+        return _TRUTH
+    if dtype.is_floating_point:
+        return {**_UNARY, **_BINARY}
+    return {**_UNARY_WHOLE, **_BINARY_WHOLE}
 
 
 def _operands(node: Node) -> list[Any]:
