@@ -16,6 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from mctskernel.experiments import races, reward_value, rules_table, strategy_report, tree_scale
+from mctskernel.experiments.ablation.results import Results as Ablated
+from mctskernel.experiments.ablation.tables import render
 from mctskernel.experiments.counter_evidence import Report as CounterEvidence
 from mctskernel.experiments.counter_evidence_tables import document as counter_evidence
 from mctskernel.experiments.documents import Document, markdown
@@ -110,6 +112,21 @@ def _tree_scale(report: tree_scale.Report, out: Path) -> None:
     from mctskernel.experiments.tree_scale_plot import draw  # noqa: PLC0415 - as said above
 
     draw(report, out)
+
+
+def _ablation(name: str) -> Mapping[str, Renderer]:
+    data = f"{name}.json"
+    return {
+        f"{name}.md": rendered_from(data, Ablated, lambda each: render(each).markdown),
+        f"{name}.svg": plotted(data, Ablated, _ablation_plot),
+    }
+
+
+def _ablation_plot(results: Ablated, out: Path) -> None:
+    # Imported here: matplotlib is an extra.
+    from mctskernel.experiments.ablation.plots import plot  # noqa: PLC0415 - as said above
+
+    plot(results, out)
 
 
 def _gauntlet(name: str) -> Mapping[str, Renderer]:
@@ -254,6 +271,13 @@ ENTRIES: tuple[Entry, ...] = (
             "strategies.svg": _strategies_plot,
         },
         ("strategies_traces.jsonl.xz",),
+    ),
+    Entry(
+        "ablation_search.json",
+        Group.STRATEGIES,
+        "The four recorded spaces of [strategies.md](../strategies.md), in the folder `spaces`, and five made-up ones, "
+        "20 seeds; seconds are a core's. [ablations.md](../ablations.md).",
+        _ablation("ablation_search"),
     ),
     Entry(
         "gauntlet_model.json",
