@@ -127,6 +127,15 @@ def test_steps_of_a_run_know_the_best_of_their_descendants(tmp_path: Path) -> No
     tree = load_view(run).tree
     assert len(steps) == sum(node.parent is not None and node.outcome is Outcome.OK for node in tree.nodes)
     assert all(step.grown and step.task == "matmul" for step in steps)
+    below = {node.id: [node.id] for node in tree.nodes}
+    for node in tree.nodes:
+        for above in tree.lineage(node.id)[:-1]:
+            below[above].append(node.id)
+    made = [node for node in tree.nodes if node.parent is not None and node.outcome is Outcome.OK]
+    counts = [
+        len([each for each in below[node.id] if tree.nodes[each].outcome is Outcome.OK]) - 1 for node in made
+    ]
+    assert [step.after for step in steps] == counts
     # A step's child gains nothing more than the best of the run has over it.
     best = min(step.seconds for step in steps)
     ahead = [step for step in steps if step.ahead is not None]
