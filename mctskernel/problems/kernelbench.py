@@ -57,6 +57,11 @@ def read(path: Path, language: Language) -> Problem:
         ) from error
     draft = drafted(path, benchmark=NAME, tolerance=TOLERANCE)
     written = task_files(draft.task, language)
+    if written.without_kernel and len(draft.task.search[0]) > 1:
+        # Some modules make a number of a size: then that one can't vary.
+        simpler = drafted(path, benchmark=NAME, tolerance=TOLERANCE, most_dimensions=1)
+        again = task_files(simpler.task, language)
+        draft, written = (draft, written) if again.without_kernel else (simpler, again)
     files = {
         **written.files,
         SOURCE_FILE: text.encode(),

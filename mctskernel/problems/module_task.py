@@ -38,10 +38,16 @@ _EVALUATION = (
     "there a solution's module calls the original's forward."
 )
 _WHOLE = "KernelBench's harness hands whole numbers over as 32-bit floats; a solution's module makes them whole again."
+_IMPRECISE = (
+    "In 32-bit floats the problem itself is off by about as much as KernelBench's harness allows, so a kernel that is "
+    "right here may be refused there."
+)
 _OF_ONE_SIZE = (
     "None of its sizes can vary: it is verified at its own alone, which takes long where there is no GPU."
 )
 
+
+MOST_DIMENSIONS = 16
 
 UNIT = 2.0**-24
 """What adding a number up in float32 may cost, relative to the sum."""
@@ -55,8 +61,11 @@ class Draft(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def drafted(path: Path, *, benchmark: str, tolerance: float) -> Draft:
-    """The task of a problem's file; its harness lets outputs differ by this relative tolerance. Raises TaskError."""
+def drafted(path: Path, *, benchmark: str, tolerance: float, most_dimensions: int = MOST_DIMENSIONS) -> Draft:
+    """The task of a problem's file; its harness lets outputs differ by this relative tolerance. Raises TaskError.
+
+    Where more dimensions could vary than `most_dimensions`, the first does alone.
+    """
     memory = available_memory()
     names = run_problem(path)
     watched = watch(names["get_inputs"], memory.size)
@@ -65,7 +74,8 @@ def drafted(path: Path, *, benchmark: str, tolerance: float) -> Draft:
     original = made_model(names)
     pure = without_running_statistics(copy.deepcopy(original))
     members = (*given, *weight_operands(pure, {each.name for each in given}))
-    operands = shaped_operands(path.name, pure, arguments, members, Maker(names["get_inputs"], watched.sizes))
+    maker = Maker(names["get_inputs"], watched.sizes)
+    operands = shaped_operands(path.name, pure, arguments, members, maker, most_dimensions=most_dimensions)
     memory.require(operands.nbytes, path.name)
     values = operands.values(operands.smallest, seed=0)
     check_calls(pure, operands.function, values, operands.weights, path.name)
@@ -83,12 +93,14 @@ def drafted(path: Path, *, benchmark: str, tolerance: float) -> Draft:
         modes_differ(operands.function, evaluated.function, values),
     )
     task = _task(operands, problem, tolerance)
-    return Draft(task, problem, tuple(_remarks(operands, problem)))
+    return Draft(task, problem, tuple(_remarks(operands, problem, task.tolerance)))
 
 
 def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> TorchTask:
     verify, held_out = operands.awkward_shapes
-    own = max(own_error(operands.function, operands.values(shape, seed=1)) for shape in verify[:3])
+    errors = [own_error(operands.function, operands.values(shape, seed=1)) for shape in verify[:3]]
+    own = max(each.of_row for each in errors)
+    reachable = all(OWN_ERRORS * each.of_element <= tolerance for each in errors)
     added = max(operands.longest_sum(shape) for shape in (operands.sizes, *verify, *held_out))
     relative = min(tolerance, max(RELATIVE, OWN_ERRORS * own, added * UNIT))
     return TorchTask(
@@ -101,7 +113,12 @@ def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> Torch
         verify=verify,
         held_out=held_out,
         granularity=operands.granularity,
-        tolerance={"relative": float(f"{relative:.2g}"), "absolute": ABSOLUTE, "ratio": RATIO},
+        tolerance={
+            "relative": float(f"{relative:.2g}"),
+            "absolute": ABSOLUTE,
+            "ratio": RATIO,
+            **({"element": {"relative": tolerance, "absolute": tolerance}} if reachable else {}),
+        },
         independent=independent_dimension(
             operands.function,
             lambda shape: operands.values(shape, seed=2),
@@ -113,12 +130,13 @@ def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> Torch
     )
 
 
-def _remarks(operands: Operands, problem: ModuleProblem) -> Sequence[str]:
+def _remarks(operands: Operands, problem: ModuleProblem, tolerance: Mapping[str, Any]) -> Sequence[str]:
     given = [each for each in operands.members if not each.place]
     return [
         *([_EVALUATION] if problem.modes_differ else []),
         *([_WHOLE] if any("int" in each.dtype for each in given) else []),
         *([_OF_ONE_SIZE] if not operands.sizes else []),
+        *([] if "element" in tolerance else [_IMPRECISE]),
     ]
 
 

@@ -72,7 +72,13 @@ class Operand:
 
 
 def shaped_operands(
-    name: str, model: Any, arguments: tuple[Argument, ...], members: tuple[Operand, ...], maker: Maker
+    name: str,
+    model: Any,
+    arguments: tuple[Argument, ...],
+    members: tuple[Operand, ...],
+    maker: Maker,
+    *,
+    most_dimensions: int,
 ) -> Operands:
     """With as many dimensions as can vary without changing what is computed. Raises TaskError if it fails."""
     whole = Dimensions({}, tuple(each.size for each in members), {})
@@ -81,7 +87,7 @@ def shaped_operands(
     found = _found(fixed)
     for dimensions in (found, _restricted(found, list(found.sizes)[:1])):
         operands = replace(fixed, dimensions=dimensions)
-        if dimensions.sizes and operands.agree:
+        if 0 < len(dimensions.sizes) <= most_dimensions and operands.agree:
             return operands
     return fixed
 
@@ -358,11 +364,18 @@ def _found(fixed: Operands) -> Dimensions:
 
     members = [fixed.members[index] for index in varying]
     found = find_dimensions([_named(each, {}) for each in members], works)
-    if not found.sizes:
-        # A square matrix: what looks like two dimensions is one.
+    if _constant_size(found) > 1:
+        # Matrices that are multiplied, or square: the same size is the same dimension wherever it is.
         same = {size: f"size{size}" for each in members for size in each.size if size > 1}
-        found = find_dimensions([_named(each, same) for each in members], works)
+        found = min(
+            found, find_dimensions([_named(each, same) for each in members], works), key=_constant_size
+        )
     return replace(found, extents=extended(found.extents))
+
+
+def _constant_size(dimensions: Dimensions) -> int:
+    """The product of all extents that never vary."""
+    return math.prod(extent for each in dimensions.extents for extent in each if isinstance(extent, int))
 
 
 def _named(operand: Operand, names: Mapping[int, str]) -> tuple[tuple[str, int], ...]:

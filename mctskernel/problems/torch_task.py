@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tomlkit
@@ -191,20 +191,33 @@ def independent_dimension(
     return ""
 
 
-def own_error(function: Called, tensors: Mapping[str, Any]) -> float:
-    """How far a function's results in float32 are from those in float64, relative to a row's largest value."""
+class OwnError(NamedTuple):
+    """How far results in float32 are from those in float64: relative to a row's largest value, and by the element as a
+    share of 1 + its own size.
+    """
+
+    of_row: float = 0.0
+    of_element: float = 0.0
+
+
+def own_error(function: Called, tensors: Mapping[str, Any]) -> OwnError:
+    """What rounding costs a function itself, on some tensors."""
     arrays = [tensor.numpy() for tensor in tensors.values()]
     wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays]
     try:
         ours, truth = in_numpy(function, *arrays), in_numpy(function, *wide)
     except RuntimeError:
-        return 0.0  # it holds tensors of one precision
-    largest = 0.0
+        return OwnError()  # it holds tensors of one precision
+    found = OwnError()
     for near, true in zip(_arrays(ours), _arrays(truth), strict=True):
         if true.dtype.kind == "f" and true.size:
             scale = np.maximum(np.abs(true).max(-1, keepdims=True), 1e-30)
-            largest = max(largest, float(np.nan_to_num(np.abs(near - true) / scale).max()))
-    return largest
+            error = np.nan_to_num(np.abs(near - true))
+            found = OwnError(
+                max(found.of_row, float((error / scale).max())),
+                max(found.of_element, float((error / (1 + np.nan_to_num(np.abs(true)))).max())),
+            )
+    return found
 
 
 def called(function: Called, inputs: Sequence[Tensor], shape: Shape, device: str, seed: int = 0) -> Any:
