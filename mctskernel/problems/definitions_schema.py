@@ -117,7 +117,7 @@ class Allowed(msgspec.Struct, frozen=True):
     max_error_cap: Allowance | None = None
 
 
-class Workload(msgspec.Struct, frozen=True):
+class Workload(msgspec.Struct, frozen=True, omit_defaults=True):
     """The sizes and inputs that a solution is judged at. `correctness` is what `tolerance` was called before."""
 
     uuid: Name

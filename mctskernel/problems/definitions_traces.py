@@ -214,9 +214,8 @@ def _log(evaluation: Evaluation) -> str:
 
 
 def _hardware(fingerprint: Mapping[str, str]) -> str:
-    return next(
-        (fingerprint[name] for name in ("gpu", "device", "architecture") if fingerprint.get(name)), "unknown"
-    )
+    name = next((fingerprint[each] for each in ("gpu", "architecture") if fingerprint.get(each)), "unknown")
+    return f"{name} (modelled)" if fingerprint.get("device") == "model" else name
 
 
 def traces_in(file: Path) -> tuple[Trace, ...]:

@@ -147,6 +147,10 @@ def test_a_run_has_a_trace_for_each_workload(run: tuple[RunFolder, tuple[Told, .
         performance = evaluation["performance"]
         assert performance["speedup_factor"] == pytest.approx(1e3 / performance["latency_ms"])
         assert "modelled" in evaluation["log"]
+        assert "modelled" in evaluation["environment"]["hardware"]
+        assert set(each["workload"]) == {"uuid", "axes", "inputs"}, (
+            "no field that is null, which theirs can't be"
+        )
     (results,) = scored(again).values()
     assert len(results) == 3
     speedup = mean_speedup(results)
