@@ -38,11 +38,14 @@ class Dimensions:
         return next(self._expressions(sizes), None)
 
     def _expressions(self, sizes: Sizes) -> Iterator[str]:
-        known = dict([*self.sizes.items(), *self.offered.items()][:_MOST_NAMES])
-        cases = range(len(sizes))
+        offered = {**self.sizes, **self.offered}
+        known = {name: vector for name, vector in offered.items() if min(vector) > 0}
+        known = dict(list(known.items())[:_MOST_NAMES])
+        if min(sizes) < 1:
+            return
         for text, names in _candidates(known, sizes):
-            found = [evaluate_int(text, {name: known[name][case] for name in names}) for case in cases]
-            if tuple(found) == sizes:
+            shapes = ({name: known[name][case] for name in names} for case in range(len(sizes)))
+            if all(evaluate_int(text, shape) == size for shape, size in zip(shapes, sizes, strict=True)):
                 yield self._with_names(text, names)
 
     def _with_names(self, text: str, names: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ leaves = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.recursive(leaves, grown, max_leaves=6),
     st.fixed_dictionaries({"rows": st.integers(1, 5000), "n": st.integers(1, 64), "eps": st.just(0.25)}),
@@ -67,7 +67,7 @@ def test_a_translation_has_the_value_that_the_plan_has(text: str, values: dict[s
     assert all(LOCAL[name] in written.source for name in written.calls)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.recursive(leaves, grown, max_leaves=4), st.integers(1, 100))
 def test_a_whole_number_is_whole_or_refused(text: str, n: int) -> None:
     written = translate_whole(text, NAMES, LOCAL)

@@ -290,3 +290,23 @@ def test_what_only_tells_inputs_apart_is_no_dimension_of_the_function() -> None:
     names, extension = loaded(host_module(told, Kernel(CUDA)))
     names["run"](torch.ones(5))
     assert extension.calls[0][-1] == 5
+
+
+def test_an_output_that_is_in_place_is_the_input() -> None:
+    changed = double()
+    changed = replace(changed, outputs=(Tensor("x", "float32", ("n",)),))
+    source = CUDA.replace('"x", "out", "n"', '"x", "x", "n"')
+    names, extension = loaded(host_module(changed, Kernel(source)))
+    x = torch.ones(5)
+    assert names["run"](x) is x
+    assert extension.calls[0][-3:-1] == (x, x)
+    with pytest.raises(ValueError, match="contiguous"):
+        names["run"](torch.ones(10)[::2])
+
+
+def test_an_input_may_lie_anywhere() -> None:
+    names, extension = loaded(host_module(double(), Kernel(CUDA)))
+    names["run"](torch.arange(10.0)[::2])
+    given = extension.calls[0][-3]
+    assert given.is_contiguous()
+    assert given.tolist() == [0, 2, 4, 6, 8]
