@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import runpy
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ import numpy as np
 
 from mctskernel.core.dtypes import is_floating
 from mctskernel.core.task import Array, TaskError
+
+_ONE_CALL = threading.Lock()
+"""The default precision is the whole process's, and so are a module's parameters while inputs stand for them."""
 
 
 def call_in_numpy(where: str, name: str, *inputs: Array) -> Array | tuple[Array, ...]:
@@ -29,18 +33,18 @@ def call_in_numpy(where: str, name: str, *inputs: Array) -> Array | tuple[Array,
 
 
 def in_numpy(function: Callable[..., Any], *inputs: Array) -> Array | tuple[Array, ...]:
-    """Call a function of tensors on the CPU, as `call_in_numpy` does."""
+    """Call a function of tensors on the CPU, as `call_in_numpy` does; several threads take turns."""
     import torch  # noqa: PLC0415 - a task is read by many processes that never call its reference
 
     widths = [array.dtype.itemsize for array in inputs if is_floating(array.dtype)]
     precision = torch.float64 if max(widths, default=4) > 4 else torch.float32
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(precision)
-    try:
-        with torch.no_grad(), _in_precision(precision):
+    with _ONE_CALL, torch.no_grad(), _in_precision(precision):
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(precision)
+        try:
             result = function(*(_tensor(array, precision) for array in inputs))
-    finally:
-        torch.set_default_dtype(before)
+        finally:
+            torch.set_default_dtype(before)
     if isinstance(result, torch.Tensor):
         return _array(result)
     return tuple(_array(each) for each in result)

@@ -1,0 +1,51 @@
+"""References that PyTorch computes."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.func import functional_call  # noqa: E402 - an extra
+
+from mctskernel.torch_reference import in_numpy  # noqa: E402 - as above
+
+
+class Overlapping(torch.nn.Module):
+    """Lets a call that comes while another is under way find it there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+        self._others = threading.Barrier(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            self._others.wait(0.05)
+        except threading.BrokenBarrierError:
+            self._others.reset()
+        return x * self.weight + torch.ones(1)
+
+
+def test_calls_from_several_threads_keep_their_parameters_and_precision() -> None:
+    model = Overlapping()
+
+    def scaled(kind: type[np.floating], weight: float) -> np.ndarray:
+        found = in_numpy(
+            lambda x, w: functional_call(model, {"weight": w}, (x,)),
+            np.ones(3, kind),
+            np.full(1, weight, kind),
+        )
+        assert isinstance(found, np.ndarray)
+        return found
+
+    wanted = [(np.float32, 2.0), (np.float64, 3.0)] * 3
+    with ThreadPoolExecutor(2) as threads:
+        results = list(threads.map(lambda each: scaled(*each), wanted))
+    for found, (kind, weight) in zip(results, wanted, strict=True):
+        assert found.dtype == kind
+        np.testing.assert_array_equal(found, np.full(3, weight + 1, kind))
