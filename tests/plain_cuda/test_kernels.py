@@ -40,14 +40,8 @@ UNARY = together(
     new_gelu,
     lambda x: F.gelu(x, approximate="tanh"),
     F.silu,
-    F.mish,
-    F.elu,
-    F.selu,
     F.softplus,
     F.hardswish,
-    F.hardsigmoid,
-    F.logsigmoid,
-    lambda x: F.leaky_relu(x, 0.1),
     lambda x: x.clamp(-0.5, 0.5),
     lambda x: (x * x + 1).rsqrt(),
     lambda x: torch.where(x > 0, x.sin(), x.abs().sqrt()),
@@ -58,18 +52,13 @@ UNARY = together(
 
 REDUCED = together(
     lambda x: x.sum(),
-    lambda x: x.mean(0, keepdim=True),
     lambda x: x.amax(1),
-    lambda x: x.min(0),
     lambda x: x.argmax(),
     lambda x: x.prod(1),
     lambda x: torch.var_mean(x, 1),
-    lambda x: x / x.norm(),
     lambda x: x.logsumexp(1),
     lambda x: ((x > 1).any(1), (x > -1).all(0)),
     lambda x: x.softmax(1),
-    lambda x: F.log_softmax(x, 0),
-    lambda x: F.layer_norm(x, (x.shape[1],)),
     lambda x: x.flip(1).cumsum(1).flip(1),
     lambda x: x.cumprod(0),
     lambda x: x.topk(2, dim=0)[0],
@@ -78,7 +67,6 @@ REDUCED = together(
 MOVED = together(
     lambda x: x.t() * 2,
     lambda x: torch.cat([x, x * 2, x[:1]], 0),
-    lambda x: torch.stack([x, x + 1], 1),
     lambda x: x[1:, -2:],
     lambda x: x[-1] + 1,
     lambda x: F.pad(x, (1, 2, 0, 1), value=3.0),
@@ -86,7 +74,6 @@ MOVED = together(
     lambda x: x.tril() + x.triu(1) * 2,
     lambda x: x + torch.arange(x.shape[1]) + x.shape[0],
     lambda x: x.repeat(2, 3),
-    lambda x: x.repeat_interleave(2, 1),
     lambda x: x.unfold(1, 3, 2).sum(2),
     lambda x: x.reshape(-1, 1).expand(-1, 2).reshape(x.shape[1], -1) * 1,
     lambda x: x.clone().mul_(2)[:, ::2],
@@ -99,21 +86,16 @@ POOLED = together(
     lambda x: F.adaptive_avg_pool2d(x, (2, 3)),
     lambda x: F.adaptive_max_pool2d(x, 2),
     lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
-    lambda x: F.pixel_shuffle(x, 2),
-    lambda x: F.pad(x, (1, 1, 2, 1), mode="reflect"),
 )
 
 NORMALISED = together(
     lambda x: F.group_norm(x, 2),
-    F.instance_norm,
     lambda x: F.batch_norm(x, None, None, training=True),
     lambda x: x.permute(0, 2, 3, 1).flatten(1, 2).amax(1),
 )
 
 LOSSES = together(
-    lambda x, y, t: F.mse_loss(x, y),
     lambda x, y, t: F.huber_loss(x, y),
-    lambda x, y, t: F.kl_div(x.log_softmax(1), y.softmax(1), reduction="batchmean"),
     lambda x, y, t: torch.clamp(1 - x * y, min=0).mean(),
     lambda x, y, t: F.cosine_similarity(x, y),
     lambda x, y, t: F.cross_entropy(x, t),
@@ -134,7 +116,6 @@ MULTIPLIED = together(
     lambda x, w, b: F.gelu(F.linear(x, w, b)),
     lambda x, w, b: torch.addmm(b, x, w.t(), beta=0.5, alpha=2),
     lambda x, w, b: torch.einsum("ik,jk->ij", x.softmax(1), w.relu()),
-    lambda x, w, b: x @ w[0],
     lambda x, w, b: torch.diag(b) @ w,
 )
 
