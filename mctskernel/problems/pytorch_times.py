@@ -16,6 +16,7 @@ from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.task import Task, TaskError
 from mctskernel.problems.torch_module import (
     SOURCE_FILE,
+    importable,
     made_model,
     module_function,
     read_module_problem,
@@ -43,11 +44,12 @@ def time_pytorch(task: Task) -> PyTorchTimes:
     if not torch.cuda.is_available():
         raise DeviceError("PyTorch can't be timed here: there is no GPU.")
     problem = read_module_problem(task.folder)
-    model = without_running_statistics(made_model(run_problem(task.folder / SOURCE_FILE))).to("cuda")
+    names = run_problem(task.folder / SOURCE_FILE)
+    model = without_running_statistics(made_model(names)).to("cuda")
     function = module_function(model, problem.arguments, problem.state, problem.scalars)
     drawn = task.draw_inputs(task.search_shapes[0], seed=0)
     tensors = [torch.from_numpy(drawn[tensor.name]).to("cuda") for tensor in task.inputs]
-    with torch.no_grad():
+    with torch.no_grad(), importable(names):
         eager = _median_seconds(functools.partial(function, *tensors))
         compiled, said = None, ""
         try:

@@ -8,8 +8,11 @@ from __future__ import annotations
 import copy
 import functools
 import runpy
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -77,12 +80,28 @@ def read_module_problem(folder: Path) -> ModuleProblem:
         raise TaskError(f"{path} can't be read: {error}.") from error
 
 
+_MODULE = "mctskernel_problem"
+"""What a problem's classes and functions call the module that they are of."""
+
+
 def run_problem(path: Path) -> Mapping[str, Any]:
     """The names that a problem's file defines. Runs it, as no module of that name. Raises TaskError."""
     try:
-        return runpy.run_path(str(path), run_name="mctskernel_problem")
+        return runpy.run_path(str(path), run_name=_MODULE)
     except (Exception, SystemExit) as error:
         raise TaskError(f"{path} can't be loaded: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def importable(names: Mapping[str, Any]) -> Iterator[None]:
+    """While this is entered, the module that a problem's names say they are of is there, as torch.compile wants it."""
+    module = ModuleType(_MODULE)
+    vars(module).update(names)
+    sys.modules[_MODULE] = module
+    try:
+        yield
+    finally:
+        del sys.modules[_MODULE]
 
 
 def made_model(names: Mapping[str, Any], device: str = "cpu") -> Any:

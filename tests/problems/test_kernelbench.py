@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from mctskernel.problems.kernelbench import TOLERANCE
 from mctskernel.problems.module_task import drafted
 from mctskernel.problems.problem import PROBLEM_FILE, Problem
 from mctskernel.problems.registry import benchmark_of, find_benchmark, read_problem
-from mctskernel.problems.torch_module import SOURCE_FILE, read_module_problem, run_problem
+from mctskernel.problems.torch_module import SOURCE_FILE, importable, read_module_problem, run_problem
 from mctskernel.problems.torch_task import task_toml
 from tests.problems.module_problems import (
     CONVOLUTION,
@@ -185,6 +186,13 @@ def test_reading_leaves_no_module_behind(tmp_path: Path) -> None:
     before = set(sys.modules)
     run_problem(written(tmp_path, HINGE))
     assert set(sys.modules) == before
+
+
+def test_a_problem_is_a_module_while_it_is_asked_to_be(tmp_path: Path) -> None:
+    names = run_problem(written(tmp_path, LINEAR))
+    with importable(names):
+        assert importlib.import_module(names["Model"].__module__).Model is names["Model"]
+    assert names["Model"].__module__ not in sys.modules
 
 
 def test_only_problems_are_recognised(tmp_path: Path) -> None:
