@@ -16,7 +16,7 @@ from mctskernel.experiments.ablation.subjects import TaskSubject
 from mctskernel.experiments.simulated_search import StopRequested
 from mctskernel.report.failures import QUARANTINED
 from mctskernel.report.progress import Moment, moments
-from mctskernel.run import RunFolder
+from mctskernel.run import RunFolder, discard_run
 from mctskernel.runner import Conclusion, begin, resume
 from mctskernel.search import Ending
 from mctskernel.tree.events import ExchangeRecord, Proposed
@@ -37,6 +37,7 @@ def run_trial(
     if folder.manifest.exists():
         conclusion = resume(folder.path, None, None, lambda _: None, stop_requested)
     else:
+        discard_run(folder)  # What a process left that died before there was a run.
         configuration = run_configuration(
             plan.arm.settings,
             task=subject.name,
