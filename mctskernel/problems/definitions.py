@@ -14,7 +14,7 @@ from mctskernel.problems.definitions_folder import (
     is_definition,
 )
 from mctskernel.problems.definitions_solution import solution
-from mctskernel.problems.definitions_task import drafted
+from mctskernel.problems.definitions_task import drafted, task_name
 from mctskernel.problems.problem import Benchmark, Problem
 
 
@@ -25,7 +25,7 @@ def read(path: Path, language: Language) -> Problem:
         made = drafted(found, language)
     except TaskError as error:
         raise TaskError(f"{path}: {error}") from error
-    return Problem(found.benchmark, found.definition.name, made.files, made.remarks)
+    return Problem(found.benchmark, task_name(found.definition.name), made.files, made.remarks)
 
 
 FLASHINFER_BENCH_PROBLEMS = Benchmark(

@@ -87,6 +87,12 @@ def drafted(found: Found, language: Language) -> Drafted:
     return Drafted(written.files, tuple(remarks))
 
 
+def task_name(name: str) -> str:
+    """What a definition's task is called, which may be the name of a folder."""
+    kept = "".join(each if each.isalnum() or each in "_.-" else "_" for each in name)
+    return kept if kept[:1].isalnum() or kept[:1] == "_" else f"_{kept}"
+
+
 def _task(
     problem: DefinitionProblem, axes: Axes, trial: Trial, beside: Mapping[str, bytes], remarks: list[str]
 ) -> TorchTask:
@@ -99,7 +105,7 @@ def _task(
     own = trial.own_errors(verify)
     remarks += _imprecisions(trial.outputs, own)
     return TorchTask(
-        name=_name(problem.name),
+        name=task_name(problem.name),
         summary=problem.definition.description or f"{problem.name} of {problem.benchmark}.",
         function=trial.function,
         inputs=trial.inputs,
@@ -245,8 +251,3 @@ def _with_custom_scalars(folder: Path, problem: DefinitionProblem, axes: Axes) -
 
 def _number(value: bool | int | float) -> int | float:  # noqa: FBT001 - a value, not a switch
     return int(value) if isinstance(value, bool) else value
-
-
-def _name(name: str) -> str:
-    kept = "".join(each if each.isalnum() or each in "_.-" else "_" for each in name)
-    return kept if kept[:1].isalnum() or kept[:1] == "_" else f"_{kept}"

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.contract_words import contract_sentences, narrowest_tolerance
@@ -98,6 +98,7 @@ def test_what_tells_inputs_apart_has_no_extent(write_task: WriteTask, toml: str,
         load_task(write_task(toml))
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["relative", "absolute", "ratio"]), ALLOWANCES),
     st.lists(
@@ -143,6 +144,7 @@ def test_what_is_read_is_what_is_written(
     assert merged == {**values, "element": element}
 
 
+@settings(deadline=None)
 @given(st.text(alphabet='[]{}=.,"tolerancshap0123456789-einf \n', max_size=120))
 def test_no_text_raises_anything_else(text: str) -> None:
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.expression import evaluate_int
@@ -240,6 +240,15 @@ def test_a_bad_line_is_named(tmp_path: Path) -> None:
         read_workloads(file)
 
 
+@pytest.mark.parametrize("name", ["../../out", "/etc/x", "..", "a b", "-x", "x\ny"])
+def test_no_name_leads_anywhere(tmp_path: Path, name: str) -> None:
+    problem = read(write_sol(tmp_path / "sol", changed(DEFINITION, name=name), TWO[:1]), Language.CUDA)
+    assert Path(problem.name).name == problem.name
+    assert (tmp_path / "tasks" / problem.name).parent == tmp_path / "tasks"
+    assert not problem.name.startswith((".", "-"))
+    assert loaded(problem, tmp_path / "task").name == problem.name
+
+
 def test_a_problem_that_no_kernel_is_made_for_says_what_to_do(tmp_path: Path) -> None:
     text = "def run(x, weight, gain):\n    return x[: int(x.shape[0])] * (weight if x.sum().item() < 1e9 else gain)\n"
     folder = write_sol(tmp_path / "sol", changed(DEFINITION, reference=text), TWO)
@@ -249,6 +258,7 @@ def test_a_problem_that_no_kernel_is_made_for_says_what_to_do(tmp_path: Path) ->
     assert "no candidate as it is" in problem.remarks[-1]
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=200))
 def test_no_bytes_are_anything_but_a_definition_or_a_sentence(
     tmp_path_factory: pytest.TempPathFactory, data: bytes
@@ -272,6 +282,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@settings(max_examples=50, deadline=None)
 @given(EXPRESSIONS, st.integers(1, 9), st.integers(1, 9))
 def test_an_axis_is_what_python_makes_of_its_expression(text: str, a: int, b: int) -> None:
     axes: Axes = {"a": Var(), "b": Var(), "c": Expr("a * 2 + b"), "e": Expr(text)}
@@ -280,6 +291,7 @@ def test_an_axis_is_what_python_makes_of_its_expression(text: str, a: int, b: in
     assert evaluate_int(found.extents["e"], {"a": a, "b": b}) == expected
 
 
+@settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="abc0123456789+-*/%().[]_'\" ,lambdifx", max_size=60))
 def test_no_expression_is_anything_but_arithmetic_or_a_sentence(text: str) -> None:
     axes: Axes = {"a": Var(), "b": Var(), "e": Expr(text or "a")}

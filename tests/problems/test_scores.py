@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.problems.scores import (
@@ -80,6 +80,7 @@ def test_a_speedup_is_a_positive_number() -> None:
             Scored(True, bad)
 
 
+@settings(deadline=None)
 @given(TIMES, TIMES, TIMES)
 def test_the_speed_of_light_score_is_anchored(first: float, second: float, third: float) -> None:
     bound, faster, baseline = sorted((first, second, third))
