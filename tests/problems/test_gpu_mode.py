@@ -227,6 +227,12 @@ def test_a_task_that_is_not_supported_says_why(reference: str, said: str, tmp_pa
     assert said in str(raised.value)
 
 
+def test_a_case_that_does_not_fit_is_told_of_before_it_is_made(tmp_path: Path) -> None:
+    large = YAML.replace('"rows": 128, "cols": 256', '"rows": 1000000000, "cols": 100000')
+    with pytest.raises(TaskError, match="scale_py needs at least 12000"):
+        made(tmp_path, yaml=large)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
