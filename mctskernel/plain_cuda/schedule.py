@@ -72,12 +72,13 @@ _Emit = Callable[[Body, Index], str]
 
 @dataclass(frozen=True)
 class _Job:
-    """A kernel to write: a thread for each index over `space`, which fills `place`."""
+    """A kernel to write: a thread for each index over `space`, which fills `place`. `parts` says what it reads."""
 
     node: Node
     place: Place
     space: tuple[sympy.Expr, ...]
     emit: _Emit
+    parts: str = ""
 
 
 @dataclass(frozen=True)
@@ -178,8 +179,20 @@ class _Schedule:
         )
         self._scratch += [first, second]
         yield _Job(node, first, first.extents, lambda body, at: part_of_reduction(body, node, at, parts))
-        yield _Job(node, second, second.extents, lambda body, at: part_of_parts(body, node, at, first, fewer))
-        yield _Job(node, place, place.extents, lambda body, at: reduction_of_parts(body, node, at, second))
+        yield _Job(
+            node,
+            second,
+            second.extents,
+            lambda body, at: part_of_parts(body, node, at, first, fewer),
+            parts=first.name,
+        )
+        yield _Job(
+            node,
+            place,
+            place.extents,
+            lambda body, at: reduction_of_parts(body, node, at, second),
+            parts=second.name,
+        )
 
     def _whole(self, node: Node, place: Place) -> _Job:
         """A kernel with a thread for each element."""
@@ -218,9 +231,12 @@ class _Schedule:
         ]
         self._headers |= {header(each.dtype) for each in (*sources, job.place)} - {""}
         first = "(long long)blockIdx.x" if body.index_type == "long long" else "blockIdx.x"
+        about = (
+            f"{operator_name(job.node)} of {job.parts}" if job.parts else _described(job.node, self._places)
+        )
         head = f'extern "C" __global__ void {name}('
         text = (
-            f"// {_described(job.node, self._places)}\n"
+            f"// {about}\n"
             f"{head}{_wrapped(parameters, len(head))}) {{\n"
             f"    {body.index_type} {body.thread} = {first} * blockDim.x + threadIdx.x;\n"
             f"    if ({body.thread} < {bound}) {{\n{inside}\n    }}\n}}"
