@@ -40,7 +40,12 @@ import tomlkit
 
 from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml
 from mctskernel.experiments.ablation.names import AblationError, check_name
-from mctskernel.experiments.ablation.settings import Settings, check_complete, read_settings
+from mctskernel.experiments.ablation.settings import (
+    Settings,
+    check_complete,
+    check_for_spaces,
+    read_settings,
+)
 from mctskernel.run import Budget
 
 PAPER = "paper"
@@ -186,29 +191,35 @@ class _Kept(msgspec.Struct):
 
 
 def _changed(document: dict[str, Any], changes: Changes) -> dict[str, Any]:
+    """The fields that are left, in a form that is the same however they were come to."""
     found = dict(document)
     if changes.spaces or changes.tasks:
         found |= {"spaces": list(changes.spaces), "tasks": list(changes.tasks)}
     if changes.seeds is not None:
         found["seeds"] = changes.seeds
     if changes.evaluations is not None:
-        budget = found.get("budget")
-        budget = budget if isinstance(budget, Mapping) else {}
-        known = (found.get("checkpoints", ()), budget.get("evaluations", ()))
-        earlier = {
-            each for some in known if isinstance(some, Sequence) for each in some if isinstance(each, int)
-        }
-        found["budget"] = {**budget, "evaluations": changes.evaluations}
-        found["checkpoints"] = sorted(each for each in earlier if each < changes.evaluations)
+        found |= _up_to(changes.evaluations, found)
     if changes.model and found.get("tasks"):
-        search = found.get("search", {})
-        if isinstance(search, Mapping):
-            model = search.get("model", {})
-            found["search"] = {
-                **search,
-                "model": {**(model if isinstance(model, Mapping) else {}), **changes.model},
-            }
-    return {name: value for name, value in found.items() if value not in ([], ())}
+        search = _table(found, "search")
+        found["search"] = {**search, "model": {**_table(search, "model"), **changes.model}}
+    return {name: value for name, value in found.items() if value != []}
+
+
+def _up_to(evaluations: int, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Another budget, and the checkpoints that still lie within it."""
+    budget = _table(document, "budget")
+    told = (document.get("checkpoints"), budget.get("evaluations"))
+    earlier = {each for some in told if isinstance(some, list) for each in some if isinstance(each, int)}
+    return {
+        "budget": {**budget, "evaluations": evaluations},
+        "checkpoints": sorted(each for each in earlier if each < evaluations),
+    }
+
+
+def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A table of a document; whatever else stands there is refused later."""
+    found = document.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _read(document: dict[str, Any]) -> Ablation:
@@ -268,7 +279,9 @@ def _arms(document: _Document) -> Iterator[Arm]:
         own = {key: value for key, value in table.items() if key != "name"}
         read_settings(own, f"arm '{name}'")
         settings = read_settings(_merged(shared, own), f"arm '{name}'")
-        check_complete(settings, f"arm '{name}'", of_space=bool(document.spaces))
+        if document.spaces:
+            check_for_spaces(settings, f"arm '{name}'")
+        check_complete(settings, f"arm '{name}'")
         yield Arm(name, settings)
 
 

@@ -19,7 +19,7 @@ from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
 from mctskernel.profiling.reward import REWARDS
 from mctskernel.proposers import ASK_A_MODEL, LLM, MIXED, RULES
 from mctskernel.run import Budget, Configuration
-from mctskernel.search_policy import LOOKAHEAD, open_policy
+from mctskernel.search_policy import LOOKAHEAD, WALK, open_policy
 from mctskernel.tree.choices import CHOICES
 from mctskernel.tree.policy import Policy, PolicyError
 
@@ -118,23 +118,30 @@ def run_configuration(
     )
 
 
-def check_complete(settings: Settings, where: str, *, of_space: bool) -> None:
+def check_complete(settings: Settings, where: str) -> None:
     """Refuse settings that a trial would fail over, before the first begins. Raises AblationError."""
-    if of_space:
-        told = set(msgspec.to_builtins(settings)) - SPACE_FIELDS
-        if told:
-            raise AblationError(
-                f"The {where} sets {', '.join(sorted(told))}, which a recorded space has no use for: "
-                "of its searches the policy, the surrogate and the workers can differ. Search tasks instead."
-            )
     try:
-        policy_of(settings, "model")
+        policy = policy_of(settings, "model")
         if settings.asks_a_model:
             _llm(settings)
     except PolicyError as error:
         raise AblationError(f"In {where}: {error}") from error
     except ModelError as error:
         raise AblationError(f"The {where} asks a language model: {error}") from error
+    if settings.surrogate is SurrogateUse.ORDER and policy.strategy != WALK:
+        raise AblationError(
+            f"In {where}: a surrogate that orders edits is for strategy {WALK}, not {policy.strategy}."
+        )
+
+
+def check_for_spaces(settings: Settings, where: str) -> None:
+    """Refuse settings that a search of a recorded space has no use for. Raises AblationError."""
+    told = set(msgspec.to_builtins(settings)) - SPACE_FIELDS
+    if told:
+        raise AblationError(
+            f"The {where} sets {', '.join(sorted(told))}, which a recorded space has no use for: of its searches the "
+            "policy, the surrogate and the workers can differ. Search tasks instead."
+        )
 
 
 def _llm(settings: Settings) -> LLMOptions:

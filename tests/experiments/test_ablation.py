@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+import tomlkit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -181,6 +183,7 @@ def test_a_damaged_log_is_a_sentence_that_names_the_line(space: Path, tmp_path: 
             "sets reward, which a recorded space has no use for",
         ),
         (('name = "uct"', 'name = "uct"\nsurrogate = "oder"'), "'oder'. Did you mean 'order'?"),
+        (('name = "random"', 'name = "random"\nsurrogate = "order"'), "is for strategy mcts, not random"),
         (("[budget]", "tasks = ['sum']\n[budget]"), "spaces or tasks, one of them"),
         (("evaluations = 8", "evaluations = 8\nseconds = 9"), "searched by evaluations: leave seconds"),
         (("title = ", "title : "), "not valid TOML"),
@@ -210,6 +213,35 @@ def test_a_command_line_outweighs_a_file(space: Path) -> None:
     assert read_ablation(changed.text).digest == changed.digest, "a manifest asks for the same"
     less = read_ablation(ready_configurations()["budget"], Changes(evaluations=50))
     assert less.checkpoints == (12, 25, 50)
+
+
+FIELDS = ("title", "against", "arms", "budget", "search", "spaces", "tasks", "seeds", "small", "colour")
+
+VALUES = st.recursive(
+    st.integers(-2, 300)
+    | st.floats()
+    | st.booleans()
+    | st.sampled_from(["mcts", "made:made_words", "", "model"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["name", "evaluations", "strategy", "model", "mixture"]), inner, max_size=3
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from(FIELDS), VALUES))
+def test_whatever_a_file_says_is_a_configuration_or_a_sentence(changed: dict[str, object]) -> None:
+    document = {**tomllib.loads(a_configuration("x.json")), **changed}
+    try:
+        found = read_ablation(tomlkit.dumps(document), Changes("small", seeds=1, evaluations=5))
+    except AblationError as error:
+        assert str(error)
+    else:
+        assert read_ablation(found.text).digest == found.digest
 
 
 @pytest.mark.parametrize("name", ready_configurations())
