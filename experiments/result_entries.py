@@ -21,6 +21,8 @@ from mctskernel.experiments.ablation.tables import render
 from mctskernel.experiments.counter_evidence import Report as CounterEvidence
 from mctskernel.experiments.counter_evidence_tables import document as counter_evidence
 from mctskernel.experiments.documents import Document, markdown
+from mctskernel.experiments.plain_suite_report import render as plain_suite_page
+from mctskernel.experiments.plain_trials import PlainSuite
 from mctskernel.experiments.provenance import Rows
 from mctskernel.experiments.suite_table import TableRow, markdown_table
 from mctskernel.gauntlet import run as gauntlet
@@ -278,6 +280,14 @@ ENTRIES: tuple[Entry, ...] = (
         "The four recorded spaces of [strategies.md](../strategies.md), in the folder `spaces`, and five made-up ones, "
         "20 seeds; seconds are a core's. [ablations.md](../ablations.md).",
         _ablation("ablation_search"),
+    ),
+    Entry(
+        "plain_suite_model.json",
+        Group.STRATEGIES,
+        "12 of the suite's 28 kernels, one seed and a small budget: it shows what the rules find, and compares no "
+        "strategies. The machine was busy with other things, so the seconds are too many; "
+        "[plain_suite.md](../plain_suite.md).",
+        {"plain_suite_model.md": rendered_from("plain_suite_model.json", PlainSuite, plain_suite_page)},
     ),
     Entry(
         "gauntlet_model.json",
