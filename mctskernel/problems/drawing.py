@@ -33,6 +33,8 @@ _SAME_VALUES = {
     torch.Tensor.to,
     torch.Tensor.float,
     torch.Tensor.bool,
+    torch.Tensor.cuda,
+    torch.Tensor.cpu,
     torch.Tensor.int,
     torch.Tensor.long,
     torch.Tensor.contiguous,

@@ -370,7 +370,30 @@ def _found(fixed: Operands) -> Dimensions:
         found = min(
             found, find_dimensions([_named(each, same) for each in members], works), key=_constant_size
         )
+    found = _split(found, [index for index, each in enumerate(members) if not each.place], works)
     return replace(found, extents=extended(found.extents))
+
+
+def _split(
+    found: Dimensions, indices: Sequence[int], works: Callable[[Sequence[Extents], Shape], bool]
+) -> Dimensions:
+    """With a dimension of its own for each extent of some tensors that varies alone: the rows of a square matrix.
+
+    Not for parameters: without data, not every operator sees that a bias is too long.
+    """
+    places = [(each, axis) for each in indices for axis in range(len(found.extents[each]))]
+    for index, axis in places:
+        name = found.extents[index][axis]
+        occurrences = sum(each.count(name) for each in found.extents)
+        if not isinstance(name, str) or occurrences < 2 or found.granularity[name] != 1:
+            continue
+        own = f"{name}_{axis}" if index == 0 else f"{name}_{index}{axis}"
+        tensor = (*found.extents[index][:axis], own, *found.extents[index][axis + 1 :])
+        extents = (*found.extents[:index], tensor, *found.extents[index + 1 :])
+        size = found.sizes[name]
+        if all(works(extents, {**found.sizes, own: each}) for each in (1, 3, 37, 2 * size + 1)):
+            found = Dimensions({**found.sizes, own: size}, extents, {**found.granularity, own: 1})
+    return found
 
 
 def _constant_size(dimensions: Dimensions) -> int:
