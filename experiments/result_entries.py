@@ -15,7 +15,14 @@ from typing import TypeVar
 
 import msgspec
 
-from mctskernel.experiments import races, reward_value, rules_table, strategy_report, tree_scale
+from mctskernel.experiments import (
+    races,
+    reward_value,
+    rules_table,
+    strategy_report,
+    surrogate_document,
+    tree_scale,
+)
 from mctskernel.experiments.ablation.results import Results as Ablated
 from mctskernel.experiments.ablation.tables import render
 from mctskernel.experiments.counter_evidence import Report as CounterEvidence
@@ -129,6 +136,13 @@ def _ablation_plot(results: Ablated, out: Path) -> None:
     from mctskernel.experiments.ablation.plots import plot  # noqa: PLC0415 - as said above
 
     plot(results, out)
+
+
+def _surrogate_study(study: surrogate_document.Study, out: Path) -> None:
+    # Imported here: matplotlib is an extra.
+    from mctskernel.experiments.surrogate_plot import draw  # noqa: PLC0415 - as said above
+
+    draw(study, out)
 
 
 def _gauntlet(name: str) -> Mapping[str, Renderer]:
@@ -246,6 +260,23 @@ ENTRIES: tuple[Entry, ...] = (
         "Of the model and the constants as they stood before these families were measured, with the "
         "Triton that made the measured code.",
         page("model_own_families_h100.json"),
+    ),
+    Entry(
+        "surrogate_study_h100.json",
+        Group.MODEL,
+        "H100_VARIANTS are the kernels of `model_h100.json`, in whose sight the model's own constants were "
+        "chosen. Priced with the Triton that made the measured code, on a machine that was busy with other "
+        "things, so the seconds of a prediction are too many; [surrogate.md](../surrogate.md).",
+        {
+            "surrogate_study_h100.md": rendered_from(
+                "surrogate_study_h100.json",
+                surrogate_document.Study,
+                lambda each: markdown(surrogate_document.document(each)) + "\n",
+            ),
+            "surrogate_study_h100.svg": plotted(
+                "surrogate_study_h100.json", surrogate_document.Study, _surrogate_study
+            ),
+        },
     ),
     Entry(
         "model_recorded_h100.json",
