@@ -2,8 +2,8 @@
 
 Sources: KernelBench's `fast_p` and geometric means (Ouyang et al., "KernelBench: Can LLMs write efficient GPU
 kernels?", 2025, section 3.4, and src/score.py of its repository); flashinfer-bench's score of a solution
-(`get_solution_score` of its trace set); the speed-of-light score of SOL-ExecBench (Lin et al., arXiv 2603.19173, section
-4.3, equation 2).
+(`get_solution_score` of its trace set); the speed-of-light score of SOL-ExecBench (Lin et al., arXiv 2603.19173,
+section 4.3, equation 2).
 """
 
 from __future__ import annotations
