@@ -313,6 +313,18 @@ ENTRIES: tuple[Entry, ...] = (
         _ablation("ablation_search"),
     ),
     Entry(
+        "ablation_selection.json",
+        Group.STRATEGIES,
+        "The same four recorded spaces, 20 seeds; the walk with one choice changed at a time.",
+        _ablation("ablation_selection"),
+    ),
+    Entry(
+        "ablation_budget.json",
+        Group.STRATEGIES,
+        "The same four recorded spaces, 20 seeds, looked at after 12 to 200 evaluations.",
+        _ablation("ablation_budget"),
+    ),
+    Entry(
         "plain_suite_model.json",
         Group.STRATEGIES,
         "12 of the suite's 28 kernels, one seed and a small budget: it shows what the rules find, and compares no "
