@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
-from mctskernel.problems.definitions_traces import scored, traces_in
-from mctskernel.problems.pytorch_times import time_pytorch, write_times
+from mctskernel.problems.definitions.traces import scored, traces_in
+from mctskernel.problems.kernelbench.pytorch_times import time_pytorch, write_times
 from mctskernel.problems.run_scores import (
     COMPILED,
     EAGER,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
-from mctskernel.problems.definitions import FLASHINFER_BENCH_PROBLEMS, SOL_EXECBENCH_PROBLEMS
-from mctskernel.problems.gpu_mode import GPU_MODE
-from mctskernel.problems.kernelbench import KERNELBENCH
+from mctskernel.problems.definitions.benchmark import FLASHINFER_BENCH_PROBLEMS, SOL_EXECBENCH_PROBLEMS
+from mctskernel.problems.gpu_mode.benchmark import GPU_MODE
+from mctskernel.problems.kernelbench.benchmark import KERNELBENCH
 from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem
 
 BENCHMARKS: Mapping[str, Benchmark] = {

@@ -9,7 +9,7 @@ import msgspec
 
 from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.core.task import TaskError
-from mctskernel.problems.pytorch_times import read_times
+from mctskernel.problems.kernelbench.pytorch_times import read_times
 from mctskernel.problems.registry import benchmark_of
 from mctskernel.problems.scores import THRESHOLDS, Scored, fast_p, fast_p_interval, geomean
 from mctskernel.report.view import View

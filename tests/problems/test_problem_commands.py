@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mctskernel.cli import main
-from mctskernel.problems.pytorch_times import PyTorchTimes, write_times
+from mctskernel.problems.kernelbench.pytorch_times import PyTorchTimes, write_times
 from mctskernel.problems.run_scores import EAGER, START, RunScore, score_results
-from tests.problems.module_problems import problem, written
+from tests.problems.kernelbench.problem_files import problem, written
 
 SUM = problem(
     "return (x * self.scale).sum(1)", "torch.rand(16, 8)", init="self.scale = nn.Parameter(torch.ones(8))"

@@ -14,10 +14,10 @@ import msgspec
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.host_code import HostCodeError, host_module, host_module_into
-from mctskernel.problems.gpu_mode_file import TASK_FILE, read_task_file
-from mctskernel.problems.gpu_mode_reference import BESIDE, GpuModeProblem, read_gpu_mode_problem
-from mctskernel.problems.gpu_mode_structure import Path as Place
-from mctskernel.problems.gpu_mode_structure import places, subscripts
+from mctskernel.problems.gpu_mode.file import TASK_FILE, read_task_file
+from mctskernel.problems.gpu_mode.reference import BESIDE, GpuModeProblem, read_gpu_mode_problem
+from mctskernel.problems.gpu_mode.structure import Path as Place
+from mctskernel.problems.gpu_mode.structure import places, subscripts
 from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem
 from mctskernel.problems.torch_task import task_files
 
@@ -34,7 +34,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, language: Language) -> Problem:
     """A problem as a task. Runs its Python. Raises TaskError."""
-    from mctskernel.problems.gpu_mode_task import CASE, drafted  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.problems.gpu_mode.task import CASE, drafted  # noqa: PLC0415 - imports PyTorch
 
     folder = _folder(path)
     if folder is None:

@@ -17,8 +17,8 @@ import numpy as np
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.dtypes import DTYPE_BYTES, numpy_dtype
 from mctskernel.core.task import Array, Shape, TaskError, Tensor
-from mctskernel.problems.definitions_axes import Axes, read_axes
-from mctskernel.problems.definitions_schema import Definition, Safetensors, Spec, Workload
+from mctskernel.problems.definitions.axes import Axes, read_axes
+from mctskernel.problems.definitions.schema import Definition, Safetensors, Spec, Workload
 from mctskernel.problems.problem import PROBLEM_FILE
 from mctskernel.torch_reference import find_function, in_numpy
 

@@ -14,9 +14,9 @@ import msgspec
 from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError, Tensor
-from mctskernel.problems.definitions_axes import Axes, read_axes
-from mctskernel.problems.definitions_folder import FLASHINFER_BENCH, Found
-from mctskernel.problems.definitions_inputs import (
+from mctskernel.problems.definitions.axes import Axes, read_axes
+from mctskernel.problems.definitions.folder import FLASHINFER_BENCH, Found
+from mctskernel.problems.definitions.reference import (
     RUN_FILE,
     WORKLOAD,
     DefinitionProblem,
@@ -24,14 +24,14 @@ from mctskernel.problems.definitions_inputs import (
     custom_values,
     digest,
 )
-from mctskernel.problems.definitions_schema import Allowed, Safetensors
-from mctskernel.problems.definitions_support import (
+from mctskernel.problems.definitions.schema import Allowed, Safetensors
+from mctskernel.problems.definitions.support import (
     check_definition,
     fixed_scalars,
     unchecked_constraints,
     workload_shapes,
 )
-from mctskernel.problems.definitions_trial import Trial, unnumbered
+from mctskernel.problems.definitions.trial import Trial, unnumbered
 from mctskernel.problems.problem import PROBLEM_FILE
 from mctskernel.problems.torch_task import TorchTask, task_files
 from mctskernel.profiling.pytorch.verdict import TOLERANCES
@@ -188,7 +188,7 @@ def _reference(problem: DefinitionProblem, axes: Axes, trial: Trial) -> str:
     text = (
         f'"""The reference of a problem of {problem.benchmark}, which is in {RUN_FILE} as it was."""\n\n'
         "from pathlib import Path\n\n"
-        f"from mctskernel.problems.definitions_inputs import {functions}\n\n"
+        f"from mctskernel.problems.definitions.reference import {functions}\n\n"
         "FOLDER = Path(__file__).parent\n\n\n"
         f"def reference({names}):\n    return call_definition(FOLDER, {names})\n"
     )

@@ -168,7 +168,7 @@ def call_problem(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:
 
 def make_problem_inputs(folder: Path, rng: np.random.Generator, **shape: int) -> dict[str, Array]:
     """Fresh inputs of the problem in a task's folder: made as its `get_inputs` makes them, whatever their size."""
-    from mctskernel.problems.drawing import drawn_again  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.problems.kernelbench.drawing import drawn_again  # noqa: PLC0415 - imports PyTorch
 
     problem, seed = read_module_problem(folder), int(rng.integers(1 << 62))
     names, model = _loaded(folder)

@@ -16,16 +16,16 @@ from mctskernel.core.expression import evaluate_int
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.problems.definitions import (
+from mctskernel.problems.definitions.axes import read_axes
+from mctskernel.problems.definitions.benchmark import (
     FLASHINFER_BENCH_PROBLEMS,
     SOL_EXECBENCH_PROBLEMS,
     read,
 )
-from mctskernel.problems.definitions_axes import read_axes
-from mctskernel.problems.definitions_folder import find_definition, read_definition, read_workloads
-from mctskernel.problems.definitions_schema import Const, Definition, Expr, Spec, Var
+from mctskernel.problems.definitions.folder import find_definition, read_definition, read_workloads
+from mctskernel.problems.definitions.schema import Const, Definition, Expr, Spec, Var
 from mctskernel.problems.problem import Problem
-from tests.problems.definition_folders import (
+from tests.problems.definitions.folders import (
     CUSTOM,
     DEFINITION,
     INPUTS,

@@ -13,10 +13,16 @@ import torch
 
 from mctskernel.core.task import TaskError
 from mctskernel.problems.device_memory import Memory, available_memory
-from mctskernel.problems.drawing import Watched, watch
-from mctskernel.problems.module_checks import check_calls, modes_differ, used_state
-from mctskernel.problems.operands import Maker, Operand, Operands, shaped_operands, weight_operands
-from mctskernel.problems.torch_module import (
+from mctskernel.problems.kernelbench.checks import check_calls, modes_differ, used_state
+from mctskernel.problems.kernelbench.drawing import Watched, watch
+from mctskernel.problems.kernelbench.operands import (
+    Maker,
+    Operand,
+    Operands,
+    shaped_operands,
+    weight_operands,
+)
+from mctskernel.problems.kernelbench.reference import (
     Argument,
     ModuleProblem,
     Origin,
@@ -153,7 +159,7 @@ def _reference(operands: Operands, problem: ModuleProblem) -> str:
     imported = "call_problem, make_problem_inputs" if made else "call_problem"
     return (
         f'"""{problem.name} of {problem.benchmark}: the forward of its Model, in the mode in which that is made."""\n\n'
-        f"from pathlib import Path\n\nfrom mctskernel.problems.torch_module import {imported}\n\n\n"
+        f"from pathlib import Path\n\nfrom mctskernel.problems.kernelbench.reference import {imported}\n\n\n"
         f"def reference({names}):\n    return call_problem(Path(__file__).parent, {names})\n{made}"
     )
 

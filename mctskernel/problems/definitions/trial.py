@@ -12,8 +12,8 @@ import numpy as np
 from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.expression import ExpressionError, names_in
 from mctskernel.core.task import Array, Shape, TaskError, Tensor, shape_label
-from mctskernel.problems.definitions_axes import Axes
-from mctskernel.problems.definitions_inputs import (
+from mctskernel.problems.definitions.axes import Axes
+from mctskernel.problems.definitions.reference import (
     RUN_FILE,
     WORKLOAD,
     DefinitionProblem,
@@ -23,7 +23,7 @@ from mctskernel.problems.definitions_inputs import (
     make_definition_inputs,
     task_tensor,
 )
-from mctskernel.problems.definitions_support import allows, has_files
+from mctskernel.problems.definitions.support import allows, has_files
 from mctskernel.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.torch_reference import find_function
 

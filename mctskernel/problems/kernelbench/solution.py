@@ -13,8 +13,8 @@ from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.host_code import HostCodeError, host_module
-from mctskernel.problems.python_text import global_names, renamed, without_docstrings
-from mctskernel.problems.torch_module import SOURCE_FILE, ModuleProblem, read_module_problem
+from mctskernel.problems.kernelbench.python_text import global_names, renamed, without_docstrings
+from mctskernel.problems.kernelbench.reference import SOURCE_FILE, ModuleProblem, read_module_problem
 
 FUNCTION = "run_kernel"
 

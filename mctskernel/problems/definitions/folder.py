@@ -15,7 +15,7 @@ import msgspec
 
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.task import TaskError
-from mctskernel.problems.definitions_schema import Definition, Workload
+from mctskernel.problems.definitions.schema import Definition, Workload
 
 FLASHINFER_BENCH = "flashinfer-bench"
 SOL_EXECBENCH = "SOL-ExecBench"

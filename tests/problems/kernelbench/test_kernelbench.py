@@ -16,13 +16,18 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.folders import is_problem, write_problem
-from mctskernel.problems.kernelbench import TOLERANCE
-from mctskernel.problems.module_task import drafted
+from mctskernel.problems.kernelbench.benchmark import TOLERANCE
+from mctskernel.problems.kernelbench.reference import (
+    SOURCE_FILE,
+    importable,
+    read_module_problem,
+    run_problem,
+)
+from mctskernel.problems.kernelbench.task import drafted
 from mctskernel.problems.problem import PROBLEM_FILE, Problem
 from mctskernel.problems.registry import benchmark_of, find_benchmark, read_problem
-from mctskernel.problems.torch_module import SOURCE_FILE, importable, read_module_problem, run_problem
 from mctskernel.problems.torch_task import task_toml
-from tests.problems.module_problems import (
+from tests.problems.kernelbench.problem_files import (
     CONVOLUTION,
     HEAD,
     HINGE,

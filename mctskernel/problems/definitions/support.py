@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, TaskError, shape_label
-from mctskernel.problems.definitions_axes import Axes, constraint_holds
-from mctskernel.problems.definitions_inputs import FULL_RANGE, WORKLOAD, input_tensors, task_tensor
-from mctskernel.problems.definitions_schema import (
+from mctskernel.problems.definitions.axes import Axes, constraint_holds
+from mctskernel.problems.definitions.reference import FULL_RANGE, WORKLOAD, input_tensors, task_tensor
+from mctskernel.problems.definitions.schema import (
     Custom,
     Definition,
     Random,

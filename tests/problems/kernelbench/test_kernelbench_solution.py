@@ -17,12 +17,12 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.folders import write_problem
+from mctskernel.problems.kernelbench.python_text import global_names, renamed, without_docstrings
+from mctskernel.problems.kernelbench.reference import SOURCE_FILE, call_problem
 from mctskernel.problems.problem import PROBLEM_FILE
-from mctskernel.problems.python_text import global_names, renamed, without_docstrings
 from mctskernel.problems.registry import read_problem, solution_of
-from mctskernel.problems.torch_module import SOURCE_FILE, call_problem
 from tests.conftest import KERNEL
-from tests.problems.module_problems import HINGE, LINEAR, MASKED, NORMALISED, written
+from tests.problems.kernelbench.problem_files import HINGE, LINEAR, MASKED, NORMALISED, written
 
 PROHIBITED = re.compile(r"\btry\s*:|\bexcept\b|\bpass\b")
 """What the harness's static check refuses."""

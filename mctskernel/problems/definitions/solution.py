@@ -20,9 +20,9 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Shape, Task, TaskError
 from mctskernel.host_code import HostCodeError, host_module
 from mctskernel.host_code.cpp_program import COMPILER_FLAGS, cpp_program
-from mctskernel.problems.definitions_folder import SOL_EXECBENCH
-from mctskernel.problems.definitions_inputs import DefinitionProblem, read_definition_problem
-from mctskernel.problems.definitions_schema import Name, Text
+from mctskernel.problems.definitions.folder import SOL_EXECBENCH
+from mctskernel.problems.definitions.reference import DefinitionProblem, read_definition_problem
+from mctskernel.problems.definitions.schema import Name, Text
 
 SOLUTION_FILE = "solution.json"
 AUTHOR = "mctskernel"

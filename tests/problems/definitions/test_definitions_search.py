@@ -14,15 +14,15 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.problems.definitions_solution import SOLUTION_FILE, read_solution
-from mctskernel.problems.definitions_traces import read_traces, scored, trace_of, write_traces
+from mctskernel.problems.definitions.solution import SOLUTION_FILE, read_solution
+from mctskernel.problems.definitions.traces import read_traces, scored, trace_of, write_traces
 from mctskernel.problems.problem import PROBLEM_FILE
 from mctskernel.problems.registry import read_problem, solution_of
 from mctskernel.problems.scores import mean_speedup
 from mctskernel.run import Budget, Configuration, RunFolder
 from mctskernel.session import Told, begin_session
 from mctskernel.tree.policy import Policy
-from tests.problems.definition_folders import DEFINITION, INPUTS, workload, write_flashinfer
+from tests.problems.definitions.folders import DEFINITION, INPUTS, workload, write_flashinfer
 
 torch = pytest.importorskip("torch")
 safetensors_torch = pytest.importorskip("safetensors.torch")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mctskernel.core.expression import ExpressionError, evaluate, evaluate_int, names_in
 from mctskernel.core.task import Shape, TaskError
-from mctskernel.problems.definitions_schema import Const, Definition, Expr, Spec, Var
+from mctskernel.problems.definitions.schema import Const, Definition, Expr, Spec, Var
 
 MOST_POWER = 8
 """Exponents are small numbers; a power is written as a product."""

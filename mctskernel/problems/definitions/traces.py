@@ -18,9 +18,9 @@ from mctskernel.answer import read_answer
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.task import TaskError, shape_label
-from mctskernel.problems.definitions_inputs import DefinitionProblem, read_definition_problem
-from mctskernel.problems.definitions_schema import Name, Text, Workload
-from mctskernel.problems.definitions_solution import solution_name
+from mctskernel.problems.definitions.reference import DefinitionProblem, read_definition_problem
+from mctskernel.problems.definitions.schema import Name, Text, Workload
+from mctskernel.problems.definitions.solution import solution_name
 from mctskernel.problems.scores import Scored
 from mctskernel.run import RunFolder, read_manifest
 from mctskernel.tree.blobs import get_kernel

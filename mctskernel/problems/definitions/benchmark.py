@@ -7,14 +7,14 @@ from pathlib import Path
 
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
-from mctskernel.problems.definitions_folder import (
+from mctskernel.problems.definitions.folder import (
     FLASHINFER_BENCH,
     SOL_EXECBENCH,
     find_definition,
     is_definition,
 )
-from mctskernel.problems.definitions_solution import solution
-from mctskernel.problems.definitions_task import drafted, task_name
+from mctskernel.problems.definitions.solution import solution
+from mctskernel.problems.definitions.task import drafted, task_name
 from mctskernel.problems.problem import Benchmark, Problem
 
 

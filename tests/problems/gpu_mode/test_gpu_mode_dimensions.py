@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.expression import evaluate_int
-from mctskernel.problems.gpu_mode_dimensions import Dimensions
+from mctskernel.problems.gpu_mode.dimensions import Dimensions
 
 SIZES = st.lists(st.integers(1, 4096), min_size=3, max_size=3).map(tuple)
 

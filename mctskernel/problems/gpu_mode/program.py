@@ -20,7 +20,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from mctskernel.core.task import TaskError
-from mctskernel.problems.gpu_mode_file import Arguments
+from mctskernel.problems.gpu_mode.file import Arguments
 
 MOST_SEED = 1 << 16
 """Seeds are small, as in the tasks' own files: some tasks add them to their numbers."""

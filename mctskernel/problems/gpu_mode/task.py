@@ -15,7 +15,7 @@ import torch
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.host_code.literals import docstring
 from mctskernel.problems.device_memory import available_memory
-from mctskernel.problems.gpu_mode_cases import (
+from mctskernel.problems.gpu_mode.cases import (
     SEED,
     Case,
     buffers_of,
@@ -24,12 +24,12 @@ from mctskernel.problems.gpu_mode_cases import (
     output_names,
     seen,
 )
-from mctskernel.problems.gpu_mode_dimensions import Dimensions
-from mctskernel.problems.gpu_mode_file import Arguments, TaskFile, argument_vectors
-from mctskernel.problems.gpu_mode_python import Program, load_program
-from mctskernel.problems.gpu_mode_reference import GpuModeProblem, Kept, input_arrays, reference_function
-from mctskernel.problems.gpu_mode_structure import Leaf, Path, leaves, structure_of
-from mctskernel.problems.gpu_mode_tolerance import judged_as, own_errors, tolerance_remarks, tolerance_table
+from mctskernel.problems.gpu_mode.dimensions import Dimensions
+from mctskernel.problems.gpu_mode.file import Arguments, TaskFile, argument_vectors
+from mctskernel.problems.gpu_mode.program import Program, load_program
+from mctskernel.problems.gpu_mode.reference import GpuModeProblem, Kept, input_arrays, reference_function
+from mctskernel.problems.gpu_mode.structure import Leaf, Path, leaves, structure_of
+from mctskernel.problems.gpu_mode.tolerance import judged_as, own_errors, tolerance_remarks, tolerance_table
 from mctskernel.problems.torch_task import TorchTask, independent_dimension
 
 NAME = "GPU MODE"
@@ -294,7 +294,7 @@ def _reference(file: TaskFile, inputs: Sequence[str], dimensions: Sequence[str])
     given = f"{{{', '.join(f'{name!r}: {name}' for name in inputs)}}}"
     return (
         f"{told}\n\nfrom pathlib import Path\n\n"
-        "from mctskernel.problems.gpu_mode_reference import call_reference, make_case_inputs\n\n\n"
+        "from mctskernel.problems.gpu_mode.reference import call_reference, make_case_inputs\n\n\n"
         f"def reference({', '.join((*inputs, *dimensions, CASE))}):\n"
         f"    return call_reference(Path(__file__).parent, {shape}, {given})\n\n\n"
         f"def make_inputs({', '.join(('rng', *dimensions, CASE))}):\n"

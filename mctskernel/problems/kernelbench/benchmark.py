@@ -14,9 +14,9 @@ import msgspec
 
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
-from mctskernel.problems.kernelbench_solution import solution
+from mctskernel.problems.kernelbench.reference import SOURCE_FILE
+from mctskernel.problems.kernelbench.solution import solution
 from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem
-from mctskernel.problems.torch_module import SOURCE_FILE
 from mctskernel.problems.torch_task import task_files
 
 NAME = "KernelBench"
@@ -50,7 +50,7 @@ def read(path: Path, language: Language) -> Problem:
     if missing:
         raise TaskError(f"{path} is no KernelBench problem: it has no {missing[0]}.")
     try:
-        from mctskernel.problems.module_task import drafted  # noqa: PLC0415 - imports PyTorch, an extra
+        from mctskernel.problems.kernelbench.task import drafted  # noqa: PLC0415 - imports PyTorch, an extra
     except ImportError as error:
         raise TaskError(
             "A KernelBench problem needs PyTorch, which isn't installed: mctskernel[gpu]."

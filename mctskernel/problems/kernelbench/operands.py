@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, TaskError, Tensor
-from mctskernel.problems.drawing import Drawn, Extents, Sizes, drawn_again
-from mctskernel.problems.torch_module import Argument, module_function, state_of, with_extents
+from mctskernel.problems.kernelbench.drawing import Drawn, Extents, Sizes, drawn_again
+from mctskernel.problems.kernelbench.reference import Argument, module_function, state_of, with_extents
 from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
 from mctskernel.torch_dimensions import Dimensions, awkward_shapes, find_dimensions
 

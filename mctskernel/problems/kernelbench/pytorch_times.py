@@ -14,7 +14,7 @@ import msgspec
 from mctskernel.core.device import DeviceError
 from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.task import Task, TaskError
-from mctskernel.problems.torch_module import (
+from mctskernel.problems.kernelbench.reference import (
     SOURCE_FILE,
     importable,
     made_model,

@@ -16,12 +16,12 @@ import numpy as np
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import Array, Shape, TaskError
-from mctskernel.problems.gpu_mode_structure import Leaf, Structure, leaves, places, rebuilt
+from mctskernel.problems.gpu_mode.structure import Leaf, Structure, leaves, places, rebuilt
 from mctskernel.problems.problem import PROBLEM_FILE
 from mctskernel.torch_reference import in_numpy
 
 if TYPE_CHECKING:
-    from mctskernel.problems.gpu_mode_python import Program
+    from mctskernel.problems.gpu_mode.program import Program
 
 BESIDE = "problem_{name}.py"
 """What a module of the problem is called in the task's folder."""
@@ -112,7 +112,7 @@ def _told(problem: GpuModeProblem, given: Mapping[str, Any]) -> dict[str, int]:
 
 def make_case_inputs(folder: Path, rng: np.random.Generator, shape: Shape) -> dict[str, Array]:
     """Fresh inputs of a case, as `generate_input` makes them from a seed of ours. Raises TaskError."""
-    from mctskernel.problems.gpu_mode_python import MOST_SEED  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.problems.gpu_mode.program import MOST_SEED  # noqa: PLC0415 - imports PyTorch
 
     problem, program = _loaded(folder)
     data = program.generate(problem.cases[shape[problem.case]], int(rng.integers(MOST_SEED)))
@@ -138,7 +138,7 @@ def _array(tensor: Any, dtype: str, is_scalar: bool) -> Array:  # noqa: FBT001 -
 
 @functools.lru_cache
 def _loaded(folder: Path) -> tuple[GpuModeProblem, Program]:
-    from mctskernel.problems.gpu_mode_python import load_program  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.problems.gpu_mode.program import load_program  # noqa: PLC0415 - imports PyTorch
 
     problem = read_gpu_mode_problem(folder)
     try:

@@ -15,8 +15,8 @@ import numpy as np
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit
 from mctskernel.core.task import Array, Tensor
-from mctskernel.problems.gpu_mode_cases import Case
-from mctskernel.problems.gpu_mode_python import Compared
+from mctskernel.problems.gpu_mode.cases import Case
+from mctskernel.problems.gpu_mode.program import Compared
 from mctskernel.profiling.pytorch.verdict import TOLERANCES
 from mctskernel.torch_reference import in_numpy
 

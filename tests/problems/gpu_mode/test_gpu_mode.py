@@ -14,10 +14,10 @@ import torch
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.problems.gpu_mode import recognises
+from mctskernel.problems.gpu_mode.benchmark import recognises
 from mctskernel.problems.problem import Problem
 from mctskernel.problems.registry import find_benchmark, read_problem, solution_of
-from tests.problems.gpu_mode_folders import SCALE, YAML, write_task
+from tests.problems.gpu_mode.folders import SCALE, YAML, write_task
 
 Made = tuple[Problem, Task]
 

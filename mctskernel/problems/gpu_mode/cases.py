@@ -10,8 +10,8 @@ import torch
 
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import TaskError
-from mctskernel.problems.gpu_mode_python import Compared, Program
-from mctskernel.problems.gpu_mode_structure import Path, leaves, subscripts
+from mctskernel.problems.gpu_mode.program import Compared, Program
+from mctskernel.problems.gpu_mode.structure import Path, leaves, subscripts
 
 SEED = 7
 """What the cases are looked at with."""
