@@ -26,8 +26,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mctskernel.experiments.fault_kinds import KINDS, LIMIT_SECONDS, Kind
-from mctskernel.experiments.fault_subjects import (
+from mctskernel.experiments.fault_injection.kinds import KINDS, LIMIT_SECONDS, Kind
+from mctskernel.experiments.fault_injection.subjects import (
     SCRIPTS,
     ModelServer,
     Starter,
@@ -41,7 +41,7 @@ from mctskernel.experiments.fault_subjects import (
     walk,
     with_model,
 )
-from mctskernel.experiments.fault_trials import Injected, Trial
+from mctskernel.experiments.fault_injection.trials import Injected, Trial
 from mctskernel.experiments.provenance import write_result
 
 FAULTS_A_RUN = 10

@@ -3,7 +3,7 @@
     python -m mctskernel.experiments.fuzzing --seconds 900 --seed 0 --out docs/results/fuzzing.json
 
 Targets take turns until the processor's seconds are spent; the table is written after every round, so that a run that
-is ended early says what it did. What a target is and what counts as a defect: `fuzz_targets`, `fuzz_watch`.
+is ended early says what it did. What a target is and what counts as a defect: `fuzz.targets`, `fuzz.watch`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import hypothesis
 import msgspec
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from mctskernel.experiments.fuzz_inputs import inputs
-from mctskernel.experiments.fuzz_targets import Target, targets
-from mctskernel.experiments.fuzz_watch import kind_of, watched
+from mctskernel.experiments.fuzz.inputs import inputs
+from mctskernel.experiments.fuzz.targets import Target, targets
+from mctskernel.experiments.fuzz.watch import kind_of, watched
 from mctskernel.experiments.provenance import write_result
 
 ROUND = 200

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mctskernel.experiments.fault_subjects import Starter
+from mctskernel.experiments.fault_injection.subjects import Starter
 
 
 @pytest.fixture(scope="session")

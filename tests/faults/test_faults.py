@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mctskernel.experiments.fault_kinds import KINDS, Kind
-from mctskernel.experiments.fault_subjects import Place, Starter, small_disks_work, walk
-from mctskernel.experiments.fault_trials import Injected, Trial
+from mctskernel.experiments.fault_injection.kinds import KINDS, Kind
+from mctskernel.experiments.fault_injection.subjects import Place, Starter, small_disks_work, walk
+from mctskernel.experiments.fault_injection.trials import Injected, Trial
 from mctskernel.experiments.faults import by_kind, inject, plan
 
 CHEAP = [kind for kind in KINDS if "landscape" in kind.subjects and kind.place == "plain"]

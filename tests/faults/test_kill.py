@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mctskernel.experiments.fault_subjects import Running, Starter, start, wait_until, walk
+from mctskernel.experiments.fault_injection.subjects import Running, Starter, start, wait_until, walk
 from mctskernel.tree.journal import read_tree
 
 KILLS = 20

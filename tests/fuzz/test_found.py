@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.experiments.fuzz_examples import memories
-from mctskernel.experiments.fuzz_targets import Target, targets
-from mctskernel.experiments.fuzz_watch import watched
+from mctskernel.experiments.fuzz.examples import memories
+from mctskernel.experiments.fuzz.targets import Target, targets
+from mctskernel.experiments.fuzz.watch import watched
 from mctskernel.experiments.fuzzing import warmed_up
 
 TARGETS = {target.name: target for target in targets()}

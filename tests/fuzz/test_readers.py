@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mctskernel.experiments.fuzz_inputs import inputs
-from mctskernel.experiments.fuzz_targets import Target, targets
-from mctskernel.experiments.fuzz_watch import MOST_SECONDS, DefectError, watched
+from mctskernel.experiments.fuzz.inputs import inputs
+from mctskernel.experiments.fuzz.targets import Target, targets
+from mctskernel.experiments.fuzz.watch import MOST_SECONDS, DefectError, watched
 from mctskernel.experiments.fuzzing import emptied, warmed_up
 
 FEW = settings(

@@ -33,7 +33,7 @@ from mctskernel.edits.llm.replies import MAX_SOURCE_BYTES, read_reply
 from mctskernel.edits.llm.tolerant_json import read_json
 from mctskernel.edits.patch import applied, apply, as_patch
 from mctskernel.edits.plan_text import with_plan
-from mctskernel.experiments import fuzz_examples as examples
+from mctskernel.experiments.fuzz import examples
 from mctskernel.memory import encode_snapshot, open_memory, read_snapshot
 from mctskernel.profiling import ncu, sanitizer_output
 from mctskernel.profiling.architecture import parse_architecture

@@ -22,8 +22,7 @@ from mctskernel.core.reference_language import RefusedReferenceError
 from mctskernel.core.space import SpaceError
 from mctskernel.core.task import TaskError
 from mctskernel.edits.patch import PatchError
-from mctskernel.experiments import fuzz_examples as examples
-from mctskernel.experiments import fuzz_readers as readers
+from mctskernel.experiments.fuzz import examples, readers
 from mctskernel.memory import MemoryUnusableError
 from mctskernel.profiling.architecture import ArchitectureError
 from mctskernel.profiling.emulator import UnsupportedPtx

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mctskernel.experiments.fault_checks import evaluated, lost, problems, whole_lines
-from mctskernel.experiments.fault_kinds import LIMIT_SECONDS, Course, Kind, Meeting, MissedError
-from mctskernel.experiments.fault_subjects import (
+from mctskernel.experiments.fault_injection.checks import evaluated, lost, problems, whole_lines
+from mctskernel.experiments.fault_injection.kinds import LIMIT_SECONDS, Course, Kind, Meeting, MissedError
+from mctskernel.experiments.fault_injection.subjects import (
     ENDLESS,
     START_SECONDS,
     ModelServer,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mctskernel.experiments.fault_checks import evaluated, whole_lines
-from mctskernel.experiments.fault_subjects import (
+from mctskernel.experiments.fault_injection.checks import evaluated, whole_lines
+from mctskernel.experiments.fault_injection.subjects import (
     WORKERS,
     ModelServer,
     Place,

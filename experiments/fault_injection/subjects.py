@@ -25,7 +25,7 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace
 from mctskernel.profiling.spaces import write_space
 
-SCRIPTS = Path(__file__).resolve().parents[1] / "tests" / "faults"
+SCRIPTS = Path(__file__).resolve().parents[2] / "tests" / "faults"
 """What stands for a task, a GPU and a model's server. It is part of a checkout and of no package."""
 
 START_SECONDS = 180.0

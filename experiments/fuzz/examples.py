@@ -39,7 +39,7 @@ from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 
 TASKS = Path(mctskernel.tasks.__file__).parent
-SANITIZER_OUTPUTS = Path(__file__).resolve().parents[1] / "tests" / "profiling" / "sanitizer_outputs"
+SANITIZER_OUTPUTS = Path(__file__).resolve().parents[2] / "tests" / "profiling" / "sanitizer_outputs"
 
 KERNELS = {
     language: tuple(path.read_text() for path in sorted(TASKS.glob(f"*/kernel{language.suffix}")))

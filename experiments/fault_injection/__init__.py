@@ -1,0 +1,1 @@
+"""What faults are injected into runs of the search, into which, and what has to hold of a run afterwards."""

@@ -1,0 +1,1 @@
+"""What fuzzing gives readers of files that come from elsewhere, and what it holds against them."""
