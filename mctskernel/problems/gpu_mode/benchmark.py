@@ -34,7 +34,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, language: Language) -> Problem:
     """A problem as a task. Runs its Python. Raises TaskError."""
-    from mctskernel.problems.gpu_mode.task import CASE, drafted  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.problems.gpu_mode.task import drafted  # noqa: PLC0415 - imports PyTorch
 
     folder = _folder(path)
     if folder is None:
@@ -44,8 +44,6 @@ def read(path: Path, language: Language) -> Problem:
     written = task_files(draft.task, language)
     files = {
         **written.files,
-        # What only tells the cases apart is none of the kernel's business.
-        "task.toml": f'inputs_by = "{CASE}"\n'.encode() + written.files["task.toml"],
         PROBLEM_FILE: msgspec.json.format(msgspec.json.encode(draft.problem), indent=1) + b"\n",
         **{BESIDE.format(name=name): text.encode() for name, text in file.modules.items()},
     }

@@ -106,6 +106,7 @@ def drafted(file: TaskFile) -> Draft:
         verify=tuple(shapes[: len(file.tests)]),
         granularity=granularity,
         reference=_reference(file, [tensor.name for tensor in inputs], list(dimensions.sizes)),
+        inputs_by=CASE,
     )
     own = _own_errors(program, file.cases[small], problem, task)
     judged = judged_as(outputs, inputs)
