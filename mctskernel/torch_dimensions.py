@@ -41,6 +41,17 @@ class Dimensions:
         """Sizes that tell the dimensions from each other and from everything else."""
         return distinct_sizes(self.sizes, self.granularity)
 
+    def restricted(self, names: Sequence[str]) -> Dimensions:
+        """With these dimensions alone; the others keep their sizes."""
+        return Dimensions(
+            {name: self.sizes[name] for name in names},
+            tuple(
+                tuple(self.sizes[e] if isinstance(e, str) and e not in names else e for e in each)
+                for each in self.extents
+            ),
+            {name: self.granularity[name] for name in names},
+        )
+
 
 def parse_shape(text: str) -> tuple[tuple[str, int], ...]:
     """`8192x4096` or `rows=8192xcols=4096`: name (empty if none) and size of each extent. Raises TaskError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,19 +15,21 @@ from torch.utils.flop_counter import FlopCounterMode
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.problems.kernelbench.drawing import Drawn, Extents, Sizes, drawn_again
-from mctskernel.problems.kernelbench.reference import Argument, module_function, state_of, with_extents
+from mctskernel.problems.kernelbench.reference import (
+    Argument,
+    ValueSource,
+    module_function,
+    state_of,
+    with_extents,
+)
 from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
-from mctskernel.torch_dimensions import Dimensions, awkward_shapes, find_dimensions
-
-MOST_VARYING = 12
-"""Tensors up to which the extents of parameters may vary too; of more of them only those of what `forward` takes."""
+from mctskernel.torch_dimensions import Dimensions, awkward_shapes
 
 NORMAL = Drawn("normal")
 
 MOST_WORK = 2_000_000
 """Multiplications, reads and writes at a shape to verify at: every candidate does them many times, emulated perhaps."""
 
-_FIXED = "fixed"
 _RESERVED = frozenset({"out", "rng"})
 _FAILURES = (
     RuntimeError,
@@ -42,15 +44,12 @@ _FAILURES = (
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor at its full size; `place` is the name of a parameter or buffer in the module's state.
-
-    `source` says where its values come from: `drawn` from a distribution, `get_inputs` or the `model`.
-    """
+    """A tensor at its full size; `place` is the name of a parameter or buffer in the module's state."""
 
     name: str
     dtype: str
     size: Sizes
-    source: str = "drawn"
+    source: ValueSource = ValueSource.DRAWN
     distribution: Drawn = NORMAL
     place: str = ""
 
@@ -61,7 +60,7 @@ class Operand:
             f"{name}_in" if name in _RESERVED else name,
             _dtype(name, tensor),
             tuple(tensor.shape),
-            "get_inputs" if drawn is None else "drawn",
+            ValueSource.GET_INPUTS if drawn is None else ValueSource.DRAWN,
             drawn or NORMAL,
         )
 
@@ -69,27 +68,6 @@ class Operand:
     def nbytes(self) -> int:
         """Bytes at its full size."""
         return math.prod(self.size) * DTYPE_BYTES[self.dtype]
-
-
-def shaped_operands(
-    name: str,
-    model: Any,
-    arguments: tuple[Argument, ...],
-    members: tuple[Operand, ...],
-    maker: Maker,
-    *,
-    most_dimensions: int,
-) -> Operands:
-    """With as many dimensions as can vary without changing what is computed. Raises TaskError if it fails."""
-    whole = Dimensions({}, tuple(each.size for each in members), {})
-    fixed = Operands(name, model, arguments, members, maker, whole)
-    fixed.check_result()
-    found = _found(fixed)
-    for dimensions in (found, _restricted(found, list(found.sizes)[:1])):
-        operands = replace(fixed, dimensions=dimensions)
-        if 0 < len(dimensions.sizes) <= most_dimensions and operands.agree:
-            return operands
-    return fixed
 
 
 def weight_operands(model: Any, taken: Collection[str]) -> tuple[Operand, ...]:
@@ -112,7 +90,7 @@ def weight_operands(model: Any, taken: Collection[str]) -> tuple[Operand, ...]:
                 name,
                 _dtype(place, tensor),
                 tuple(tensor.shape),
-                "drawn" if varied else "model",
+                ValueSource.DRAWN if varied else ValueSource.MODEL,
                 _around(tensor) if varied else NORMAL,
                 place,
             )
@@ -167,7 +145,7 @@ class Operands:
     @property
     def are_made(self) -> bool:
         """Whether no list of distributions says how the inputs are drawn."""
-        return any(each.source != "drawn" for each in self.members)
+        return any(each.source is not ValueSource.DRAWN for each in self.members)
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -288,7 +266,7 @@ class Operands:
         ]
         used = {extent for _, extents in kept for extent in extents}
         dimensions = replace(
-            _restricted(self.dimensions, [name for name in self.sizes if name in used]),
+            self.dimensions.restricted([name for name in self.sizes if name in used]),
             extents=tuple(extents for _, extents in kept),
         )
         return replace(self, members=tuple(each for each, _ in kept), dimensions=dimensions)
@@ -296,14 +274,18 @@ class Operands:
     def values(self, shape: Shape, seed: int) -> dict[str, Any]:
         """Fresh tensors at a shape by the names of the inputs, with values such as the task's have."""
         rng = np.random.default_rng(seed)
-        made = self._made(shape, seed) if any(each.source == "get_inputs" for each in self.members) else {}
+        made = (
+            self._made(shape, seed)
+            if any(each.source is ValueSource.GET_INPUTS for each in self.members)
+            else {}
+        )
         state = state_of(self.model)
         found = {}
         for each, tensor in zip(self.members, self.inputs, strict=True):
-            if each.source == "drawn":
+            if each.source is ValueSource.DRAWN:
                 value = torch.from_numpy(tensor.draw(shape, rng))
             else:
-                value = made[each.name] if each.source == "get_inputs" else state[each.place]
+                value = made[each.name] if each.source is ValueSource.GET_INPUTS else state[each.place]
             dtype = getattr(torch, each.dtype)
             found[each.name] = value.detach().to(dtype).reshape(tensor.extents(shape)).clone()
         return found
@@ -338,88 +320,6 @@ class Operands:
         for name, number in self.sizes.items():
             names[number] = "" if number in names else name
         return tuple(names.get(number) or number for number in size)
-
-
-def _found(fixed: Operands) -> Dimensions:
-    """The dimensions of what forward takes, and of its parameters where there are few."""
-    few = len(fixed.members) <= MOST_VARYING
-    varying = [
-        index
-        for index, each in enumerate(fixed.members)
-        if each.source != "model" and (few or not each.place)
-    ]
-
-    def extended(extents: Sequence[Extents]) -> tuple[Extents, ...]:
-        complete: list[Extents] = [each.size for each in fixed.members]
-        for index, each in zip(varying, extents, strict=True):
-            complete[index] = each
-        return tuple(complete)
-
-    def works(extents: Sequence[Extents], sizes: Shape) -> bool:
-        if any(
-            size != int(name.removeprefix(_FIXED)) for name, size in sizes.items() if name.startswith(_FIXED)
-        ):
-            return False
-        return replace(fixed, dimensions=Dimensions({}, extended(extents), {})).works(sizes)
-
-    members = [fixed.members[index] for index in varying]
-    found = find_dimensions([_named(each, {}) for each in members], works)
-    if _constant_size(found) > 1:
-        # Matrices that are multiplied, or square: the same size is the same dimension wherever it is.
-        same = {size: f"size{size}" for each in members for size in each.size if size > 1}
-        found = min(
-            found, find_dimensions([_named(each, same) for each in members], works), key=_constant_size
-        )
-    found = _split(found, [index for index, each in enumerate(members) if not each.place], works)
-    return replace(found, extents=extended(found.extents))
-
-
-def _split(
-    found: Dimensions, indices: Sequence[int], works: Callable[[Sequence[Extents], Shape], bool]
-) -> Dimensions:
-    """With a dimension of its own for each extent of some tensors that varies alone: the rows of a square matrix.
-
-    Not for parameters: without data, not every operator sees that a bias is too long.
-    """
-    places = [(each, axis) for each in indices for axis in range(len(found.extents[each]))]
-    for index, axis in places:
-        name = found.extents[index][axis]
-        occurrences = sum(each.count(name) for each in found.extents)
-        if not isinstance(name, str) or occurrences < 2 or found.granularity[name] != 1:
-            continue
-        own = f"{name}_{axis}" if index == 0 else f"{name}_{index}{axis}"
-        tensor = (*found.extents[index][:axis], own, *found.extents[index][axis + 1 :])
-        extents = (*found.extents[:index], tensor, *found.extents[index + 1 :])
-        size = found.sizes[name]
-        if all(works(extents, {**found.sizes, own: each}) for each in (1, 3, 37, 2 * size + 1)):
-            found = Dimensions({**found.sizes, own: size}, extents, {**found.granularity, own: 1})
-    return found
-
-
-def _constant_size(dimensions: Dimensions) -> int:
-    """The product of all extents that never vary."""
-    return math.prod(extent for each in dimensions.extents for extent in each if isinstance(extent, int))
-
-
-def _named(operand: Operand, names: Mapping[int, str]) -> tuple[tuple[str, int], ...]:
-    """The extents of a tensor with their names; those of a window, which are a parameter's last, never vary."""
-    return tuple(
-        (f"{_FIXED}{size}" if operand.place and axis > 1 else names.get(size, ""), size)
-        for axis, size in enumerate(operand.size)
-    )
-
-
-def _restricted(dimensions: Dimensions, names: Sequence[str]) -> Dimensions:
-    """With these dimensions alone; the others keep their sizes."""
-    sizes = dimensions.sizes
-    return Dimensions(
-        {name: sizes[name] for name in names},
-        tuple(
-            tuple(sizes[e] if isinstance(e, str) and e not in names else e for e in each)
-            for each in dimensions.extents
-        ),
-        {name: dimensions.granularity[name] for name in names},
-    )
 
 
 def _around(tensor: Any) -> Drawn:

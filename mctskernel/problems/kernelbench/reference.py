@@ -11,6 +11,7 @@ import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,15 +35,21 @@ class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Plain = None
 
 
+class ValueSource(StrEnum):
+    """Where a tensor's values come from: a distribution, the problem's `get_inputs`, or the model, which starts with them."""
+
+    DRAWN = "drawn"
+    GET_INPUTS = "get_inputs"
+    MODEL = "model"
+
+
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where an input's values come from, for tasks whose inputs are made: `drawn` by a distribution, from
-    `get_inputs`, or as the `model` has them.
-    """
+    """An input of a task whose inputs are made, and where its values come from; how they are distributed if drawn."""
 
     name: str
     dtype: str
     shape: tuple[int | str, ...]
-    source: str
+    source: ValueSource
     distribution: str = "normal"
     low: float | str = 0.0
     high: float | str = 1.0
@@ -178,11 +185,11 @@ def make_problem_inputs(folder: Path, rng: np.random.Generator, **shape: int) ->
     for origin in problem.origins:
         tensor = origin.tensor
         match origin.source:
-            case "get_inputs":
+            case ValueSource.GET_INPUTS:
                 array = given[origin.name].detach().numpy()
-            case "model":
+            case ValueSource.MODEL:
                 array = state_of(model)[problem.state[origin.name]].detach().numpy()
-            case _:
+            case ValueSource.DRAWN:
                 array = tensor.draw(shape, rng)
         found[origin.name] = np.ascontiguousarray(array.reshape(tensor.extents(shape)).astype(origin.dtype))
     return found

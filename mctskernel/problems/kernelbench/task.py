@@ -14,14 +14,9 @@ import torch
 from mctskernel.core.task import TaskError
 from mctskernel.problems.device_memory import Memory, available_memory
 from mctskernel.problems.kernelbench.checks import check_calls, modes_differ, used_state
+from mctskernel.problems.kernelbench.dimensions import shaped_operands
 from mctskernel.problems.kernelbench.drawing import Watched, watch
-from mctskernel.problems.kernelbench.operands import (
-    Maker,
-    Operand,
-    Operands,
-    shaped_operands,
-    weight_operands,
-)
+from mctskernel.problems.kernelbench.operands import Maker, Operand, Operands, weight_operands
 from mctskernel.problems.kernelbench.reference import (
     Argument,
     ModuleProblem,
