@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mctskernel.core.task_file import languages, load_task
-from mctskernel.experiments.measured_kernels import measured_kernel
+from mctskernel.experiments.subjects.measured_kernels import measured_kernel
 from mctskernel.profiling.candidate import RefusedError, prepare
 from mctskernel.profiling.machine_code import nvdisasm
 from mctskernel.profiling.machine_code.disassembly import decoded

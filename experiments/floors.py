@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from mctskernel.core.device import DeviceError
-from mctskernel.experiments.suite_rows import CeilingsRow, append_row
+from mctskernel.experiments.suites.rows import CeilingsRow, append_row
 from mctskernel.profiling.ceilings import (
     Ceilings,
     default_cache_folder,

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from mctskernel.experiments.priced_kernels import Row, price_variant
+from mctskernel.experiments.model.priced_kernels import Row, price_variant
 from mctskernel.profiling.counters import (
     INSTRUCTIONS,
     LOAD_REQUESTS,

@@ -22,8 +22,8 @@ import msgspec
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.planted_bugs import PlantedBug, planted_bugs
 from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.subjects.planted_bugs import PlantedBug, planted_bugs
 from mctskernel.experiments.value_check import RIGHT
 from mctskernel.profiling.candidate import prepare
 from mctskernel.profiling.emulable import emulable

@@ -3,8 +3,8 @@
     python -m mctskernel.experiments.report_cost --out report_cost.json
     python -m mctskernel.experiments.report_cost --nodes 200 --loaded 1000 --run runs/mine
 
-Runs are made up (`mctskernel.experiments.made_runs`), unless `--run` names one to be opened as well. Needs playwright
-and a Chromium on PATH. A page can be used once it has drawn the tree and the evidence of the best node; its seconds are
+Runs are made up (`subjects.made_runs`), unless `--run` names one to be opened as well. Needs playwright and a Chromium
+on PATH. A page can be used once it has drawn the tree and the evidence of the best node; its seconds are
 told as they passed, and as the page's main thread was busy, which other programs disturb less.
 """
 
@@ -23,8 +23,8 @@ import click
 import msgspec
 
 from mctskernel import load_run
-from mctskernel.experiments.made_runs import make_run
 from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.subjects.made_runs import make_run
 from mctskernel.report.frontend import WIDGET, compressed_plotly, script, style
 from mctskernel.report.page import report_page
 from mctskernel.report.parts import SOONEST, Parts

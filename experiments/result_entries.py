@@ -15,23 +15,17 @@ from typing import TypeVar
 
 import msgspec
 
-from mctskernel.experiments import (
-    races,
-    reward_value,
-    rules_table,
-    strategy_report,
-    surrogate_document,
-    tree_scale,
-)
+from mctskernel.experiments import races, reward_value, strategy_report, surrogate_document, tree_scale
 from mctskernel.experiments.ablation.results import Results as Ablated
 from mctskernel.experiments.ablation.tables import render
 from mctskernel.experiments.counter_evidence import Report as CounterEvidence
-from mctskernel.experiments.counter_evidence_tables import document as counter_evidence
+from mctskernel.experiments.counters.tables import document as counter_evidence
 from mctskernel.experiments.documents import Document, markdown
-from mctskernel.experiments.plain_suite_report import render as plain_suite_page
-from mctskernel.experiments.plain_trials import PlainSuite
 from mctskernel.experiments.provenance import Rows
-from mctskernel.experiments.suite_table import TableRow, markdown_table
+from mctskernel.experiments.suites import rules_table
+from mctskernel.experiments.suites.plain_report import render as plain_suite_page
+from mctskernel.experiments.suites.plain_trials import PlainSuite
+from mctskernel.experiments.suites.table import TableRow, markdown_table
 from mctskernel.gauntlet import run as gauntlet
 from mctskernel.gauntlet import table as gauntlet_table
 

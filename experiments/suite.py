@@ -27,10 +27,8 @@ from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.documents import markdown
 from mctskernel.experiments.provenance import write_result
-from mctskernel.experiments.search_cost import search_cost
-from mctskernel.experiments.searches import Plan, run_search
-from mctskernel.experiments.suite_ratios import document, ratio_rows
-from mctskernel.experiments.suite_rows import (
+from mctskernel.experiments.suites.ratios import document, ratio_rows
+from mctskernel.experiments.suites.rows import (
     CeilingsRow,
     Row,
     SearchRow,
@@ -41,7 +39,9 @@ from mctskernel.experiments.suite_rows import (
     read_rows,
     uses_tensor_cores,
 )
-from mctskernel.experiments.suite_table import markdown_table, table_rows
+from mctskernel.experiments.suites.search_cost import search_cost
+from mctskernel.experiments.suites.searches import Plan, run_search
+from mctskernel.experiments.suites.table import markdown_table, table_rows
 from mctskernel.experiments.summarise_runs import summarise
 from mctskernel.report.view import load_view
 from mctskernel.run import Budget, RunError

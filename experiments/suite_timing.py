@@ -24,9 +24,9 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.suite_rows import TimesRow, append_row, arithmetic, uses_tensor_cores
+from mctskernel.experiments.suites.rows import TimesRow, append_row, arithmetic, uses_tensor_cores
+from mctskernel.experiments.suites.turns import Run, in_turns
 from mctskernel.experiments.torch_baselines import OPERATORS, as_tensor, bound
-from mctskernel.experiments.turns import Run, in_turns
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.gpu.code import LoadedKernel
 from mctskernel.profiling.gpu.cuda_driver import CudaError, PreparedLaunch, open_gpu

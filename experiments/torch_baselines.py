@@ -24,7 +24,7 @@ from torch import Tensor
 from mctskernel.core.expression import Number
 from mctskernel.core.task import Array, Shape, Task, TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.suite_rows import TorchRow, append_row
+from mctskernel.experiments.suites.rows import TorchRow, append_row
 from mctskernel.tasks import builtin_tasks
 
 COMPILE_MODE = "max-autotune-no-cudagraphs"

@@ -22,7 +22,7 @@ import numpy as np
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.experiments.provenance import write_result
-from mctskernel.experiments.searches import Plan, run_search
+from mctskernel.experiments.suites.searches import Plan, run_search
 from mctskernel.experiments.summarise_runs import summarise
 from mctskernel.new_task_from_torch import create_task_from_torch
 from mctskernel.profiling.gpu.timing import median_interval
@@ -30,7 +30,7 @@ from mctskernel.report.view import load_view
 from mctskernel.run import Budget, RunError
 from mctskernel.tree.journal import JournalError
 
-FUNCTIONS = "mctskernel.experiments.torch_functions"
+FUNCTIONS = "mctskernel.experiments.subjects.torch_functions"
 SAMPLES = 60
 FLUSHED_BYTES = 1 << 28
 """Written before each run that is timed, so that nothing of the last one is left in the L2 cache."""

@@ -6,7 +6,7 @@
 An iteration is what a search does for one evaluated node: ask; take edits where they run out; submit; back up the
 evaluation. Its cost is the processor's time of all that, without storing (encoding and writing the journal, hashing and
 keeping blobs), which is told apart; so is reading the edit that is to be tried. Kernels are made up
-(`mctskernel.experiments.grown_trees`).
+(`mctskernel.experiments.subjects.grown_trees`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mctskernel.experiments.grown_trees import Growth
 from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.subjects.grown_trees import Growth
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.strategies import STRATEGIES

@@ -14,7 +14,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, T
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.measured_kernels import measured_kernel
+from mctskernel.experiments.subjects.measured_kernels import measured_kernel
 from mctskernel.record import Wanted, record, record_run, spread
 from mctskernel.report.view import load_view
 from mctskernel.run import Budget, Configuration, RunError, prepare_run, write_manifest

@@ -17,16 +17,16 @@ from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source
 from mctskernel.experiments import counter_evidence
 from mctskernel.experiments.counter_evidence import AHEAD, GAIN, Report, weigh
-from mctskernel.experiments.counter_evidence_tables import document
-from mctskernel.experiments.counter_proxies import BOTTLENECK, SPILLS, moves, reliefs
-from mctskernel.experiments.counter_steps import Step, category_of, read_steps, steps_of, write_steps
-from mctskernel.experiments.documents import markdown
-from mctskernel.experiments.partial_ranks import (
+from mctskernel.experiments.counters.partial_ranks import (
     Group,
     held_out_gains,
     partial_rank_correlation,
     ranks,
 )
+from mctskernel.experiments.counters.proxies import BOTTLENECK, SPILLS, moves, reliefs
+from mctskernel.experiments.counters.steps import Step, category_of, read_steps, steps_of, write_steps
+from mctskernel.experiments.counters.tables import document
+from mctskernel.experiments.documents import markdown
 from mctskernel.profiling import counters as names
 from mctskernel.report.view import load_view
 

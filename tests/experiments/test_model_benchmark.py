@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mctskernel.core.kernel import Language
-from mctskernel.experiments.measured_kernels import measured_kernel
+from mctskernel.experiments.model.priced_kernels import price_variant, read_rows
 from mctskernel.experiments.model_benchmark import main
-from mctskernel.experiments.priced_kernels import price_variant, read_rows
+from mctskernel.experiments.subjects.measured_kernels import measured_kernel
 from mctskernel.variants import Variant, VariantError, read_variants
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 

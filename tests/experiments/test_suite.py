@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 
 from mctskernel.core.kernel import Language
 from mctskernel.experiments import suite as suite_module
-from mctskernel.experiments.search_cost import SearchCost
 from mctskernel.experiments.suite import main
-from mctskernel.experiments.suite_rows import CeilingsRow, SearchRow, TorchRow, append_row, read_rows
-from mctskernel.experiments.suite_table import markdown_table, table_rows
+from mctskernel.experiments.suites.rows import CeilingsRow, SearchRow, TorchRow, append_row, read_rows
+from mctskernel.experiments.suites.search_cost import SearchCost
+from mctskernel.experiments.suites.table import markdown_table, table_rows
 from mctskernel.experiments.summarise_runs import Summary
 from tests.conftest import WriteTask
 

@@ -62,7 +62,7 @@ def test_is_right_at_awkward_shapes(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     shapes, dtypes = SHAPES[name]
     create_task_from_torch(
-        folder, f"mctskernel.experiments.torch_functions:{name}", shapes, dtypes, Language.TRITON
+        folder, f"mctskernel.experiments.subjects.torch_functions:{name}", shapes, dtypes, Language.TRITON
     )
     small = re.sub(r"^R0_BLOCK = \d+", "R0_BLOCK = 64", recorded.candidate(name), flags=re.MULTILINE)
     small = re.sub(r"num_warps = \d+", "num_warps = 2", small)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.planted_bugs import planted_bugs
+from mctskernel.experiments.subjects.planted_bugs import planted_bugs
 from mctskernel.profiling import sanitizer
 from mctskernel.profiling.sanitizer import GATE_TOOLS, find_compute_sanitizer, sanitize
 from mctskernel.profiling.sanitizer_output import Tool, failure, parse_findings

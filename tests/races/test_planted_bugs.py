@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mctskernel.experiments.planted_bugs import PlantedBug, planted_bugs
 from mctskernel.experiments.races import emulated
+from mctskernel.experiments.subjects.planted_bugs import PlantedBug, planted_bugs
 
 BUGS = planted_bugs()
 

@@ -21,7 +21,7 @@ pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 from mctskernel.cli.new_task import new_task
 from mctskernel.new_task_from_torch import create_task_from_torch
 
-FUNCTIONS = "mctskernel.experiments.torch_functions"
+FUNCTIONS = "mctskernel.experiments.subjects.torch_functions"
 PLAN = '"""\n[[launch]]\nkernel = "k"\ngrid = ["1"]\nargs = []\n"""\n'
 
 

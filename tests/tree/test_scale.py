@@ -15,7 +15,7 @@ from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import Evaluation, Outcome, Score, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Proposals
-from mctskernel.experiments.grown_trees import Growth
+from mctskernel.experiments.subjects.grown_trees import Growth
 from mctskernel.experiments.tree_scale import TREES, bytes_per_node
 from mctskernel.tree import bookkeeping, selection
 from mctskernel.tree.blobs import MemoryBlobs

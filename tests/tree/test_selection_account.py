@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mctskernel.experiments.grown_trees import Growth
+from mctskernel.experiments.subjects.grown_trees import Growth
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.selection_account import Account, can_account, selection_accounts

@@ -14,7 +14,7 @@ from pathlib import Path
 from mctskernel.core.task import TaskError
 from mctskernel.tasks import builtin_tasks
 
-SUITE = Path(__file__).parent / "plain_suite"
+SUITE = Path(__file__).parents[1] / "plain_suite"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from mctskernel.core.kernel import Language
-from mctskernel.experiments.suite_table import TableRow
+from mctskernel.experiments.suites.table import TableRow
 
 SHOWN = 3
 """Edits on the way that are told."""

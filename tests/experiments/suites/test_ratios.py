@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from mctskernel.experiments import suite as suite_module
 from mctskernel.experiments.documents import markdown
-from mctskernel.experiments.suite_ratios import document, geometric_means, ratio_rows
-from mctskernel.experiments.suite_rows import CeilingsRow, TimesRow, append_row, read_rows
-from mctskernel.experiments.turns import Turns, in_turns
+from mctskernel.experiments.suites.ratios import document, geometric_means, ratio_rows
+from mctskernel.experiments.suites.rows import CeilingsRow, TimesRow, append_row, read_rows
+from mctskernel.experiments.suites.turns import Turns, in_turns
 
 CEILINGS = CeilingsRow(copy_bytes_per_second=1e12, fp32_flops_per_second=1e13, tensor_flops_per_second=1e14)
 

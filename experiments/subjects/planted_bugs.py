@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mctskernel.core.kernel import Kernel, Language
 
-CORPUS = Path(__file__).resolve().parents[1] / "tests" / "races"
+CORPUS = Path(__file__).resolve().parents[2] / "tests" / "races"
 
 _MARK = re.compile(r"\s*(?://|#) (?P<words>(?:(?:bug|clean|found|other)\b ?)+)$")
 _KIND = re.compile(r"^(?://|#) (?P<kind>[a-z_]+): (?P<why>.+)$", re.MULTILINE)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mctskernel.experiments.documents import Document, Section, Table, Text, markdown
-from mctskernel.experiments.plain_arms import ARMS
-from mctskernel.experiments.plain_trials import COUNTERS, PlainSuite, Trial
+from mctskernel.experiments.suites.plain_arms import ARMS
+from mctskernel.experiments.suites.plain_trials import COUNTERS, PlainSuite, Trial
 from mctskernel.report.resampling import estimate
 
 FASTER = 1.1

@@ -13,7 +13,7 @@ import msgspec
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, Timing
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.counter_proxies import moves, reliefs
+from mctskernel.experiments.counters.proxies import moves, reliefs
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.report.view import load_view
 from mctskernel.run import RunFolder

@@ -13,7 +13,7 @@ import msgspec
 from mctskernel.core.expression import evaluate
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
-from mctskernel.experiments.search_cost import SearchCost
+from mctskernel.experiments.suites.search_cost import SearchCost
 from mctskernel.experiments.summarise_runs import Summary
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.experiments.family_splits import GROUPS, fit, fit_on, leave_one_out
-from mctskernel.experiments.model_terms import Terms, in_one_norm, naive_baselines, terms_of
-from mctskernel.experiments.priced_kernels import Row
-from mctskernel.experiments.ranking import by_family
+from mctskernel.experiments.model.family_splits import GROUPS, fit, fit_on, leave_one_out
+from mctskernel.experiments.model.priced_kernels import Row
+from mctskernel.experiments.model.ranking import by_family
+from mctskernel.experiments.model.terms import Terms, in_one_norm, naive_baselines, terms_of
 from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS, L2_SECTORS, OCCUPANCY
 from mctskernel.profiling.model.price import Term, combined
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mctskernel.core.task import Array
-from mctskernel.experiments.model_terms import Terms
-from mctskernel.experiments.ranking import Ranking, by_family
+from mctskernel.experiments.model.ranking import Ranking, by_family
+from mctskernel.experiments.model.terms import Terms
 from mctskernel.profiling.model.price import Term
 
 GROUPS: Mapping[str, tuple[Term, ...]] = {

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mctskernel.experiments.ranking import Ranking, by_family, rank, regret, summarise
+from mctskernel.experiments.model.ranking import Ranking, by_family, rank, regret, summarise
 
 MEASURED = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mctskernel.core.task import Array
-from mctskernel.experiments.priced_kernels import Row
+from mctskernel.experiments.model.priced_kernels import Row
 from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS, L2_SECTORS, OCCUPANCY
 from mctskernel.profiling.model.price import ADDED, Term, combined, soft_sum
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mctskernel.core.kernel import Language
-from mctskernel.experiments.suite_rows import CeilingsRow, Row, SearchRow, TorchRow, latest
+from mctskernel.experiments.suites.rows import CeilingsRow, Row, SearchRow, TorchRow, latest
 
 
 class TableRow(msgspec.Struct, frozen=True):

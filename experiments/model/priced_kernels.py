@@ -10,7 +10,7 @@ import msgspec
 
 from mctskernel.core.device import DeviceError
 from mctskernel.core.task import Task, TaskError
-from mctskernel.experiments.measured_kernels import MeasuredKernel, footprints, measured_kernel
+from mctskernel.experiments.subjects.measured_kernels import MeasuredKernel, footprints, measured_kernel
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.machine_code.nvdisasm import DisassemblerError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mctskernel.core.task import Array
-from mctskernel.experiments.priced_kernels import Row
+from mctskernel.experiments.model.priced_kernels import Row
 from mctskernel.profiling.model.price import shares
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma, log_sigma
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mctskernel.experiments.cluster_bootstrap import Interval, clustered_mean
 from mctskernel.experiments.documents import Document, Section, Table, Text
-from mctskernel.experiments.suite_rows import CeilingsRow, Row, TimesRow, latest
+from mctskernel.experiments.suites.rows import CeilingsRow, Row, TimesRow, latest
 from mctskernel.report.resampling import ratio_of_medians
 
 EAGER = "eager"

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from mctskernel.experiments.honesty import fitted_sigmas, honesty, pairs
-from mctskernel.experiments.priced_kernels import Row
+from mctskernel.experiments.model.honesty import fitted_sigmas, honesty, pairs
+from mctskernel.experiments.model.priced_kernels import Row
 from mctskernel.profiling.model.price import Term, combined
 from mctskernel.profiling.model.uncertainty import log_sigma
 

@@ -17,7 +17,7 @@ from mctskernel.core.expression import evaluate
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.plain_tasks import SUITE, chosen_tasks, plain_tasks
+from mctskernel.experiments.suites.plain_tasks import SUITE, chosen_tasks, plain_tasks
 from mctskernel.profiling.comparison import compare
 from mctskernel.profiling.devices import open_for_check
 from mctskernel.profiling.verify import draw_case
@@ -123,7 +123,7 @@ def test_a_description_without_a_task_of_its_own_must_be_of_one_that_is_built_in
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(SUITE / "axpby", tmp_path / "axpby")
-    monkeypatch.setattr("mctskernel.experiments.plain_tasks.SUITE", tmp_path)
+    monkeypatch.setattr("mctskernel.experiments.suites.plain_tasks.SUITE", tmp_path)
     assert list(plain_tasks()) == ["axpby"]
     (tmp_path / "axpby" / "task.toml").unlink()
     with pytest.raises(TaskError, match=r"'axpby' has neither a task\.toml nor"):

@@ -22,8 +22,8 @@ from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.opening import open_model
 from mctskernel.edits.llm.options import LLMOptions
-from mctskernel.experiments.plain_tasks import PlainTask
-from mctskernel.experiments.plain_trials import Key, Trial, trial_of_generation, trial_of_run
+from mctskernel.experiments.suites.plain_tasks import PlainTask
+from mctskernel.experiments.suites.plain_trials import Key, Trial, trial_of_generation, trial_of_run
 from mctskernel.generation import Effort, generate
 from mctskernel.opening import open_search
 from mctskernel.order import GenerationError, Order

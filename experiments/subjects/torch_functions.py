@@ -1,6 +1,6 @@
 """Functions of PyTorch for which tasks are made: each as people write it.
 
-mctskernel new-task softmax --from-torch mctskernel.experiments.torch_functions:softmax --shape 8192x4096
+mctskernel new-task softmax --from-torch mctskernel.experiments.subjects.torch_functions:softmax --shape 8192x4096
 """
 
 from __future__ import annotations

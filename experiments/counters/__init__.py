@@ -1,0 +1,1 @@
+"""What counters say of kernels, held against how long the kernels take."""
