@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import tomlkit
 
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import Array, Shape, TaskError, Tensor
+from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.inductor.generated import InductorError
 from mctskernel.inductor.sizes import Names, distinct_sizes
 from mctskernel.inductor.start import compiled_start
 from mctskernel.plain_cuda import PlainCudaError, kernel_source
-from mctskernel.torch_reference import in_numpy
 
 Called = Callable[..., Any]
 """Takes tensors in the order of a task's inputs, wherever they are, and gives a tensor or a tuple of them."""
@@ -191,35 +189,6 @@ def independent_dimension(
     return ""
 
 
-class OwnError(NamedTuple):
-    """How far results in float32 are from those in float64: relative to a row's largest value, and by the element as a
-    share of 1 + its own size.
-    """
-
-    of_row: float = 0.0
-    of_element: float = 0.0
-
-
-def own_error(function: Called, tensors: Mapping[str, Any]) -> OwnError:
-    """What rounding costs a function itself, on some tensors."""
-    arrays = [tensor.numpy() for tensor in tensors.values()]
-    wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays]
-    try:
-        ours, truth = in_numpy(function, *arrays), in_numpy(function, *wide)
-    except RuntimeError:
-        return OwnError()  # it holds tensors of one precision
-    found = OwnError()
-    for near, true in zip(_arrays(ours), _arrays(truth), strict=True):
-        if true.dtype.kind == "f" and true.size:
-            scale = np.maximum(np.abs(true).max(-1, keepdims=True), 1e-30)
-            error = np.nan_to_num(np.abs(near - true))
-            found = OwnError(
-                max(found.of_row, float((error / scale).max())),
-                max(found.of_element, float((error / (1 + np.nan_to_num(np.abs(true)))).max())),
-            )
-    return found
-
-
 def called(function: Called, inputs: Sequence[Tensor], shape: Shape, device: str, seed: int = 0) -> Any:
     """What a function gives for fresh tensors at a shape; on `meta` they hold nothing and cost nothing."""
     import torch  # noqa: PLC0415 - an extra
@@ -311,10 +280,6 @@ def _part(value: Any, tensor: Tensor, name: str, chosen: list[int]) -> Any:
         if extent == name:
             value = value.index_select(axis, torch.tensor(chosen))
     return value
-
-
-def _arrays(result: Array | tuple[Array, ...]) -> tuple[Array, ...]:
-    return result if isinstance(result, tuple) else (result,)
 
 
 def _compiled(task: TorchTask) -> str:

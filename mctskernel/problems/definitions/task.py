@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import msgspec
 
-from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit
+from mctskernel.core.dtypes import numpy_dtype, rounding_unit
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import TaskError, Tensor
+from mctskernel.core.task import Bound, Shape, TaskError, Tensor
 from mctskernel.problems.definitions.axes import Axes, read_axes
 from mctskernel.problems.definitions.folder import FLASHINFER_BENCH, Found
 from mctskernel.problems.definitions.reference import (
@@ -33,8 +32,8 @@ from mctskernel.problems.definitions.support import (
 )
 from mctskernel.problems.definitions.trial import Trial, unnumbered
 from mctskernel.problems.problem import PROBLEM_FILE
+from mctskernel.problems.tolerance import floating, imprecisions, tolerance_table
 from mctskernel.problems.torch_task import TorchTask, task_files
-from mctskernel.profiling.pytorch.verdict import TOLERANCES
 from mctskernel.run import TASK_FILE_LIMIT
 from mctskernel.torch_reference import find_function
 
@@ -43,9 +42,6 @@ SMALL = 1 << 20
 
 MOST_VERIFIED = 6
 """Workloads that are verified at every element. All are verified where they are timed."""
-
-OWN_MARGIN = 1.5
-"""How many times the reference's own error in its own precision is allowed, if that is more than ours."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ def _task(
     verify = (*awkward, *small) or (by_size[0],)
     remarks += trial.problems(verify)
     own = trial.own_errors(verify)
-    remarks += _imprecisions(trial.outputs, own)
+    remarks += imprecisions(trial.outputs, own)
     return TorchTask(
         name=task_name(problem.name),
         summary=problem.definition.description or f"{problem.name} of {problem.benchmark}.",
@@ -115,7 +111,7 @@ def _task(
         held_out=held_out,
         reference=_reference(problem, axes, trial),
         scalars={name: _number(value) for name, value in problem.scalars.items()},
-        tolerance=_tolerance(problem, trial.outputs, own),
+        tolerance=tolerance_table(trial.outputs, own, _bounds(problem, trial.outputs)),
         independent=trial.independent(awkward),
         inputs_by=WORKLOAD if trial.is_numbered else "",
         beside=beside,
@@ -132,53 +128,23 @@ def _remarks(problem: DefinitionProblem, axes: Axes) -> Iterator[str]:
             yield f"{each.file} is too large to copy: the task reads it where it lies."
 
 
-def _imprecisions(outputs: Sequence[Tensor], own: Mapping[str, float]) -> Iterator[str]:
-    for tensor in outputs:
-        error = own.get(tensor.name, 0.0)
-        if error and _row_table(tensor, error)["relative"] > TOLERANCES[tensor.dtype].relative:
-            yield (
-                f"The reference is off by {error:.2g} of a row's largest value in '{tensor.name}', in its own "
-                "precision, and so may kernels be."
-            )
+def _bounds(problem: DefinitionProblem, outputs: Sequence[Tensor]) -> list[tuple[Shape, Bound]]:
+    """How far each element may be off at the shape of each workload."""
+    rounding = max(
+        (0.5 * rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating(outputs)), default=0.0
+    )
+    bounds = [_bound(problem.benchmark, each.allowed, rounding) for each in problem.workloads]
+    return list(zip(problem.shapes, bounds, strict=True))
 
 
-def _tolerance(
-    problem: DefinitionProblem, outputs: Sequence[Tensor], own: Mapping[str, float]
-) -> dict[str, Any]:
-    """Ours by element type, with the bounds of the workloads on top, each at its own shape."""
-    floating = [tensor for tensor in outputs if is_floating(numpy_dtype(tensor.dtype))]
-    if not floating:
-        return {}
-    tables = {tensor.name: _row_table(tensor, own.get(tensor.name, 0.0)) for tensor in floating}
-    table: dict[str, Any] = dict(tables[floating[0].name])
-    others = {name: each for name, each in tables.items() if each != table}
-    rounding = max(0.5 * rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating)
-    elements = [_element(problem.benchmark, each.allowed, rounding) for each in problem.workloads]
-    if all(each == elements[0] for each in elements):
-        table["element"] = elements[0]
-    else:
-        table["at"] = [
-            {"shape": dict(shape), "element": element}
-            for shape, element in zip(problem.shapes, elements, strict=True)
-        ]
-    return table | others
-
-
-def _row_table(tensor: Tensor, own: float) -> dict[str, float]:
-    """Ours of an output's type, or what the reference's own error asks for."""
-    ours = TOLERANCES[tensor.dtype]
-    wanted = float(f"{OWN_MARGIN * own:.2g}")
-    return {"relative": max(ours.relative, wanted), "absolute": ours.absolute, "ratio": ours.ratio}
-
-
-def _element(benchmark: str, allowed: Allowed, rounding: float) -> dict[str, float]:
+def _bound(benchmark: str, allowed: Allowed, rounding: float) -> Bound:
     """What the benchmark lets each element be off, never more, and at least one rounding of the outputs' type.
 
     flashinfer-bench asks for an error within either part, where ours is within the sum of both: half of each.
     """
     share = 0.5 if benchmark == FLASHINFER_BENCH else 1.0
-    found = {"relative": max(share * allowed.max_rtol, rounding), "absolute": share * allowed.max_atol}
-    return found if allowed.max_error_cap is None else {**found, "most": allowed.max_error_cap}
+    most = math.inf if allowed.max_error_cap is None else allowed.max_error_cap
+    return Bound(max(share * allowed.max_rtol, rounding), share * allowed.max_atol, most)
 
 
 def _reference(problem: DefinitionProblem, axes: Axes, trial: Trial) -> str:

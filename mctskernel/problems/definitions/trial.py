@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating, numpy_dtype
+from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating
 from mctskernel.core.expression import ExpressionError, names_in
 from mctskernel.core.task import Array, Shape, TaskError, Tensor, shape_label
 from mctskernel.problems.definitions.axes import Axes
@@ -24,6 +24,7 @@ from mctskernel.problems.definitions.reference import (
     task_tensor,
 )
 from mctskernel.problems.definitions.support import allows, has_files
+from mctskernel.problems.tolerance import listed_arrays, row_errors
 from mctskernel.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.torch_reference import find_function
 
@@ -114,12 +115,9 @@ class Trial:
         ]:
             inputs = self._drawn(shape, 1)
             truth, own = self._truth(inputs), self._own(inputs)
-            for tensor in self.outputs if own else ():
-                if is_floating(numpy_dtype(tensor.dtype)):
-                    exact = truth[tensor.name]
-                    scale = np.maximum(np.abs(exact).max(axis=-1, keepdims=True, initial=0.0), 1e-30)
-                    error = np.nan_to_num(np.abs(own[tensor.name] - exact) / scale).max(initial=0.0)
-                    found[tensor.name] = max(found.get(tensor.name, 0.0), float(error))
+            if own:
+                errors = row_errors(self.outputs, list(own.values()), list(truth.values()))
+                found = {name: max(found.get(name, 0.0), error) for name, error in errors.items()}
         return found
 
     def independent(self, awkward: Sequence[Shape]) -> str:
@@ -149,7 +147,7 @@ class Trial:
             raise
         except (Exception, SystemExit) as error:
             raise TaskError(f"Its reference raised {type(error).__name__}: {error}") from error
-        arrays = result if isinstance(result, tuple) else (result,)
+        arrays = listed_arrays(result)
         return {tensor.name: array for tensor, array in zip(self.outputs, arrays, strict=True)}
 
     def _truth(self, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -29,7 +29,8 @@ from mctskernel.problems.gpu_mode.file import Arguments, TaskFile, argument_vect
 from mctskernel.problems.gpu_mode.program import Program, load_program
 from mctskernel.problems.gpu_mode.reference import GpuModeProblem, Kept, input_arrays, reference_function
 from mctskernel.problems.gpu_mode.structure import Leaf, Path, leaves, structure_of
-from mctskernel.problems.gpu_mode.tolerance import judged_as, own_errors, tolerance_remarks, tolerance_table
+from mctskernel.problems.gpu_mode.tolerance import element_bounds, judged_as, narrowness, own_errors
+from mctskernel.problems.tolerance import imprecisions, tolerance_table
 from mctskernel.problems.torch_task import TorchTask, independent_dimension
 
 NAME = "GPU MODE"
@@ -110,8 +111,10 @@ def drafted(file: TaskFile) -> Draft:
     )
     own = _own_errors(program, file.cases[small], problem, task)
     judged = judged_as(outputs, inputs)
-    task = replace(task, independent=_independent(task), tolerance=tolerance_table(cases, judged, own, CASE))
-    return Draft(task, problem, (*tolerance_remarks(cases, judged, own), *_ranking(file)))
+    bounds = [({CASE: number}, each) for number, each in enumerate(element_bounds(cases, judged))]
+    task = replace(task, independent=_independent(task), tolerance=tolerance_table(judged, own, bounds))
+    remarks = (*imprecisions(judged, own), *narrowness(cases, judged), *_ranking(file))
+    return Draft(task, problem, remarks)
 
 
 def _names(reference: str, data: Any) -> dict[Path, str]:

@@ -36,7 +36,7 @@ class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ValueSource(StrEnum):
-    """Where a tensor's values come from: a distribution, the problem's `get_inputs`, or the model, which starts with them."""
+    """What gives a tensor its values: a distribution, the problem's `get_inputs`, or the model as it is made."""
 
     DRAWN = "drawn"
     GET_INPUTS = "get_inputs"

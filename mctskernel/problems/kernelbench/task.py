@@ -26,7 +26,8 @@ from mctskernel.problems.kernelbench.reference import (
     run_problem,
     without_running_statistics,
 )
-from mctskernel.problems.torch_task import TorchTask, independent_dimension, own_error
+from mctskernel.problems.tolerance import own_error
+from mctskernel.problems.torch_task import TorchTask, independent_dimension
 
 RELATIVE, ABSOLUTE, RATIO = 1e-5, 1e-6, 64.0
 """The tolerance of a task in float32, where the problem's own results in float32 allow it."""

@@ -1,0 +1,121 @@
+"""How far off a kernel for a problem may be: what we allow, what its reference needs itself, what its benchmark allows.
+
+A problem's reference is judged as a kernel is: its results in its own precision beside those in 64-bit floats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mctskernel.core.dtypes import is_floating, numpy_dtype
+from mctskernel.core.task import Array, Bound, Shape, Tensor
+from mctskernel.profiling.pytorch.verdict import TOLERANCES
+from mctskernel.torch_reference import in_numpy
+
+OWN_MARGIN = 1.5
+"""How many times as far off as the reference is in its own precision a kernel may be, where ours allows less."""
+
+
+def tolerance_table(
+    outputs: Sequence[Tensor], own: Mapping[str, float], bounds: Sequence[tuple[Shape, Bound]]
+) -> dict[str, Any]:
+    """[tolerance] of task.toml, which is empty where no output is of floating-point numbers.
+
+    `own` are the reference's own errors (`row_errors`); `bounds` are the benchmark's on elements, at shapes that have
+    these sizes.
+    """
+    rows = {tensor.name: _of_rows(tensor, own.get(tensor.name, 0.0)) for tensor in floating(outputs)}
+    if not rows:
+        return {}
+    general = next(iter(rows.values()))
+    first = bounds[0][1]
+    if all(each == first for _, each in bounds):
+        elements: dict[str, Any] = {"element": _of_elements(first)}
+    else:
+        elements = {"at": [{"shape": dict(shape), "element": _of_elements(each)} for shape, each in bounds]}
+    return general | elements | {name: each for name, each in rows.items() if each != general}
+
+
+def imprecisions(outputs: Sequence[Tensor], own: Mapping[str, float]) -> Iterator[str]:
+    """A sentence for each output of which the reference's own error makes us allow more than we do."""
+    for tensor in floating(outputs):
+        error = own.get(tensor.name, 0.0)
+        if _of_rows(tensor, error)["relative"] > TOLERANCES[tensor.dtype].relative:
+            yield (
+                f"The reference is off by {error:.2g} of a row's largest value in '{tensor.name}', in its own "
+                "precision, and so may kernels be."
+            )
+
+
+def floating(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """Those of floating-point numbers: others must be equal."""
+    return [tensor for tensor in outputs if is_floating(numpy_dtype(tensor.dtype))]
+
+
+def row_errors(outputs: Sequence[Tensor], near: Sequence[Array], exact: Sequence[Array]) -> dict[str, float]:
+    """How far each floating-point output is off, as a share of the largest value in a row of its last axis."""
+    wanted = {tensor.name for tensor in floating(outputs)}
+    return {
+        tensor.name: _row_error(ours.reshape(true.shape), true)
+        for tensor, ours, true in zip(outputs, near, exact, strict=True)
+        if tensor.name in wanted
+    }
+
+
+class OwnError(NamedTuple):
+    """How far results in float32 are from those in float64: relative to a row's largest value, and by the element as a
+    share of 1 + its own size.
+    """
+
+    of_row: float = 0.0
+    of_element: float = 0.0
+
+
+def own_error(function: Callable[..., Any], tensors: Mapping[str, Any]) -> OwnError:
+    """What rounding costs a function itself, on some tensors."""
+    arrays = [tensor.numpy() for tensor in tensors.values()]
+    wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays]
+    try:
+        ours, truth = in_numpy(function, *arrays), in_numpy(function, *wide)
+    except RuntimeError:
+        return OwnError()  # it holds tensors of one precision
+    pairs = [
+        (near, true)
+        for near, true in zip(listed_arrays(ours), listed_arrays(truth), strict=True)
+        if true.dtype.kind == "f"
+    ]
+    return OwnError(
+        max((_row_error(near, true) for near, true in pairs), default=0.0),
+        max((_element_error(near, true) for near, true in pairs), default=0.0),
+    )
+
+
+def listed_arrays(result: Array | tuple[Array, ...]) -> tuple[Array, ...]:
+    """What a function gave, which is a tuple where it has several outputs."""
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _row_error(near: Array, true: Array) -> float:
+    scale = np.maximum(np.abs(true).max(axis=-1, keepdims=True, initial=0.0), 1e-30)
+    return float(np.nan_to_num(np.abs(near - true) / scale).max(initial=0.0))
+
+
+def _element_error(near: Array, true: Array) -> float:
+    error = np.nan_to_num(np.abs(near - true)) / (1 + np.nan_to_num(np.abs(true)))
+    return float(error.max(initial=0.0))
+
+
+def _of_rows(tensor: Tensor, own: float) -> dict[str, float]:
+    """Ours of an output's type, or what the reference's own error asks for."""
+    ours = TOLERANCES[tensor.dtype]
+    wanted = float(f"{OWN_MARGIN * own:.2g}")
+    return {"relative": max(ours.relative, wanted), "absolute": ours.absolute, "ratio": ours.ratio}
+
+
+def _of_elements(bound: Bound) -> dict[str, float]:
+    table = {"relative": bound.relative, "absolute": bound.absolute}
+    return table if math.isinf(bound.most) else {**table, "most": bound.most}
