@@ -18,7 +18,7 @@ import click
 import msgspec
 
 from mctskernel.core.device import DeviceError
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.profiling.architecture import (
     Architecture,
     ArchitectureError,

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.profiling.build import BuildFailure, build
 from mctskernel.profiling.counter_sets import DEFAULT_METRICS
 from mctskernel.profiling.counters import (

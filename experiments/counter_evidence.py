@@ -19,11 +19,11 @@ import click
 import msgspec
 import numpy as np
 
-from mctskernel.experiments.cluster_bootstrap import Interval, clustered_mean
 from mctskernel.experiments.counters.partial_ranks import FEWEST, Group, by_cluster, held_out_gains
 from mctskernel.experiments.counters.proxies import MOVED, PROXIES
 from mctskernel.experiments.counters.steps import Step, read_steps, steps_of, write_steps
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.cluster_bootstrap import Interval, clustered_mean
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.report.resampling import holm, sign_flip_p
 from mctskernel.run import RunError

@@ -23,7 +23,7 @@ from mctskernel.core.dtypes import is_floating, rounding_unit
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Array
 from mctskernel.core.task_file import languages, load_task
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.profiling.candidate import RefusedError, prepare
 from mctskernel.profiling.emulable import emulable
 from mctskernel.profiling.emulation import Stopped, emulated_outputs

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.experiments.extension_route import Judged
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.experiments.suites.search_cost import search_cost, stage_medians
 from mctskernel.experiments.suites.searches import Plan, run_search
 from mctskernel.profiling.counter_sets import DEFAULT_METRICS

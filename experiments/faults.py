@@ -42,7 +42,7 @@ from mctskernel.experiments.fault_injection.subjects import (
     with_model,
 )
 from mctskernel.experiments.fault_injection.trials import Injected, Trial
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 
 FAULTS_A_RUN = 10
 """How many faults one run meets."""

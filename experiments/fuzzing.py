@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from mctskernel.experiments.fuzz.inputs import inputs
 from mctskernel.experiments.fuzz.targets import Target, targets
 from mctskernel.experiments.fuzz.watch import kind_of, watched
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 
 ROUND = 200
 """Inputs of a target in a round, with a seed of their own."""

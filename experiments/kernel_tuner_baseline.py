@@ -31,7 +31,7 @@ import msgspec
 import numpy as np
 from rich.progress import Progress
 
-from mctskernel.experiments.search_traces import Trace, TraceLog, improvements
+from mctskernel.experiments.strategies.traces import Trace, TraceLog, improvements
 
 STRATEGIES = (
     "adaptive_tabu_greywolf",

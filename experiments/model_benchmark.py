@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.progress import track
 
 from mctskernel.core.evaluation import Outcome
-from mctskernel.experiments.documents import markdown
 from mctskernel.experiments.model.priced_kernels import Row, price_variant, read_rows
 from mctskernel.experiments.model.tables import benchmark_tables
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.documents import markdown
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.profiling.architecture import known_architectures
 from mctskernel.variants import Variant, VariantError, read_variants
 

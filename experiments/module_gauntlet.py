@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Outcome
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.profiling.pytorch.processes import ForkServer, fork_server
 from mctskernel.profiling.pytorch.referee import Limits, ModuleVerdict, Terms, referee
 

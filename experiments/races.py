@@ -22,7 +22,7 @@ import msgspec
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.experiments.subjects.planted_bugs import PlantedBug, planted_bugs
 from mctskernel.experiments.value_check import RIGHT
 from mctskernel.profiling.candidate import prepare

@@ -23,7 +23,7 @@ import click
 import msgspec
 
 from mctskernel import load_run
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.experiments.subjects.made_runs import make_run
 from mctskernel.report.frontend import WIDGET, compressed_plotly, script, style
 from mctskernel.report.page import report_page

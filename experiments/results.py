@@ -3,8 +3,8 @@
     python -m mctskernel.experiments.results [--folder docs/results]           what is not what its JSON says
     python -m mctskernel.experiments.results --write [--folder docs/results]   render all of it again
 
-A result is a JSON file with its provenance at its head (`provenance.write_result`) and an `Entry` in
-`result_entries.ENTRIES`; its tables and plots are rendered from the JSON alone.
+A result is a JSON file with its provenance at its head (`records.provenance.write_result`) and an `Entry` in
+`records.entries.ENTRIES`; its tables and plots are rendered from the JSON alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from mctskernel.experiments.provenance import Provenance, read_provenance
-from mctskernel.experiments.result_entries import ENTRIES, Entry, Group
+from mctskernel.experiments.records.entries import ENTRIES, Entry, Group
+from mctskernel.experiments.records.provenance import Provenance, read_provenance
 
 README = "README.md"
 
@@ -75,7 +75,7 @@ def check(folder: Path, entries: Sequence[Entry]) -> Iterator[Problem]:
     for file in sorted(folder.rglob("*")):
         name = file.relative_to(folder).as_posix()
         if file.is_file() and name not in known and not name.startswith(folders):
-            yield Problem(name, "It has no entry in mctskernel.experiments.result_entries.")
+            yield Problem(name, "It has no entry in mctskernel.experiments.records.entries.")
     try:
         text = readme(folder, entries)
     except (OSError, msgspec.MsgspecError):

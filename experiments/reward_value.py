@@ -19,11 +19,11 @@ import numpy as np
 from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.recorded import RecordedExecutor
-from mctskernel.experiments.cluster_bootstrap import Interval, clustered_mean
-from mctskernel.experiments.documents import Document, Section, Table, Text
-from mctskernel.experiments.provenance import write_result
-from mctskernel.experiments.recorded_spaces import RecordedProposer, RecordedSpace, read_spaces
-from mctskernel.experiments.simulated_search import grow
+from mctskernel.experiments.records.cluster_bootstrap import Interval, clustered_mean
+from mctskernel.experiments.records.documents import Document, Section, Table, Text
+from mctskernel.experiments.records.provenance import write_result
+from mctskernel.experiments.strategies.simulated_search import grow
+from mctskernel.experiments.subjects.recorded_spaces import RecordedProposer, RecordedSpace, read_spaces
 from mctskernel.profiling.counter_diagnosis import diagnose_counters
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.profiling.reward import Reward, first_bottleneck_relief, time_alone

@@ -23,12 +23,12 @@ import click
 import numpy as np
 
 from mctskernel.core.space import SpaceError
-from mctskernel.experiments.contenders import GROUPS, contenders
-from mctskernel.experiments.json_lines import LineError
-from mctskernel.experiments.model_variations import VariationError
-from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceLog, read_traces
-from mctskernel.experiments.strategy_jobs import Job, jobs_of, run_jobs, search_one, space_files
-from mctskernel.experiments.strategy_tables import asynchrony_table, leave_one_out_table, shares_table
+from mctskernel.experiments.records.json_lines import LineError
+from mctskernel.experiments.strategies.contenders import GROUPS, contenders
+from mctskernel.experiments.strategies.jobs import Job, jobs_of, run_jobs, search_one, space_files
+from mctskernel.experiments.strategies.model_variations import VariationError
+from mctskernel.experiments.strategies.tables import asynchrony_table, leave_one_out_table, shares_table
+from mctskernel.experiments.strategies.traces import CHECKPOINTS, Trace, TraceLog, read_traces
 from mctskernel.profiling.spaces import space_name
 from mctskernel.tree.policy import PolicyError
 
@@ -166,7 +166,7 @@ def plot_command(
 ) -> None:
     """Curves of the share over evaluations, a panel for each space."""
     # Imported here: matplotlib is an extra.
-    from mctskernel.experiments.strategy_plots import plot_shares  # noqa: PLC0415 - as said above
+    from mctskernel.experiments.strategies.plots import plot_shares  # noqa: PLC0415 - as said above
 
     traces = _chosen(_read(files), contenders(names) if names else (), only)
     plot_shares([each for each in traces if each.in_flight == 1], out)

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.provenance import Rows
+from mctskernel.experiments.records.provenance import Rows
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.model.explanation import MEANINGS

@@ -20,18 +20,18 @@ from pathlib import Path
 import click
 import msgspec
 
-from mctskernel.experiments.contenders import DEFAULT, GUIDED, WALK, contenders
 from mctskernel.experiments.kernel_tuner_baseline import BY_REQUESTS
-from mctskernel.experiments.provenance import write_result
-from mctskernel.experiments.search_traces import CHECKPOINTS, Trace, TraceLog, read_traces, shares
-from mctskernel.experiments.simulated_search import code_digest
-from mctskernel.experiments.strategy_jobs import Job, jobs_of, run_jobs
-from mctskernel.experiments.strategy_tables import (
+from mctskernel.experiments.records.provenance import write_result
+from mctskernel.experiments.strategies.contenders import DEFAULT, GUIDED, WALK, contenders
+from mctskernel.experiments.strategies.jobs import Job, jobs_of, run_jobs
+from mctskernel.experiments.strategies.simulated_search import code_digest
+from mctskernel.experiments.strategies.tables import (
     asynchrony_table,
     leave_one_out_table,
     means_table,
     shares_table,
 )
+from mctskernel.experiments.strategies.traces import CHECKPOINTS, Trace, TraceLog, read_traces, shares
 from mctskernel.profiling.versions import package_versions
 from mctskernel.report.resampling import estimate
 
@@ -134,7 +134,7 @@ def read_report(folder: Path) -> Report:
 def plot_report(report: Report, out: Path) -> None:
     """Draw the curves of a few contenders."""
     # Imported here: matplotlib is an extra.
-    from mctskernel.experiments.strategy_plots import plot_shares  # noqa: PLC0415 - as said above
+    from mctskernel.experiments.strategies.plots import plot_shares  # noqa: PLC0415 - as said above
 
     shown = [
         each

@@ -25,8 +25,8 @@ import msgspec
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.documents import markdown
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.documents import markdown
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.experiments.suites.ratios import document, ratio_rows
 from mctskernel.experiments.suites.rows import (
     CeilingsRow,

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.report.view import View, load_view
 from mctskernel.tree.node import Tree
 

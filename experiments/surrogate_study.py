@@ -25,13 +25,13 @@ import msgspec
 from rich.console import Console
 from rich.progress import track
 
-from mctskernel.experiments.documents import markdown
-from mctskernel.experiments.provenance import write_result
-from mctskernel.experiments.recorded_spaces import RecordedSpace, read_spaces
-from mctskernel.experiments.surrogate_accuracy import accuracy
-from mctskernel.experiments.surrogate_document import Study, document
-from mctskernel.experiments.surrogate_predictions import Predicted, by_space, predict
-from mctskernel.experiments.surrogate_replays import CONTENDERS, Pace, replays
+from mctskernel.experiments.records.documents import markdown
+from mctskernel.experiments.records.provenance import write_result
+from mctskernel.experiments.subjects.recorded_spaces import RecordedSpace, read_spaces
+from mctskernel.experiments.surrogate.accuracy import accuracy
+from mctskernel.experiments.surrogate.document import Study, document
+from mctskernel.experiments.surrogate.predictions import Predicted, by_space, predict
+from mctskernel.experiments.surrogate.replays import CONTENDERS, Pace, replays
 from mctskernel.profiling.architecture import known_architectures, load_architecture
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
@@ -152,7 +152,7 @@ def made_study(
 def show(study: Study, file: Path) -> None:
     """Write the page and the plot beside the JSON, and print the page."""
     # Imported here: matplotlib is an extra.
-    from mctskernel.experiments.surrogate_plot import draw  # noqa: PLC0415 - as said above
+    from mctskernel.experiments.surrogate.plot import draw  # noqa: PLC0415 - as said above
 
     text = markdown(document(study))
     file.with_suffix(".md").write_text(text + "\n", encoding="utf-8")

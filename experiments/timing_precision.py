@@ -26,7 +26,7 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors import open_executor
 from mctskernel.executors.surrogate import ModelSurrogate
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 
 TASK = """\
 name = "spin"

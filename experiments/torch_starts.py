@@ -21,7 +21,7 @@ import numpy as np
 
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.experiments.suites.searches import Plan, run_search
 from mctskernel.experiments.summarise_runs import summarise
 from mctskernel.new_task_from_torch import create_task_from_torch

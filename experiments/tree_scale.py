@@ -29,7 +29,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.experiments.subjects.grown_trees import Growth
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.policy import Policy
@@ -156,9 +156,6 @@ def main(
     if out:
         write_result(out, report)
     if plot:
-        # Imported here: matplotlib is an extra.
-        from mctskernel.experiments.tree_scale_plot import draw  # noqa: PLC0415 - as said above
-
         draw(report, plot)
 
 
@@ -254,6 +251,25 @@ def _replay_seconds(path: Path) -> float:
     start = time.process_time()
     read_tree(path)
     return time.process_time() - start
+
+
+def draw(report: Report, out: Path) -> None:
+    """Plot the cost of an iteration against size, a line for each tree."""
+    # Imported here: matplotlib is the extra `plots`.
+    import matplotlib as mpl  # noqa: PLC0415 - as said above
+    from matplotlib.figure import Figure  # noqa: PLC0415 - as said above
+
+    mpl.rcParams.update({"svg.hashsalt": "mctskernel", "svg.fonttype": "none", "font.size": 8})
+    figure = Figure(figsize=(5, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for scale in report.scales:
+        sizes = [cost.nodes for cost in scale.costs]
+        axes.plot(sizes, [cost.asking_and_telling for cost in scale.costs], marker=".", label=scale.tree)
+    axes.axhline(0.2, color="black", linewidth=0.8, linestyle=":")
+    axes.set(xscale="log", yscale="log", xlabel="evaluated nodes", ylabel="ms an iteration, without storing")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
 
 
 @functools.cache

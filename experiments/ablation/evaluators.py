@@ -10,7 +10,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.executor import Executor
 from mctskernel.executors import open_executor
 from mctskernel.experiments.ablation.subjects import TaskSubject
-from mctskernel.experiments.shared_evaluations import SharedEvaluations
+from mctskernel.experiments.suites.shared_evaluations import SharedEvaluations
 from mctskernel.run import Configuration
 
 

@@ -13,7 +13,7 @@ from mctskernel.core.documents import UNDECODABLE, excerpt, parse_toml
 from mctskernel.experiments.ablation.configuration import Ablation, differences
 from mctskernel.experiments.ablation.names import AblationError
 from mctskernel.experiments.ablation.results import SubjectAccount
-from mctskernel.experiments.provenance import Provenance, provenance_here
+from mctskernel.experiments.records.provenance import Provenance, provenance_here
 
 FILE = "manifest.json"
 

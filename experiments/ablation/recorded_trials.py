@@ -16,10 +16,10 @@ from mctskernel.experiments.ablation.plans import Known, Plan
 from mctskernel.experiments.ablation.results import Trial, counted, rounded
 from mctskernel.experiments.ablation.settings import Settings, policy_of
 from mctskernel.experiments.ablation.subjects import KernelsSubject, SpaceSubject
-from mctskernel.experiments.recorded_spaces import RecordedProposer, RecordedSpace, executor_of
-from mctskernel.experiments.search_traces import improvements
-from mctskernel.experiments.simulated_search import ForecasterOf, StopRequested, grow, search_space
-from mctskernel.experiments.surrogate_value import LookedUp, forecasting, made_up, modelled, perfect
+from mctskernel.experiments.strategies.simulated_search import ForecasterOf, StopRequested, grow, search_space
+from mctskernel.experiments.strategies.traces import improvements
+from mctskernel.experiments.subjects.recorded_spaces import RecordedProposer, RecordedSpace, executor_of
+from mctskernel.experiments.surrogate.value import LookedUp, forecasting, made_up, modelled, perfect
 from mctskernel.search import Ending
 
 

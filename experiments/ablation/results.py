@@ -10,7 +10,7 @@ import msgspec
 
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.experiments.ablation.names import AblationError
-from mctskernel.experiments.provenance import Provenance
+from mctskernel.experiments.records.provenance import Provenance
 
 SCHEMA = "mctskernel.ablation"
 SCHEMA_VERSION = 1

@@ -13,7 +13,7 @@ from mctskernel.experiments.ablation.plans import Plan
 from mctskernel.experiments.ablation.results import DIGITS, Gate, Trial, counted, rounded
 from mctskernel.experiments.ablation.settings import run_configuration
 from mctskernel.experiments.ablation.subjects import TaskSubject
-from mctskernel.experiments.simulated_search import StopRequested
+from mctskernel.experiments.strategies.simulated_search import StopRequested
 from mctskernel.report.failures import QUARANTINED
 from mctskernel.report.progress import Moment, moments
 from mctskernel.run import RunFolder, discard_run

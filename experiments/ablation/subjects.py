@@ -12,8 +12,8 @@ from mctskernel.core.space import SearchSpace
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.ablation.names import AblationError, check_name
 from mctskernel.experiments.made_spaces import makers
-from mctskernel.experiments.recorded_spaces import RecordedSpace, read_spaces
-from mctskernel.experiments.strategy_jobs import space_files
+from mctskernel.experiments.strategies.jobs import space_files
+from mctskernel.experiments.subjects.recorded_spaces import RecordedSpace, read_spaces
 from mctskernel.profiling.spaces import read_space, space_name
 from mctskernel.tasks import find_task
 from mctskernel.variants import LINES

@@ -41,10 +41,10 @@ from mctskernel.experiments.ablation.subjects import (
     described,
     subjects_of,
 )
-from mctskernel.experiments.json_lines import LineLog, read_lines
-from mctskernel.experiments.provenance import Provenance
-from mctskernel.experiments.simulated_search import StopRequested
-from mctskernel.experiments.surrogate_predictions import by_space, predict
+from mctskernel.experiments.records.json_lines import LineLog, read_lines
+from mctskernel.experiments.records.provenance import Provenance
+from mctskernel.experiments.strategies.simulated_search import StopRequested
+from mctskernel.experiments.surrogate.predictions import by_space, predict
 
 LOG = "trials.jsonl"
 PREDICTIONS = "predictions.jsonl"

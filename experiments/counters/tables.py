@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mctskernel.experiments.cluster_bootstrap import Interval
 from mctskernel.experiments.counter_evidence import CategoryRow, Evidence, MoveRow, Report, by_question
-from mctskernel.experiments.documents import Document, Section, Table, Text
+from mctskernel.experiments.records.cluster_bootstrap import Interval
+from mctskernel.experiments.records.documents import Document, Section, Table, Text
 
 SHOWN = (
     "DRAM bytes",

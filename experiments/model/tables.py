@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from mctskernel.experiments.documents import Block, Document, Section, Table, Text
 from mctskernel.experiments.model.family_splits import Split, fit_on, leave_one_out
 from mctskernel.experiments.model.honesty import fitted_sigmas, honesty
 from mctskernel.experiments.model.priced_kernels import Row
 from mctskernel.experiments.model.ranking import Ranking, by_family, summarise
 from mctskernel.experiments.model.terms import Terms, in_one_norm, naive_baselines, terms_of
+from mctskernel.experiments.records.documents import Block, Document, Section, Table, Text
 from mctskernel.profiling.counters import (
     DRAM_BYTES,
     DRAM_READ,

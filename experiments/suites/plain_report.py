@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mctskernel.experiments.documents import Document, Section, Table, Text, markdown
+from mctskernel.experiments.records.documents import Document, Section, Table, Text, markdown
 from mctskernel.experiments.suites.plain_arms import ARMS
 from mctskernel.experiments.suites.plain_trials import COUNTERS, PlainSuite, Trial
 from mctskernel.report.resampling import estimate

@@ -9,8 +9,8 @@ from statistics import geometric_mean
 import msgspec
 import numpy as np
 
-from mctskernel.experiments.cluster_bootstrap import Interval, clustered_mean
-from mctskernel.experiments.documents import Document, Section, Table, Text
+from mctskernel.experiments.records.cluster_bootstrap import Interval, clustered_mean
+from mctskernel.experiments.records.documents import Document, Section, Table, Text
 from mctskernel.experiments.suites.rows import CeilingsRow, Row, TimesRow, latest
 from mctskernel.report.resampling import ratio_of_medians
 

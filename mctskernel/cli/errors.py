@@ -19,7 +19,7 @@ from mctskernel.core.task import TaskError
 from mctskernel.edits.llm.experts import ExpertError
 from mctskernel.edits.llm.options import ModelError
 from mctskernel.experiments.ablation.names import AblationError
-from mctskernel.experiments.json_lines import LineError
+from mctskernel.experiments.records.json_lines import LineError
 from mctskernel.gauntlet.corpus import CorpusError
 from mctskernel.memory import MemoryUnusableError
 from mctskernel.order import GenerationError

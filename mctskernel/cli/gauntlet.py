@@ -17,7 +17,7 @@ from mctskernel.cli.errors import LET_THROUGH
 from mctskernel.cli.following import workers_on
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.kernel import Language
-from mctskernel.experiments.provenance import write_result
+from mctskernel.experiments.records.provenance import write_result
 from mctskernel.gauntlet.corpus import CORPUS, read_corpus
 from mctskernel.gauntlet.run import Report, Result, Venue, run_gauntlet
 from mctskernel.gauntlet.table import markdown, print_report

@@ -40,9 +40,9 @@ from mctskernel.experiments.ablation.statistics import statistics
 from mctskernel.experiments.ablation.subjects import subjects_of
 from mctskernel.experiments.ablation.sweep import sweep
 from mctskernel.experiments.ablation.tables import render
-from mctskernel.experiments.json_lines import LineError
-from mctskernel.experiments.provenance import Provenance
-from mctskernel.experiments.simulated_search import search
+from mctskernel.experiments.records.json_lines import LineError
+from mctskernel.experiments.records.provenance import Provenance
+from mctskernel.experiments.strategies.simulated_search import search
 from mctskernel.profiling.spaces import read_space, write_space
 from tests.spaces import bowl
 

@@ -26,7 +26,7 @@ from mctskernel.experiments.counters.partial_ranks import (
 from mctskernel.experiments.counters.proxies import BOTTLENECK, SPILLS, moves, reliefs
 from mctskernel.experiments.counters.steps import Step, category_of, read_steps, steps_of, write_steps
 from mctskernel.experiments.counters.tables import document
-from mctskernel.experiments.documents import markdown
+from mctskernel.experiments.records.documents import markdown
 from mctskernel.profiling import counters as names
 from mctskernel.report.view import load_view
 

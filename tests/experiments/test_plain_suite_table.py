@@ -16,11 +16,11 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.experiments.plain_suite_table import main
-from mctskernel.experiments.shared_evaluations import SharedEvaluations
 from mctskernel.experiments.suites.plain_arms import ARMS
 from mctskernel.experiments.suites.plain_report import render, without_gain
 from mctskernel.experiments.suites.plain_tasks import SUITE
 from mctskernel.experiments.suites.plain_trials import PlainSuite, Trial, append_trial, read_trials
+from mctskernel.experiments.suites.shared_evaluations import SharedEvaluations
 from tests.edits.llm.loopback import Behaviour, replies, serving
 from tests.generated import a_kernel
 from tests.told_run import timed

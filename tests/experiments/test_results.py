@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from mctskernel.experiments import results
-from mctskernel.experiments.documents import Document, Section, Table, Text, markdown
-from mctskernel.experiments.provenance import Provenance, Rows, read_provenance, write_result
-from mctskernel.experiments.result_entries import ENTRIES, Entry, Group, page
+from mctskernel.experiments.records.documents import Document, Section, Table, Text, markdown
+from mctskernel.experiments.records.entries import ENTRIES, Entry, Group, page
+from mctskernel.experiments.records.provenance import Provenance, Rows, read_provenance, write_result
 from mctskernel.experiments.results import check, readme
 
 FOLDER = Path(__file__).parents[2] / "docs" / "results"

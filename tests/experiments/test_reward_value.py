@@ -19,7 +19,7 @@ from mctskernel.core.evaluation import (
     Timing,
 )
 from mctskernel.experiments import reward_value
-from mctskernel.experiments.documents import markdown
+from mctskernel.experiments.records.documents import markdown
 from mctskernel.experiments.reward_value import (
     CHECKPOINTS,
     TIME_ALONE,

@@ -12,20 +12,20 @@ from click.testing import CliRunner
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace
-from mctskernel.experiments.contenders import DEFAULT, GROUPS, contenders
-from mctskernel.experiments.json_lines import LineError
 from mctskernel.experiments.made_spaces import made_spaces, variant_spaces
+from mctskernel.experiments.records.json_lines import LineError
 from mctskernel.experiments.search_strategies import main
-from mctskernel.experiments.search_traces import (
+from mctskernel.experiments.strategies.contenders import DEFAULT, GROUPS, contenders
+from mctskernel.experiments.strategies.jobs import jobs_of, run_jobs
+from mctskernel.experiments.strategies.simulated_search import policy_of, search
+from mctskernel.experiments.strategies.tables import asynchrony_table, leave_one_out_table, shares_table
+from mctskernel.experiments.strategies.traces import (
     Trace,
     TraceLog,
     improvements,
     read_traces,
 )
-from mctskernel.experiments.simulated_search import policy_of, search
-from mctskernel.experiments.strategy_jobs import jobs_of, run_jobs
 from mctskernel.experiments.strategy_report import Report, markdown_report
-from mctskernel.experiments.strategy_tables import asynchrony_table, leave_one_out_table, shares_table
 from mctskernel.profiling.spaces import write_space
 from mctskernel.report.resampling import estimate
 from mctskernel.tree.policy import PolicyError

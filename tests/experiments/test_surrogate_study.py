@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from mctskernel.core.surrogate import Prediction, SurrogateUse
-from mctskernel.experiments.cluster_bootstrap import clustered_mean
-from mctskernel.experiments.recorded_spaces import RecordedSpace, read_spaces
-from mctskernel.experiments.surrogate_accuracy import LEVELS, accuracy, kendall
-from mctskernel.experiments.surrogate_document import Study
-from mctskernel.experiments.surrogate_replays import CONTENDERS, OFF, Replays, replays
+from mctskernel.experiments.records.cluster_bootstrap import clustered_mean
+from mctskernel.experiments.subjects.recorded_spaces import RecordedSpace, read_spaces
+from mctskernel.experiments.surrogate.accuracy import LEVELS, accuracy, kendall
+from mctskernel.experiments.surrogate.document import Study
+from mctskernel.experiments.surrogate.replays import CONTENDERS, OFF, Replays, replays
+from mctskernel.experiments.surrogate.worth import worth
 from mctskernel.experiments.surrogate_study import main
-from mctskernel.experiments.surrogate_worth import worth
 from mctskernel.profiling.model.price import Term
 from mctskernel.profiling.model.uncertainty import REST_SIGMA
 from mctskernel.profiling.surrogate import PricingDevice

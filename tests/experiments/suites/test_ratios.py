@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from mctskernel.experiments import suite as suite_module
-from mctskernel.experiments.documents import markdown
+from mctskernel.experiments.records.documents import markdown
 from mctskernel.experiments.suites.ratios import document, geometric_means, ratio_rows
 from mctskernel.experiments.suites.rows import CeilingsRow, TimesRow, append_row, read_rows
 from mctskernel.experiments.suites.turns import Turns, in_turns

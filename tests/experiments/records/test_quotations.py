@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.experiments.quotations import misquoted
+from mctskernel.experiments.records.quotations import misquoted
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from mctskernel.experiments.model_variations import JUMPS_OF, VARIATIONS
+from mctskernel.experiments.strategies.model_variations import JUMPS_OF, VARIATIONS
 from mctskernel.tree.choices import CHOICES
 from mctskernel.tree.policy import Policy
 

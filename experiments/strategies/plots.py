@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from mctskernel.core.task import Array
-from mctskernel.experiments.search_traces import Trace, by_space
-from mctskernel.experiments.strategy_tables import figures
+from mctskernel.experiments.strategies.tables import figures
+from mctskernel.experiments.strategies.traces import Trace, by_space
 
 PANEL = (3.4, 2.8)
 """Inches."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.surrogate import Prediction
-from mctskernel.experiments.recorded_spaces import RecordedSpace
+from mctskernel.experiments.subjects.recorded_spaces import RecordedSpace
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.surrogate import PricingDevice, prediction_of
 

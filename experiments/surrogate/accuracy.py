@@ -11,10 +11,10 @@ import numpy as np
 
 from mctskernel.core.surrogate import Prediction
 from mctskernel.core.task import Array
-from mctskernel.experiments.cluster_bootstrap import Interval, clustered_mean
 from mctskernel.experiments.model.ranking import PICKS, regret
-from mctskernel.experiments.recorded_spaces import RecordedSpace
-from mctskernel.experiments.surrogate_predictions import Known
+from mctskernel.experiments.records.cluster_bootstrap import Interval, clustered_mean
+from mctskernel.experiments.subjects.recorded_spaces import RecordedSpace
+from mctskernel.experiments.surrogate.predictions import Known
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma
 from mctskernel.report.comparison import rank_correlation
 

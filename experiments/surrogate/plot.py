@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mctskernel.experiments.surrogate_accuracy import LEVELS, pooled
-from mctskernel.experiments.surrogate_document import Study
-from mctskernel.experiments.surrogate_worth import worth
+from mctskernel.experiments.surrogate.accuracy import LEVELS, pooled
+from mctskernel.experiments.surrogate.document import Study
+from mctskernel.experiments.surrogate.worth import worth
 
 SIZE = (10.5, 3.4)
 """Inches."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from mctskernel.experiments.cluster_bootstrap import Interval
-from mctskernel.experiments.documents import Block, Document, Section, Table, Text
-from mctskernel.experiments.surrogate_accuracy import LEVELS, Accuracy, pooled
-from mctskernel.experiments.surrogate_replays import CHECKPOINTS, TARGETS, Replays
-from mctskernel.experiments.surrogate_worth import EVALUATION_SECONDS, Worth, worth
+from mctskernel.experiments.records.cluster_bootstrap import Interval
+from mctskernel.experiments.records.documents import Block, Document, Section, Table, Text
+from mctskernel.experiments.surrogate.accuracy import LEVELS, Accuracy, pooled
+from mctskernel.experiments.surrogate.replays import CHECKPOINTS, TARGETS, Replays
+from mctskernel.experiments.surrogate.worth import EVALUATION_SECONDS, Worth, worth
 
 SHOWN_LEVELS = (0.5, 0.8, 0.95)
 """Intervals whose coverage the table has; the plot has all."""

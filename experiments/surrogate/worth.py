@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from mctskernel.experiments.cluster_bootstrap import Interval, clustered_mean
-from mctskernel.experiments.surrogate_replays import OFF, TARGETS, Replays
+from mctskernel.experiments.records.cluster_bootstrap import Interval, clustered_mean
+from mctskernel.experiments.surrogate.replays import OFF, TARGETS, Replays
 from mctskernel.report.resampling import sign_flip_p
 
 EVALUATION_SECONDS = (0.2, 1.0, 10.0, 60.0)

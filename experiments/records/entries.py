@@ -1,6 +1,6 @@
 """Which results there are: the JSON of each, what renders its tables and plots, and what to know of it.
 
-To add one, write its JSON by `provenance.write_result` into docs/results, enter it here, and run
+To add one, write its JSON by `records.provenance.write_result` into docs/results, enter it here, and run
 `python -m mctskernel.experiments.results --write`.
 """
 
@@ -15,17 +15,18 @@ from typing import TypeVar
 
 import msgspec
 
-from mctskernel.experiments import races, reward_value, strategy_report, surrogate_document, tree_scale
+from mctskernel.experiments import races, reward_value, strategy_report, tree_scale
 from mctskernel.experiments.ablation.results import Results as Ablated
 from mctskernel.experiments.ablation.tables import render
 from mctskernel.experiments.counter_evidence import Report as CounterEvidence
 from mctskernel.experiments.counters.tables import document as counter_evidence
-from mctskernel.experiments.documents import Document, markdown
-from mctskernel.experiments.provenance import Rows
+from mctskernel.experiments.records.documents import Document, markdown
+from mctskernel.experiments.records.provenance import Rows
 from mctskernel.experiments.suites import rules_table
 from mctskernel.experiments.suites.plain_report import render as plain_suite_page
 from mctskernel.experiments.suites.plain_trials import PlainSuite
 from mctskernel.experiments.suites.table import TableRow, markdown_table
+from mctskernel.experiments.surrogate import document as surrogate_document
 from mctskernel.gauntlet import run as gauntlet
 from mctskernel.gauntlet import table as gauntlet_table
 
@@ -110,13 +111,6 @@ def _strategies_plot(folder: Path) -> bytes:
     return _drawn(lambda out: strategy_report.plot_report(strategy_report.read_report(folder), out))
 
 
-def _tree_scale(report: tree_scale.Report, out: Path) -> None:
-    # Imported here: matplotlib is an extra.
-    from mctskernel.experiments.tree_scale_plot import draw  # noqa: PLC0415 - as said above
-
-    draw(report, out)
-
-
 def _ablation(name: str) -> Mapping[str, Renderer]:
     data = f"{name}.json"
     return {
@@ -134,7 +128,7 @@ def _ablation_plot(results: Ablated, out: Path) -> None:
 
 def _surrogate_study(study: surrogate_document.Study, out: Path) -> None:
     # Imported here: matplotlib is an extra.
-    from mctskernel.experiments.surrogate_plot import draw  # noqa: PLC0415 - as said above
+    from mctskernel.experiments.surrogate.plot import draw  # noqa: PLC0415 - as said above
 
     draw(study, out)
 
@@ -379,6 +373,6 @@ ENTRIES: tuple[Entry, ...] = (
         'Alone on the machine. At 100 000 nodes an iteration of "uct, mean" takes 0.173 ms and its '
         'replay 2.7 s, which meets the targets of 0.2 ms and 3 s; "puct, max", whose tree is twenty '
         "times as deep, takes 0.43 ms and 4.8 s and doesn't. 1161 and 1236 bytes a node.",
-        {"tree_scale.svg": plotted("tree_scale.json", tree_scale.Report, _tree_scale)},
+        {"tree_scale.svg": plotted("tree_scale.json", tree_scale.Report, tree_scale.draw)},
     ),
 )

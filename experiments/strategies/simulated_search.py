@@ -20,8 +20,8 @@ from mctskernel.core.task import Task, recorded_task
 from mctskernel.edits import parameters
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.executors.recorded import RecordedExecutor, evaluation_of
-from mctskernel.experiments.model_variations import settings_of, varied
-from mctskernel.experiments.search_traces import Trace, improvements
+from mctskernel.experiments.strategies.model_variations import settings_of, varied
+from mctskernel.experiments.strategies.traces import Trace, improvements
 from mctskernel.forecast import Forecaster
 from mctskernel.profiling.reward import Reward, composite
 from mctskernel.run import Budget
@@ -42,7 +42,7 @@ def policy_of(contender: str) -> Policy:
     """The policy that a contender is: a strategy's name, then after a colon what of the policy is set otherwise.
 
     "mcts:value=mean,exploration=0.5" for instance; after an "@" there may be a variation of the model of edits
-    (`mctskernel.experiments.model_variations`). Raises PolicyError and VariationError.
+    (`mctskernel.experiments.strategies.model_variations`). Raises PolicyError and VariationError.
     """
     strategy, _, changed = settings_of(contender).partition(":")
     return with_settings(Policy(), [f"strategy={strategy}", *filter(None, changed.split(","))])

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import msgspec
 
 from mctskernel.core.surrogate import SurrogateUse
-from mctskernel.experiments.recorded_spaces import RecordedProposer, RecordedSpace, executor_of
-from mctskernel.experiments.simulated_search import grow
-from mctskernel.experiments.surrogate_predictions import Known
-from mctskernel.experiments.surrogate_value import LookedUp, forecasting, made_up, modelled, perfect
+from mctskernel.experiments.strategies.simulated_search import grow
+from mctskernel.experiments.subjects.recorded_spaces import RecordedProposer, RecordedSpace, executor_of
+from mctskernel.experiments.surrogate.predictions import Known
+from mctskernel.experiments.surrogate.value import LookedUp, forecasting, made_up, modelled, perfect
 from mctskernel.tree.policy import Policy
 
 LIMIT = 80

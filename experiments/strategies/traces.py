@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.task import Array
-from mctskernel.experiments.json_lines import LineLog, read_lines
+from mctskernel.experiments.records.json_lines import LineLog, read_lines
 
 CHECKPOINTS = (50, 100, 200)
 """Evaluations after which shares are told."""

@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from mctskernel.core.space import SearchSpace
-from mctskernel.experiments.search_traces import Trace, TraceLog
-from mctskernel.experiments.simulated_search import policy_of, search
+from mctskernel.experiments.strategies.simulated_search import policy_of, search
+from mctskernel.experiments.strategies.traces import Trace, TraceLog
 from mctskernel.profiling.spaces import read_space, space_name
 
 

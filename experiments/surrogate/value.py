@@ -11,8 +11,8 @@ import numpy as np
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.surrogate import Prediction
-from mctskernel.experiments.recorded_spaces import RecordedSpace
-from mctskernel.experiments.simulated_search import ForecasterOf
+from mctskernel.experiments.strategies.simulated_search import ForecasterOf
+from mctskernel.experiments.subjects.recorded_spaces import RecordedSpace
 from mctskernel.forecast import Forecaster
 from mctskernel.predictions import Predictions
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from mctskernel.core.task import Array
-from mctskernel.experiments.search_traces import Trace, by_space, shares
+from mctskernel.experiments.strategies.traces import Trace, by_space, shares
 from mctskernel.report.resampling import Estimate, estimate
 
 Figures = Mapping[str, Mapping[str, Sequence[Trace]]]
