@@ -11,7 +11,7 @@ from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.new_task import create_task
 from mctskernel.new_task_from_cuda import create_task_from_cuda
 from mctskernel.new_task_from_torch import FromTorch, create_task_from_torch
-from mctskernel.problems.folders import has_kernel, write_problem
+from mctskernel.problems.folders import write_problem
 from mctskernel.problems.registry import read_problem
 
 
@@ -80,7 +80,7 @@ def new_task(
     elif problem is not None:
         read = read_problem(problem, Language(language or Language.CUDA))
         write_problem(read, folder)
-        remedy = () if has_kernel(read) else ("Write kernel.cu or kernel.py, or let a model do it.",)
+        remedy = () if read.has_kernel else ("Write kernel.cu or kernel.py, or let a model do it.",)
         _say(folder, list(read.files), (*read.remarks, *remedy))
     else:
         create_task(folder)

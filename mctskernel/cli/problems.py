@@ -10,7 +10,7 @@ import rich_click as click
 from mctskernel.cli.plain_console import echo
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
-from mctskernel.problems.folders import has_kernel, is_problem, write_problem
+from mctskernel.problems.folders import is_problem, write_problem
 from mctskernel.problems.registry import read_problem
 from mctskernel.tasks import find_task
 
@@ -30,7 +30,7 @@ def find_task_or_problem(context: click.Context, name: str, language: Language) 
     problem = read_problem(Path(name), language)
     for remark in problem.remarks:
         echo(f"mctskernel: {remark}", err=True)
-    if not has_kernel(problem):
+    if not problem.has_kernel:
         raise TaskError(WITHOUT_KERNEL.format(path=name))
     folder = Path(context.with_resource(TemporaryDirectory(prefix="mctskernel-"))) / problem.name
     write_problem(problem, folder)

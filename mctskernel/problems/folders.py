@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mctskernel.core.kernel import SOURCE_LANGUAGES
 from mctskernel.core.task import TaskError
 from mctskernel.problems.problem import Problem
 from mctskernel.problems.registry import find_benchmark
@@ -17,11 +16,6 @@ def is_problem(name_or_path: str | Path) -> bool:
     if str(name_or_path) in builtin_tasks() or path.name == "task.toml" or (path / "task.toml").is_file():
         return False
     return path.exists() and find_benchmark(path) is not None
-
-
-def has_kernel(problem: Problem) -> bool:
-    """Whether a starting kernel is among a problem's files."""
-    return any(f"kernel{language.suffix}" in problem.files for language in SOURCE_LANGUAGES)
 
 
 def write_problem(problem: Problem, folder: Path) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.task import Task
+import msgspec
+
+from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
+from mctskernel.core.task import Task, TaskError
 
 PROBLEM_FILE = "problem.json"
 """In the folder of a task that was made of a problem: which benchmark's it is, and what its solutions need to know."""
@@ -26,6 +30,11 @@ class Problem:
     files: Mapping[str, bytes]
     remarks: tuple[str, ...] = ()
 
+    @property
+    def has_kernel(self) -> bool:
+        """Whether a starting kernel is among the files."""
+        return any(f"kernel{language.suffix}" in self.files for language in SOURCE_LANGUAGES)
+
 
 @dataclass(frozen=True)
 class Benchmark:
@@ -41,3 +50,21 @@ class Benchmark:
     recognises: Callable[[Path], bool]
     read: Callable[[Path, Language], Problem]
     solution: Callable[[Task, Kernel], Mapping[str, str]]
+
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+"""What `PROBLEM_FILE` says of a benchmark's problem."""
+
+
+def read_record(folder: Path, kind: type[Record]) -> Record:
+    """What `PROBLEM_FILE` in a task's folder says. Raises TaskError where it is missing or says something else."""
+    path = folder / PROBLEM_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, *UNDECODABLE) as error:
+        raise TaskError(f"{path} can't be read: {excerpt(error)}.") from error
+
+
+def record_text(record: msgspec.Struct) -> bytes:
+    """`PROBLEM_FILE` with this in it, in lines."""
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"

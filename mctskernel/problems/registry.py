@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
+
+import msgspec
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.problems.definitions.benchmark import FLASHINFER_BENCH_PROBLEMS, SOL_EXECBENCH_PROBLEMS
 from mctskernel.problems.gpu_mode.benchmark import GPU_MODE
 from mctskernel.problems.kernelbench.benchmark import KERNELBENCH
-from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem
+from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem, read_record
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.name: benchmark
@@ -38,11 +39,7 @@ def benchmark_of(task: Task) -> Benchmark | None:
     file = task.folder / PROBLEM_FILE
     if not file.is_file():
         return None
-    try:
-        document = json.loads(file.read_bytes())
-        name = document["benchmark"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TaskError(f"{file} can't be read: {error}.") from error
+    name = read_record(task.folder, _Record).benchmark
     if name not in BENCHMARKS:
         raise TaskError(f"{file} is of the benchmark {name!r}; known are {', '.join(BENCHMARKS)}.")
     return BENCHMARKS[name]
@@ -60,3 +57,9 @@ def solution_of(task: Task, kernel: Kernel) -> Mapping[str, str]:
             "`mctskernel best RUN` prints the kernel with its launch plan."
         )
     return benchmark.solution(task, kernel)
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """What all benchmarks' records have."""
+
+    benchmark: str

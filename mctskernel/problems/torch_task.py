@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import tomlkit
 
 from mctskernel.core.dtypes import DTYPE_BYTES
@@ -15,6 +16,7 @@ from mctskernel.inductor.generated import InductorError
 from mctskernel.inductor.sizes import Names, distinct_sizes
 from mctskernel.inductor.start import compiled_start
 from mctskernel.plain_cuda import PlainCudaError, kernel_source
+from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
 
 Called = Callable[..., Any]
 """Takes tensors in the order of a task's inputs, wherever they are, and gives a tensor or a tuple of them."""
@@ -58,24 +60,28 @@ class TorchTask:
 
 
 @dataclass(frozen=True)
-class Written:
-    """The files of a task folder; a sentence says why there is no starting kernel among them, or is empty."""
+class Draft:
+    """A task before its files are written, what `PROBLEM_FILE` is to say of it, and sentences for its user."""
 
-    files: Mapping[str, bytes]
-    without_kernel: str = ""
+    task: TorchTask
+    problem: msgspec.Struct
+    remarks: tuple[str, ...]
 
 
-def task_files(task: TorchTask, language: Language) -> Written:
-    """task.toml, reference.py, what is beside it, and a starting kernel in the language, if one can be made."""
+def problem_of(benchmark: str, draft: Draft, language: Language) -> Problem:
+    """A draft with its files, and a starting kernel in the language; the last remark says why where there is none."""
+    task = draft.task
+    source, without_kernel = starting_kernel(task, language)
     files = {
         **task.beside,
+        PROBLEM_FILE: record_text(draft.problem),
         "task.toml": task_toml(task).encode(),
         "reference.py": task.reference.encode(),
     }
-    source, problem = starting_kernel(task, language)
-    if source:
-        files[f"kernel{language.suffix}"] = source.encode()
-    return Written(files, problem)
+    if not source:
+        return Problem(benchmark, task.name, files, (*draft.remarks, without_kernel))
+    files[f"kernel{language.suffix}"] = source.encode()
+    return Problem(benchmark, task.name, files, draft.remarks)
 
 
 def starting_kernel(task: TorchTask, language: Language) -> tuple[str, str]:

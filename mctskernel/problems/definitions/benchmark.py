@@ -14,7 +14,7 @@ from mctskernel.problems.definitions.folder import (
     is_definition,
 )
 from mctskernel.problems.definitions.solution import solution
-from mctskernel.problems.definitions.task import drafted, task_name
+from mctskernel.problems.definitions.task import read_problem
 from mctskernel.problems.problem import Benchmark, Problem
 
 
@@ -22,10 +22,9 @@ def read(path: Path, language: Language) -> Problem:
     """A problem as a task. Runs its reference at small sizes. Raises TaskError."""
     found = find_definition(path)
     try:
-        made = drafted(found, language)
+        return read_problem(found, language)
     except TaskError as error:
         raise TaskError(f"{path}: {error}") from error
-    return Problem(found.benchmark, task_name(found.definition.name), made.files, made.remarks)
 
 
 FLASHINFER_BENCH_PROBLEMS = Benchmark(

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.documents import excerpt
 from mctskernel.core.dtypes import DTYPE_BYTES, numpy_dtype
 from mctskernel.core.task import Array, Shape, TaskError, Tensor
 from mctskernel.problems.definitions.axes import Axes, read_axes
 from mctskernel.problems.definitions.schema import Definition, Safetensors, Spec, Workload
-from mctskernel.problems.problem import PROBLEM_FILE
+from mctskernel.problems.problem import read_record
 from mctskernel.torch_reference import find_function, in_numpy
 
 RUN_FILE = "run.py"
@@ -57,11 +57,7 @@ class DefinitionProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 @functools.lru_cache
 def read_definition_problem(folder: Path) -> DefinitionProblem:
     """What a task's folder says of its problem. Raises TaskError."""
-    path = folder / PROBLEM_FILE
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=DefinitionProblem)
-    except (OSError, *UNDECODABLE) as error:
-        raise TaskError(f"{path} can't be read: {excerpt(error)}.") from error
+    return read_record(folder, DefinitionProblem)
 
 
 def call_definition(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -31,9 +31,9 @@ from mctskernel.problems.definitions.support import (
     workload_shapes,
 )
 from mctskernel.problems.definitions.trial import Trial, unnumbered
-from mctskernel.problems.problem import PROBLEM_FILE
+from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
 from mctskernel.problems.tolerance import floating, imprecisions, tolerance_table
-from mctskernel.problems.torch_task import TorchTask, task_files
+from mctskernel.problems.torch_task import Draft, TorchTask, problem_of
 from mctskernel.run import TASK_FILE_LIMIT
 from mctskernel.torch_reference import find_function
 
@@ -44,16 +44,8 @@ MOST_VERIFIED = 6
 """Workloads that are verified at every element. All are verified where they are timed."""
 
 
-@dataclass(frozen=True)
-class Drafted:
-    """The files of a task's folder, and sentences for its user."""
-
-    files: Mapping[str, bytes]
-    remarks: tuple[str, ...]
-
-
-def drafted(found: Found, language: Language) -> Drafted:
-    """Make a task of a definition. Runs its Python. Raises TaskError."""
+def read_problem(found: Found, language: Language) -> Problem:
+    """A definition as a task. Runs its Python at small sizes. Raises TaskError."""
     check_definition(found.definition)
     axes = read_axes(found.definition)
     shapes = workload_shapes(found.definition, axes, found.workloads)
@@ -73,14 +65,15 @@ def drafted(found: Found, language: Language) -> Drafted:
         for name, data in beside.items():
             (folder / name).write_bytes(data)
         problem = _with_custom_scalars(folder, problem, axes)
-        beside[PROBLEM_FILE] = msgspec.json.format(msgspec.json.encode(problem), indent=1) + b"\n"
-        (folder / PROBLEM_FILE).write_bytes(beside[PROBLEM_FILE])
+        (folder / PROBLEM_FILE).write_bytes(record_text(problem))
         trial = Trial(folder, problem, axes)
         remarks = [*_remarks(problem, axes)]
-        written = task_files(_task(problem, axes, trial, beside, remarks), language)
-    if written.without_kernel:
-        remarks.append(f"{written.without_kernel} {_WITHOUT_KERNEL}")
-    return Drafted(written.files, tuple(remarks))
+        task = _task(problem, axes, trial, beside, remarks)
+        made = problem_of(found.benchmark, Draft(task, problem, tuple(remarks)), language)
+    if made.has_kernel:
+        return made
+    *remarks, without_kernel = made.remarks
+    return replace(made, remarks=(*remarks, f"{without_kernel} {_WITHOUT_KERNEL}"))
 
 
 def task_name(name: str) -> str:

@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
-from mctskernel.problems.gpu_mode.file import TASK_FILE, read_task_file
-from mctskernel.problems.gpu_mode.reference import BESIDE
+from mctskernel.problems.gpu_mode.file import NAME, TASK_FILE, read_task_file
 from mctskernel.problems.gpu_mode.solution import solution
-from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem
-from mctskernel.problems.torch_task import task_files
-
-NAME = "GPU MODE"
+from mctskernel.problems.problem import Benchmark, Problem
+from mctskernel.problems.torch_task import problem_of
 
 
 def recognises(path: Path) -> bool:
@@ -33,16 +28,7 @@ def read(path: Path, language: Language) -> Problem:
     folder = _folder(path)
     if folder is None:
         raise TaskError(f"{path} has no {TASK_FILE}.")
-    file = read_task_file(folder)
-    draft = drafted(file)
-    written = task_files(draft.task, language)
-    files = {
-        **written.files,
-        PROBLEM_FILE: msgspec.json.format(msgspec.json.encode(draft.problem), indent=1) + b"\n",
-        **{BESIDE.format(name=name): text.encode() for name, text in file.modules.items()},
-    }
-    remarks = (*draft.remarks, written.without_kernel) if written.without_kernel else draft.remarks
-    return Problem(NAME, draft.task.name, files, remarks)
+    return problem_of(NAME, drafted(read_task_file(folder)), language)
 
 
 GPU_MODE = Benchmark(NAME, recognises, read, solution)

@@ -10,6 +10,7 @@ from typing import Any
 
 from mctskernel.core.task import TaskError
 
+NAME = "GPU MODE"
 TASK_FILE = "task.yml"
 MOST_BYTES = 1 << 20
 MOST_CASES = 200

@@ -17,7 +17,7 @@ from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import Array, Shape, TaskError
 from mctskernel.problems.gpu_mode.structure import Leaf, Structure, leaves, places, rebuilt
-from mctskernel.problems.problem import PROBLEM_FILE
+from mctskernel.problems.problem import read_record
 from mctskernel.torch_reference import in_numpy
 
 if TYPE_CHECKING:
@@ -56,11 +56,7 @@ class GpuModeProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_gpu_mode_problem(folder: Path) -> GpuModeProblem:
     """What a task's folder says of its problem. Raises TaskError."""
-    path = folder / PROBLEM_FILE
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=GpuModeProblem)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path} can't be read: {error}.") from error
+    return read_record(folder, GpuModeProblem)
 
 
 def call_reference(folder: Path, shape: Shape, inputs: Mapping[str, Array]) -> Array | tuple[Array, ...]:

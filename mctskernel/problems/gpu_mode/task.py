@@ -24,16 +24,21 @@ from mctskernel.problems.gpu_mode.cases import (
     output_names,
     seen,
 )
-from mctskernel.problems.gpu_mode.dimensions import Dimensions
-from mctskernel.problems.gpu_mode.file import Arguments, TaskFile, argument_vectors
+from mctskernel.problems.gpu_mode.dimensions import Dimensions, Sizes
+from mctskernel.problems.gpu_mode.file import NAME, Arguments, TaskFile, argument_vectors
 from mctskernel.problems.gpu_mode.program import Program, load_program
-from mctskernel.problems.gpu_mode.reference import GpuModeProblem, Kept, input_arrays, reference_function
+from mctskernel.problems.gpu_mode.reference import (
+    BESIDE,
+    GpuModeProblem,
+    Kept,
+    input_arrays,
+    reference_function,
+)
 from mctskernel.problems.gpu_mode.structure import Leaf, Path, leaves, structure_of
 from mctskernel.problems.gpu_mode.tolerance import element_bounds, judged_as, narrowness, own_errors
 from mctskernel.problems.tolerance import imprecisions, tolerance_table
-from mctskernel.problems.torch_task import TorchTask, independent_dimension
+from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension
 
-NAME = "GPU MODE"
 CASE = "case"
 """The dimension that numbers the cases."""
 
@@ -41,12 +46,31 @@ _LONGEST_SUMMARY = 200
 
 
 @dataclass(frozen=True)
-class Draft:
-    """The task, what its folder says of the problem, and sentences for its user."""
+class _Signature:
+    """What goes into `ref_kernel` and comes out of it, as a task has it, over all cases.
 
-    task: TorchTask
-    problem: GpuModeProblem
-    remarks: tuple[str, ...]
+    Of the places in the data, `names` are those of the leaves, `buffers` the outputs that are written there, and
+    `varying` the dimensions that stand there as numbers. `dimensions` are the sizes in each case.
+    """
+
+    names: Mapping[Path, str]
+    buffers: Mapping[Path, str]
+    varying: Mapping[Path, str]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    dimensions: Mapping[str, Sizes]
+
+    def shape(self, case: int) -> dict[str, int]:
+        """The sizes of a case, and its number."""
+        return {**{name: sizes[case] for name, sizes in self.dimensions.items()}, CASE: case}
+
+    def leaf(self, path: Path, value: Any) -> Leaf:
+        """What the task has for a leaf of the data."""
+        if path in self.buffers:
+            return Leaf(buffer=self.buffers[path])
+        if path in self.varying:
+            return Leaf(dimension=self.varying[path])
+        return Leaf(input=self.names[path]) if isinstance(value, torch.Tensor) else Leaf(value=value)
 
 
 def drafted(file: TaskFile) -> Draft:
@@ -54,67 +78,79 @@ def drafted(file: TaskFile) -> Draft:
     program = load_program(file.modules)
     cases = [seen(program, arguments) for arguments in file.cases]
     check_alike(cases)
-    memory = available_memory()
-    memory.require(max(case.nbytes for case in cases), file.name)
+    available_memory().require(max(case.nbytes for case in cases), file.name)
     small = min(range(len(file.tests)), key=lambda index: cases[index].nbytes)
     tried = program.generate(file.cases[small], SEED)
-    unread = buffers_of(program, tried, cases)
-    names = _names(file.modules["reference"], cases[0].data)
-    dimensions = Dimensions(argument_vectors(file.cases), frozenset({CASE, *names.values()}))
-    inputs = _inputs(cases, dict(leaves(tried)), names, unread, dimensions)
-    varying = _varying(cases, names, dimensions)
-    outputs = _outputs(cases, dimensions, file.name)
-    structure = structure_of(
-        cases[0].data,
-        lambda path, leaf: _leaf(path, leaf, names, (unread, varying)),
-    )
-    shapes = [
-        {**{name: sizes[index] for name, sizes in dimensions.sizes.items()}, CASE: index}
-        for index in range(len(cases))
-    ]
-    problem = GpuModeProblem(
-        NAME,
-        file.name,
-        tuple(file.modules),
-        tuple(dict(case) for case in file.cases),
-        CASE,
-        structure,
-        {tensor.name: Kept(tensor.dtype, tensor.shape) for tensor in inputs},
-        {
-            output: Kept(dtype_name(cases[0].tensors[path]), _shape_of(outputs, output))
-            for path, output in unread.items()
-        },
-        tuple(tensor.name for tensor in outputs),
-        (
-            *(
-                names[path]
-                for path, each in cases[0].tensors.items()
-                if path not in unread and each.dim() == 0
-            ),
-            *(tensor.name for tensor, each in zip(outputs, cases[0].outputs, strict=True) if each.dim() == 0),
-        ),
-    )
-    search = tuple(shapes[len(file.tests) :])
-    function = reference_function(problem, program, search[0], tuple(each.name for each in inputs))
-    granularity = {name: math.gcd(*sizes) for name, sizes in dimensions.sizes.items()}
-    task = TorchTask(
-        name=file.name,
-        summary=_summary(file),
-        function=function,
-        inputs=inputs,
-        outputs=outputs,
-        search=search,
-        verify=tuple(shapes[: len(file.tests)]),
-        granularity=granularity,
-        reference=_reference(file, [tensor.name for tensor in inputs], list(dimensions.sizes)),
-        inputs_by=CASE,
-    )
+    buffers = buffers_of(program, tried, cases)
+    signature = _signature(file, cases, dict(leaves(tried)), buffers)
+    problem = _problem(file, cases[0], signature)
+    task = _task(file, signature, problem, program)
     own = _own_errors(program, file.cases[small], problem, task)
-    judged = judged_as(outputs, inputs)
+    judged = judged_as(task.outputs, task.inputs)
     bounds = [({CASE: number}, each) for number, each in enumerate(element_bounds(cases, judged))]
     task = replace(task, independent=_independent(task), tolerance=tolerance_table(judged, own, bounds))
     remarks = (*imprecisions(judged, own), *narrowness(cases, judged), *_ranking(file))
     return Draft(task, problem, remarks)
+
+
+def _signature(
+    file: TaskFile, cases: Sequence[Case], tried: Mapping[Path, Any], buffers: Mapping[Path, str]
+) -> _Signature:
+    names = _names(file.modules["reference"], cases[0].data)
+    dimensions = Dimensions(argument_vectors(file.cases), frozenset({CASE, *names.values()}))
+    inputs = _inputs(cases, tried, names, buffers, dimensions)
+    varying = _varying(cases, names, dimensions)
+    outputs = _outputs(cases, dimensions, file.name)
+    return _Signature(names, buffers, varying, inputs, outputs, dimensions.sizes)
+
+
+def _problem(file: TaskFile, first: Case, signature: _Signature) -> GpuModeProblem:
+    shapes = {tensor.name: tensor.shape for tensor in signature.outputs}
+    scalars = [
+        signature.names[path]
+        for path, tensor in first.tensors.items()
+        if path not in signature.buffers and tensor.dim() == 0
+    ]
+    scalars += [
+        tensor.name
+        for tensor, shown in zip(signature.outputs, first.outputs, strict=True)
+        if shown.dim() == 0
+    ]
+    return GpuModeProblem(
+        benchmark=NAME,
+        name=file.name,
+        modules=tuple(file.modules),
+        cases=tuple(dict(case) for case in file.cases),
+        case=CASE,
+        structure=structure_of(first.data, signature.leaf),
+        inputs={tensor.name: Kept(tensor.dtype, tensor.shape) for tensor in signature.inputs},
+        buffers={
+            output: Kept(dtype_name(first.tensors[path]), shapes[output])
+            for path, output in signature.buffers.items()
+        },
+        outputs=tuple(tensor.name for tensor in signature.outputs),
+        scalars=tuple(scalars),
+    )
+
+
+def _task(file: TaskFile, signature: _Signature, problem: GpuModeProblem, program: Program) -> TorchTask:
+    """All but what is independent, and the tolerance."""
+    shapes = tuple(map(signature.shape, range(len(file.cases))))
+    search = shapes[len(file.tests) :]
+    names = tuple(tensor.name for tensor in signature.inputs)
+    return TorchTask(
+        name=file.name,
+        summary=_summary(file),
+        function=reference_function(problem, program, search[0], names),
+        inputs=signature.inputs,
+        outputs=signature.outputs,
+        search=search,
+        verify=shapes[: len(file.tests)],
+        granularity={name: math.gcd(*sizes) for name, sizes in signature.dimensions.items()},
+        reference=_reference(file, names, list(signature.dimensions)),
+        inputs_by=CASE,
+        beside={BESIDE.format(name=name): text.encode() for name, text in file.modules.items()},
+    )
 
 
 def _names(reference: str, data: Any) -> dict[Path, str]:
@@ -222,24 +258,6 @@ def _outputs(cases: Sequence[Case], dimensions: Dimensions, name: str) -> tuple[
     if unknown:
         raise TaskError(f"{name}: its output depends on '{unknown[0]}', which no shape of its inputs tells.")
     return tuple(found)
-
-
-def _shape_of(outputs: Sequence[Tensor], name: str) -> tuple[int | str, ...]:
-    return next(tensor.shape for tensor in outputs if tensor.name == name)
-
-
-def _leaf(
-    path: Path,
-    leaf: Any,
-    names: Mapping[Path, str],
-    special: tuple[Mapping[Path, str], Mapping[Path, str]],
-) -> Leaf:
-    unread, varying = special
-    if path in unread:
-        return Leaf(buffer=unread[path])
-    if path in varying:
-        return Leaf(dimension=varying[path])
-    return Leaf(input=names[path]) if isinstance(leaf, torch.Tensor) else Leaf(value=leaf)
 
 
 def _own_errors(

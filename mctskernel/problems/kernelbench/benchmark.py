@@ -10,14 +10,12 @@ import ast
 import re
 from pathlib import Path
 
-import msgspec
-
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.problems.kernelbench.reference import SOURCE_FILE
 from mctskernel.problems.kernelbench.solution import solution
-from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem
-from mctskernel.problems.torch_task import task_files
+from mctskernel.problems.problem import Benchmark, Problem
+from mctskernel.problems.torch_task import problem_of
 
 NAME = "KernelBench"
 
@@ -55,20 +53,15 @@ def read(path: Path, language: Language) -> Problem:
         raise TaskError(
             "A KernelBench problem needs PyTorch, which isn't installed: mctskernel[gpu]."
         ) from error
-    draft = drafted(path, benchmark=NAME, tolerance=TOLERANCE)
-    written = task_files(draft.task, language)
-    if written.without_kernel and len(draft.task.search[0]) > 1:
-        # Some modules make a number of a size: then that one can't vary.
-        simpler = drafted(path, benchmark=NAME, tolerance=TOLERANCE, most_dimensions=1)
-        again = task_files(simpler.task, language)
-        draft, written = (draft, written) if again.without_kernel else (simpler, again)
-    files = {
-        **written.files,
-        SOURCE_FILE: text.encode(),
-        PROBLEM_FILE: msgspec.json.format(msgspec.json.encode(draft.problem), indent=1) + b"\n",
-    }
-    remarks = (*draft.remarks, written.without_kernel) if written.without_kernel else draft.remarks
-    return Problem(NAME, draft.task.name, files, remarks)
+    beside = {SOURCE_FILE: text.encode()}
+    draft = drafted(path, beside, benchmark=NAME, tolerance=TOLERANCE)
+    problem = problem_of(NAME, draft, language)
+    if problem.has_kernel or len(draft.task.search[0]) <= 1:
+        return problem
+    # Some modules make a number of a size: then that one can't vary.
+    draft = drafted(path, beside, benchmark=NAME, tolerance=TOLERANCE, most_dimensions=1)
+    simpler = problem_of(NAME, draft, language)
+    return simpler if simpler.has_kernel else problem
 
 
 KERNELBENCH = Benchmark(NAME, recognises, read, solution)

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.task import Array, TaskError, Tensor
-from mctskernel.problems.problem import PROBLEM_FILE
+from mctskernel.problems.problem import read_record
 from mctskernel.torch_reference import in_numpy
 
 SOURCE_FILE = "problem.py"
@@ -80,11 +80,7 @@ class ModuleProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_module_problem(folder: Path) -> ModuleProblem:
     """What a task's folder says of its problem. Raises TaskError."""
-    path = folder / PROBLEM_FILE
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=ModuleProblem)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path} can't be read: {error}.") from error
+    return read_record(folder, ModuleProblem)
 
 
 _MODULE = "mctskernel_problem"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -27,7 +27,7 @@ from mctskernel.problems.kernelbench.reference import (
     without_running_statistics,
 )
 from mctskernel.problems.tolerance import own_error
-from mctskernel.problems.torch_task import TorchTask, independent_dimension
+from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension
 
 RELATIVE, ABSOLUTE, RATIO = 1e-5, 1e-6, 64.0
 """The tolerance of a task in float32, where the problem's own results in float32 allow it."""
@@ -55,15 +55,14 @@ UNIT = 2.0**-24
 """What adding a number up in float32 may cost, relative to the sum."""
 
 
-class Draft(NamedTuple):
-    """A problem's task, what its folder says of it, and sentences for its user."""
-
-    task: TorchTask
-    problem: ModuleProblem
-    remarks: tuple[str, ...]
-
-
-def drafted(path: Path, *, benchmark: str, tolerance: float, most_dimensions: int = MOST_DIMENSIONS) -> Draft:
+def drafted(
+    path: Path,
+    beside: Mapping[str, bytes],
+    *,
+    benchmark: str,
+    tolerance: float,
+    most_dimensions: int = MOST_DIMENSIONS,
+) -> Draft:
     """The task of a problem's file; its harness lets outputs differ by this relative tolerance. Raises TaskError.
 
     Where more dimensions could vary than `most_dimensions`, the first does alone.
@@ -94,7 +93,7 @@ def drafted(path: Path, *, benchmark: str, tolerance: float, most_dimensions: in
         operands.factories if operands.are_made else (),
         modes_differ(operands.function, evaluated.function, values),
     )
-    task = _task(operands, problem, tolerance)
+    task = replace(_task(operands, problem, tolerance), beside=beside)
     return Draft(task, problem, tuple(_remarks(operands, problem, task.tolerance)))
 
 

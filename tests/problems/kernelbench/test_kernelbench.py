@@ -42,7 +42,7 @@ from tests.problems.kernelbench.problem_files import (
 
 def task_of(folder: Path, text: str) -> Task:
     """The task without a kernel that could run, which takes longer to make."""
-    draft = drafted(written(folder, text), benchmark="KernelBench", tolerance=TOLERANCE)
+    draft = drafted(written(folder, text), {}, benchmark="KernelBench", tolerance=TOLERANCE)
     files = {
         "task.toml": task_toml(draft.task).encode(),
         "reference.py": draft.task.reference.encode(),
