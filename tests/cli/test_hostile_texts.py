@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from mctskernel.cli import main, plain_console
 from mctskernel.cli.plain_console import plain
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.task_file import load_task
+from mctskernel.problems.problem import PROBLEM_FILE
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 from tests.told_run import EXCHANGE, ToldRun, failed, timed
 
@@ -41,6 +43,13 @@ class Hostile:
         (self.torn / "run.json").write_text(f'{{"{ORDERS}": 1}}')
         self.file = folder / f"file{ORDERS}.cu"
         self.file.write_text(f"{ORDERS} __global__ void k(")
+        self.problem_run = folder / f"problem{ORDERS}"
+        shutil.copytree(self.run, self.problem_run)
+        (self.problem_run / "task" / PROBLEM_FILE).write_text(
+            json.dumps({"benchmark": ORDERS, "name": ORDERS})
+        )
+        self.configuration = folder / f"ablation{ORDERS}.toml"
+        self.configuration.write_text(f"title = {json.dumps(ORDERS)}\nagainst = {json.dumps(ORDERS)}\n")
         self.corpus = folder / "corpus"
         (self.corpus / "cuda" / "cheats").mkdir(parents=True)
         (self.corpus / "cuda" / "cheats" / "entries.toml").write_text(f"[owned_{ORDERS}]\n", "utf-8")
@@ -109,6 +118,16 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
         lambda given: (f"add {ORDERS}", "--reference", given.file, "--out-task", given.folder / ORDERS),
     ),
     "check": (lambda given: (given.task,), lambda given: (given.broken,)),
+    "solution": (
+        lambda given: (given.run,),
+        lambda given: (given.problem_run, "--out", given.folder / "made"),
+    ),
+    "scores": (lambda given: (given.run,), lambda given: (given.torn,), lambda given: (given.problem_run,)),
+    "ablate": (
+        lambda given: (given.configuration, "--out", given.folder / f"swept{ORDERS}"),
+        lambda given: (given.folder / ORDERS,),
+        lambda given: ("table", given.run),
+    ),
     "judge-module": (lambda given: (given.file, given.file),),
     "calibrate": (lambda given: ("--out", given.file),),
     "gauntlet": (lambda given: ("--corpus", given.corpus, "--device", "model"),),
