@@ -66,10 +66,8 @@ def read_problem(found: Found, language: Language) -> Problem:
             (folder / name).write_bytes(data)
         problem = _with_custom_scalars(folder, problem, axes)
         (folder / PROBLEM_FILE).write_bytes(record_text(problem))
-        trial = Trial(folder, problem, axes)
-        remarks = [*_remarks(problem, axes)]
-        task = _task(problem, axes, trial, beside, remarks)
-        made = problem_of(found.benchmark, Draft(task, problem, tuple(remarks)), language)
+        draft = _drafted(problem, axes, Trial(folder, problem, axes), beside)
+        made = problem_of(found.benchmark, draft, language)
     if made.has_kernel:
         return made
     *remarks, without_kernel = made.remarks
@@ -82,18 +80,15 @@ def task_name(name: str) -> str:
     return kept if kept[:1].isalnum() or kept[:1] == "_" else f"_{kept}"
 
 
-def _task(
-    problem: DefinitionProblem, axes: Axes, trial: Trial, beside: Mapping[str, bytes], remarks: list[str]
-) -> TorchTask:
-    """What the task's folder is made of; sentences for its user are added to the remarks."""
+def _drafted(problem: DefinitionProblem, axes: Axes, trial: Trial, beside: Mapping[str, bytes]) -> Draft:
+    """What the task's folder is made of, and sentences for its user. Raises TaskError."""
     awkward, held_out = trial.awkward()
     by_size = sorted(problem.shapes, key=trial.nbytes)
     small = [shape for shape in by_size if trial.nbytes(shape) <= SMALL][:MOST_VERIFIED]
     verify = (*awkward, *small) or (by_size[0],)
-    remarks += trial.problems(verify)
+    remarks = [*_remarks(problem, axes), *trial.problems(verify)]
     own = trial.own_errors(verify)
-    remarks += imprecisions(trial.outputs, own)
-    return TorchTask(
+    task = TorchTask(
         name=task_name(problem.name),
         summary=problem.definition.description or f"{problem.name} of {problem.benchmark}.",
         function=trial.function,
@@ -109,6 +104,7 @@ def _task(
         inputs_by=WORKLOAD if trial.is_numbered else "",
         beside=beside,
     )
+    return Draft(task, problem, (*remarks, *imprecisions(trial.outputs, own)))
 
 
 def _remarks(problem: DefinitionProblem, axes: Axes) -> Iterator[str]:

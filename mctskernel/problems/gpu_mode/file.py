@@ -65,6 +65,16 @@ def read_task_file(folder: Path) -> TaskFile:
     )
 
 
+def argument_vectors(cases: Sequence[Arguments]) -> dict[str, tuple[int, ...]]:
+    """The whole numbers among the arguments, over all cases, but for seeds."""
+    names = [name for name in cases[0] if name != "seed"]
+    return {
+        name: tuple(int(case[name]) for case in cases)
+        for name in names
+        if all(isinstance(case.get(name), int) and not isinstance(case.get(name), bool) for case in cases)
+    }
+
+
 def _document(path: Path) -> Mapping[str, Any]:
     try:
         import yaml  # noqa: PLC0415 - an extra
@@ -126,13 +136,3 @@ def _inside(folder: Path, source: str, where: Path) -> Path:
     if not path.is_file():
         raise TaskError(f"{where} lists {source!r}, which is missing: copy it along with the task's folder.")
     return path
-
-
-def argument_vectors(cases: Sequence[Arguments]) -> dict[str, tuple[int, ...]]:
-    """The whole numbers among the arguments, over all cases, but for seeds."""
-    names = [name for name in cases[0] if name != "seed"]
-    return {
-        name: tuple(int(case[name]) for case in cases)
-        for name in names
-        if all(isinstance(case.get(name), int) and not isinstance(case.get(name), bool) for case in cases)
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import sys
 import types
@@ -215,8 +214,3 @@ class _Moved(TorchFunctionMode):
             return self._device
         is_name = isinstance(value, str) and value.partition(":")[0] in {"cuda", "cpu"}
         return self._device if is_name else value
-
-
-def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a function's parameters."""
-    return tuple(inspect.signature(function).parameters)

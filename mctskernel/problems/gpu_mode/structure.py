@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -32,7 +32,7 @@ class Leaf(msgspec.Struct, frozen=True, tag="leaf"):
 class Items(msgspec.Struct, frozen=True, tag="items"):
     """A tuple or a list."""
 
-    kind: str
+    kind: Literal["tuple", "list"]
     items: tuple[Items | Table | Leaf, ...]
 
 
@@ -68,9 +68,8 @@ def structure_of(data: object, leaf: Callable[[Path, Any], Leaf], path: Path = (
     """The structure of nested data, whose leaves a function describes."""
     match data:
         case tuple() | list():
-            kind = "tuple" if isinstance(data, tuple) else "list"
             items = (structure_of(item, leaf, (*path, index)) for index, item in enumerate(data))
-            return Items(kind, tuple(items))
+            return Items("tuple" if isinstance(data, tuple) else "list", tuple(items))
         case dict():
             return Table({key: structure_of(item, leaf, (*path, key)) for key, item in data.items()})
         case _:
