@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from mctskernel.core.device import DeviceError
-from mctskernel.experiments.suites.rows import CeilingsRow, append_row
+from mctskernel.experiments.records.json_lines import append_line
+from mctskernel.experiments.suites.rows import CeilingsRow
 from mctskernel.profiling.ceilings import (
     Ceilings,
     default_cache_folder,
@@ -32,7 +33,7 @@ def main(rows: Path) -> None:
     except (CudaError, DeviceError) as error:
         click.echo(f"mctskernel: {error}", err=True)
         sys.exit(1)
-    append_row(rows, ceilings_row(measured, documented_ceilings(gpu)))
+    append_line(rows, ceilings_row(measured, documented_ceilings(gpu)))
 
 
 def ceilings_row(measured: Ceilings, documented: Ceilings) -> CeilingsRow:

@@ -23,11 +23,12 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.task import TaskError
 from mctskernel.edits.llm.options import KEY_VARIABLE, LLMOptions, ModelError
 from mctskernel.executors import open_executor
+from mctskernel.experiments.records.json_lines import append_line
 from mctskernel.experiments.records.provenance import write_result
 from mctskernel.experiments.suites.plain_arms import ARMS, Arm, Bench, Setting, Wanted, optimise, synthesise
 from mctskernel.experiments.suites.plain_report import render
 from mctskernel.experiments.suites.plain_tasks import PlainTask, chosen_tasks, plain_tasks
-from mctskernel.experiments.suites.plain_trials import PlainSuite, Trial, append_trial, read_trials
+from mctskernel.experiments.suites.plain_trials import PlainSuite, Trial, read_trials
 from mctskernel.experiments.suites.shared_evaluations import SharedEvaluations
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
@@ -148,7 +149,7 @@ def make_trials(
                     say(f"No time is left for {task.name} and what follows.")
                     return fingerprint
                 trial = _made(bench, wanted, executor, say)
-                append_trial(file, trial)
+                append_line(file, trial)
                 say(
                     f"{number}/{len(tasks)} {task.name}, {wanted.arm.name}, seed {wanted.seed}: {_remark(trial)}"
                 )

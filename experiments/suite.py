@@ -26,6 +26,7 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.records.documents import markdown
+from mctskernel.experiments.records.json_lines import append_line
 from mctskernel.experiments.records.provenance import write_result
 from mctskernel.experiments.suites.ratios import document, ratio_rows
 from mctskernel.experiments.suites.rows import (
@@ -34,7 +35,6 @@ from mctskernel.experiments.suites.rows import (
     SearchRow,
     TimesRow,
     TorchRow,
-    append_row,
     arithmetic,
     read_rows,
     uses_tensor_cores,
@@ -134,7 +134,9 @@ def time_torch(rows: Path, tasks: Sequence[str]) -> None:
         known = {row.task for row in read_rows(rows) if isinstance(row, TorchRow)}
         missing = [name for name in missing if name not in known]
         if missing:
-            append_row(rows, TorchRow(task=missing.pop(0), problem=f"It ended PyTorch's process ({status})."))
+            append_line(
+                rows, TorchRow(task=missing.pop(0), problem=f"It ended PyTorch's process ({status}).")
+            )
 
 
 def time_in_turns(rows: Path, runs: Mapping[str, Sequence[Path]], end: float = float("inf")) -> None:
@@ -150,7 +152,7 @@ def time_in_turns(rows: Path, runs: Mapping[str, Sequence[Path]], end: float = f
             click.echo(f"No time is left for {name} and what follows.")
             return
         if status := _run_module("suite_timing", rows, name, *map(str, folders)):
-            append_row(rows, TimesRow(task=name, problem=f"Its timing ended with status {status}."))
+            append_line(rows, TimesRow(task=name, problem=f"Its timing ended with status {status}."))
 
 
 def search_missing(rows: Path, wanted: Sequence[Key], plan: Plan, end: float = float("inf")) -> None:
@@ -172,7 +174,7 @@ def search_missing(rows: Path, wanted: Sequence[Key], plan: Plan, end: float = f
             return
         click.echo(f"{number}/{len(wanted)}: {name} in {language}")
         row = search_task(name, language, plan)
-        append_row(rows, row)
+        append_line(rows, row)
         click.echo(f"  {_remark(row)}")
 
 

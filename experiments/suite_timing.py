@@ -24,7 +24,8 @@ from mctskernel.core.device import DeviceError
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.suites.rows import TimesRow, append_row, arithmetic, uses_tensor_cores
+from mctskernel.experiments.records.json_lines import append_line
+from mctskernel.experiments.suites.rows import TimesRow, arithmetic, uses_tensor_cores
 from mctskernel.experiments.suites.turns import Run, in_turns
 from mctskernel.experiments.torch_baselines import OPERATORS, as_tensor, bound
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
@@ -58,7 +59,7 @@ def main(name: str, runs: tuple[Path, ...], rows: Path) -> None:
         click.echo("PyTorch finds no GPU.", err=True)
         sys.exit(1)
     try:
-        append_row(rows, time_task(name, kernels_of(runs)))
+        append_line(rows, time_task(name, kernels_of(runs)))
     except (TaskError, RunError, JournalError, DeviceError) as error:
         raise click.ClickException(str(error)) from error
 

@@ -24,7 +24,8 @@ from torch import Tensor
 from mctskernel.core.expression import Number
 from mctskernel.core.task import Array, Shape, Task, TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.suites.rows import TorchRow, append_row
+from mctskernel.experiments.records.json_lines import append_line
+from mctskernel.experiments.suites.rows import TorchRow
 from mctskernel.tasks import builtin_tasks
 
 COMPILE_MODE = "max-autotune-no-cudagraphs"
@@ -147,7 +148,7 @@ def main(tasks: tuple[str, ...], rows: Path) -> None:
         sys.exit(1)
     for name in tasks or OPERATORS:
         click.echo(f"PyTorch: {name}")
-        append_row(rows, time_operator(name))
+        append_line(rows, time_operator(name))
 
 
 def bound(operator: Operator, task: Task, inputs: Mapping[str, Array], shape: Shape, device: str) -> Bound:

@@ -82,7 +82,7 @@ def sweep(
     plans = plans_of(ablation, subjects)
     began = time.monotonic()
     manifest = open_manifest(out, ablation, accounts, len(plans))
-    made = {trial.key: trial for trial in read_lines(out / LOG, Trial)}
+    made = {trial.key: trial for trial in read_lines(out / LOG, msgspec.json.Decoder(Trial))}
     log = LineLog[Trial](out / LOG)
     left = [plan for plan in plans if plan.key not in made]
     follow(len(made), len(plans), None)

@@ -16,18 +16,21 @@ class LineError(RuntimeError):
     """A line that can't be read; the message names the file and the line."""
 
 
-def read_lines(path: Path, kind: type[T]) -> list[T]:
+def read_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> list[T]:
     """The objects of a file; none where there is no file. A torn last line is left out. Raises LineError."""
     lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
     found = []
     for number, line in enumerate(lines[:-1], 1):
         try:
-            found.append(msgspec.json.decode(line, type=kind))
+            found.append(decoder.decode(line))
         except UNDECODABLE as error:
-            raise LineError(
-                f"{path}, line {number}: this is no {kind.__name__.lower()}: {excerpt(error)}."
-            ) from error
+            raise LineError(f"{path}, line {number}: {excerpt(error)}.") from error
     return found
+
+
+def append_line(path: Path, value: msgspec.Struct) -> None:
+    """Keep one more object in a file that nobody holds open, in place of a torn last line if there is one."""
+    LineLog[msgspec.Struct](path).append(value)
 
 
 class LineLog(Generic[T]):

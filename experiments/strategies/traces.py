@@ -58,7 +58,7 @@ def improvements(times: Sequence[float | None], optimum: float) -> tuple[tuple[i
 
 def read_traces(path: Path) -> list[Trace]:
     """The traces of a file; none where there is no file. A torn last line is left out. Raises LineError."""
-    return read_lines(path, Trace)
+    return read_lines(path, msgspec.json.Decoder(Trace))
 
 
 class TraceLog:

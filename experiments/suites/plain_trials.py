@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.evaluation import Evaluation
+from mctskernel.experiments.records.json_lines import read_lines
 from mctskernel.generation import Generation
 from mctskernel.profiling import counters as names
 from mctskernel.report.view import View
@@ -130,20 +131,6 @@ def kept(evaluation: Evaluation) -> dict[str, float]:
     return {name: evaluation.counters[name] for name in COUNTERS if name in evaluation.counters}
 
 
-def append_trial(file: Path, trial: Trial) -> None:
-    """Write a trial down at once, in place of a torn last line if there is one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("ab") as lines:
-        lines.truncate(len(_whole_lines(file)))
-        lines.write(msgspec.json.encode(trial) + b"\n")
-
-
 def read_trials(file: Path) -> list[Trial]:
-    """The trials of a file, none if there is no file; a torn last line is dropped."""
-    whole = _whole_lines(file) if file.exists() else b""
-    return [msgspec.json.decode(line, type=Trial) for line in whole.splitlines()]
-
-
-def _whole_lines(file: Path) -> bytes:
-    content = file.read_bytes()
-    return content[: content.rfind(b"\n") + 1]
+    """The trials of a file, none if there is no file; a torn last line is left out. Raises LineError."""
+    return read_lines(file, msgspec.json.Decoder(Trial))

@@ -13,6 +13,7 @@ import msgspec
 from mctskernel.core.expression import evaluate
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
+from mctskernel.experiments.records.json_lines import read_lines
 from mctskernel.experiments.suites.search_cost import SearchCost
 from mctskernel.experiments.summarise_runs import Summary
 
@@ -99,18 +100,9 @@ def uses_tensor_cores(task: Task) -> bool:
     return all(tensor.dtype in ("float16", "bfloat16") for tensor in task.outputs)
 
 
-def append_row(file: Path, row: Row) -> None:
-    """Write a row down at once, in place of a torn last line if there is one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("ab") as lines:
-        lines.truncate(len(_whole_lines(file)))
-        lines.write(msgspec.json.encode(row) + b"\n")
-
-
 def read_rows(file: Path) -> list[Row]:
-    """The rows of a file, none if there is no file; a torn last line is dropped."""
-    whole = _whole_lines(file) if file.exists() else b""
-    return [msgspec.json.decode(line, type=Row) for line in whole.splitlines()]
+    """The rows of a file, none if there is no file; a torn last line is left out. Raises LineError."""
+    return read_lines(file, msgspec.json.Decoder[Row](Row))
 
 
 def latest(
@@ -121,8 +113,3 @@ def latest(
     torch = {row.task: row for row in rows if isinstance(row, TorchRow)}
     ceilings = [row for row in rows if isinstance(row, CeilingsRow)]
     return searches, torch, ceilings[-1] if ceilings else None
-
-
-def _whole_lines(file: Path) -> bytes:
-    content = file.read_bytes()
-    return content[: content.rfind(b"\n") + 1]

@@ -16,10 +16,11 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.experiments.plain_suite_table import main
+from mctskernel.experiments.records.json_lines import append_line
 from mctskernel.experiments.suites.plain_arms import ARMS
 from mctskernel.experiments.suites.plain_report import render, without_gain
 from mctskernel.experiments.suites.plain_tasks import SUITE
-from mctskernel.experiments.suites.plain_trials import PlainSuite, Trial, append_trial, read_trials
+from mctskernel.experiments.suites.plain_trials import PlainSuite, Trial, read_trials
 from mctskernel.experiments.suites.shared_evaluations import SharedEvaluations
 from tests.edits.llm.loopback import Behaviour, replies, serving
 from tests.generated import a_kernel
@@ -252,7 +253,7 @@ def test_what_was_synthesised_is_compared_with_the_naive_kernel_that_other_arms_
 def test_a_trial_is_read_as_it_was_written(tmp_path: Path) -> None:
     made = [trial("a", "mcts", 0, 50e-6), trial("a", "mcts", 1, None)]
     for each in made:
-        append_trial(tmp_path / "trials.jsonl", each)
+        append_line(tmp_path / "trials.jsonl", each)
     assert read_trials(tmp_path / "trials.jsonl") == made
     assert read_trials(tmp_path / "none.jsonl") == []
 

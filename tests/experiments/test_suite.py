@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from mctskernel.core.kernel import Language
 from mctskernel.experiments import suite as suite_module
+from mctskernel.experiments.records.json_lines import append_line
 from mctskernel.experiments.suite import main
-from mctskernel.experiments.suites.rows import CeilingsRow, SearchRow, TorchRow, append_row, read_rows
+from mctskernel.experiments.suites.rows import CeilingsRow, SearchRow, TorchRow, read_rows
 from mctskernel.experiments.suites.search_cost import SearchCost
 from mctskernel.experiments.suites.table import markdown_table, table_rows
 from mctskernel.experiments.summarise_runs import Summary
@@ -65,11 +66,11 @@ def test_rows_are_read_as_they_were_written_without_a_torn_last_line(tmp_path: P
     file = tmp_path / "out" / "rows.jsonl"
     rows = [search_row(), TorchRow(task="softmax", eager_seconds=2e-4), CEILINGS]
     for row in rows:
-        append_row(file, row)
+        append_line(file, row)
     with file.open("ab") as torn:
         torn.write(b'{"row":"search","ta')
     assert read_rows(file) == rows
-    append_row(file, rows[0])
+    append_line(file, rows[0])
     assert read_rows(file) == [*rows, rows[0]]
     assert read_rows(tmp_path / "nothing") == []
 
@@ -114,7 +115,7 @@ def test_an_operator_that_kills_its_process_costs_one_row(
         for task in tasks:
             if task == "deadly":
                 return -11
-            append_row(file, TorchRow(task=task, eager_seconds=1e-4))
+            append_line(file, TorchRow(task=task, eager_seconds=1e-4))
         return 0
 
     monkeypatch.setattr(suite_module, "_run_module", run)

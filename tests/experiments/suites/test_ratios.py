@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from mctskernel.experiments import suite as suite_module
 from mctskernel.experiments.records.documents import markdown
+from mctskernel.experiments.records.json_lines import append_line
 from mctskernel.experiments.suites.ratios import document, geometric_means, ratio_rows
-from mctskernel.experiments.suites.rows import CeilingsRow, TimesRow, append_row, read_rows
+from mctskernel.experiments.suites.rows import CeilingsRow, TimesRow, read_rows
 from mctskernel.experiments.suites.turns import Turns, in_turns
 
 CEILINGS = CeilingsRow(copy_bytes_per_second=1e12, fp32_flops_per_second=1e13, tensor_flops_per_second=1e14)
@@ -123,9 +124,9 @@ def test_winners_are_timed_once_and_a_death_is_a_row(tmp_path: Path, monkeypatch
     def run(name: str, rows: Path, *words: str) -> int:
         asked.append((name, *words))
         if name == "floors":
-            append_row(rows, CEILINGS)
+            append_line(rows, CEILINGS)
         elif words[0] == "softmax":
-            append_row(rows, times("softmax"))
+            append_line(rows, times("softmax"))
         else:
             return -9
         return 0
