@@ -26,6 +26,7 @@ from mctskernel.inductor.generated import InductorError
 from mctskernel.inductor.sizes import Names
 from mctskernel.inductor.start import compiled_start
 from mctskernel.plain_cuda import PlainCudaError, kernel_source
+from mctskernel.problems.torch_task import shape_list
 from mctskernel.torch_dimensions import awkward_shapes, find_dimensions, parse_shape
 
 _DTYPES: Mapping[str, str] = {
@@ -169,9 +170,9 @@ class _Draft:
         document.add("outputs", outputs)
         verify, held_out = awkward_shapes(dimensions, lambda shape: self._works(dimensions.extents, shape))
         shapes = tomlkit.table()
-        shapes.add("search", _shape_list([dimensions.sizes]))
-        shapes.add("verify", _shape_list(verify))
-        shapes.add("held_out", _shape_list(held_out))
+        shapes.add("search", shape_list([dimensions.sizes]))
+        shapes.add("verify", shape_list(verify))
+        shapes.add("held_out", shape_list(held_out))
         document.add("shapes", shapes)
         relative, absolute, ratio = _TOLERANCES.get(self._widest(), _TOLERANCES["float32"])
         own = self._own_error((*verify, *held_out))
@@ -384,12 +385,3 @@ def _table(**entries: Any) -> Any:
     for name, value in entries.items():
         table.add(name, value)
     return table
-
-
-def _shape_list(shapes: Sequence[Shape]) -> Any:
-    array = tomlkit.array()
-    for shape in shapes:
-        entry = tomlkit.inline_table()
-        entry.update(shape)
-        array.append(entry)
-    return array.multiline(multiline=len(shapes) > 1)

@@ -120,7 +120,7 @@ def task_toml(task: TorchTask) -> str:
     shapes = tomlkit.table()
     for key, listed in (("search", task.search), ("verify", task.verify), ("held_out", task.held_out)):
         if listed:
-            shapes.add(key, _shape_list(listed))
+            shapes.add(key, shape_list(listed))
     document.add("shapes", shapes)
     if task.tolerance:
         document.add("tolerance", tomlkit.item(dict(task.tolerance)))
@@ -314,7 +314,8 @@ def _tensor_table(tensor: Tensor, *, drawn: bool) -> Any:
     return table
 
 
-def _shape_list(shapes: Sequence[Shape]) -> Any:
+def shape_list(shapes: Sequence[Shape]) -> Any:
+    """Shapes as task.toml lists them, several each on a line of its own."""
     array = tomlkit.array()
     for shape in shapes:
         entry = tomlkit.inline_table()
