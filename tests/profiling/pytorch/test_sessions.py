@@ -16,8 +16,12 @@ import os, time
 child = os.fork()
 if child == 0:
     os.setpgid(0, 0)
+    parent = os.getpid()
     if os.fork():
         os._exit(0)
+    # An exit that orphans a group with stopped members ends them by SIGHUP.
+    while os.getppid() == parent:
+        time.sleep(0.001)
 os.write(1, f"{os.getpid()}\n".encode())
 while True:
     time.sleep(0.001)
