@@ -4,8 +4,6 @@ BUDGET ?= 200
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
-# One more than there are cores: tests wait for the processes that they start.
-TEST_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 # Tests start hundreds of processes: each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,7 +28,7 @@ docs: $(VENV)/installed-test
 	$(BIN)/sphinx-build -q -W -b html docs build/docs
 
 tests: $(VENV)/installed-test
-	$(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal
+	$(BIN)/pytest -n auto --dist worksteal
 
 wheel: $(VENV)/installed-test
 	$(BIN)/python -m build
