@@ -31,7 +31,7 @@ class SpaceSubject:
 
     def load(self) -> SearchSpace:
         """The space, read once in each process as long as its file is the same. Raises SpaceError."""
-        return _space(self.source, _age(self.source))
+        return _space(_Version.of(self.source))
 
 
 @dataclass(frozen=True)
@@ -121,15 +121,23 @@ def _of_task(source: str) -> TaskSubject:
     return TaskSubject(load_task(folder).name, str(folder))
 
 
-def _age(source: str) -> int:
-    return 0 if source.startswith(MADE) else Path(source).stat().st_mtime_ns
+@dataclass(frozen=True)
+class _Version:
+    """Where a space comes from: a file that was written again is another one."""
+
+    source: str
+    written: int
+
+    @classmethod
+    def of(cls, source: str) -> _Version:
+        return cls(source, 0 if source.startswith(MADE) else Path(source).stat().st_mtime_ns)
 
 
 @cache
-def _space(source: str, age: int) -> SearchSpace:  # noqa: ARG001 - another age is another file
-    if source.startswith(MADE):
-        return makers()[source.removeprefix(MADE)]()
-    return read_space(Path(source))
+def _space(version: _Version) -> SearchSpace:
+    if version.source.startswith(MADE):
+        return makers()[version.source.removeprefix(MADE)]()
+    return read_space(Path(version.source))
 
 
 @cache

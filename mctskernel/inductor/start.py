@@ -42,7 +42,7 @@ def compiled_start(
     """
     import torch  # noqa: PLC0415 - an extra
 
-    from mctskernel.inductor.capture import capture, helpers_source, tuned_options  # noqa: PLC0415
+    from mctskernel.inductor.capture import capture, helpers_source, tuned_options  # noqa: PLC0415 - as above
 
     if not torch.cuda.is_available():
         raise InductorError("There is no GPU here, for which torch.compile could generate kernels.")

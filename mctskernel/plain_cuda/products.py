@@ -19,7 +19,7 @@ _AXES = {1: ("col",), 2: ("row", "col"), 3: ("depth", "row", "col")}
 def _product(body: Body, node: Node, index: Index) -> str:
     left, right = node.args
     assert isinstance(left, Node)  # noqa: S101 - two tensors
-    assert isinstance(right, Node)  # noqa: S101
+    assert isinstance(right, Node)  # noqa: S101 - as above
     dtype = numbers(node)
     batch = index[:1] if len(body.extents(left)) == 3 else ()
     row = index[len(batch) : len(batch) + len(body.extents(left)) - len(batch) - 1]

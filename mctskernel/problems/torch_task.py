@@ -244,8 +244,8 @@ def _traced_extents(
 ) -> tuple[Tensor, ...]:
     """The outputs with extents as PyTorch's own arithmetic of sizes has them; unchanged where it has none."""
     from mctskernel.plain_cuda.error import PlainCudaError  # noqa: PLC0415 - imports PyTorch
-    from mctskernel.plain_cuda.extents import in_plan  # noqa: PLC0415
-    from mctskernel.plain_cuda.tracing import trace  # noqa: PLC0415
+    from mctskernel.plain_cuda.extents import in_plan  # noqa: PLC0415 - as above
+    from mctskernel.plain_cuda.tracing import trace  # noqa: PLC0415 - as above
 
     try:
         traced = trace(function, inputs, sizes)
