@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from mctskernel.core.executor import Executor
+from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.executors import open_executor
 from mctskernel.profiling.reward import fastest_first
@@ -41,11 +41,14 @@ BEST_NODES = 10
 
 @dataclass(frozen=True)
 class Target:
-    """Where to measure: the kind of device, the GPU that a model stands for, and how many evaluate at a time."""
+    """Where to measure: the kind of device, the GPU that a model stands for, how many evaluate at a time, and what
+    drives them.
+    """
 
     device: str = "gpu"
     architecture: str = "H100"
     workers: int = 1
+    executor: ExecutorOptions = LOCAL
 
 
 def measure(
@@ -67,12 +70,13 @@ def measure(
         device=target.device,
         architecture=target.architecture,
         workers=target.workers,
+        executor=target.executor,
         budget=Budget(evaluations=len(wanted)),
     )
     origin = Origin(str(before.folder.path.absolute()), before.manifest.fingerprint)
     folder = prepare_run(path, before.folder.load_task())
     try:
-        with open_executor(folder.device_spec(configuration), target.workers) as executor:
+        with open_executor(folder.device_spec(configuration), target.workers, target.executor) as executor:
             write_manifest(
                 folder,
                 configuration,

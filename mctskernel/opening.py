@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from mctskernel.core.executor import Executor
+from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.experience import Experience
 from mctskernel.core.proposer import Proposer
 from mctskernel.correspondence import Absent, Correspondence, Correspondents, Mailbox
@@ -105,9 +105,9 @@ def open_search(
 
 @contextmanager
 def reopen(
-    path: Path, budget: Budget | None, workers: int | None
+    path: Path, budget: Budget | None, workers: int | None, executor: ExecutorOptions | None = None
 ) -> Iterator[tuple[RunFolder, Configuration, Executor]]:
-    """What it takes to go on with a run, with another budget and other workers if they are given.
+    """What it takes to go on with a run, with another budget, workers and engine if they are given.
 
     Raises RunError and DeviceError, RunError too on a machine whose times can't be compared with the run's.
     """
@@ -117,10 +117,13 @@ def reopen(
         manifest.configuration,
         budget=budget or manifest.configuration.budget,
         workers=workers or manifest.configuration.workers,
+        executor=executor or manifest.configuration.executor,
     )
-    with open_executor(folder.device_spec(configuration), configuration.workers) as executor:
-        _refuse_other_device(folder, manifest.fingerprint, executor.fingerprint())
-        yield folder, configuration, executor
+    with open_executor(
+        folder.device_spec(configuration), configuration.workers, configuration.executor
+    ) as opened:
+        _refuse_other_device(folder, manifest.fingerprint, opened.fingerprint())
+        yield folder, configuration, opened
 
 
 def steady_clock() -> Callable[[], float]:

@@ -25,6 +25,7 @@ from mctskernel.blobs import BlobStore
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.disk import remedy, write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Language
 from mctskernel.core.links import stray_link
 from mctskernel.core.task import Task
@@ -94,6 +95,7 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     judge: str | None = None
     replayed: str | None = None
     reward: str = DEFAULT
+    executor: ExecutorOptions = LOCAL
 
 
 class Origin(msgspec.Struct, frozen=True):

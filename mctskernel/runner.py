@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.answer import NOTHING_HELD_OUT, Answer, choose, write_answer
-from mctskernel.core.executor import Executor
+from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
@@ -80,7 +80,9 @@ def new_run(
     _try_reference(task)
     folder = prepare_run(path, task)
     opening = (
-        nullcontext(lent) if lent else open_executor(folder.device_spec(configuration), configuration.workers)
+        nullcontext(lent)
+        if lent
+        else open_executor(folder.device_spec(configuration), configuration.workers, configuration.executor)
     )
     try:
         with opening as executor:
@@ -122,11 +124,13 @@ def resume(
     workers: int | None,
     follow: Follower,
     stop_requested: Callable[[], bool],
+    *,
+    executor: ExecutorOptions | None = None,
 ) -> Conclusion:
-    """Go on with a run, with another budget if one is given. Raises what `begin` raises, and RunError on a
+    """Go on with a run, with another budget or engine if one is given. Raises what `begin` raises, and RunError on a
     machine whose times can't be compared with the run's."""
-    with reopen(path, budget, workers) as (folder, configuration, executor):
-        return _conduct(folder, configuration, executor, follow, stop_requested)
+    with reopen(path, budget, workers, executor) as (folder, configuration, opened):
+        return _conduct(folder, configuration, opened, follow, stop_requested)
 
 
 def _try_reference(task: Task) -> None:

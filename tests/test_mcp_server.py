@@ -26,7 +26,7 @@ from mctskernel import runner as runner_module
 from mctskernel.cli import main
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.executor import Executor
+from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import TaskError
 from mctskernel.mcp_server.engine import Engine, Settings
@@ -54,7 +54,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[Opener]:
     openers: list[Opener] = [lambda: landscape.InProcess(2)]
 
     @contextmanager
-    def opening(_spec: DeviceSpec, _workers: int) -> Iterator[Executor]:
+    def opening(_spec: DeviceSpec, _workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
         executor = openers[-1]()
         yield executor
         executor.close()

@@ -16,7 +16,7 @@ import pytest
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.executor import Executor
+from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.edits.llm.mixture import MixtureOptions
 from mctskernel.edits.llm.options import LLMOptions
 from mctskernel.run import Budget, Configuration
@@ -73,7 +73,7 @@ def _on_the_landscape() -> Iterator[None]:
 
 def _stand_on_the_landscape(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
-    def opening(_spec: DeviceSpec, workers: int) -> Iterator[Executor]:
+    def opening(_spec: DeviceSpec, workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
         yield Shuffled(workers)
 
     monkeypatch.setattr("mctskernel.runner.open_executor", opening)

@@ -32,7 +32,7 @@ from mctskernel.asks import (
 from mctskernel.blobs import BlobError
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Outcome
-from mctskernel.core.executor import Executor
+from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.report.view import load_view
@@ -62,7 +62,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run over the landscape whose edits come from outside; a real task stands for it on disk."""
 
     @contextmanager
-    def opening(_spec: DeviceSpec, _workers: int) -> Iterator[Executor]:
+    def opening(_spec: DeviceSpec, _workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
         yield landscape.InProcess(2)
 
     monkeypatch.setattr(opening_module, "open_executor", opening)

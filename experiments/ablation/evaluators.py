@@ -41,7 +41,9 @@ class Evaluators:
                 seed=configuration.seed,
                 language=configuration.language,
             )
-            opened = self._open.enter_context(open_executor(spec, configuration.workers))
+            opened = self._open.enter_context(
+                open_executor(spec, configuration.workers, configuration.executor)
+            )
             self._key, self._shared = key, SharedEvaluations(opened)
         return self._shared
 

@@ -15,6 +15,7 @@ from mctskernel.cli.following import (
     workers_on,
 )
 from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.core.executor import LOCAL
 from mctskernel.measure import BEST_NODES, Target
 from mctskernel.measure import measure as measure_run
 from mctskernel.report.comparison import print_comparison
@@ -39,13 +40,22 @@ from mctskernel.report.view import View, load_view
 )
 @options.architecture
 @options.workers
+@options.executor
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     help="The new run's folder. [default: runs/TASK-measured-DATE-TIME]",
 )
 def measure(
-    run: Path, nodes: int, device: str, architecture: str, workers: int | None, out: Path | None
+    run: Path,
+    nodes: int,
+    device: str,
+    architecture: str,
+    workers: int | None,
+    engine: str | None,
+    gpus: tuple[str, ...],
+    ray_address: str,
+    out: Path | None,
 ) -> None:
     """Judge the best kernels of RUN on this machine's GPU, into a new run.
 
@@ -60,7 +70,12 @@ def measure(
     before.refuse_recorded()
     task, language = before.manifest.configuration.task, before.manifest.configuration.language
     path = out or Path("runs") / f"{task}-measured-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    target = Target(device, architecture, workers or workers_on(device, language))
+    target = Target(
+        device,
+        architecture,
+        workers or workers_on(device, language),
+        options.executor_options(device, engine, gpus, ray_address) or LOCAL,
+    )
     echo(f"Measuring the best kernels of {run} on {device} into {path}")
     with follow_search() as (follow, stop_requested):
         conclusion = measure_run(

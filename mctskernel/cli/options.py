@@ -10,6 +10,7 @@ from typing import Any
 import rich_click as click
 
 from mctskernel.cli.plain_console import deliver
+from mctskernel.core.executor import ENGINES, ExecutorOptions
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.edits.llm.experts import EXPERTS
 from mctskernel.edits.llm.feedback import Feedback
@@ -45,6 +46,10 @@ def described_gpu(ctx: click.Context, param: click.Parameter, value: str | None)
     return str(Path(value).resolve()) if value.endswith(FILE_SUFFIX) else value.upper()
 
 
+def _listed(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in value.split(",") if each.strip())
+
+
 architecture = click.option(
     "--architecture",
     metavar=GPUS,
@@ -60,6 +65,53 @@ workers = click.option(
     help="Evaluations in flight; on a GPU, processes that compile for it. "
     "[default: one for each CPU core; on a GPU 4, for Triton 8]",
 )
+
+_EXECUTOR = (
+    click.option(
+        "--executor",
+        "engine",
+        type=click.Choice(ENGINES),
+        help="What drives the devices: processes of this machine, or those of a Ray cluster. [default: local; for "
+        "`resume` as before]",
+    ),
+    click.option(
+        "--gpus",
+        metavar="GPU,...",
+        default="",
+        callback=_listed,
+        help="The GPUs of this machine to use: indices, or beginnings of UUIDs. [default: all; for `resume` as before]",
+    ),
+    click.option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        default="",
+        help="The cluster of --executor ray. [default: RAY_ADDRESS, or what `ray start` began here, or a new one]",
+    ),
+)
+
+
+def executor(command: Command) -> Command:
+    """The options of a command that may use several devices."""
+    for option in reversed(_EXECUTOR):
+        command = option(command)
+    return command
+
+
+def executor_options(
+    device: str | None, engine: str | None, gpus: tuple[str, ...], ray_address: str
+) -> ExecutorOptions | None:
+    """What the options of `executor` say of a device, if it is known by now; None when none of them was given."""
+    if gpus and device not in (None, "gpu"):
+        raise click.UsageError(f"--gpus is for --device gpu, not {device}.")
+    if gpus and engine == "ray":
+        raise click.UsageError("--gpus is for --executor local: which GPUs a cluster has, `ray start` says.")
+    if ray_address and engine != "ray":
+        raise click.UsageError("--ray-address is for --executor ray.")
+    if engine == "ray" and device == "recorded":
+        raise click.UsageError("--executor ray is for kernels: a recorded space is looked up at once.")
+    if engine is None and not gpus:
+        return None
+    return ExecutorOptions(engine or "local", gpus, ray_address)
 
 
 def print_schema(make: Callable[[], Mapping[str, Any]], text: str) -> Callable[[Command], Command]:

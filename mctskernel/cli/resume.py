@@ -18,15 +18,26 @@ from mctskernel.runner import resume as resume_run
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds in all, likewise.")
 @options.max_usd("Money in all, likewise.")
 @click.option("--workers", type=click.IntRange(min=1), help="Evaluations in flight. [default: as before]")
+@options.executor
 def resume(
-    run: Path, budget: int | None, seconds: float | None, dollars: float | None, workers: int | None
+    run: Path,
+    budget: int | None,
+    seconds: float | None,
+    dollars: float | None,
+    workers: int | None,
+    engine: str | None,
+    gpus: tuple[str, ...],
+    ray_address: str,
 ) -> None:
     """Go on with RUN where it stopped: after Ctrl-C, a crash, or with a larger budget.
 
     Without a budget the run's own is used. Evaluations that were finished are never repeated. A machine whose
     times can't be compared with the run's is refused.
     """
+    executor = options.executor_options(None, engine, gpus, ray_address)
     limits = Budget(evaluations=budget, seconds=seconds, dollars=dollars)
     with follow_search() as (follow, stop_requested):
-        conclusion = resume_run(run, None if limits == Budget() else limits, workers, follow, stop_requested)
+        conclusion = resume_run(
+            run, None if limits == Budget() else limits, workers, follow, stop_requested, executor=executor
+        )
     conclude(conclusion)

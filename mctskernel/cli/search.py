@@ -14,6 +14,7 @@ from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search, workers_on
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.problems import find_task_or_problem
+from mctskernel.core.executor import LOCAL
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.core.task import UNANCHORED, Task
@@ -88,6 +89,7 @@ SAME = "same"
 @options.searched_device
 @options.architecture
 @options.workers
+@options.executor
 @click.option(
     "--strategy",
     type=click.Choice(list(STRATEGIES)),
@@ -158,6 +160,9 @@ def search(
     device: str,
     architecture: str,
     workers: int | None,
+    engine: str | None,
+    gpus: tuple[str, ...],
+    ray_address: str,
     strategy: str | None,
     selection: str,
     backup: str,
@@ -253,6 +258,7 @@ def search(
         memory=memory,
         llm=llm,
         reward=reward,
+        executor=options.executor_options(kind, engine, gpus, ray_address) or LOCAL,
         judge="" if judge == SAME else judge,
         mixture=None
         if llm is None

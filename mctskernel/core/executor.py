@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import msgspec
+
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
+
+
+class ExecutorOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What drives the devices of a run.
+
+    `engine` is `local`, this machine's processes, or `ray`, those of a cluster, at `address`; an empty one is that
+    which RAY_ADDRESS or `ray start` gives, or else a new one on this machine. `gpus` are indices or beginnings of the
+    UUIDs of this machine's GPUs; none means all of them.
+    """
+
+    engine: str = "local"
+    gpus: tuple[str, ...] = ()
+    address: str = ""
+
+
+LOCAL = ExecutorOptions()
+"""This machine, with every GPU that it has."""
+
+ENGINES = ("local", "ray")
 
 
 class Executor(Protocol):
@@ -13,7 +34,10 @@ class Executor(Protocol):
 
     @property
     def capacity(self) -> int:
-        """How many evaluations can be in flight without one waiting for another."""
+        """How many evaluations can be in flight without one waiting for another.
+
+        It may change while a run goes on: devices are lost, and others come.
+        """
         ...
 
     def submit(self, ticket: int, kernel: Kernel) -> None:

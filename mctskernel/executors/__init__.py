@@ -6,20 +6,26 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from mctskernel.core.device import DeviceSpec
-from mctskernel.core.executor import Executor
+from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
 from mctskernel.core.surrogate import Surrogate
 from mctskernel.executors.local import LocalExecutor
 from mctskernel.executors.recorded import open_recorded
 from mctskernel.profiling.architecture import FILE_SUFFIX
 
 
-def open_executor(spec: DeviceSpec, workers: int = 1) -> AbstractContextManager[Executor]:
+def open_executor(
+    spec: DeviceSpec, workers: int = 1, options: ExecutorOptions = LOCAL
+) -> AbstractContextManager[Executor]:
     """What evaluates kernels on the described device; use it as a context manager.
 
-    `workers` are evaluations at a time on `model` and `recorded`, and processes that compile for the one that holds the
-    GPU on `gpu`. Raises TaskError, SpaceError and DeviceError.
+    `workers` are evaluations at a time on `model` and `recorded`, and processes that compile for those that hold the
+    GPUs on `gpu`. Raises TaskError, SpaceError and DeviceError.
     """
+    if spec.kind.startswith(("http://", "https://")):
+        raise DeviceError(f"{spec.kind} is another machine's device, which this version can't use yet.")
+    if options.engine == "ray":
+        raise DeviceError("This version can't use a Ray cluster yet.")
     if spec.kind == "gpu":
         # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
         from mctskernel.executors.gpu import GpuExecutor  # noqa: PLC0415 - as said above

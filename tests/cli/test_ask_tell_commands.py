@@ -21,7 +21,7 @@ from mctskernel import runner as runner_module
 from mctskernel.cli.errors import BAD_RUN, BAD_TASK, INTERRUPTED, USAGE
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.executor import Executor
+from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.run import RunFolder
 from mctskernel.tree.journal import read_tree
@@ -37,7 +37,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Executor]]:
     openers: list[Callable[[], Executor]] = [lambda: landscape.InProcess(2)]
 
     @contextmanager
-    def opening(_spec: DeviceSpec, _workers: int) -> Iterator[Executor]:
+    def opening(_spec: DeviceSpec, _workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
         yield openers[-1]()
 
     monkeypatch.setattr(opening_module, "open_executor", opening)

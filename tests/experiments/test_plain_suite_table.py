@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
-from mctskernel.core.executor import Executor
+from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.experiments.plain_suite_table import main
@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
         return made_up(kernel)
 
     @contextmanager
-    def opened(_spec: DeviceSpec, _workers: int = 1) -> Iterator[Executor]:
+    def opened(_spec: DeviceSpec, _workers: int = 1, _options: ExecutorOptions = LOCAL) -> Iterator[Executor]:
         yield RecordedExecutor(look_up, FINGERPRINT)
 
     for module in ("experiments.plain_suite_table", "runner", "generation"):
