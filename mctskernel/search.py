@@ -24,7 +24,7 @@ from mctskernel.run import Budget
 from mctskernel.starts import are_told, told, untried
 from mctskernel.tree.events import Event, Resumed
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.search import Exhausted, Request, TreeSearch, Try, Wait
+from mctskernel.tree.search import Request, TreeSearch, Try
 from mctskernel.tree.strategies.strategy import Propose
 from mctskernel.tree.trajectory import edit_title
 
@@ -137,24 +137,70 @@ class Search:
         """Evaluate the unfinished nodes, then search until the budget is spent. Resumable at any moment.
 
         A search that waits for answers from outside goes on where it was when this is called again, and so does one
-        that could not write its journal, or read a kernel, once that is mended.
+        that could not write its journal, or read a kernel, once that is mended. Who conducts several searches at a time
+        calls what this is made of.
         """
+        self.begin(unfinished)
+        while True:
+            while self.submit_next():
+                pass
+            ending = self.ending
+            if ending is not None:
+                return self.end(ending)
+            self.collect(POLL_SECONDS)
+
+    def begin(self, unfinished: Iterable[int] = ()) -> None:
+        """Begin the evaluation of the unfinished nodes, however many there are."""
         self._unsubmitted.extend(unfinished)
         self._submit()
-        while True:
-            ending = self._ending()
-            if ending is None:
-                self._fill()
-            if not self._in_flight and (ending or not self._expects_replies()):
-                if ending is None and (self._asked or self._is_full()):
-                    return Ending.WAITING
-                self._take_leave(ending)
-                return ending or self._ending() or Ending.EXHAUSTED
-            if ending is Ending.INTERRUPTED:
-                self._drain()
-                self._take_leave(ending)
-                return ending
-            self._collect(POLL_SECONDS)
+
+    def submit_next(self) -> bool:
+        """Begin one more evaluation; False where none can begin before something comes back, or the search is over."""
+        before = self.in_flight
+        while self.in_flight == before:
+            if before >= self.executor.capacity or self._is_over():
+                return False
+            self._predict()
+            if self._is_over() or not self._step():
+                return False
+        return True
+
+    def collect(self, timeout: float) -> None:
+        """Take in what has come back, waiting up to `timeout` seconds for the first of it."""
+        if self._in_flight and not self._untold:
+            self._untold.extend(self.executor.wait(timeout))
+        while self._untold:
+            self._tell(*self._untold[0])
+        self._collect_replies(0.0 if self._in_flight else timeout)
+
+    @property
+    def ending(self) -> Ending | None:
+        """Why it is over, for a search that can't begin another evaluation; None while something may come back."""
+        ending = self._ending()
+        if ending is Ending.INTERRUPTED:
+            return ending
+        if self._in_flight or (ending is None and self.expects_replies):
+            return None
+        return ending or (Ending.WAITING if self._asked or self._is_full() else Ending.EXHAUSTED)
+
+    def end(self, ending: Ending, grace: float = GRACE_SECONDS) -> Ending:
+        """Let evaluations in flight finish for `grace` seconds, and write down which replies never came."""
+        if ending is not Ending.WAITING:
+            self._drain(grace)
+            self._take_leave(ending)
+        return ending
+
+    @property
+    def in_flight(self) -> int:
+        """Evaluations that have begun and not come back."""
+        return len(self._in_flight)
+
+    @property
+    def expects_replies(self) -> bool:
+        """Whether a reply comes if one waits for it."""
+        return bool(self._unheard) or (
+            self.correspondence is not None and self.correspondence.expects_replies
+        )
 
     @property
     def elapsed_seconds(self) -> float:
@@ -197,20 +243,15 @@ class Search:
     def _is_over(self) -> bool:
         return self._ending() is not None
 
-    def _fill(self) -> None:
-        ask = self.ask or self._ask
-        while len(self._in_flight) < self.executor.capacity and not self._is_over():
-            self._predict()
-            if self._is_over():
-                return
-            match ask():
-                case Propose() as request:
-                    if not self._request_edits(request):
-                        return
-                case Try() as attempt:
-                    self._try(attempt)
-                case Wait() | Exhausted():
-                    return
+    def _step(self) -> bool:
+        """Do what comes next; False if that is to wait."""
+        match (self.ask or self._ask)():
+            case Propose() as request:
+                return self._request_edits(request)
+            case Try() as attempt:
+                self._try(attempt)
+                return True
+        return False
 
     def _ask(self) -> Request:
         """What the tree says, once the other starting points were tried."""
@@ -272,18 +313,6 @@ class Search:
             self.executor.submit(node, self.tree_search.kernel(node))
             self._in_flight.add(self._unsubmitted.popleft())
 
-    def _collect(self, timeout: float) -> None:
-        if self._in_flight and not self._untold:
-            self._untold.extend(self.executor.wait(timeout))
-        while self._untold:
-            self._tell(*self._untold[0])
-        self._collect_replies(0.0 if self._in_flight else timeout)
-
-    def _expects_replies(self) -> bool:
-        return bool(self._unheard) or (
-            self.correspondence is not None and self.correspondence.expects_replies
-        )
-
     def _collect_replies(self, timeout: float) -> None:
         if self.correspondence is not None:
             self._unheard.extend(self.correspondence.collect(0.0 if self._unheard else timeout))
@@ -298,19 +327,17 @@ class Search:
         self._collect_replies(0.0)
         deadline = time.monotonic() + (0.0 if ending is Ending.INTERRUPTED else REPLY_GRACE_SECONDS)
         while (
-            self._expects_replies()
-            and (left := deadline - time.monotonic()) > 0
-            and not self.stop_requested()
+            self.expects_replies and (left := deadline - time.monotonic()) > 0 and not self.stop_requested()
         ):
             self._collect_replies(min(left, POLL_SECONDS))
         for node, request in tuple(self._asked.items()):
             self.tree_search.proposed(request, ABANDONED)
             del self._asked[node]
 
-    def _drain(self) -> None:
-        deadline = time.monotonic() + GRACE_SECONDS
+    def _drain(self, grace: float) -> None:
+        deadline = time.monotonic() + grace
         while self._in_flight and (left := deadline - time.monotonic()) > 0:
-            self._collect(left)
+            self.collect(left)
 
     def _tell(self, node_id: int, evaluation: Evaluation) -> None:
         node = self._tree.nodes[node_id]
