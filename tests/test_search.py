@@ -239,3 +239,37 @@ def test_spent_seconds_leaves_pauses_out() -> None:
     assert spent_seconds([started, later, Resumed(at=200.0)]) == 7.0
     assert spent_seconds([started, later, Resumed(at=200.0), replace(later, at=201.5)]) == 8.5
     assert spent_seconds([]) == 0.0
+
+
+def test_two_searches_take_turns_on_the_same_executors_capacity() -> None:
+    searches = [searching(landscape.InProcess(2), Budget(evaluations=12))[0] for _ in range(2)]
+    for search in searches:
+        search.begin((search.tree_search.start(search.task.starting_kernel, Policy(strategy="mcts"), 0),))
+    assert not searches[0].submit_next(), "the root's evaluation isn't back"
+    endings: dict[int, Ending] = {}
+    while len(endings) < 2:
+        for number, search in enumerate(searches):
+            begun = search.in_flight
+            if search.submit_next():
+                assert search.in_flight == begun + 1
+                continue
+            assert (ending := search.ending) is None or not search.in_flight
+            if ending:
+                endings[number] = search.end(ending)
+            search.collect(0.0)
+    assert set(endings.values()) == {Ending.BUDGET}
+    assert [search.evaluations for search in searches] == [12, 12]
+    trees = [to_json(search.tree_search.tree) for search in searches]
+    assert trees[0] == trees[1]
+
+
+def test_a_search_that_is_stopped_is_over_with_evaluations_in_flight() -> None:
+    stopped: list[bool] = []
+    search, _ = searching(landscape.InProcess(2), stop_requested=lambda: bool(stopped))
+    search.begin((search.tree_search.start(search.task.starting_kernel, Policy(), 0),))
+    assert search.ending is None
+    stopped.append(True)
+    assert not search.submit_next()
+    assert search.ending is Ending.INTERRUPTED
+    assert search.end(Ending.INTERRUPTED) is Ending.INTERRUPTED
+    assert search.evaluations == 1
