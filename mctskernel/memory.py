@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from mctskernel.core.device import DeviceSpec
+from mctskernel.core.device import source_of
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.evaluation import Source
 from mctskernel.core.experience import Experience
@@ -99,7 +99,7 @@ class Memory:
         if not learnt:
             return 0
         configuration, identity = manifest.configuration, run_identity(folder, manifest)
-        source = DeviceSpec(configuration.device, folder.task).source
+        source = source_of(manifest.fingerprint)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with self._transaction() as cursor:
             cursor.execute("DELETE FROM run WHERE id = ?", (identity,))

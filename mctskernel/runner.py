@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.answer import NOTHING_HELD_OUT, Answer, choose, write_answer
+from mctskernel.core.device import source_of
 from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
@@ -159,7 +160,7 @@ def _recall(folder: RunFolder, configuration: Configuration, fingerprint: dict[s
         if then.exists():
             shutil.copyfile(then, folder.memory)
     elif configuration.memory is not None:
-        source = folder.device_spec(configuration).source
+        source = source_of(fingerprint)
         architecture = fingerprint.get("architecture", "")
         found = take_snapshot(Path(configuration.memory), configuration.language, architecture, source)
         keep_snapshot(folder, found, source)

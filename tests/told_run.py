@@ -68,7 +68,8 @@ class ToldRun:
     ) -> None:
         loaded = load_task(task, configuration.language)
         self.folder: RunFolder = prepare_run(path, loaded)
-        write_manifest(self.folder, configuration, FINGERPRINT, measured_from)
+        fingerprint = {**FINGERPRINT, "device": configuration.device}
+        write_manifest(self.folder, configuration, fingerprint, measured_from)
         self.root = root or timed(100.0)
         with self._search() as search:
             search.start(loaded.starting_kernel, configuration.policy, configuration.seed)

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from mctskernel.core.background import Background
+from mctskernel.core.backoff import Backoff
 from mctskernel.core.proposer import Exchange, Loss
 from mctskernel.edits.llm.allowance import Allowance
-from mctskernel.edits.llm.background import Background
-from mctskernel.edits.llm.backoff import Backoff
 from mctskernel.edits.llm.completion import Completion
 from mctskernel.edits.llm.failures import Failure
 from mctskernel.edits.llm.features import Features, without_what_was_refused
@@ -87,7 +87,7 @@ class Client:
         self._redact = Redaction(key, str(Path("~").expanduser()))
         self._price(options.model)
         self._server = Server(options, key)
-        self._background = Background(at_end=self._server.close)
+        self._background = Background("language-model", at_end=self._server.close)
 
     def complete(self, call: Call) -> Exchange:
         """One exchange, whatever the server does.

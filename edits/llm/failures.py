@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import httpx2
 import openai
 
+from mctskernel.core.backoff import retry_after
 from mctskernel.core.proposer import Loss
-from mctskernel.edits.llm.backoff import retry_after
 from mctskernel.edits.llm.completion import error_message
 from mctskernel.edits.llm.features import Refusal
 from mctskernel.edits.llm.messages import clean

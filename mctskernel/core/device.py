@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -27,8 +28,9 @@ class Trial(enum.StrEnum):
 class DeviceSpec:
     """Which device judges which task: enough to open it in a worker process.
 
-    `kind` is `gpu`, `model` or `recorded`; `architecture` names the GPU that is modelled (`H100`); `seed` decides
-    inputs; `language` is that of the starting kernel; `trial` says which of the task's shapes are judged at.
+    `kind` is `gpu`, `model`, `recorded`, or the URL of a server that judges; `architecture` names the GPU that is
+    modelled (`H100`); `seed` decides inputs; `language` is that of the starting kernel; `trial` says which of the
+    task's shapes are judged at.
     """
 
     kind: str
@@ -40,8 +42,8 @@ class DeviceSpec:
 
     @property
     def source(self) -> Source:
-        """What kind of numbers the device gives."""
-        return _SOURCES.get(self.kind, Source.MEASURED)
+        """What kind of numbers a device of this machine gives; what a server gives, its fingerprint says."""
+        return source_of({"device": self.kind})
 
     @property
     def at_last_gate(self) -> DeviceSpec:
@@ -50,6 +52,16 @@ class DeviceSpec:
 
 
 _SOURCES = {"model": Source.MODELLED, "recorded": Source.RECORDED}
+
+
+def is_remote(kind: str) -> bool:
+    """Whether a kind of device is the URL of a server."""
+    return kind.startswith(("http://", "https://"))
+
+
+def source_of(fingerprint: Mapping[str, str]) -> Source:
+    """What kind of numbers a device of this fingerprint gives."""
+    return _SOURCES.get(fingerprint.get("device", ""), Source.MEASURED)
 
 
 class DeviceError(RuntimeError):

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from mctskernel.core.backoff import Backoff
 from mctskernel.core.proposer import Exchange, Loss, Purpose
-from mctskernel.edits.llm.backoff import Backoff
 from mctskernel.edits.llm.client import Client, open_client
 from mctskernel.edits.llm.model import Call, Message
 from mctskernel.edits.llm.options import LLMOptions, ModelError

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mctskernel.core.backoff import Backoff
 from mctskernel.core.proposer import Dropped, Exchange, Loss, Proposals, Purpose
 from mctskernel.edits.llm.allowance import Allowance
-from mctskernel.edits.llm.backoff import Backoff
 from mctskernel.edits.llm.client import open_client
 from mctskernel.edits.llm.model import Call, Message
 from mctskernel.edits.llm.options import LLMOptions, ModelError

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mctskernel.core.backoff import Backoff
 from mctskernel.core.proposer import Exchange, Purpose
-from mctskernel.edits.llm.backoff import Backoff
 from mctskernel.edits.llm.client import open_client
 from mctskernel.edits.llm.model import Call, Message
 from mctskernel.edits.llm.options import LLMOptions, ModelError

@@ -14,14 +14,14 @@ _CLOSING_SECONDS = 1.0
 
 
 class Background:
-    """An event loop in a daemon thread. `at_end` runs in it when everything else has ended."""
+    """An event loop in a daemon thread called `name`. `at_end` runs in it when everything else has ended."""
 
-    def __init__(self, at_end: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, name: str, at_end: Callable[[], Awaitable[None]]) -> None:
         self._at_end = at_end
         self._lock = threading.Lock()
         self._closed = False
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="language-model", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -36,6 +36,14 @@ class Background:
         finally:
             # Ctrl-C comes here as KeyboardInterrupt, and the work has to end with it.
             future.cancel()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let a coroutine run that says itself what became of it. Nothing happens once this is closed."""
+        with self._lock:
+            if self._closed:
+                work.close()
+                return
+            asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
         """End what runs, and wait for that for a second at the most."""
