@@ -253,8 +253,9 @@ def test_two_searches_take_turns_on_the_same_executors_capacity() -> None:
             if search.submit_next():
                 assert search.in_flight == begun + 1
                 continue
-            assert (ending := search.ending) is None or not search.in_flight
-            if ending:
+            ending = search.ending
+            if ending is not None:
+                assert not search.in_flight
                 endings[number] = search.end(ending)
             search.collect(0.0)
     assert set(endings.values()) == {Ending.BUDGET}

@@ -40,13 +40,9 @@ import tomlkit
 
 from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml
 from mctskernel.experiments.ablation.names import AblationError, check_name
-from mctskernel.experiments.ablation.settings import (
-    Settings,
-    check_complete,
-    check_for_spaces,
-    read_settings,
-)
+from mctskernel.experiments.ablation.settings import Settings, arm_settings, check_arm, check_for_spaces
 from mctskernel.run import Budget
+from mctskernel.search_settings import merged
 
 PAPER = "paper"
 SMALL = "small"
@@ -268,7 +264,7 @@ def _read(document: dict[str, Any]) -> Ablation:
 def _arms(document: _Document) -> Iterator[Arm]:
     names = set[str]()
     shared = dict(document.search)
-    read_settings(shared, "[search]")
+    arm_settings(shared, "[search]")
     for number, table in enumerate(document.arms, 1):
         name = table.get("name")
         if not isinstance(name, str) or not _is_plain(name):
@@ -277,22 +273,12 @@ def _arms(document: _Document) -> Iterator[Arm]:
             raise AblationError(f"Two arms are called '{name}'.")
         names.add(name)
         own = {key: value for key, value in table.items() if key != "name"}
-        read_settings(own, f"arm '{name}'")
-        settings = read_settings(_merged(shared, own), f"arm '{name}'")
+        arm_settings(own, f"arm '{name}'")
+        settings = arm_settings(merged(shared, own), f"arm '{name}'")
         if document.spaces:
             check_for_spaces(settings, f"arm '{name}'")
-        check_complete(settings, f"arm '{name}'")
+        check_arm(settings, f"arm '{name}'")
         yield Arm(name, settings)
-
-
-def _merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """An arm's settings over the shared ones; tables in them field by field."""
-    both = {
-        name: {**shared[name], **value}
-        for name, value in own.items()
-        if isinstance(value, Mapping) and isinstance(shared.get(name), Mapping)
-    }
-    return {**shared, **own, **both}
 
 
 def _is_plain(name: str) -> bool:

@@ -14,13 +14,14 @@ from mctskernel.core.surrogate import Prediction, SurrogateUse
 from mctskernel.experiments.ablation.configuration import Ablation
 from mctskernel.experiments.ablation.plans import Known, Plan
 from mctskernel.experiments.ablation.results import Trial, counted, rounded
-from mctskernel.experiments.ablation.settings import Settings, policy_of
+from mctskernel.experiments.ablation.settings import Settings
 from mctskernel.experiments.ablation.subjects import KernelsSubject, SpaceSubject
 from mctskernel.experiments.strategies.simulated_search import ForecasterOf, StopRequested, grow, search_space
 from mctskernel.experiments.strategies.traces import improvements
 from mctskernel.experiments.subjects.recorded_spaces import RecordedProposer, RecordedSpace, executor_of
 from mctskernel.experiments.surrogate.value import LookedUp, forecasting, made_up, modelled, perfect
 from mctskernel.search import Ending
+from mctskernel.search_settings import policy_of
 
 
 def recorded_trial(

@@ -11,7 +11,6 @@ from mctskernel.experiments.ablation.configuration import Ablation
 from mctskernel.experiments.ablation.evaluators import Evaluators
 from mctskernel.experiments.ablation.plans import Plan
 from mctskernel.experiments.ablation.results import DIGITS, Gate, Trial, counted, rounded
-from mctskernel.experiments.ablation.settings import run_configuration
 from mctskernel.experiments.ablation.subjects import TaskSubject
 from mctskernel.experiments.strategies.simulated_search import StopRequested
 from mctskernel.report.failures import QUARANTINED
@@ -19,6 +18,7 @@ from mctskernel.report.progress import Moment, moments
 from mctskernel.run import RunFolder, discard_run
 from mctskernel.runner import Conclusion, begin, resume
 from mctskernel.search import Ending
+from mctskernel.search_settings import run_configuration
 from mctskernel.tree.events import ExchangeRecord, Proposed
 from mctskernel.tree.journal import read_events
 

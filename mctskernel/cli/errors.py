@@ -24,6 +24,7 @@ from mctskernel.gauntlet.corpus import CorpusError
 from mctskernel.memory import MemoryUnusableError
 from mctskernel.order import GenerationError
 from mctskernel.run import RunError
+from mctskernel.search_settings import SettingError
 from mctskernel.tree.evidence import EvidenceError
 from mctskernel.tree.journal import JournalError
 from mctskernel.tree.policy import PolicyError
@@ -63,6 +64,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (TunableError, USAGE),
     (CorpusError, USAGE),
     (AblationError, USAGE),
+    (SettingError, USAGE),
     (TaskError, BAD_TASK),
     (SpaceError, BAD_TASK),
     (RunError, BAD_RUN),

@@ -35,7 +35,6 @@ from mctskernel.experiments.ablation.results import (
     encode_results,
     read_results,
 )
-from mctskernel.experiments.ablation.settings import run_configuration
 from mctskernel.experiments.ablation.statistics import statistics
 from mctskernel.experiments.ablation.subjects import subjects_of
 from mctskernel.experiments.ablation.sweep import sweep
@@ -44,6 +43,7 @@ from mctskernel.experiments.records.json_lines import LineError
 from mctskernel.experiments.records.provenance import Provenance
 from mctskernel.experiments.strategies.simulated_search import search
 from mctskernel.profiling.spaces import read_space, write_space
+from mctskernel.search_settings import run_configuration
 from tests.spaces import bowl
 
 FAMILY = Path(__file__).parents[2] / "docs" / "results" / "families_h100" / "histogram_cuda"
