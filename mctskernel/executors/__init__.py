@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -20,7 +21,7 @@ def open_executor(
     """What evaluates kernels on the described device; use it as a context manager.
 
     `workers` are evaluations at a time on `model` and `recorded`, and processes that compile for those that hold the
-    GPUs on `gpu`; of a server's evaluations in flight they are the most, and 0 leaves the number to it. Raises
+    GPUs on `gpu`; of a server's evaluations in flight they are the most. 0 is as many as there is room for. Raises
     TaskError, SpaceError and DeviceError.
     """
     if is_remote(spec.kind):
@@ -28,7 +29,11 @@ def open_executor(
 
         return open_remote(spec, workers)
     if options.engine == "ray":
-        raise DeviceError("This version can't use a Ray cluster yet.")
+        # Imported here: it brings what judges on every device along.
+        from mctskernel.executors.ray import open_ray_executor  # noqa: PLC0415 - as said above
+
+        return open_ray_executor(spec, workers, options.address)
+    workers = workers or os.cpu_count() or 1
     if spec.kind == "gpu":
         # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
         from mctskernel.executors.gpu import GpuExecutor  # noqa: PLC0415 - as said above
