@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from mctskernel.core.device import DeviceError, DeviceSpec, is_remote
+from mctskernel.core.device import DeviceSpec, is_remote
 from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
 from mctskernel.core.surrogate import Surrogate
 from mctskernel.executors.local import LocalExecutor
