@@ -20,6 +20,7 @@ class _Commands(CommandGroup):
         "ask": "mctskernel.cli.ask",
         "tell": "mctskernel.cli.tell",
         "mcp": "mctskernel.cli.mcp",
+        "serve": "mctskernel.cli.serve",
         "watch": "mctskernel.cli.watch",
         "show": "mctskernel.cli.show",
         "diff": "mctskernel.cli.diff",

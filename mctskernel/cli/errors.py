@@ -25,6 +25,7 @@ from mctskernel.memory import MemoryUnusableError
 from mctskernel.order import GenerationError
 from mctskernel.run import RunError
 from mctskernel.search_settings import SettingError
+from mctskernel.serving.tokens import TokenError
 from mctskernel.tree.evidence import EvidenceError
 from mctskernel.tree.journal import JournalError
 from mctskernel.tree.policy import PolicyError
@@ -64,6 +65,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (TunableError, USAGE),
     (CorpusError, USAGE),
     (AblationError, USAGE),
+    (TokenError, USAGE),
     (SettingError, USAGE),
     (TaskError, BAD_TASK),
     (SpaceError, BAD_TASK),

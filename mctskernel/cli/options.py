@@ -63,7 +63,15 @@ workers = click.option(
     "--workers",
     type=click.IntRange(min=1),
     help="Evaluations in flight; on a GPU, processes that compile for it. "
-    "[default: one for each CPU core; on a GPU 4, for Triton 8; in a Ray cluster as many as there is room for]",
+    "[default: one for each CPU core; on a GPU 4, for Triton 8]",
+)
+
+gpus = click.option(
+    "--gpus",
+    metavar="GPU,...",
+    default="",
+    callback=_listed,
+    help="The GPUs of this machine to use: indices, or beginnings of UUIDs. [default: all; for `resume` as before]",
 )
 
 _EXECUTOR = (
@@ -74,13 +82,7 @@ _EXECUTOR = (
         help="What drives the devices: processes of this machine, or those of a Ray cluster. [default: local; for "
         "`resume` as before]",
     ),
-    click.option(
-        "--gpus",
-        metavar="GPU,...",
-        default="",
-        callback=_listed,
-        help="The GPUs of this machine to use: indices, or beginnings of UUIDs. [default: all; for `resume` as before]",
-    ),
+    gpus,
     click.option(
         "--ray-address",
         metavar="HOST:PORT",

@@ -106,12 +106,16 @@ class ChildProcess:
 
 
 def start(
-    module: str, shared: tuple[int, ...] = (), policy: Callable[[Path], Confinement] | None = None
+    module: str,
+    shared: tuple[int, ...] = (),
+    policy: Callable[[Path], Confinement] | None = None,
+    *,
+    threads: int = 1,
 ) -> ChildProcess:
     """Start a process that runs a module, which waits for its first request; it inherits the descriptors `shared`.
 
     `policy` says, given the process's folder, what it may do from its start; it runs in bubblewrap where there is
-    one. Without it the process is free until it confines itself.
+    one. Without it the process is free until it confines itself. Its libraries for linear algebra may use `threads`.
     """
     _protect_this_process()
     scratch = Path(tempfile.mkdtemp(prefix="mctskernel-worker-"))
@@ -132,7 +136,7 @@ def start(
             pass_fds=inherited,
             start_new_session=True,
             cwd=scratch,
-            env=worker_environment(scratch),
+            env=worker_environment(scratch, threads),
         )
     finally:
         theirs.close()
@@ -195,7 +199,7 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
-def worker_environment(scratch: Path) -> dict[str, str]:
+def worker_environment(scratch: Path, threads: int = 1) -> dict[str, str]:
     """The variables that a worker gets: what it needs to find its libraries and the GPU, and no secrets."""
     kept = {
         name: value
@@ -212,10 +216,8 @@ def worker_environment(scratch: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path),
         "PYTHONHASHSEED": "0",
         "TMPDIR": str(scratch),
-        # One core each: several workers share the machine, and results must not depend on how many.
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
+        # One core each unless said: several workers share the machine, and results must not depend on how many.
+        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)),
     }
 
 

@@ -23,12 +23,20 @@ def serve(decoder: msgspec.msgpack.Decoder[Message], answer: Answer[Message]) ->
     connection, lifeline = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(lifeline)
     channel = Channel(socket.socket(fileno=connection))
-    while (request := _next_request(channel, decoder)) is not None:
+    while (request := next_request(channel, decoder)) is not None:
         reply, leaving = answer(request)
         channel.send(reply)
         if leaving:
             # No tidying up: what a broken CUDA context holds can't be given back, and trying may hang.
             os._exit(0)
+
+
+def next_request(channel: Channel, decoder: msgspec.msgpack.Decoder[Message]) -> Message | None:
+    """Wait for a request; None when the parent has hung up."""
+    while (request := channel.next_message(decoder)) is None:
+        if not channel.receive_available():
+            return None
+    return request
 
 
 def die_with_parent(lifeline: int) -> None:
@@ -45,10 +53,3 @@ def die_with_parent(lifeline: int) -> None:
     closed, _, _ = select.select([lifeline], [], [], 0)
     if closed:
         os._exit(1)
-
-
-def _next_request(channel: Channel, decoder: msgspec.msgpack.Decoder[Message]) -> Message | None:
-    while (request := channel.next_message(decoder)) is None:
-        if not channel.receive_available():
-            return None
-    return request
