@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.profiling import counters as names
+from mctskernel.profiling.comparable import beside
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.profiling.model.effects import term_changes
 from mctskernel.profiling.model.explanation import STRONG, explain_launches, launches_of, summed
@@ -114,7 +115,7 @@ def _by_terms(parent: Evaluation, child: Evaluation) -> Comparison | None:
 
 
 def _by_counters(parent: Evaluation, child: Evaluation) -> Comparison:
-    before, after = parent.timings[0].seconds, child.timings[0].seconds
+    before, after = parent.timings[0].seconds, beside(child.timings[0], parent.timings[0]).seconds
     old, new = ({each.name: each.seconds for each in busy_times(e.counters)} for e in (parent, child))
     least = STRONG * max(before, after)
     pairs = [(name, old.get(name, 0.0), new.get(name, 0.0)) for name in {**old, **new}] if old and new else []

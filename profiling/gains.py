@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from mctskernel.core.evaluation import Evaluation, Source, Timing
+from mctskernel.profiling.comparable import beside
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma
 from mctskernel.profiling.reward import is_eligible
@@ -27,7 +28,7 @@ class Gain:
 def gain_of(after: Evaluation, before: Evaluation) -> Gain | None:
     """What `after` gains on `before`: the mean over the shapes of log(time before / time after).
 
-    Times that were taken interleaved with the starting kernel are compared as ratios to it. The noise of measured times
+    Times are compared beside each other (`profiling.comparable`). The noise of measured times
     is `guardrails.NOISE` or, if that is more, what their intervals allow; that of modelled ones is one standard
     deviation of their ratio (`model.uncertainty`). None unless both times are believed, of one source and of the same
     shapes.
@@ -37,18 +38,13 @@ def gain_of(after: Evaluation, before: Evaluation) -> Gain | None:
     pairs = list(zip(before.timings, after.timings, strict=False))
     if [first.shape for first in before.timings] != [second.shape for second in after.timings]:
         return None
-    log = math.fsum(_log_ratio(first, second) for first, second in pairs) / len(pairs)
+    log = math.fsum(math.log(first.seconds / beside(second, first).seconds) for first, second in pairs) / len(
+        pairs
+    )
     if after.source is Source.MODELLED:
         return Gain(log, max(math.log1p(NOISE), log_ratio_sigma(before.terms, after.terms)))
     spread = math.fsum(_half_width(first) + _half_width(second) for first, second in pairs) / len(pairs)
     return Gain(log, max(math.log1p(NOISE), spread))
-
-
-def _log_ratio(before: Timing, after: Timing) -> float:
-    ratio = math.log(before.seconds / after.seconds)
-    if before.baseline_seconds and after.baseline_seconds:
-        ratio -= math.log(before.baseline_seconds / after.baseline_seconds)
-    return ratio
 
 
 def _half_width(timing: Timing) -> float:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from mctskernel.core.evaluation import Check, Evaluation, Guard, Timing
 from mctskernel.core.expression import evaluate
 from mctskernel.core.task import Shape, Task, shape_label
+from mctskernel.profiling.comparable import timings_beside
 from mctskernel.profiling.ptx_text import without_comments
 
 NOISE = 0.02
@@ -145,7 +146,7 @@ def slower_shapes(evaluation: Evaluation, parent: Evaluation | None) -> list[str
     return [
         f"Slower than its parent at {timing.shape}: {timing.seconds / before[timing.shape].seconds:.2f} "
         f"times its time."
-        for timing in evaluation.timings
+        for timing in (timings_beside(evaluation, parent) if parent is not None else ())
         if timing.shape in before and is_slower(timing, before[timing.shape])
     ]
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from mctskernel.core.evaluation import Evaluation, Source, Timing
+from mctskernel.profiling.comparable import beside
 from mctskernel.profiling.guardrails import LAUNCH_SECONDS, NOISE
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma
 
@@ -34,13 +35,16 @@ def unrepeated(evaluation: Evaluation, claimed: Evaluation) -> Iterator[str]:
 
     So a kernel gains nothing by knowing the inputs that it is timed on, or the blocks that its price is made from.
     """
-    found = {timing.shape: timing.seconds for timing in claimed.timings}
-    for timing in evaluation.retimed:
-        seconds = found.get(timing.shape)
-        if seconds is not None and timing.low > REPEATED * seconds:
+    found = {timing.shape: timing for timing in claimed.timings}
+    for retimed in evaluation.retimed:
+        then = found.get(retimed.shape)
+        if then is None:
+            continue
+        now = beside(retimed, then)
+        if now.low > REPEATED * then.seconds:
             yield (
-                f"At {timing.shape} it takes {_microseconds(timing)} on other inputs and in other places of the grid, "
-                f"and {seconds * 1e6:.1f} us as the search has timed it: {timing.seconds / seconds:.2f} times as long."
+                f"At {now.shape} it takes {_microseconds(now)} on other inputs and in other places of the grid, "
+                f"and {_microseconds(then)} as the search has timed it: {now.seconds / then.seconds:.2f} times as long."
             )
 
 

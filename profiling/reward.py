@@ -15,7 +15,8 @@ import math
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-from mctskernel.core.evaluation import Bottleneck, Evaluation, Outcome, Score, Source
+from mctskernel.core.evaluation import Bottleneck, Evaluation, Outcome, Score, Source, Timing
+from mctskernel.profiling.comparable import timings_beside
 from mctskernel.profiling.guardrails import NOISE, slower_shapes
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma
 
@@ -152,8 +153,8 @@ def first_bottleneck_relief(evaluation: Evaluation, parent: Evaluation) -> float
     if parent.diagnosis is None or not parent.diagnosis.causes or evaluation.diagnosis is None:
         return 0.0
     cause = parent.diagnosis.causes[0]
-    before = cause.share * _seconds(parent)
-    after = _share(evaluation, cause.bottleneck) * _seconds(evaluation)
+    before = cause.share * _seconds(parent.timings)
+    after = _share(evaluation, cause.bottleneck) * _seconds(timings_beside(evaluation, parent))
     return min(max((before - after) / before, 0.0), 1.0) if before > 0 else 0.0
 
 
@@ -177,8 +178,8 @@ def are_tied(first: Evaluation, second: Evaluation) -> bool:
     return gain is not None and abs(gain) <= log_ratio_sigma(first.terms, second.terms)
 
 
-def _seconds(evaluation: Evaluation) -> float:
-    return math.fsum(timing.seconds for timing in evaluation.timings)
+def _seconds(timings: Iterable[Timing]) -> float:
+    return math.fsum(timing.seconds for timing in timings)
 
 
 def _share(evaluation: Evaluation, bottleneck: Bottleneck) -> float:

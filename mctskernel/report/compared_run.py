@@ -12,6 +12,7 @@ import numpy as np
 
 from mctskernel.core.evaluation import Evaluation, Source, Timing
 from mctskernel.core.task import Array
+from mctskernel.profiling.comparable import beside
 from mctskernel.profiling.model.uncertainty import log_ratio_sigma
 from mctskernel.profiling.reward import is_eligible, log_speedup
 from mctskernel.report.progress import Moment, best_after, moments
@@ -231,10 +232,8 @@ def best_ratio(first: ComparedRun, second: ComparedRun) -> Ratio | None:
     pairs = [(each, theirs[each.shape]) for each in one.timings if each.shape in theirs]
     if not pairs:
         return None
-    anchored = first.starting_kernel == second.starting_kernel and all(
-        a.baseline_seconds and b.baseline_seconds for a, b in pairs
-    )
-    found = [(_share(a), _share(b)) if anchored else (_samples(a), _samples(b)) for a, b in pairs]
+    anchored = first.starting_kernel == second.starting_kernel
+    found = [(_samples(a), _samples(beside(b, a) if anchored else b)) for a, b in pairs]
     logs = [math.log(float(np.median(a) / np.median(b))) for a, b in found]
     return known_ratio(math.exp(math.fsum(logs) / len(logs)), one, other, found)
 
@@ -260,10 +259,6 @@ def _samples(timing: Timing, median: float | None = None) -> Array:
     """The samples of a timing, or its one time; moved so that they have this median if one is given."""
     found = np.array(timing.samples or (timing.seconds,))
     return found if median is None else found * (median / float(np.median(found)))
-
-
-def _share(timing: Timing) -> Array:
-    return _samples(timing) / (timing.baseline_seconds or 1.0)
 
 
 def _held_out(view: View) -> float | None:

@@ -1,0 +1,36 @@
+"""Times that were taken apart, made comparable: on several GPUs of one kind, or on one whose clock has drifted.
+
+Two GPUs of one kind differ by a few per cent, and one GPU from hour to hour. The starting kernel is timed interleaved
+with every other one, so what makes both slower cancels out of their ratio. Times are stored as they were measured, and
+times of two kernels are compared through this module alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mctskernel.core.evaluation import Evaluation, Timing
+
+
+def beside(timing: Timing, reference: Timing) -> Timing:
+    """A timing as it would be where and when another one at its shape was taken.
+
+    It is scaled by the starting kernel's times beside the two, and unchanged where that wasn't timed beside both.
+    """
+    if not timing.baseline_seconds or not reference.baseline_seconds:
+        return timing
+    factor = reference.baseline_seconds / timing.baseline_seconds
+    return replace(
+        timing,
+        seconds=timing.seconds * factor,
+        low=timing.low * factor,
+        high=timing.high * factor,
+        samples=tuple(sample * factor for sample in timing.samples),
+        baseline_seconds=reference.baseline_seconds,
+    )
+
+
+def timings_beside(evaluation: Evaluation, reference: Evaluation) -> tuple[Timing, ...]:
+    """An evaluation's timings, each as it would be beside the reference's at its shape, where there is one."""
+    theirs = {timing.shape: timing for timing in reference.timings}
+    return tuple(beside(timing, theirs.get(timing.shape, timing)) for timing in evaluation.timings)
