@@ -85,11 +85,53 @@ class Bottleneck(enum.StrEnum):
     LAUNCH_OVERHEAD = "launch overhead"
 
 
+class ClockEvent(enum.StrEnum):
+    """Why a GPU's clocks are below their highest, as its driver says: NVML's clocks event reasons."""
+
+    IDLE = "idle"
+    APPLICATION_CLOCKS = "application clocks setting"
+    POWER_CAP = "software power cap"
+    SLOWDOWN = "hardware slowdown"
+    SYNC_BOOST = "sync boost"
+    THERMAL = "software thermal slowdown"
+    HARDWARE_THERMAL = "hardware thermal slowdown"
+    POWER_BRAKE = "hardware power brake"
+    DISPLAY_CLOCKS = "display clock setting"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """What a GPU says of itself between runs: clocks in MHz, temperature in degrees Celsius, power in watts.
+
+    What its driver doesn't say is None.
+    """
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    celsius: int | None = None
+    watts: float | None = None
+    events: tuple[ClockEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a GPU was like before and after the runs that a time is made of.
+
+    `dropped` are runs that were thrown away and made again, because it had been slowed down or its clock had changed.
+    """
+
+    before: GpuState
+    after: GpuState
+    dropped: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Time of one run of the whole launch plan at one shape, in seconds: median and its interval.
 
-    `baseline_seconds` is the starting kernel's time measured interleaved with it, where the device does so.
+    `baseline_seconds` is the starting kernel's time measured interleaved with it, where the device does so, and
+    `conditions` are those of both, where the device tells them. Times of two kernels are compared by
+    `mctskernel.profiling.comparable`.
     """
 
     shape: str
@@ -98,6 +140,7 @@ class Timing:
     high: float
     samples: tuple[float, ...] = ()
     baseline_seconds: float | None = None
+    conditions: Conditions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +219,7 @@ class Evaluation:
     seconds, and `launches` the same for each launch, both at the first search shape; `flags` are guardrail remarks
     that refuse nothing; `quarantine` is the reason why the time is not believed, empty if it is; `stage_seconds` is
     what each stage cost. At the last gate `retimed` are times at the search's shapes, made anew by other inputs and
-    places.
+    places. `gpu` is the UUID of the GPU that took the times.
     """
 
     outcome: Outcome
@@ -195,6 +238,7 @@ class Evaluation:
     launches: tuple[LaunchTerms, ...] = ()
     guard: Guard | None = None
     retimed: tuple[Timing, ...] = ()
+    gpu: str = ""
 
     @property
     def ok(self) -> bool:

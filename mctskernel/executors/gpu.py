@@ -102,8 +102,8 @@ class GpuExecutor:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know of this machine: why there are no counters, if there are none."""
-        return (self._opened.counters,) if self._opened.counters else ()
+        """What the user should know of this machine: why there are no counters, if there are none, say."""
+        return self._opened.remarks
 
     def close(self) -> None:
         """Kill the processes, whatever they are doing."""

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
-from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source, Timing
+from mctskernel.core.evaluation import Check, Evaluation, GpuState, Guard, Outcome, Source, Timing
 from mctskernel.core.launch_plan import LaunchPlanError
 from mctskernel.core.task import Array, Task, shape_label
 from mctskernel.profiling.architecture import architecture_of
@@ -24,6 +24,7 @@ from mctskernel.profiling.gpu.accounting import finding, strays
 from mctskernel.profiling.gpu.arenas import VARIANTS, Arena
 from mctskernel.profiling.gpu.protocol import Loaded, Opened, Timed
 from mctskernel.profiling.gpu.session import GPU_SERVICE, GpuSession
+from mctskernel.profiling.gpu.state import are_alike
 from mctskernel.profiling.gpu.timing import timing
 from mctskernel.profiling.guardrails import (
     chance_remark,
@@ -50,8 +51,12 @@ WEARING_RUNS = 300
 """How many runs a kernel with variables makes in a row before it is looked at once more."""
 
 BASELINE_RUNS = 31
-"""The baseline's time is the median of so many runs, the latest ones: few of them fall on one candidate, and a hiccup
-there would make that candidate look fast. They lie seconds apart, so what drifts still drifts for both."""
+"""The baseline's time is the median of so many runs, the latest ones at the clock of now: few of them fall on one
+candidate, and a hiccup there would make that candidate look fast. They lie seconds apart, so what drifts still drifts
+for both. A GPU's first candidate has all of them beside it: from then on its times compare with other GPUs'."""
+
+FEWEST_BASELINE_RUNS = 3
+"""How many of them each candidate has beside it at least."""
 
 
 class GpuJudge:
@@ -63,7 +68,7 @@ class GpuJudge:
 
     def __init__(self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE) -> None:
         self._task = task
-        self._baseline_runs: dict[int, deque[float]] = {}
+        self._baseline_runs: dict[int, deque[tuple[float, GpuState | None]]] = {}
         self._threads = ThreadPoolExecutor(VARIANTS, "judge")
         self._gpu = GpuSession(task, seed, metrics, service)
         self._arenas = self._gpu.arenas
@@ -180,18 +185,27 @@ class GpuJudge:
         remarks: list[str] = []
         for arena in self._arenas.timed:
             with stages.timed("time"):
-                timed = self._gpu.time(candidate, arena, TIMING_SECONDS)
+                timed = self._gpu.time(candidate, arena, TIMING_SECONDS, self._fewest_baseline(arena))
             # Digests are taken among the timed runs, but they are verification.
             stages.add({"time": -timed.digest_seconds, "verify": timed.digest_seconds})
-            baseline = self._recent_baseline(arena, timed.baseline)
-            timings.append(timing(shape_label(arena.shape), timed.samples, baseline))
+            label = shape_label(arena.shape)
+            timings.append(
+                timing(label, timed.samples, self._recent_baseline(arena, timed), timed.conditions)
+            )
+            if timed.disturbed:
+                remarks.append(f"At {label} its time is less certain than others: {timed.disturbed}.")
             with stages.timed("verify"):
                 found, remark = self._accounted(candidate, arena, timed)
             checks += found
             remarks += [remark] if remark else []
             if not checks[-1].passed:
                 break
-        evaluation = replace(evaluation, timings=tuple(timings), flags=(*evaluation.flags, *remarks))
+        evaluation = replace(
+            evaluation,
+            timings=tuple(timings),
+            flags=(*evaluation.flags, *remarks),
+            gpu=self.opened.gpu.uuid,
+        )
         return _with_checks(evaluation, checks)
 
     def _accounted(self, candidate: Candidate, arena: Arena, timed: Timed) -> tuple[list[Check], str]:
@@ -223,12 +237,24 @@ class GpuJudge:
                 return [replace(check, message=message, guard=Guard.TIMED_OUTPUTS)], ""
         return checks[:1], f"{remark}; {RECHECKS} more runs, picked at random, were right."
 
-    def _recent_baseline(self, arena: Arena, samples: tuple[float, ...]) -> tuple[float, ...]:
+    def _fewest_baseline(self, arena: Arena) -> int:
+        """As many as its time lacks, if the clock is still that of the last candidate."""
         if not self._gpu.has_baseline:
-            return samples
+            return FEWEST_BASELINE_RUNS
+        return max(FEWEST_BASELINE_RUNS, BASELINE_RUNS - len(self._alike(arena)))
+
+    def _alike(self, arena: Arena) -> tuple[float, ...]:
+        """The latest runs of the baseline at the clock of the last ones."""
+        recent = self._baseline_runs.get(arena.index) or deque()
+        return tuple(seconds for seconds, then in recent if are_alike(then, recent[-1][1]))
+
+    def _recent_baseline(self, arena: Arena, timed: Timed) -> tuple[float, ...]:
+        if not self._gpu.has_baseline or timed.disturbed:
+            return timed.baseline
+        now = timed.conditions.before if timed.conditions is not None else None
         recent = self._baseline_runs.setdefault(arena.index, deque(maxlen=BASELINE_RUNS))
-        recent.extend(samples)
-        return tuple(recent)
+        recent.extend((seconds, now) for seconds in timed.baseline)
+        return self._alike(arena)
 
     def _counted(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:
         """With counters of one run at the first search shape, and what they say; without, where there are none."""

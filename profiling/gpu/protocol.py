@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from mctskernel.core.evaluation import Conditions
 from mctskernel.profiling.ceilings import Ceilings
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 
@@ -125,13 +126,14 @@ class Wear(msgspec.Struct, tag=True, frozen=True):
 class Time(msgspec.Struct, tag=True, frozen=True):
     """Time a plan, interleaved with a baseline, on every variant of the inputs. Answered by Timed.
 
-    `seconds` is about how much time of the candidate's to take. `reads` are what to fetch after one run on each
-    variant.
+    `seconds` is about how much time of the candidate's to take, `baseline_runs` how often the baseline runs at least,
+    as far as that fits into as much time again. `reads` are what to fetch after one run on each variant.
     """
 
     plan: Plan
     baseline: Plan
     seconds: float
+    baseline_runs: int
     reads: tuple[tuple[Read, ...], ...]
 
 
@@ -150,11 +152,20 @@ class Count(msgspec.Struct, tag=True, frozen=True):
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
-    """The GPU and what it can do; `counters` says why there are no counters, empty when there are."""
+    """The GPU and what it can do; `counters` says why there are no counters, empty when there are.
+
+    `state` says likewise why its clocks and its temperature aren't known.
+    """
 
     gpu: Gpu
     ceilings: Ceilings
     counters: str
+    state: str = ""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What its user should know: what isn't told of this GPU, and why."""
+        return tuple(sentence for sentence in (self.counters, self.state) if sentence)
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
@@ -197,7 +208,8 @@ class Timed(msgspec.Struct, tag=True, frozen=True):
     """Seconds of the runs that count, and of the baseline's runs among them.
 
     `runs` are all of the candidate's, in order, `judged` the digests of what was fetched, by variant. `digest_seconds`
-    is what the digests took.
+    is what the digests took. `conditions` are what the GPU was like, None where nothing tells; `disturbed` says what
+    disturbed the runs that count, again and again, as the end of a sentence.
     """
 
     samples: tuple[float, ...]
@@ -208,6 +220,8 @@ class Timed(msgspec.Struct, tag=True, frozen=True):
     digest_seconds: float = 0.0
     overrun: str = ""
     trespass: str = ""
+    conditions: Conditions | None = None
+    disturbed: str = ""
 
 
 class Rechecked(msgspec.Struct, tag=True, frozen=True):

@@ -41,6 +41,7 @@ from mctskernel.profiling.gpu.protocol import (
     Wear,
 )
 from mctskernel.profiling.gpu.scrub import Scrub
+from mctskernel.profiling.gpu.state import GpuMonitor, Monitor, StateUnavailableError, Unmonitored
 from mctskernel.profiling.gpu.timed_runs import Cleaner, TimedRuns
 from mctskernel.profiling.gpu.timing import Schedule, interleaved
 from mctskernel.profiling.processes.shared_window import SharedWindow
@@ -66,11 +67,12 @@ class GpuService:
             self._digests = Digests(gpu.architecture)
             ceilings = measured_ceilings(gpu, default_cache_folder())
             counters = self._open_counters(request.metrics)
+            state = self._open_monitor(gpu.uuid)
         except CudaError as error:
             return Broken(f"The GPU can't be used: {error}. Perhaps another process has filled it.")
         except DeviceError as error:
             return Broken(str(error))
-        return Opened(gpu, ceilings, counters)
+        return Opened(gpu, ceilings, counters, state)
 
     def answer(self, request: GpuRequest) -> GpuReply:
         """The reply to anything but OpenGpu."""
@@ -100,6 +102,14 @@ class GpuService:
         try:
             self._profiler = RangeProfiler(metrics)
         except CountersUnavailableError as error:
+            return str(error)
+        return ""
+
+    def _open_monitor(self, uuid: str) -> str:
+        self._monitor: Monitor = Unmonitored()
+        try:
+            self._monitor = GpuMonitor(uuid)
+        except StateUnavailableError as error:
             return str(error)
         return ""
 
@@ -153,7 +163,9 @@ class GpuService:
             foreign = self._foreign([request.plan.arena])
             before, guards = self._digests.now(foreign), self._digests.now(candidate.guards)
             runs = TimedRuns(candidate, baseline, self._cleaner, self._digests, self._inputs(request.plan))
-            samples, others = interleaved(runs.candidate, runs.baseline, Schedule(request.seconds))
+            schedule = Schedule(request.seconds, fewest_baseline=request.baseline_runs)
+            turns = interleaved(runs.candidate, runs.baseline, schedule, self._monitor)
+            unseen: list[float] = []
             judged: dict[int, int] = {}
 
             def collect() -> None:
@@ -167,17 +179,20 @@ class GpuService:
                     runs.on_seen(variant)
                     collect()
             while runs.held_back:
-                samples += tuple(runs.unseen())
+                unseen += runs.unseen()
                 collect()
+            turns = turns.extended(unseen, self._monitor.read())
             return Timed(
-                samples,
-                others,
+                turns.samples,
+                turns.baseline,
                 tuple(runs.runs),
                 tuple(judged[variant] for variant in range(candidate.arena.variants)),
                 tuple(runs.batches),
                 runs.digest_seconds,
                 self._overrun(candidate, guards),
                 self._trespass(foreign, before),
+                turns.conditions,
+                turns.disturbed,
             )
 
     def _recheck(self, request: Recheck) -> Rechecked:

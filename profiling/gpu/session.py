@@ -134,9 +134,12 @@ class GpuSession:
         request = Wear(self._plan(CANDIDATE, candidate, before), times, step)
         return self._own(self._ask(request, RUN_SECONDS, Ran, candidate), candidate)
 
-    def time(self, candidate: Candidate, arena: Arena, seconds: float) -> Timed:
-        """Time the loaded candidate for about so many seconds of its own; without a baseline, against itself."""
-        request = Time(*self._plans(candidate, arena), seconds, arena.reads)
+    def time(self, candidate: Candidate, arena: Arena, seconds: float, baseline_runs: int) -> Timed:
+        """Time the loaded candidate for about so many seconds of its own; without a baseline, against itself.
+
+        The baseline runs so often at least, as far as that fits into as many seconds.
+        """
+        request = Time(*self._plans(candidate, arena), seconds, baseline_runs, arena.reads)
         timed = self._own(self._ask(request, TIME_SECONDS, Timed, candidate), candidate)
         if not timed.samples or not timed.baseline or len(timed.judged) != len(arena.variants):
             raise self._unasked()

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mctskernel.core.evaluation import Timing
+from mctskernel.core.evaluation import Conditions, GpuState, Timing
+from mctskernel.profiling.gpu.state import Monitor, Unmonitored, disturbance
 
 RESAMPLES = 500
 CONFIDENCE = 0.95
+
+RETAKES = 3
+"""How often a kernel's runs at one shape are thrown away and made again, because something disturbed the GPU."""
+
+PAUSE_SECONDS = 0.05
+"""How long to wait before that: what slows a GPU down lasts."""
 
 Runs = Callable[[int], list[float]]
 """Runs something so many times and returns the seconds of each."""
@@ -21,8 +29,8 @@ class Schedule:
     """How long to go on: about `seconds` of the candidate's time, within the fewest and the most runs.
 
     It stops before that once the median's interval is within `tightness` of the median on either side. The baseline
-    takes its turns for a share of the candidate's time; at least `fewest_baseline` of them where they fit into
-    `seconds`, and otherwise at least one.
+    takes its turns for a share of the candidate's time; at least `fewest_baseline` of them as far as they fit into
+    `seconds`, and at least one.
     """
 
     seconds: float
@@ -34,28 +42,95 @@ class Schedule:
     fewest_baseline: int = 3
 
 
+@dataclass(frozen=True)
+class Turns:
+    """Seconds of a candidate's runs and of a baseline's, and the GPU's state after the baseline's first ones and at
+    the end.
+
+    `dropped` runs of the candidate were thrown away before these; `disturbed` says why these would have been too.
+    """
+
+    samples: tuple[float, ...]
+    baseline: tuple[float, ...]
+    before: GpuState | None = None
+    after: GpuState | None = None
+    dropped: int = 0
+    disturbed: str = ""
+
+    @property
+    def conditions(self) -> Conditions | None:
+        """What is recorded of the GPU's state."""
+        if self.before is None or self.after is None:
+            return None
+        return Conditions(self.before, self.after, self.dropped)
+
+    def extended(self, samples: list[float], after: GpuState | None) -> Turns:
+        """With further runs of the candidate's before its last state, which count unless something disturbed them."""
+        if not self.disturbed and disturbance(self.before, after):
+            return replace(self, after=after, dropped=self.dropped + len(samples))
+        return replace(self, samples=(*self.samples, *samples), after=after)
+
+
+_UNMONITORED = Unmonitored()
+
+
 def interleaved(
-    candidate: Runs, baseline: Runs, schedule: Schedule
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    candidate: Runs, baseline: Runs, schedule: Schedule, monitor: Monitor = _UNMONITORED
+) -> Turns:
     """Seconds of a candidate's runs and of a baseline's, in turns, so that what drifts drifts for both.
 
-    The last run is the candidate's.
+    Where something disturbed the GPU (`gpu.state`) they are all made again, `RETAKES` times at most. The last run is
+    the candidate's.
     """
     # The first run after something else is slower, so it counts for nothing.
     pace = max(candidate(2)[-1], 1e-7)
     wanted = int(np.clip(schedule.seconds / pace, schedule.fewest, schedule.most))
+    dropped = 0
+    for _ in range(RETAKES):
+        turns = _turns(candidate, baseline, schedule, monitor, wanted)
+        if not turns.disturbed:
+            return replace(turns, dropped=dropped)
+        dropped += len(turns.samples)
+        time.sleep(PAUSE_SECONDS)
+    turns = _turns(candidate, baseline, schedule, monitor, wanted, patient=True)
+    return replace(turns, dropped=dropped)
+
+
+def _turns(
+    candidate: Runs,
+    baseline: Runs,
+    schedule: Schedule,
+    monitor: Monitor,
+    wanted: int,
+    *,
+    patient: bool = False,
+) -> Turns:
+    """Turns until there are enough of them or, if not `patient`, something disturbs the GPU."""
     ours: list[float] = []
+    began = monitor.glance()
     theirs = baseline(1)
-    if schedule.fewest_baseline * theirs[0] <= schedule.seconds:
-        theirs += baseline(schedule.fewest_baseline - 1)
+    if (more := min(int(schedule.seconds / max(theirs[0], 1e-7)), schedule.fewest_baseline) - 1) > 0:
+        theirs += baseline(more)
+    before = after = monitor.read()
+    # The clock may still have been rising from that of an idle GPU; from now on it should stay.
+    disturbed = disturbance(began, began) or disturbance(before, before)
     while len(ours) < wanted and not (len(ours) >= schedule.batch and _is_tight(ours, schedule.tightness)):
+        if disturbed and not patient:
+            break
         if sum(theirs) < schedule.baseline_share * sum(ours):
             theirs += baseline(1)
         ours += candidate(min(schedule.batch, wanted - len(ours)))
-    return tuple(ours), tuple(theirs)
+        after = monitor.glance()
+        disturbed = disturbed or disturbance(before, after)
+    return Turns(tuple(ours), tuple(theirs), before, after, disturbed=disturbed)
 
 
-def timing(shape: str, samples: tuple[float, ...], baseline: tuple[float, ...]) -> Timing:
+def timing(
+    shape: str,
+    samples: tuple[float, ...],
+    baseline: tuple[float, ...],
+    conditions: Conditions | None = None,
+) -> Timing:
     """The median of the samples and its interval, in seconds, beside the baseline's median."""
     low, high = median_interval(samples)
     return Timing(
@@ -65,6 +140,7 @@ def timing(shape: str, samples: tuple[float, ...], baseline: tuple[float, ...]) 
         high=high,
         samples=samples,
         baseline_seconds=float(np.median(baseline)),
+        conditions=conditions,
     )
 
 

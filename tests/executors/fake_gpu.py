@@ -84,7 +84,7 @@ class FakeGpu:
                 reply = self.run((step,))
                 self.worn = 0
                 return reply
-            case Time(plan, baseline, _, reads):
+            case Time(plan, baseline, _, _, reads):
                 return self.time(plan, baseline, reads)
             case Recheck(plan, _, reads):
                 failure, found = self.timed_run(plan, self.runs % 3, in_order=self.runs)

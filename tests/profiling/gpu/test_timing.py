@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from mctskernel.profiling.gpu.timing import Runs, Schedule, interleaved, median_interval, timing
+from mctskernel.core.evaluation import ClockEvent, Conditions, GpuState
+from mctskernel.profiling.gpu import timing as timing_module
+from mctskernel.profiling.gpu.timing import (
+    RETAKES,
+    Runs,
+    Schedule,
+    Turns,
+    interleaved,
+    median_interval,
+    timing,
+)
 
 
 def noisy(seconds: float, seed: int, spread: float = 0.01) -> Runs:
@@ -16,8 +28,8 @@ def noisy(seconds: float, seed: int, spread: float = 0.01) -> Runs:
 def test_a_known_difference_of_two_percent_is_called_right() -> None:
     right = 0
     for seed in range(100):
-        samples, baseline = interleaved(noisy(98e-6, seed), noisy(100e-6, seed + 1000), Schedule(0.05))
-        found = timing("n=1", samples, baseline)
+        turns = interleaved(noisy(98e-6, seed), noisy(100e-6, seed + 1000), Schedule(0.05))
+        found = timing("n=1", turns.samples, turns.baseline)
         assert found.baseline_seconds is not None
         right += found.seconds < found.baseline_seconds
     assert right >= 95
@@ -33,36 +45,140 @@ def test_the_baseline_takes_its_turns_for_less_time_than_the_candidate() -> None
 
         return times
 
-    samples, baseline = interleaved(run("candidate", 1e-4), run("baseline", 3e-4), Schedule(0.01))
-    assert 1 < len(baseline) < len(samples)
-    assert sum(baseline) < sum(samples)
+    turns = interleaved(run("candidate", 1e-4), run("baseline", 3e-4), Schedule(0.01))
+    assert 1 < len(turns.baseline) < len(turns.samples)
+    assert sum(turns.baseline) < sum(turns.samples)
     assert order[-1] == "candidate"
-    turns = [i for i, name in enumerate(order) if name == "baseline"]
-    assert min(turns) < len(order) / 2 < max(turns)
+    places = [i for i, name in enumerate(order) if name == "baseline"]
+    assert min(places) < len(order) / 2 < max(places)
 
 
 @pytest.mark.parametrize(("seconds", "runs"), [(10.0, Schedule.fewest), (1e-6, Schedule.most)])
 def test_long_kernels_run_seldom_and_short_ones_not_for_ever(seconds: float, runs: int) -> None:
-    samples, _ = interleaved(noisy(seconds, 1, 0.2), noisy(seconds, 2, 0.2), Schedule(0.1))
-    assert len(samples) == runs
+    turns = interleaved(noisy(seconds, 1, 0.2), noisy(seconds, 2, 0.2), Schedule(0.1))
+    assert len(turns.samples) == runs
 
 
 def test_a_short_baseline_runs_often_enough_for_a_median() -> None:
-    _, baseline = interleaved(noisy(1e-4, 1, 1e-4), noisy(2e-3, 2), Schedule(0.05))
-    assert len(baseline) == Schedule.fewest_baseline
+    turns = interleaved(noisy(1e-4, 1, 1e-4), noisy(2e-3, 2), Schedule(0.05))
+    assert len(turns.baseline) == Schedule.fewest_baseline
+
+
+@pytest.mark.parametrize(("seconds", "runs"), [(1e-4, 31), (5e-3, 10), (40e-3, 1)])
+def test_a_baseline_of_which_much_is_wanted_runs_as_often_as_fits(seconds: float, runs: int) -> None:
+    schedule = Schedule(0.0501, fewest_baseline=31)
+    turns = interleaved(noisy(1e-5, 1, 1e-4), noisy(seconds, 2, 1e-4), schedule)
+    assert len(turns.baseline) == runs
 
 
 def test_a_slow_baseline_runs_once() -> None:
-    _, baseline = interleaved(noisy(1e-4, 1), noisy(1.0, 2), Schedule(0.05))
-    assert len(baseline) == 1
+    turns = interleaved(noisy(1e-4, 1), noisy(1.0, 2), Schedule(0.05))
+    assert len(turns.baseline) == 1
 
 
 def test_a_steady_kernel_needs_few_runs() -> None:
-    samples, _ = interleaved(noisy(1e-5, 1, 1e-4), noisy(1e-5, 2), Schedule(0.05))
-    assert len(samples) == Schedule.batch
+    turns = interleaved(noisy(1e-5, 1, 1e-4), noisy(1e-5, 2), Schedule(0.05))
+    assert len(turns.samples) == Schedule.batch
 
 
 def test_the_interval_is_the_same_each_time_and_closes_on_equal_samples() -> None:
     samples = tuple(np.random.default_rng(3).uniform(1, 2, 30))
     assert median_interval(samples) == median_interval(samples)
     assert median_interval((1.0,) * 10) == (1.0, 1.0)
+
+
+STEADY = GpuState(1980, 2619, 40, 300.0)
+THROTTLED = GpuState(1500, 2619, 88, 300.0, (ClockEvent.HARDWARE_THERMAL,))
+CAPPED = GpuState(1755, 2619, 60, 700.0, (ClockEvent.POWER_CAP,))
+
+
+class Gpu:
+    """One whose state depends on how many runs it has made, and with it the seconds of each run."""
+
+    def __init__(self, state_after: Callable[[int], GpuState]) -> None:
+        self.state_after = state_after
+        self.made = 0
+
+    def runs(self, seconds: float) -> Runs:
+        def run(times: int) -> list[float]:
+            taken = []
+            for _ in range(times):
+                taken.append(seconds * 1980 / (self.glance().sm_mhz or 1980) * (1 + 1e-5 * (self.made % 3)))
+                self.made += 1
+            return taken
+
+        return run
+
+    def glance(self) -> GpuState:
+        return self.state_after(self.made)
+
+    read = glance
+
+
+def turns_of(gpu: Gpu) -> Turns:
+    return interleaved(gpu.runs(50e-6), gpu.runs(100e-6), Schedule(0.05), gpu)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What was waited for."""
+    waited: list[float] = []
+    monkeypatch.setattr(timing_module.time, "sleep", waited.append)
+    return waited
+
+
+def ratio(turns: Turns) -> float:
+    return float(np.median(turns.samples) / np.median(turns.baseline))
+
+
+def test_the_state_is_recorded_and_disturbs_nothing_where_the_gpu_is_steady(pauses: list[float]) -> None:
+    turns = turns_of(Gpu(lambda _: STEADY))
+    assert (turns.conditions, turns.disturbed) == (Conditions(STEADY, STEADY), "")
+    assert pauses == []
+
+
+def test_runs_while_the_gpu_is_slowed_down_are_thrown_away_and_made_again(pauses: list[float]) -> None:
+    turns = turns_of(Gpu(lambda made: THROTTLED if 8 < made < 20 else STEADY))
+    assert max(turns.samples) < 51e-6
+    assert max(turns.baseline) < 102e-6
+    assert turns.dropped > 0
+    assert turns.disturbed == ""
+    assert pauses
+
+
+def test_a_gpu_that_stays_slowed_down_is_waited_for_so_long_and_then_the_time_says_so(
+    pauses: list[float],
+) -> None:
+    turns = turns_of(Gpu(lambda _: THROTTLED))
+    assert turns.disturbed == "the GPU was being slowed down (hardware thermal slowdown)"
+    assert len(turns.samples) >= Schedule.batch
+    assert ratio(turns) == pytest.approx(0.5, rel=1e-3), "both were slowed down"
+    assert len(pauses) == RETAKES
+
+
+@pytest.mark.usefixtures("pauses")
+def test_after_a_change_of_the_clock_both_kernels_are_timed_at_the_new_one() -> None:
+    slower = GpuState(1800, 2619)
+    turns = turns_of(Gpu(lambda made: STEADY if made < 8 else slower))
+    assert ratio(turns) == pytest.approx(0.5, rel=1e-3)
+    assert turns.conditions == Conditions(slower, slower, dropped=10)
+
+
+def test_steps_of_the_clock_that_no_time_shows_are_let_pass(pauses: list[float]) -> None:
+    turns = turns_of(Gpu(lambda made: GpuState(1980 - 15 * (made % 3), 2619)))
+    assert (turns.dropped, turns.disturbed, pauses) == (0, "", [])
+
+
+def test_a_clock_that_the_kernel_itself_lowers_is_its_own(pauses: list[float]) -> None:
+    turns = turns_of(Gpu(lambda made: STEADY if made < 8 else CAPPED))
+    assert (turns.dropped, turns.disturbed, pauses) == (0, "", [])
+    assert turns.after == CAPPED
+
+
+def test_the_last_runs_count_unless_something_disturbed_them() -> None:
+    turns = turns_of(Gpu(lambda _: STEADY))
+    more = turns.extended([50e-6, 51e-6], STEADY)
+    assert more.samples == (*turns.samples, 50e-6, 51e-6)
+    fewer = turns.extended([70e-6, 71e-6], THROTTLED)
+    assert fewer.samples == turns.samples
+    assert (fewer.dropped, fewer.after) == (2, THROTTLED)

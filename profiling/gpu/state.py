@@ -1,0 +1,142 @@
+"""What a GPU says of its clocks, temperature and power, through NVML, and what of it disturbs a timing.
+
+It is asked between runs and never within one. The process that holds the GPU asks itself, because it alone knows when
+nothing runs; it opens NVML before it is confined.
+"""
+
+from __future__ import annotations
+
+import importlib
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from mctskernel.core.evaluation import ClockEvent, GpuState
+from mctskernel.profiling.guardrails import NOISE
+
+SLOWING = frozenset(
+    {ClockEvent.SLOWDOWN, ClockEvent.THERMAL, ClockEvent.HARDWARE_THERMAL, ClockEvent.POWER_BRAKE}
+)
+"""What happens to a GPU, and not what a kernel does to it: times taken meanwhile mean nothing. A power cap isn't one of
+them: a kernel that draws all the power there is lowers its clock itself, in every run of whoever uses it."""
+
+CLOCK_SHARE = NOISE
+"""The fraction by which two clocks may differ: no time moves by more, and so by more than noise."""
+
+_EVENTS = {
+    0x001: ClockEvent.IDLE,
+    0x002: ClockEvent.APPLICATION_CLOCKS,
+    0x004: ClockEvent.POWER_CAP,
+    0x008: ClockEvent.SLOWDOWN,
+    0x010: ClockEvent.SYNC_BOOST,
+    0x020: ClockEvent.THERMAL,
+    0x040: ClockEvent.HARDWARE_THERMAL,
+    0x080: ClockEvent.POWER_BRAKE,
+    0x100: ClockEvent.DISPLAY_CLOCKS,
+}
+"""The bits of nvmlClocksEventReasons; part of its interface, so they don't change."""
+
+
+class StateUnavailableError(Exception):
+    """Nothing tells what state the GPU is in; the message is a sentence that says why."""
+
+
+class Monitor(Protocol):
+    """What tells a GPU's state; None where nothing does."""
+
+    def read(self) -> GpuState | None:
+        """Everything that is recorded with a time."""
+        ...
+
+    def glance(self) -> GpuState | None:
+        """The part of it that tells whether runs are disturbed, which takes less time."""
+        ...
+
+
+class Unmonitored:
+    """Stands for the monitor where there is none."""
+
+    def read(self) -> None:
+        """Tell nothing."""
+
+    def glance(self) -> None:
+        """Tell nothing."""
+
+
+class GpuMonitor:
+    """Asks NVML about the GPU that CUDA knows by this UUID, in hexadecimal. Raises StateUnavailableError."""
+
+    def __init__(self, gpu: str) -> None:
+        try:
+            self._nvml = importlib.import_module("pynvml")
+        except ImportError as error:
+            raise StateUnavailableError(f"{_UNKNOWN}: the package nvidia-ml-py is missing.") from error
+        try:
+            self._nvml.nvmlInit()
+            self._device = self._find(str(uuid.UUID(gpu)))
+        except self._nvml.NVMLError as error:
+            raise StateUnavailableError(f"{_UNKNOWN}: NVML says '{error}'.") from error
+
+    def read(self) -> GpuState:
+        """Everything that is recorded with a time."""
+        nvml, device = self._nvml, self._device
+        milliwatts = self._said(lambda: nvml.nvmlDeviceGetPowerUsage(device))
+        return replace(
+            self.glance(),
+            celsius=self._said(lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)),
+            watts=None if milliwatts is None else milliwatts / 1000,
+        )
+
+    def glance(self) -> GpuState:
+        """The part of it that tells whether runs are disturbed, which takes less time."""
+        nvml, device = self._nvml, self._device
+        bits = self._said(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(device)) or 0
+        return GpuState(
+            sm_mhz=self._said(lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)),
+            memory_mhz=self._said(lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM)),
+            events=tuple(event for bit, event in _EVENTS.items() if bits & bit),
+        )
+
+    def _find(self, name: str) -> Any:
+        """A whole GPU or, of an instance of one, the GPU that it is on: clocks are the same for all of them."""
+        try:
+            return self._nvml.nvmlDeviceGetHandleByUUID(f"GPU-{name}")
+        except self._nvml.NVMLError:
+            instance = self._nvml.nvmlDeviceGetHandleByUUID(f"MIG-{name}")
+            return self._nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
+
+    def _said(self, ask: Callable[[], int]) -> int | None:
+        try:
+            return ask()
+        except self._nvml.NVMLError:
+            return None
+
+
+def disturbance(before: GpuState | None, now: GpuState | None) -> str:
+    """Why runs between these two moments don't count, as the end of a sentence; empty when they do.
+
+    What is unknown disturbs nothing.
+    """
+    if before is None or now is None:
+        return ""
+    if slowed := [str(event) for event in (*before.events, *now.events) if event in SLOWING]:
+        return f"the GPU was being slowed down ({', '.join(dict.fromkeys(slowed))})"
+    if ClockEvent.POWER_CAP in now.events or are_alike(before, now):
+        return ""
+    return f"the GPU's clocks went from {_clocks(before)} to {_clocks(now)}"
+
+
+def are_alike(first: GpuState | None, second: GpuState | None) -> bool:
+    """Whether the clocks at two moments differ by no more than means nothing; unknown ones are taken to."""
+    if first is None or second is None:
+        return True
+    clocks = ((first.sm_mhz, second.sm_mhz), (first.memory_mhz, second.memory_mhz))
+    return all(abs(one - other) <= CLOCK_SHARE * max(one, other) for one, other in clocks if one and other)
+
+
+def _clocks(state: GpuState) -> str:
+    return f"{state.sm_mhz} MHz (memory {state.memory_mhz} MHz)"
+
+
+_UNKNOWN = "Clocks, temperature and power of the GPU aren't recorded"

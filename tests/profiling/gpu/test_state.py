@@ -1,0 +1,144 @@
+"""The state of a GPU, as NVML tells it."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mctskernel.core.evaluation import ClockEvent, GpuState
+from mctskernel.profiling.gpu.state import (
+    GpuMonitor,
+    StateUnavailableError,
+    Unmonitored,
+    are_alike,
+    disturbance,
+)
+
+UUID = "0123456789abcdef0123456789abcdef"
+NAME = "01234567-89ab-cdef-0123-456789abcdef"
+
+
+class NVMLError(Exception):
+    """What every function may raise."""
+
+
+def fake_nvml(**functions: Any) -> SimpleNamespace:
+    """NVML with one GPU, or with other functions than such a one has."""
+
+    def by_uuid(uuid: str) -> str:
+        if uuid != f"GPU-{NAME}":
+            raise NVMLError("Not Found")
+        return "device"
+
+    found: dict[str, Any] = {
+        "NVMLError": NVMLError,
+        "NVML_CLOCK_SM": 1,
+        "NVML_CLOCK_MEM": 2,
+        "NVML_TEMPERATURE_GPU": 0,
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetHandleByUUID": by_uuid,
+        "nvmlDeviceGetClockInfo": lambda device, clock: {1: 1980, 2: 2619}[clock],
+        "nvmlDeviceGetCurrentClocksEventReasons": lambda device: 0x4 | 0x40,
+        "nvmlDeviceGetTemperature": lambda device, sensor: 41,
+        "nvmlDeviceGetPowerUsage": lambda device: 312_500,
+    }
+    return SimpleNamespace(**(found | functions))
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts an NVML in the place of this machine's."""
+    return lambda nvml: monkeypatch.setitem(sys.modules, "pynvml", nvml)
+
+
+def refuse(*_: object) -> None:
+    raise NVMLError("Not Supported")
+
+
+def test_what_nvml_says_is_read_in_the_units_that_are_stored(use: Any) -> None:
+    use(fake_nvml())
+    events = (ClockEvent.POWER_CAP, ClockEvent.HARDWARE_THERMAL)
+    monitor = GpuMonitor(UUID)
+    assert monitor.read() == GpuState(1980, 2619, 41, 312.5, events)
+    assert monitor.glance() == GpuState(1980, 2619, events=events)
+
+
+def test_what_a_driver_does_not_say_is_left_out(use: Any) -> None:
+    use(
+        fake_nvml(
+            nvmlDeviceGetPowerUsage=refuse,
+            nvmlDeviceGetClockInfo=refuse,
+            nvmlDeviceGetCurrentClocksEventReasons=refuse,
+        )
+    )
+    assert GpuMonitor(UUID).read() == GpuState(celsius=41)
+
+
+def test_an_instance_of_a_gpu_has_the_clocks_of_the_whole_one(use: Any) -> None:
+    def by_uuid(uuid: str) -> str:
+        if uuid != f"MIG-{NAME}":
+            raise NVMLError("Not Found")
+        return "instance"
+
+    asked = []
+    use(
+        fake_nvml(
+            nvmlDeviceGetHandleByUUID=by_uuid,
+            nvmlDeviceGetDeviceHandleFromMigDeviceHandle=lambda instance: f"GPU of the {instance}",
+            nvmlDeviceGetClockInfo=lambda device, clock: asked.append(device) or 1410,
+        )
+    )
+    assert GpuMonitor(UUID).glance().sm_mhz == 1410
+    assert set(asked) == {"GPU of the instance"}
+
+
+@pytest.mark.parametrize(
+    ("nvml", "sentence"),
+    [
+        (None, "nvidia-ml-py is missing"),
+        (fake_nvml(nvmlInit=refuse), "NVML says 'Not Supported'"),
+        (fake_nvml(nvmlDeviceGetHandleByUUID=refuse), "NVML says 'Not Supported'"),
+    ],
+)
+def test_a_machine_that_tells_nothing_says_why(use: Any, nvml: Any, sentence: str) -> None:
+    use(nvml)
+    with pytest.raises(StateUnavailableError, match=sentence):
+        GpuMonitor(UUID)
+
+
+BEFORE = GpuState(1980, 2619, 40, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "sentence"),
+    [
+        (BEFORE, BEFORE, ""),
+        (BEFORE, GpuState(1965, 2619, events=(ClockEvent.IDLE, ClockEvent.SYNC_BOOST)), ""),
+        (BEFORE, GpuState(1500, 2619, events=(ClockEvent.POWER_CAP,)), ""),
+        (BEFORE, GpuState(1980, 2619, events=(ClockEvent.POWER_BRAKE,)), "hardware power brake"),
+        (
+            BEFORE,
+            GpuState(events=(ClockEvent.POWER_CAP, ClockEvent.THERMAL)),
+            "(software thermal slowdown)",
+        ),
+        (BEFORE, GpuState(1755, 2619), "from 1980 MHz (memory 2619 MHz) to 1755 MHz (memory 2619 MHz)"),
+        (BEFORE, GpuState(1980, 1593), "to 1980 MHz (memory 1593 MHz)"),
+        (BEFORE, GpuState(), ""),
+        (None, BEFORE, ""),
+        (BEFORE, None, ""),
+    ],
+)
+def test_what_disturbs_a_timing(before: GpuState | None, now: GpuState | None, sentence: str) -> None:
+    found = disturbance(before, now)
+    assert sentence in found
+    assert bool(found) == bool(sentence)
+
+
+def test_unknown_clocks_are_taken_to_be_alike() -> None:
+    assert are_alike(None, BEFORE)
+    assert are_alike(GpuState(), BEFORE)
+    assert not are_alike(GpuState(1755), BEFORE)
+    assert Unmonitored().read() is Unmonitored().glance() is None
