@@ -24,12 +24,14 @@ GPU_COMPILERS = {Language.CUDA: 4, Language.TRITON: 8}
 """Processes that compile for the one that holds a GPU. Triton takes a second and more over tensor-core kernels."""
 
 
-def workers_on(device: str, language: Language) -> int:
+def workers_on(device: str, language: Language, engine: str | None = None) -> int:
     """How many workers a device gets where nobody says: one for each core that this process may use.
 
     A GPU gets `GPU_COMPILERS` at the most, and where evaluations are looked up there is one: more would only let the
-    search run ahead of what it knows.
+    search run ahead of what it knows. In a cluster it is 0, as many as there is room for, which changes meanwhile.
     """
+    if engine == "ray":
+        return 0
     if device == "recorded":
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

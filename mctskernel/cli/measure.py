@@ -73,7 +73,7 @@ def measure(
     target = Target(
         device,
         architecture,
-        workers or workers_on(device, language),
+        workers or workers_on(device, language, engine),
         options.executor_options(device, engine, gpus, ray_address) or LOCAL,
     )
     echo(f"Measuring the best kernels of {run} on {device} into {path}")

@@ -63,7 +63,7 @@ workers = click.option(
     "--workers",
     type=click.IntRange(min=1),
     help="Evaluations in flight; on a GPU, processes that compile for it. "
-    "[default: one for each CPU core; on a GPU 4, for Triton 8]",
+    "[default: one for each CPU core; on a GPU 4, for Triton 8; in a Ray cluster as many as there is room for]",
 )
 
 gpus = click.option(

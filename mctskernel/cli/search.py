@@ -225,7 +225,7 @@ def search(
         raise click.UsageError("A recorded space has a proposer of its own, which knows its configurations.")
     if loaded.space and surrogate != SurrogateUse.OFF:
         raise click.UsageError("--surrogate is for kernels: nothing predicts a configuration of a --space.")
-    use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen)
+    use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen, engine)
     begun = open_policy(kind, proposer, use, surrogate_candidates)
     policy = with_settings(
         msgspec.structs.replace(
@@ -272,7 +272,8 @@ def search(
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     echo(
-        f"Searching {name} in {chosen} on {configuration.device} with {configuration.workers} worker(s) into {path}"
+        f"Searching {name} in {chosen} on {configuration.device} with "
+        f"{f'{evaluators} worker(s)' if evaluators else 'a Ray cluster'} into {path}"
         f"{f' ({UNANCHORED})' if loaded.unanchored else ''}"
     )
     with follow_search() as (follow, stop_requested):

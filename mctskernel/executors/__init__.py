@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.device import DeviceSpec, is_remote
 from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
 from mctskernel.core.surrogate import Surrogate
 from mctskernel.executors.local import LocalExecutor
@@ -20,12 +21,19 @@ def open_executor(
     """What evaluates kernels on the described device; use it as a context manager.
 
     `workers` are evaluations at a time on `model` and `recorded`, and processes that compile for those that hold the
-    GPUs on `gpu`. Raises TaskError, SpaceError and DeviceError.
+    GPUs on `gpu`; of a server's evaluations in flight they are the most. 0 is as many as there is room for. Raises
+    TaskError, SpaceError and DeviceError.
     """
-    if spec.kind.startswith(("http://", "https://")):
-        raise DeviceError(f"{spec.kind} is another machine's device, which this version can't use yet.")
+    if is_remote(spec.kind):
+        from mctskernel.executors.remote import open_remote  # noqa: PLC0415 - brings a client of HTTP along
+
+        return open_remote(spec, workers)
     if options.engine == "ray":
-        raise DeviceError("This version can't use a Ray cluster yet.")
+        # Imported here: it brings what judges on every device along.
+        from mctskernel.executors.ray import open_ray_executor  # noqa: PLC0415 - as said above
+
+        return open_ray_executor(spec, workers, options.address)
+    workers = workers or os.cpu_count() or 1
     if spec.kind == "gpu":
         # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
         from mctskernel.executors.gpu import GpuExecutor  # noqa: PLC0415 - as said above
@@ -41,7 +49,8 @@ def open_surrogate(
 ) -> AbstractContextManager[Surrogate]:
     """What predicts times on the described device, in `workers` processes; use it as a context manager.
 
-    On `gpu` the description is that of the GPU that the executor's fingerprint names, unless `spec` names a file.
+    On a GPU, whosever it is, the description is that of the GPU that the executor's fingerprint names, unless `spec`
+    names a file.
     Raises DeviceError for a GPU that nothing describes.
     """
     # Imported here: the model brings the compiler along, and a run is read where there is none.
@@ -49,6 +58,6 @@ def open_surrogate(
     from mctskernel.profiling.surrogate import architecture_for  # noqa: PLC0415 - as said above
 
     architecture = spec.architecture
-    if spec.kind == "gpu" and not architecture.endswith(FILE_SUFFIX):
+    if fingerprint.get("device") == "gpu" and not architecture.endswith(FILE_SUFFIX):
         architecture = architecture_for(fingerprint["gpu"], fingerprint["architecture"])
     return ModelSurrogate(replace(spec, kind="model", architecture=architecture), workers=workers)

@@ -10,7 +10,7 @@ from mctskernel.core.evaluation import Evaluation
 
 
 class Tickets:
-    """Tickets that were handed out and not yet collected. `run` is for worker threads, the rest for one other."""
+    """Tickets that were handed out and not yet collected. `run` and `finish` are for any thread, the rest for one."""
 
     def __init__(self) -> None:
         self._in_flight: set[int] = set()
@@ -29,7 +29,11 @@ class Tickets:
         except Exception as error:  # noqa: BLE001 - raised again by `wait`, in its caller's thread
             result = error
         if result is not None:
-            self._finished.put((ticket, result))
+            self.finish(ticket, result)
+
+    def finish(self, ticket: int, result: Evaluation | Exception) -> None:
+        """Say what a ticket came to; an exception is raised by `wait`."""
+        self._finished.put((ticket, result))
 
     def wait(self, timeout: float | None) -> list[tuple[int, Evaluation]]:
         """What has finished since the last call, waiting for the first of it.

@@ -78,6 +78,6 @@ def test_on_a_gpu_the_description_is_that_of_the_gpu_unless_a_file_is_given(
         "mctskernel.executors.surrogate.ModelSurrogate", lambda spec, workers: opened.append(spec)
     )
     spec = DeviceSpec("gpu", small_task, architecture=str(tmp_path / file) if file else "A100")
-    open_surrogate(spec, {"gpu": gpu, "architecture": "sm_90"}, workers=1)
+    open_surrogate(spec, {"device": "gpu", "gpu": gpu, "architecture": "sm_90"}, workers=1)
     assert (opened[0].kind, opened[0].task_folder) == ("model", small_task)
     assert opened[0].architecture == (str(tmp_path / file) if file else "H200")

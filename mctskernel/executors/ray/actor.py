@@ -1,0 +1,90 @@
+"""The process of an evaluator in a cluster: opens a post there and answers one call at a time.
+
+What it is told and says are bytes (`messages`), and what goes wrong in it is a reply. Candidates run in the same
+confined child processes as on one machine; this process only waits for them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.task import TaskError
+from mctskernel.executors.ray.assignment import Stage
+from mctskernel.executors.ray.messages import OPENINGS, Broken, Opening, Reply, encode
+from mctskernel.executors.ray.posts import Post, open_post
+from mctskernel.executors.ray.task_files import unpacked
+from mctskernel.profiling.architecture import FILE_SUFFIX
+
+END, PRESENCE = "end", "presence"
+"""The threads of an actor in which it is told to stop while it judges in another, and in which it only is there."""
+
+END_SECONDS = 1.5
+"""How long what is being done may take to notice that it is to stop."""
+
+
+class Actor:
+    """One evaluator. `greet` comes first; `end` may be called from a thread of its own."""
+
+    def __init__(self, opening: bytes) -> None:
+        self._opening = OPENINGS.decode(opening)
+        self._open = ExitStack()
+        self._busy = threading.Lock()
+        self._ended = threading.Event()
+        self._post: Post | None = None
+
+    def greet(self) -> bytes:
+        """Open the post: Ready or Broken."""
+        return self._answer(self._greet)[0]
+
+    def ask(self, stage: int, data: bytes) -> tuple[bytes, bytes]:
+        """The reply to one stage of a job, and what was made for the next."""
+        return self._answer(lambda: self._opened.answer(Stage(stage), data))
+
+    def stay(self) -> None:
+        """Return at the end: whoever waits for it learns when this process is lost."""
+        self._ended.wait()
+
+    def end(self) -> None:
+        """Stop, whatever is being done, and leave nothing on this node."""
+        if self._post is not None:
+            self._post.interrupt()
+        if self._busy.acquire(timeout=END_SECONDS):
+            self._open.close()
+        self._ended.set()
+
+    @property
+    def _opened(self) -> Post:
+        if self._post is None:
+            raise DeviceError("The evaluator was asked before it was open.")
+        return self._post
+
+    def _greet(self) -> tuple[Reply, bytes]:
+        spec = _unpacked_spec(self._opening, self._open)
+        self._post = open_post(self._opening, spec, self._open)
+        return self._post.ready, b""
+
+    def _answer(self, answer: Callable[[], tuple[Reply, bytes]]) -> tuple[bytes, bytes]:
+        with self._busy:
+            try:
+                reply, product = answer()
+            except (DeviceError, TaskError, OSError) as error:
+                reply, product = Broken(str(error)), b""
+        return encode(reply), product
+
+
+def _unpacked_spec(opening: Opening, stack: ExitStack) -> DeviceSpec:
+    """The device that is described, with its files in a folder of this node."""
+    folder = stack.enter_context(unpacked(opening.files))
+    architecture = opening.architecture
+    if opening.description:
+        architecture = str(_written(folder.parent / f"gpu{FILE_SUFFIX}", opening.description))
+    return DeviceSpec(opening.kind, folder, architecture, opening.seed, opening.language, opening.trial)
+
+
+def _written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path

@@ -1,0 +1,34 @@
+"""A Ray cluster of several nodes on this machine, which no other test and no user of it can meet."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray.cluster_utils import Cluster
+
+TESTS = Path(__file__).parents[2]
+IMPORTABLE = (TESTS / "profiling", TESTS / "executors", Path(__file__).parent)
+"""Where fake devices are; what evaluators open in their processes is imported there."""
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    """A cluster whose head has neither CPUs nor GPUs: tests add what they need, and take it away again."""
+    # Short, for the names of sockets.
+    folder = tempfile.mkdtemp(prefix="mk-", dir="/tmp")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("PYTHONPATH", os.pathsep.join((*map(str, IMPORTABLE), os.environ.get("PYTHONPATH", ""))))
+        for path in IMPORTABLE:
+            patch.syspath_prepend(str(path))
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        try:
+            yield cluster
+        finally:
+            cluster.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
