@@ -105,9 +105,13 @@ def open_search(
 
 @contextmanager
 def reopen(
-    path: Path, budget: Budget | None, workers: int | None, executor: ExecutorOptions | None = None
+    path: Path,
+    budget: Budget | None,
+    workers: int | None,
+    executor: ExecutorOptions | None = None,
+    server: str = "",
 ) -> Iterator[tuple[RunFolder, Configuration, Executor]]:
-    """What it takes to go on with a run, with another budget, workers and engine if they are given.
+    """What it takes to go on with a run, with another budget, workers, engine and server if they are given.
 
     Raises RunError and DeviceError, RunError too on a machine whose times can't be compared with the run's.
     """
@@ -115,6 +119,7 @@ def reopen(
     manifest = read_manifest(folder)
     configuration = msgspec.structs.replace(
         manifest.configuration,
+        device=server or manifest.configuration.device,
         budget=budget or manifest.configuration.budget,
         workers=workers or manifest.configuration.workers,
         executor=executor or manifest.configuration.executor,

@@ -71,6 +71,7 @@ class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a user chose, and enough to go on with it. Without `forecasts` nothing is predicted.
 
+    `device` is what a `DeviceSpec` calls its kind; `workers` are 0 where they are the server's affair.
     `spent` counts against the budget. `memory` is the file that earlier runs taught and this one is to be added to,
     None for no such file. `llm` is the model that proposes edits, with the experts of `mixture`; None for rules.
     `judge` is the model that weighs edits before they are tried, empty for `llm`'s own and None for no judge.

@@ -127,10 +127,13 @@ def resume(
     stop_requested: Callable[[], bool],
     *,
     executor: ExecutorOptions | None = None,
+    server: str = "",
 ) -> Conclusion:
-    """Go on with a run, with another budget or engine if one is given. Raises what `begin` raises, and RunError on a
-    machine whose times can't be compared with the run's."""
-    with reopen(path, budget, workers, executor) as (folder, configuration, opened):
+    """Go on with a run, with another budget or engine if one is given, or on a server of the machine that judged.
+
+    Raises what `begin` raises, and RunError on a machine whose times can't be compared with the run's.
+    """
+    with reopen(path, budget, workers, executor, server) as (folder, configuration, opened):
         return _conduct(folder, configuration, opened, follow, stop_requested)
 
 

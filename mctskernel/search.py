@@ -54,7 +54,10 @@ class Ending(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of a search after an evaluation; `improved_by` names the edit when it is a new best."""
+    """The state of a search after an evaluation; `improved_by` names the edit when it is a new best.
+
+    `remark` is what the executor says anew, and then nothing else has changed.
+    """
 
     budget: Budget
     evaluations: int
@@ -66,6 +69,7 @@ class Snapshot:
     dollars: float
     improved_by: str = ""
     unanchored: bool = False
+    remark: str = ""
 
     @property
     def spent_fraction(self) -> float:
@@ -128,8 +132,10 @@ class Search:
     _unanswered: int = 0
     _outcomes: Counter[str] = field(default_factory=Counter)
     _best: int = 0
+    _remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        self._remarks = self.executor.remarks
         self._began = self.clock()
         self._recall()
 
@@ -169,6 +175,7 @@ class Search:
         """Take in what has come back, waiting up to `timeout` seconds for the first of it."""
         if self._in_flight and not self._untold:
             self._untold.extend(self.executor.wait(timeout))
+            self._pass_on_remarks()
         while self._untold:
             self._tell(*self._untold[0])
         self._collect_replies(0.0 if self._in_flight else timeout)
@@ -312,6 +319,14 @@ class Search:
             node = self._unsubmitted[0]
             self.executor.submit(node, self.tree_search.kernel(node))
             self._in_flight.add(self._unsubmitted.popleft())
+
+    def _pass_on_remarks(self) -> None:
+        """What the executor says while it is at work: that it waits for a server, say."""
+        before, self._remarks = self._remarks, self.executor.remarks
+        new = [remark for remark in self._remarks if remark not in before]
+        if new:
+            best = replace(self._snapshot(self._tree.nodes[self._best]), remark=" ".join(new))
+            self.follow(best)
 
     def _collect_replies(self, timeout: float) -> None:
         if self.correspondence is not None:

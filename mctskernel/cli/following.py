@@ -13,6 +13,7 @@ from rich.console import Console
 
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
 from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.core.device import is_remote
 from mctskernel.core.kernel import Language
 from mctskernel.report.live import following
 from mctskernel.report.terminal import print_summary
@@ -28,12 +29,15 @@ def workers_on(device: str, language: Language, engine: str | None = None) -> in
     """How many workers a device gets where nobody says: one for each core that this process may use.
 
     A GPU gets `GPU_COMPILERS` at the most, and where evaluations are looked up there is one: more would only let the
-    search run ahead of what it knows. In a cluster it is 0, as many as there is room for, which changes meanwhile.
+    search run ahead of what it knows. On a server and in a cluster it is 0, as many as there is room for, which changes
+    meanwhile.
     """
     if engine == "ray":
         return 0
     if device == "recorded":
         return 1
+    if is_remote(device):
+        return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, GPU_COMPILERS[language]) if device == "gpu" else cores
 

@@ -31,13 +31,7 @@ from mctskernel.report.view import View, load_view
     show_default=True,
     help="How many of the fastest kernels, beside all that led to them.",
 )
-@click.option(
-    "--device",
-    type=click.Choice(["gpu", "model"]),
-    default="gpu",
-    show_default=True,
-    help="Where to judge them: on this machine's GPU, or by a model of one.",
-)
+@options.device_option(("gpu", "model"), "Where to judge them: on this machine's GPU, or by a model of one.")
 @options.architecture
 @options.workers
 @options.executor

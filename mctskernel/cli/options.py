@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
 from mctskernel.cli.plain_console import deliver
+from mctskernel.core.device import DeviceError, is_remote
 from mctskernel.core.executor import ENGINES, ExecutorOptions
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.edits.llm.experts import EXPERTS
@@ -63,7 +64,8 @@ workers = click.option(
     "--workers",
     type=click.IntRange(min=1),
     help="Evaluations in flight; on a GPU, processes that compile for it. "
-    "[default: one for each CPU core; on a GPU 4, for Triton 8; in a Ray cluster as many as there is room for]",
+    "[default: one for each CPU core; on a GPU 4, for Triton 8; on a server and in a Ray cluster as many as there is "
+    "room for]",
 )
 
 gpus = click.option(
@@ -109,6 +111,10 @@ def executor_options(
         raise click.UsageError("--gpus is for --executor local: which GPUs a cluster has, `ray start` says.")
     if ray_address and engine != "ray":
         raise click.UsageError("--ray-address is for --executor ray.")
+    if engine == "ray" and is_remote(device or ""):
+        raise click.UsageError(
+            "--executor ray is for this machine's cluster: what drives a server's, `serve` says."
+        )
     if engine == "ray" and device == "recorded":
         raise click.UsageError("--executor ray is for kernels: a recorded space is looked up at once.")
     if engine is None and not gpus:
@@ -320,21 +326,60 @@ policy = click.option(
     "options above. A NAME that doesn't exist lists those that do, as does a VALUE.",
 )
 
-searched_device = click.option(
+
+def _server_url(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """An option's value, the URL of a server or nothing."""
+    # Imported here: it brings a client of HTTP along, which takes a while.
+    from mctskernel.executors.remote.address import plain_url  # noqa: PLC0415 - as said above
+
+    try:
+        return plain_url(value) if value else ""
+    except DeviceError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+server = click.option(
     "--device",
-    type=click.Choice(["auto", "gpu", "model", "recorded"]),
-    default="auto",
-    show_default=True,
-    help="Where kernels are judged: on a GPU, by a model of one, or nowhere, because a --space has their recorded "
+    "server",
+    metavar="URL",
+    default="",
+    callback=_server_url,
+    help="Another address of the machine that judged: where `mctskernel serve` runs there. [default: as before]",
+)
+
+
+def device_option(kinds: Sequence[str], text: str) -> Callable[[Command], Command]:
+    """An option --device that takes one of these kinds, the first of them by default, or the URL of a server."""
+
+    def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        if value in kinds:
+            return value
+        if not is_remote(value):
+            known = ", ".join(kinds)
+            raise click.BadParameter(
+                f"{value!r} is neither one of {known} nor the URL of a server.", ctx, param
+            )
+        return _server_url(ctx, param, value)
+
+    return click.option(
+        "--device",
+        metavar=f"[{'|'.join(kinds)}|URL]",
+        callback=checked,
+        default=kinds[0],
+        show_default=True,
+        help=f"{text} URL is that of another machine where `mctskernel serve` runs.",
+    )
+
+
+searched_device = device_option(
+    ("auto", "gpu", "model", "recorded"),
+    "Where kernels are judged: on a GPU, by a model of one, or nowhere, because a --space has their recorded "
     "times; auto takes that or else a GPU if there is one.",
 )
 
-device = click.option(
-    "--device",
-    type=click.Choice(["auto", "gpu", "model"]),
-    default="auto",
-    show_default=True,
-    help="Where kernels are judged: on a GPU, or by a model of one; auto takes a GPU if there is one.",
+device = device_option(
+    ("auto", "gpu", "model"),
+    "Where kernels are judged: on a GPU, or by a model of one; auto takes a GPU if there is one.",
 )
 
 seed = click.option(

@@ -18,6 +18,7 @@ from mctskernel.runner import resume as resume_run
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds in all, likewise.")
 @options.max_usd("Money in all, likewise.")
 @click.option("--workers", type=click.IntRange(min=1), help="Evaluations in flight. [default: as before]")
+@options.server
 @options.executor
 def resume(
     run: Path,
@@ -25,6 +26,7 @@ def resume(
     seconds: float | None,
     dollars: float | None,
     workers: int | None,
+    server: str,
     engine: str | None,
     gpus: tuple[str, ...],
     ray_address: str,
@@ -34,10 +36,16 @@ def resume(
     Without a budget the run's own is used. Evaluations that were finished are never repeated. A machine whose
     times can't be compared with the run's is refused.
     """
-    executor = options.executor_options(None, engine, gpus, ray_address)
+    executor = options.executor_options(server or None, engine, gpus, ray_address)
     limits = Budget(evaluations=budget, seconds=seconds, dollars=dollars)
     with follow_search() as (follow, stop_requested):
         conclusion = resume_run(
-            run, None if limits == Budget() else limits, workers, follow, stop_requested, executor=executor
+            run,
+            None if limits == Budget() else limits,
+            workers,
+            follow,
+            stop_requested,
+            executor=executor,
+            server=server,
         )
     conclude(conclusion)

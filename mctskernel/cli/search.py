@@ -14,6 +14,7 @@ from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search, workers_on
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.problems import find_task_or_problem
+from mctskernel.core.device import is_remote
 from mctskernel.core.executor import LOCAL
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.surrogate import SurrogateUse
@@ -221,12 +222,13 @@ def search(
     loaded = load_task(folder, Language(language))
     name, chosen = loaded.name, loaded.starting_kernel.language
     kind = _kind(device, loaded)
+    driver = options.executor_options(kind, engine, gpus, ray_address) or LOCAL
     if loaded.space and llm is not None:
         raise click.UsageError("A recorded space has a proposer of its own, which knows its configurations.")
     if loaded.space and surrogate != SurrogateUse.OFF:
         raise click.UsageError("--surrogate is for kernels: nothing predicts a configuration of a --space.")
     use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen, engine)
-    begun = open_policy(kind, proposer, use, surrogate_candidates)
+    begun = open_policy(_judging(kind), proposer, use, surrogate_candidates)
     policy = with_settings(
         msgspec.structs.replace(
             begun,
@@ -258,7 +260,7 @@ def search(
         memory=memory,
         llm=llm,
         reward=reward,
-        executor=options.executor_options(kind, engine, gpus, ray_address) or LOCAL,
+        executor=driver,
         judge="" if judge == SAME else judge,
         mixture=None
         if llm is None
@@ -272,9 +274,8 @@ def search(
     )
     path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     echo(
-        f"Searching {name} in {chosen} on {configuration.device} with "
-        f"{f'{evaluators} worker(s)' if evaluators else 'a Ray cluster'} into {path}"
-        f"{f' ({UNANCHORED})' if loaded.unanchored else ''}"
+        f"Searching {name} in {chosen} on {kind} with {f'{evaluators} worker(s)' if evaluators else 'all its workers'} "
+        f"into {path}{f' ({UNANCHORED})' if loaded.unanchored else ''}"
     )
     with follow_search() as (follow, stop_requested):
         conclusion = begin(path, folder, configuration, follow, stop_requested)
@@ -310,6 +311,16 @@ def _kind(device: str, task: Task) -> str:
     if device == "recorded":
         raise click.UsageError("--device recorded needs --space FILE, the configurations that were recorded.")
     return default_kind() if device == "auto" else device
+
+
+def _judging(kind: str) -> str:
+    """The kind of the device that judges, which of a server's only the server knows."""
+    if not is_remote(kind):
+        return kind
+    # Imported here: it brings a client of HTTP along, which takes a while.
+    from mctskernel.executors.remote import server_status  # noqa: PLC0415 - as said above
+
+    return server_status(kind).device
 
 
 def _begin_space(file: Path, wanted: str, seed: int, budget: Budget, folder: Path) -> Spent:

@@ -50,8 +50,7 @@ def open_surrogate(
     """What predicts times on the described device, in `workers` processes; use it as a context manager.
 
     On a GPU, whosever it is, the description is that of the GPU that the executor's fingerprint names, unless `spec`
-    names a file.
-    Raises DeviceError for a GPU that nothing describes.
+    names a file. Raises DeviceError for a GPU that nothing describes.
     """
     # Imported here: the model brings the compiler along, and a run is read where there is none.
     from mctskernel.executors.surrogate import ModelSurrogate  # noqa: PLC0415 - as said above

@@ -34,6 +34,8 @@ def following(console: Console) -> Iterator[Callable[[Snapshot], None]]:
             bar.update(
                 row, completed=snapshot.spent_fraction * 1000, total=1000, counts=counts_text(snapshot)
             )
+            if snapshot.remark:
+                live.console.print(Text(snapshot.remark))
             if snapshot.improved_by:
                 live.console.print(Text(improvement_text(snapshot)))
             details.plain = f"{outcomes_text(snapshot)}\n{pace_text(snapshot)}"
@@ -49,6 +51,9 @@ class _PlainLines:
         self._next_line = 0.0
 
     def __call__(self, snapshot: Snapshot) -> None:
+        if snapshot.remark:
+            self._print(snapshot.remark)
+            return
         if snapshot.improved_by:
             self._print(improvement_text(snapshot))
         # A recorded search spends seconds that nobody waits for.

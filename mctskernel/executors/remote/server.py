@@ -45,7 +45,7 @@ class Patience:
     request: float = 30.0
     opening: float = 180.0
     poll: float = 10.0
-    first: float = 10.0
+    first: float = 5.0
     outage: float = 600.0
     audit: float = 15.0
     stall: float = 3600.0
