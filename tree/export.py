@@ -27,7 +27,8 @@ class ExportedNode(msgspec.Struct, frozen=True, kw_only=True):
 
     `kernel` is its identity; `source_blob` and `log_blob` name texts in the run's `blobs` (empty: no log);
     `numbers` says where figures come from; `seconds` is the time of one run, the geometric mean over shapes;
-    `predicted_...` are a surrogate's, None without one.
+    `predicted_...` are a surrogate's, None without one. `gpu` is the UUID of the GPU that timed it; then come the least
+    clock of its multiprocessors in MHz, its highest temperature in degrees Celsius, and how many runs were dropped.
     """
 
     id: int
@@ -53,6 +54,10 @@ class ExportedNode(msgspec.Struct, frozen=True, kw_only=True):
     predicted_seconds: float | None = None
     predicted_gain: float | None = None
     predicted_sigma: float | None = None
+    gpu: str = ""
+    sm_mhz: int | None = None
+    celsius: int | None = None
+    dropped_runs: int | None = None
 
 
 class ExportedTransposition(msgspec.Struct, frozen=True):
@@ -155,6 +160,10 @@ _FLAT_COLUMNS = (
     "predicted_seconds",
     "predicted_gain",
     "predicted_sigma",
+    "gpu",
+    "sm_mhz",
+    "celsius",
+    "dropped_runs",
 )
 
 _XML_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -167,6 +176,8 @@ def _export_node(tree: Tree, node: Node) -> ExportedNode:
     visits = tree.node_statistics.visits[node.id]
     value = VALUES[tree.policy.value](tree.node_statistics, np.array([node.id])) if visits else None
     causes = evaluation.diagnosis.causes if evaluation and evaluation.diagnosis else ()
+    conditions = [each.conditions for each in evaluation.timings if each.conditions] if evaluation else []
+    states = [state for each in conditions for state in (each.before, each.after)]
     return ExportedNode(
         id=node.id,
         parent=node.parent,
@@ -191,6 +202,10 @@ def _export_node(tree: Tree, node: Node) -> ExportedNode:
         predicted_seconds=predicted.seconds if predicted else None,
         predicted_gain=predicted.gain if predicted and predicted.gain else None,
         predicted_sigma=predicted.sigma if predicted and predicted.gain else None,
+        gpu=evaluation.gpu if evaluation else "",
+        sm_mhz=min((state.sm_mhz for state in states if state.sm_mhz is not None), default=None),
+        celsius=max((state.celsius for state in states if state.celsius is not None), default=None),
+        dropped_runs=sum(each.dropped for each in conditions) if conditions else None,
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from mctskernel.core.evaluation import Cause, Check, Evaluation, Resources, Timing
 from mctskernel.profiling.bottleneck import account
+from mctskernel.report.gpus import conditions_text, gpu_name
 from mctskernel.report.predictions import prediction_sentence
 from mctskernel.report.sources import Change, Sources, changes
 from mctskernel.report.view import View
@@ -38,7 +39,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 class NodeDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node in full. `source` are numbers of lines, the changes are those that make it of another node's source.
 
-    `terms` are a model's parts of the time, `reward` those of the reward.
+    `terms` are a model's parts of the time, `reward` those of the reward. `gpu` is what the GPU is called that took the
+    times, `conditions` are its states meanwhile, a text for each of `timings`.
     """
 
     id: int
@@ -52,6 +54,8 @@ class NodeDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     conversation: Conversation | None = None
     log: str = ""
     timings: tuple[Timing, ...] = ()
+    gpu: str = ""
+    conditions: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     resources: tuple[Resources, ...] = ()
     causes: tuple[Cause, ...] = ()
@@ -155,6 +159,10 @@ def _with_evidence(found: NodeDetails, view: View, node: Node, evaluation: Evalu
     return msgspec.structs.replace(
         found,
         timings=evaluation.timings,
+        gpu=gpu_name(evaluation.gpu) if evaluation.gpu else "",
+        conditions=tuple(
+            conditions_text(each.conditions) if each.conditions else "" for each in evaluation.timings
+        ),
         checks=evaluation.checks,
         resources=evaluation.resources,
         causes=evaluation.diagnosis.causes if evaluation.diagnosis else (),

@@ -15,6 +15,7 @@ from mctskernel.profiling.counters import DRAM_BYTES
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.edit_success import EditSuccess, edit_success
 from mctskernel.report.failures import FailureKind, failure_kinds
+from mctskernel.report.gpus import gpu_sentences
 from mctskernel.report.progress import Moment, Progress
 from mctskernel.report.roofline import Roofline, roofline
 from mctskernel.report.view import View
@@ -279,6 +280,7 @@ def _state(view: View, best: int | None) -> str:
 def _sentences(view: View, best: int | None) -> Iterator[str]:
     if best is not None and (start := origin(view.tree, best)):
         yield f"It began at the starting point '{start}'."
+    yield from gpu_sentences(view.gpus)
     if view.answer is not None:
         for node, reason in view.answer.refused:
             yield f"Refused by the last gate: node {node}: {reason}"

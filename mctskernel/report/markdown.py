@@ -7,6 +7,7 @@ import re
 from mctskernel.core.evaluation import Cause
 from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.quantities import time_text
+from mctskernel.report.gpus import gpu_sentences
 from mctskernel.report.predictions import prediction_sentence
 from mctskernel.report.view import View, timing_text
 from mctskernel.starts import origin
@@ -27,6 +28,7 @@ def trajectory_markdown(view: View) -> str:
         f"- Device: {view.device}",
         f"- Evaluations: {view.evaluations}, seed {configuration.seed}",
         *(f"- Time: {timing_text(timing)}, {best.source}" for timing in best.timings),
+        *(f"- {_plain(sentence)}" for sentence in gpu_sentences(view.gpus)),
         f"- {view.gate}",
         *([f"- Began at the starting point '{start}'"] if (start := origin(view.tree, view.best.id)) else []),
         *(f"- Refused there: node {node}: {_plain(reason)}" for node, reason in _refused(view)),

@@ -12,6 +12,7 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.conversation import conversation_sentences
+from mctskernel.report.gpus import conditions_text, gpu_name, gpu_sentences
 from mctskernel.report.judgements import judgement_sentences
 from mctskernel.report.predictions import accuracy_sentences, prediction_sentence
 from mctskernel.report.view import View, timing_text
@@ -39,6 +40,9 @@ def print_node(console: Console, view: View, number: int) -> None:
         console.print(Text(f"Noticed by: {evaluation.guard}"))
     for timing in evaluation.timings:
         console.print(Text(timing_text(timing)))
+        if timing.conditions is not None:
+            state = conditions_text(timing.conditions)
+            console.print(Text(f"  {gpu_name(evaluation.gpu)}: {state}", "dim"))
     console.print(
         _numbers("Counters", evaluation.counters), _numbers("Terms of the time, s", evaluation.terms)
     )
@@ -85,6 +89,7 @@ def _headline(view: View) -> list[RenderableType]:
     lines += [Text(f"> {sentence}", "magenta") for sentence in accuracy_sentences(view.tree)]
     lines += [Text(f"> {sentence}", "magenta") for sentence in judgement_sentences(view.tree)]
     lines += [Text(sentence, "dim") for sentence in conversation_sentences(view.conversation, view.tree)]
+    lines += [Text(sentence, "dim") for sentence in gpu_sentences(view.gpus)]
     if view.answer is None:
         return [*lines, Text(view.gate, "yellow")]
     lines.append(Text(view.gate))

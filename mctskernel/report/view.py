@@ -15,6 +15,7 @@ from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.conversation import Conversation, conversation
+from mctskernel.report.gpus import UsedGpu, used_gpus
 from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_manifest
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
@@ -80,6 +81,13 @@ class View:
     def conversation(self) -> Conversation:
         """What asking models came to. Raises JournalError."""
         return conversation(read_events(self.folder.journal))
+
+    @cached_property
+    def gpus(self) -> tuple[UsedGpu, ...]:
+        """The GPUs that timed its kernels, as far as evaluations name them. Raises JournalError."""
+        if self.manifest.configuration.device in {"model", "recorded"}:
+            return ()
+        return used_gpus(read_events(self.folder.journal))
 
     @property
     def outcomes(self) -> dict[str, int]:

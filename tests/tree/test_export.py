@@ -13,8 +13,10 @@ from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import (
     Bottleneck,
     Cause,
+    Conditions,
     Diagnosis,
     Evaluation,
+    GpuState,
     Outcome,
     Score,
     Source,
@@ -63,6 +65,23 @@ def story(tell: Any) -> Any:
     story.search.submit(Try((0, 1), 1, edits[1]), Kernel("root"))
     story.search.refuse(story.next_try(), "The patch doesn't fit.")
     return story
+
+
+def test_the_gpu_that_took_a_time_is_told_with_the_state_that_it_was_in(tell: Any) -> None:
+    def at(shape: str, *states: GpuState, dropped: int) -> Timing:
+        return Timing(shape, 1.0, 1.0, 1.0, conditions=Conditions(*states, dropped))
+
+    cold, hot = GpuState(1980, 2619, 40, 300.0), GpuState(1755, 2619, 71, 650.0)
+    timings = at("n=1", cold, hot, dropped=10), at("n=2", cold, GpuState(), dropped=3)
+    story = tell(widening="unlimited")
+    story.search.evaluated(
+        0, Evaluation(Outcome.OK, Source.MEASURED, timings=timings, gpu="ab" * 16), Score(0, 1)
+    )
+
+    (node,) = export(story.tree).nodes
+    assert (node.gpu, node.sm_mhz, node.celsius, node.dropped_runs) == ("ab" * 16, 1755, 71, 13)
+    (row,) = csv.DictReader(io.StringIO(to_csv(story.tree)))
+    assert (row["gpu"], row["sm_mhz"], row["celsius"], row["dropped_runs"]) == ("ab" * 16, "1755", "71", "13")
 
 
 def test_json_is_read_back(story: Any) -> None:

@@ -178,18 +178,19 @@ function verification({ details }) {
 }
 
 function timing({ details, plotly, colours, source }) {
-  const rows = details.timings.map((each) => [
+  const rows = details.timings.map((each, at) => [
     each.shape,
     timeText(each.seconds),
     each.high > each.low ? `${timeText(each.low)} to ${timeText(each.high)}` : "",
     String(each.samples?.length || ""),
     timeText(each.baseline_seconds),
     each.baseline_seconds ? ratioText(each.baseline_seconds / each.seconds) : "",
+    ...(details.gpu ? [details.conditions?.[at] ?? ""] : []),
   ]);
   const charts = details.timings.filter((each) => each.samples?.length > 1).map((each) => sampleChart(plotly, each, colours));
   return [
     el("p", { class: "muted" }, `The median of one run, with its interval${source ? `, ${source}` : ""}.`),
-    table([["shape"], ["time", true], ["interval", true], ["samples", true], ["start, beside it", true], ["speed-up", true]], rows, "Times"),
+    table([["shape"], ["time", true], ["interval", true], ["samples", true], ["start, beside it", true], ["speed-up", true], ...(details.gpu ? [[details.gpu]] : [])], rows, "Times"),
     ...charts,
   ];
 }
