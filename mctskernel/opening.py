@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.core.device import UUID, UUID_SEPARATOR
 from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.experience import Experience
 from mctskernel.core.proposer import Proposer
@@ -149,13 +150,22 @@ def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:
 
 
 def _refuse_other_device(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:
-    changed = [name for name in sorted(then.keys() | now.keys()) if then.get(name) != now.get(name)]
+    names = sorted(then.keys() | now.keys())
+    changed = [name for name in names if not _agree(name, then.get(name), now.get(name))]
     if changed:
         name = changed[0]
         raise RunError(
             f"{folder.path} was searched with {name} = {then.get(name, 'nothing')}; here it is "
             f"{now.get(name, 'nothing')}. Times of the two can't be compared: begin a new run."
         )
+
+
+def _agree(name: str, then: str | None, now: str | None) -> bool:
+    """Of several GPUs one in common is enough: they are of one kind, and each is measured against the starting kernel,
+    whose time on the common one is in the journal."""
+    if name != UUID or then is None or now is None:
+        return then == now
+    return not set(then.split(UUID_SEPARATOR)).isdisjoint(now.split(UUID_SEPARATOR))
 
 
 def _correspondence(proposer: Proposer, configuration: Configuration) -> Correspondence | None:

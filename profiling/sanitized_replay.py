@@ -1,7 +1,7 @@
 """Runs one kernel's launch plan at its task's small shapes, for compute-sanitizer to watch.
 
-Run as `python -m mctskernel.profiling.sanitized_replay TASK_FOLDER KERNEL_FILE SEED SECONDS FREEDOM` under
-`compute-sanitizer`, in a folder of its own; see `mctskernel.profiling.replay_process` for `FREEDOM`.
+Run as `python -m mctskernel.profiling.sanitized_replay TASK_FOLDER KERNEL_FILE SEED SECONDS FREEDOM [GPU]` under
+`compute-sanitizer`, in a folder of its own; see `mctskernel.profiling.replay_process` for `FREEDOM`. `GPU` is a UUID.
 Buffers are exactly as large as their tensors, and outputs and scratch memory are left as they were allocated: what a
 profiler's replay fills or rounds up would hide what is looked for here. Each shape begins a line on standard output.
 What goes wrong is one sentence on standard error, after `COMPLAINT`: exit status 1 where the kernel can't be replayed,
@@ -40,15 +40,17 @@ LOST = 3
 AT_SHAPE = "at shape "
 
 
-def main(task_folder: Path, kernel_file: Path, seed: int, seconds: float, freedom: Freedom) -> None:
+def main(
+    task_folder: Path, kernel_file: Path, seed: int, seconds: float, freedom: Freedom, *, gpu: str
+) -> None:
     """Run the plan once at every verify and held-out shape, the smallest first, until `seconds` have passed."""
     end = time.monotonic() + seconds
     language = Language.TRITON if kernel_file.suffix == Language.TRITON.suffix else Language.CUDA
     task = load_task(task_folder)
-    gpu = open_gpu()
+    architecture = open_gpu(gpu).architecture
     confine_replay(freedom, task_folder, kernel_file)
     kernel = Kernel(kernel_file.read_text(encoding="utf-8"), language)
-    candidate = prepare(task, kernel, gpu.architecture, Stages())
+    candidate = prepare(task, kernel, architecture, Stages())
     modules = [LoadedModule(made.cubin) for made in candidate.builds]
     shapes = task.verify_shapes + task.held_out_shapes or task.search_shapes
     for shape in sorted(shapes, key=task.compulsory_bytes):
@@ -98,7 +100,7 @@ def placed_plan(
 if __name__ == "__main__":
     try:
         seed, seconds, freedom = int(sys.argv[3]), float(sys.argv[4]), Freedom(sys.argv[5])
-        main(Path(sys.argv[1]), Path(sys.argv[2]), seed, seconds, freedom)
+        main(Path(sys.argv[1]), Path(sys.argv[2]), seed, seconds, freedom, gpu="".join(sys.argv[6:7]))
     except CudaError as error:
         print(f"{COMPLAINT}{error}", file=sys.stderr)
         sys.exit(LOST if error.sticky else 1)

@@ -89,11 +89,12 @@ def sanitize(
     seed: int = 0,
     tools: Sequence[Tool] = GATE_TOOLS,
     limit_seconds: float = LIMIT_SECONDS,
+    gpu: str = "",
 ) -> Sanitized:
     """Run a kernel at its task's verify and held-out shapes under each of the tools, all at the same time.
 
-    Inputs follow from `seed`. Nothing should be timed on the GPU meanwhile. No machine raises: where the program is
-    missing or refuses the GPU there are no findings and one remark.
+    Inputs follow from `seed`; `gpu` is a UUID, empty for the first visible GPU. Nothing should be timed there
+    meanwhile. No machine raises: where the program is missing or refuses the GPU there are no findings and one remark.
     """
     began = time.monotonic()
     program = find_compute_sanitizer()
@@ -104,7 +105,7 @@ def sanitize(
         )
         return Sanitized(tuple(ToolReport(tool, remark=remark) for tool in tools), time.monotonic() - began)
     with tempfile.TemporaryDirectory(prefix="mctskernel-sanitizer-") as folder, ThreadPoolExecutor() as pool:
-        replay = _Replay(program, task, kernel, seed, Path(folder), limit_seconds)
+        replay = _Replay(program, task, kernel, seed, Path(folder), limit_seconds, gpu=gpu)
         reports = tuple(pool.map(replay.under, tools))
         if any(report.remark and not report.late for report in reports):
             start = replace(replay, kernel=task.starting_kernel)
@@ -125,6 +126,7 @@ class _Replay:
     folder: Path
     limit_seconds: float
     freedom: Freedom = Freedom.CONFINED
+    gpu: str = ""
 
     def works(self, freedom: Freedom) -> bool:
         """Whether a tool has nothing to complain of, but for the kernel."""
@@ -138,6 +140,7 @@ class _Replay:
         replay = [sys.executable, "-P", "-m", "mctskernel.profiling.sanitized_replay"]
         replay += [str(self.task.folder.resolve()), str(source), str(self.seed)]
         replay += [str(_REPLAY_SHARE * self.limit_seconds), self.freedom.value]
+        replay += [self.gpu] if self.gpu else []
         return _report(self.program, tool, replay, scratch, self.limit_seconds)
 
 

@@ -64,12 +64,8 @@ def measure(
     before.refuse_recorded()
     task, language = before.manifest.configuration.task, before.manifest.configuration.language
     path = out or Path("runs") / f"{task}-measured-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    target = Target(
-        device,
-        architecture,
-        workers or workers_on(device, language, engine),
-        options.executor_options(device, engine, gpus, ray_address) or LOCAL,
-    )
+    executor = options.executor_options(device, engine, gpus, ray_address) or LOCAL
+    target = Target(device, architecture, workers or workers_on(device, language, executor), executor)
     echo(f"Measuring the best kernels of {run} on {device} into {path}")
     with follow_search() as (follow, stop_requested):
         conclusion = measure_run(

@@ -227,7 +227,7 @@ def search(
         raise click.UsageError("A recorded space has a proposer of its own, which knows its configurations.")
     if loaded.space and surrogate != SurrogateUse.OFF:
         raise click.UsageError("--surrogate is for kernels: nothing predicts a configuration of a --space.")
-    use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen, engine)
+    use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen, driver)
     begun = open_policy(_judging(kind), proposer, use, surrogate_candidates)
     policy = with_settings(
         msgspec.structs.replace(

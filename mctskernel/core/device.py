@@ -14,6 +14,9 @@ from mctskernel.core.kernel import Kernel, Language
 
 SEED_BITS = 32
 
+UUID, UUID_SEPARATOR = "uuid", "+"
+"""The entry of a fingerprint that names the GPU, and what stands between the UUIDs of several."""
+
 
 class Trial(enum.StrEnum):
     """What a device judges kernels for, which decides the shapes that it judges them at."""
@@ -30,7 +33,7 @@ class DeviceSpec:
 
     `kind` is `gpu`, `model`, `recorded`, or the URL of a server that judges; `architecture` names the GPU that is
     modelled (`H100`); `seed` decides inputs; `language` is that of the starting kernel; `trial` says which of the
-    task's shapes are judged at.
+    task's shapes are judged at; `gpu` is the UUID of one of this machine's GPUs, empty for the first visible one.
     """
 
     kind: str
@@ -39,6 +42,7 @@ class DeviceSpec:
     seed: int = 0
     language: Language = Language.CUDA
     trial: Trial = Trial.SEARCH
+    gpu: str = ""
 
     @property
     def source(self) -> Source:

@@ -36,12 +36,19 @@ def open_executor(
     workers = workers or os.cpu_count() or 1
     if spec.kind == "gpu":
         # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
-        from mctskernel.executors.gpu import GpuExecutor  # noqa: PLC0415 - as said above
+        from mctskernel.executors.gpu import open_gpus  # noqa: PLC0415 - as said above
 
-        return GpuExecutor(spec, workers=workers)
+        return open_gpus(spec, workers, options.gpus)
     if spec.kind == "recorded":
         return open_recorded(spec, workers)
     return LocalExecutor(spec, workers=workers)
+
+
+def gpus_of(options: ExecutorOptions) -> tuple[str, ...]:
+    """The UUIDs of this machine's GPUs that a run with these options uses. Raises DeviceError."""
+    from mctskernel.profiling.gpu.choice import chosen_gpus  # noqa: PLC0415 - it needs the driver's bindings
+
+    return chosen_gpus(options.gpus).uuids
 
 
 def open_surrogate(

@@ -23,7 +23,7 @@ REFUSING = frozenset({Guard.MEMORY_CHECKS, Guard.RACE_CHECKS, Guard.UNTOUCHED_IN
 
 def watched(evaluation: Evaluation, kernel: Kernel, spec: DeviceSpec) -> Evaluation:
     """The evaluation, refused where compute-sanitizer finds something. Nothing should be timed meanwhile."""
-    found = sanitize(task_of(spec), kernel, seed=spec.seed)
+    found = sanitize(task_of(spec), kernel, seed=spec.seed, gpu=spec.gpu)
     evaluation = replace(evaluation, flags=(*evaluation.flags, *found.remarks))
     if not found.findings:
         return evaluation

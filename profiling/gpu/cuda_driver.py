@@ -6,7 +6,7 @@ It uses `cuda.bindings.driver` alone, whose functions are the C API's, one for o
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,39 +68,99 @@ class Gpu:
     dram_bytes_per_second: float
 
 
-def open_gpu() -> Gpu:
-    """Make the first visible GPU's primary context current. Raises DeviceError when there is none."""
-    try:
+@dataclass(frozen=True)
+class VisibleGpu:
+    """A GPU that the driver shows, or a part of one where it is split (MIG); memory in bytes."""
+
+    index: int
+    name: str
+    uuid: str
+    architecture: str
+    memory_bytes: int
+
+    @property
+    def kind(self) -> tuple[str, str, int]:
+        """What GPUs must agree in for their times to be compared."""
+        return self.name, self.architecture, self.memory_bytes
+
+
+def visible_gpus() -> tuple[VisibleGpu, ...]:
+    """What there is to choose from, as CUDA_VISIBLE_DEVICES has it, without opening any. Raises DeviceError."""
+    with _told_in_sentences():
+        call(cu.cuInit, 0)
+        return tuple(
+            _visible(index, call(cu.cuDeviceGet, index)) for index in range(call(cu.cuDeviceGetCount))
+        )
+
+
+def open_gpu(uuid: str = "") -> Gpu:
+    """Make a GPU's primary context current; the first visible one's without a UUID. Raises DeviceError."""
+    with _told_in_sentences():
         call(cu.cuInit, 0)
         _refuse_old_driver(int(call(cu.cuDriverGetVersion)))
-        device = call(cu.cuDeviceGet, 0)
+        device = _device(uuid)
         call(cu.cuCtxSetCurrent, call(cu.cuDevicePrimaryCtxRetain, device))
-    except DynamicLibNotFoundError as error:
-        raise DeviceError("There is no NVIDIA driver here (libcuda.so.1).") from error
-    except CudaError as error:
-        if error.name == "CUDA_ERROR_OUT_OF_MEMORY":
-            raise DeviceError(f"The GPU is full ({error}): perhaps another process is using it.") from error
-        raise DeviceError(f"The NVIDIA driver finds no GPU that it can use: {error}.") from error
     attributes = cu.CUdevice_attribute
 
     def attribute(which: Any) -> int:
         return int(call(cu.cuDeviceGetAttribute, which, device))
 
-    major = attribute(attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
-    minor = attribute(attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
     version = int(call(cu.cuDriverGetVersion))
     # Double data rate: two transfers a cycle of the memory clock, which is given in kHz.
     clock_hz = attribute(attributes.CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) * 1000
     bus_bytes = attribute(attributes.CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) // 8
     return Gpu(
         name=_text(call(cu.cuDeviceGetName, 256, device)),
-        uuid=bytes(call(cu.cuDeviceGetUuid, device).bytes).hex(),
+        uuid=_uuid(device),
         driver=_version(version),
-        architecture=f"sm_{major}{minor}",
+        architecture=_architecture(device),
         l2_bytes=attribute(attributes.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
         max_shared_bytes=attribute(attributes.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
         dram_bytes_per_second=2.0 * clock_hz * bus_bytes,
     )
+
+
+@contextlib.contextmanager
+def _told_in_sentences() -> Iterator[None]:
+    try:
+        yield
+    except DynamicLibNotFoundError as error:
+        raise DeviceError("There is no NVIDIA driver here (libcuda.so.1).") from error
+    except CudaError as error:
+        if error.name == "CUDA_ERROR_OUT_OF_MEMORY":
+            raise DeviceError(f"The GPU is full ({error}): perhaps another process is using it.") from error
+        raise DeviceError(f"The NVIDIA driver finds no GPU that it can use: {error}.") from error
+
+
+def _device(uuid: str) -> Any:
+    if not uuid:
+        return call(cu.cuDeviceGet, 0)
+    for index in range(call(cu.cuDeviceGetCount)):
+        device = call(cu.cuDeviceGet, index)
+        if _uuid(device) == uuid:
+            return device
+    raise DeviceError(f"The GPU {uuid} isn't here any more.")
+
+
+def _visible(index: int, device: Any) -> VisibleGpu:
+    name, nbytes = _text(call(cu.cuDeviceGetName, 256, device)), int(call(cu.cuDeviceTotalMem, device))
+    return VisibleGpu(index, name, _uuid(device), _architecture(device), nbytes)
+
+
+def _uuid(device: Any) -> str:
+    return bytes(call(cu.cuDeviceGetUuid, device).bytes).hex()
+
+
+def _architecture(device: Any) -> str:
+    attributes = cu.CUdevice_attribute
+    major, minor = (
+        int(call(cu.cuDeviceGetAttribute, which, device))
+        for which in (
+            attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        )
+    )
+    return f"sm_{major}{minor}"
 
 
 def _refuse_old_driver(supported: int) -> None:
@@ -115,14 +175,10 @@ def _refuse_old_driver(supported: int) -> None:
 
 def describe_gpu() -> str:
     """The first visible GPU's name and the driver's version, without opening it. Raises DeviceError."""
-    try:
+    with _told_in_sentences():
         call(cu.cuInit, 0)
         name = call(cu.cuDeviceGetName, 256, call(cu.cuDeviceGet, 0))
         version = int(call(cu.cuDriverGetVersion))
-    except DynamicLibNotFoundError as error:
-        raise DeviceError("There is no NVIDIA driver here (libcuda.so.1).") from error
-    except CudaError as error:
-        raise DeviceError(f"The NVIDIA driver finds no GPU that it can use: {error}.") from error
     return f"{_text(name)}, CUDA {_version(version)}"
 
 

@@ -60,17 +60,19 @@ FEWEST_BASELINE_RUNS = 3
 
 
 class GpuJudge:
-    """Judges candidates of one task on the first visible GPU. For one thread, besides `interrupt`.
+    """Judges candidates of one task on one GPU. For one thread, besides `interrupt`.
 
-    `service` names what runs in the GPU process. Inputs follow from `seed`. Raises TaskError for a reference that
-    fails, and DeviceError for a GPU that can't be used.
+    `service` names what runs in the GPU process, `gpu` is the GPU's UUID, empty for the first visible one. Inputs
+    follow from `seed`. Raises TaskError for a reference that fails, and DeviceError for a GPU that can't be used.
     """
 
-    def __init__(self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE) -> None:
+    def __init__(
+        self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE, gpu: str = ""
+    ) -> None:
         self._task = task
         self._baseline_runs: dict[int, deque[tuple[float, GpuState | None]]] = {}
         self._threads = ThreadPoolExecutor(VARIANTS, "judge")
-        self._gpu = GpuSession(task, seed, metrics, service)
+        self._gpu = GpuSession(task, seed, metrics, service, gpu)
         self._arenas = self._gpu.arenas
 
     @property

@@ -14,11 +14,15 @@ from mctskernel.profiling.gpu.cuda_driver import Gpu
 
 
 class OpenGpu(msgspec.Struct, tag=True, frozen=True):
-    """The first request: make the GPU's context. Answered by Opened or Broken."""
+    """The first request: make a GPU's context. `gpu` is its UUID, empty for the first visible one.
+
+    Answered by Opened or Broken.
+    """
 
     service: str
     memory_bytes: int
     metrics: tuple[str, ...]
+    gpu: str = ""
 
 
 class TensorPlace(msgspec.Struct, frozen=True):

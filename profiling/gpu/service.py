@@ -50,7 +50,7 @@ TRESPASS = "The kernel writes to memory of the evaluator that no argument of its
 
 
 class GpuService:
-    """Answers for the first visible GPU. Everything that a candidate touches is put back before each of its runs."""
+    """Answers for one GPU. Everything that a candidate touches is put back before each of its runs."""
 
     def __init__(self, window: SharedWindow) -> None:
         self._window = window
@@ -61,7 +61,7 @@ class GpuService:
     def open(self, request: OpenGpu) -> Opened | Broken:
         """Make the context, measure its ceilings if nobody has, and get ready to count."""
         try:
-            gpu = open_gpu()
+            gpu = open_gpu(request.gpu)
             # Twice the cache, so that filling it leaves nothing of the tensors there.
             self._cleaner = Cleaner(DeviceBuffer(2 * gpu.l2_bytes), Scrub(gpu))
             self._digests = Digests(gpu.architecture)

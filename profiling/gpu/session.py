@@ -67,14 +67,17 @@ Reply = TypeVar("Reply", Ran, Timed, Rechecked, Counted)
 
 
 class GpuSession:
-    """The first visible GPU, with the tensors of one task on it. For one thread, besides `interrupt`.
+    """A GPU with the tensors of one task on it. For one thread, besides `interrupt`.
 
-    `service` names what runs in the GPU process. Inputs follow from `seed`. Raises TaskError for a reference that
-    fails. What is asked of it raises LostError when the process is lost over it, RefusedError when the GPU
-    refuses the kernel, and DeviceError when the GPU can't be used at all.
+    `service` names what runs in the GPU process, `gpu` is the GPU's UUID, empty for the first visible one. Inputs
+    follow from `seed`. Raises TaskError for a reference that fails. What is asked of it raises LostError when the
+    process is lost over it, RefusedError when the GPU refuses the kernel, and DeviceError when the GPU can't be used at
+    all.
     """
 
-    def __init__(self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE) -> None:
+    def __init__(
+        self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE, gpu: str = ""
+    ) -> None:
         self._task = task
         self._window = SharedWindow()
         self._baseline: Candidate | None = None
@@ -83,7 +86,7 @@ class GpuSession:
         self._process: Conversation[GpuReply] = Conversation(
             "mctskernel.profiling.gpu.process",
             "ran the kernel",
-            OpenGpu(service, MEMORY_BYTES, tuple(metrics)),
+            OpenGpu(service, MEMORY_BYTES, tuple(metrics), gpu),
             GPU_REPLIES,
             self._set_up,
             shared=(self._window.fd,),

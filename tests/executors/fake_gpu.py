@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -67,7 +68,11 @@ class FakeGpu:
         self.seen: dict[object, int] = {}
 
     def open(self, request: OpenGpu) -> Opened | Broken:
-        return Opened(GPU, Ceilings(3e12, 60e12, 600e12), "" if request.metrics else "No counters here.")
+        return Opened(
+            replace(GPU, uuid=request.gpu or GPU.uuid),
+            Ceilings(3e12, 60e12, 600e12),
+            "" if request.metrics else "No counters here.",
+        )
 
     def answer(self, request: GpuRequest) -> GpuReply:
         match request:

@@ -219,7 +219,7 @@ def test_the_last_gate_has_a_gpu_process_and_a_seed_of_its_own(executor: GpuExec
 
 def test_a_gpu_process_that_dies_while_idle_is_replaced(executor: GpuExecutor) -> None:
     assert evaluate(executor, "faster").ok
-    os.kill(executor._judge.pid, signal.SIGKILL)
+    os.kill(executor._gpus.seats[0].evaluator.pid, signal.SIGKILL)
     evaluate(executor, "faster")
     assert evaluate(executor, "faster").ok
 

@@ -27,6 +27,8 @@ if __name__ == "__main__":
 
     if "CUDA_FAULT" in os.environ:
         from mctskernel.executors.gpu import GpuExecutor
+        from mctskernel.profiling.gpu import choice
 
+        choice.visible_gpus = lambda: (choice.VisibleGpu(0, "Fake GPU", "00", "sm_90", 80 << 30),)
         (GpuExecutor.__init__.__kwdefaults__ or {})["service"] = "faulty_gpu:FaultyGpu"
     main()

@@ -1,0 +1,69 @@
+"""Which of a machine's GPUs a run uses: those that were asked for, as far as they are of one kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mctskernel.core.device import DeviceError
+from mctskernel.profiling.gpu.cuda_driver import VisibleGpu, visible_gpus
+
+MEBIBYTE = 1 << 20
+
+INDEX_DIGITS = 3
+"""A longer number is the beginning of a UUID."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """GPUs of one kind, and sentences about those that were left out."""
+
+    gpus: tuple[VisibleGpu, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """By which they are opened."""
+        return tuple(gpu.uuid for gpu in self.gpus)
+
+
+def chosen_gpus(wanted: Sequence[str]) -> Choice:
+    """What `choose_gpus` says of the GPUs that the driver shows. Raises DeviceError."""
+    return choose_gpus(wanted, visible_gpus())
+
+
+def choose_gpus(wanted: Sequence[str], visible: Sequence[VisibleGpu]) -> Choice:
+    """The GPUs that `wanted` names by index or the beginning of a UUID, in that order; all that are visible without.
+
+    Those of another kind than the first are left out: times of two kinds are never compared. Raises DeviceError for
+    what names no GPU, or several.
+    """
+    if not visible:
+        raise DeviceError("The NVIDIA driver finds no GPU that it can use.")
+    named = tuple(dict.fromkeys(_named(word, visible) for word in wanted)) or tuple(visible)
+    first = named[0]
+    others = [gpu for gpu in named if gpu.kind != first.kind]
+    remarks = tuple(
+        f"GPU {gpu.index} is left out: it is {_kind(gpu)}, and GPU {first.index} is {_kind(first)}. Times of the two "
+        "can't be compared."
+        for gpu in others
+    )
+    return Choice(tuple(gpu for gpu in named if gpu not in others), remarks)
+
+
+def _named(word: str, visible: Sequence[VisibleGpu]) -> VisibleGpu:
+    there = ", ".join(f"{gpu.index} ({gpu.uuid[:8]})" for gpu in visible)
+    if word.isdecimal() and len(word) <= INDEX_DIGITS:
+        found = [gpu for gpu in visible if gpu.index == int(word)]
+    else:
+        beginning = re.sub(r"(?<=[0-9a-f])-", "", word.lower().removeprefix("gpu-").removeprefix("mig-"))
+        found = [gpu for gpu in visible if beginning.isalnum() and gpu.uuid.startswith(beginning)]
+    if len(found) != 1:
+        what = "no GPU" if not found else f"{len(found)} GPUs"
+        raise DeviceError(f"'{word}' names {what} of this machine: there are {there}.")
+    return found[0]
+
+
+def _kind(gpu: VisibleGpu) -> str:
+    return f"{gpu.name} ({gpu.architecture}, {gpu.memory_bytes // MEBIBYTE} MiB)"

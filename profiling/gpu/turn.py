@@ -1,0 +1,101 @@
+"""A GPU's turn: whoever holds it is alone in timing anything there, among all processes of this machine.
+
+Two locks on files of the GPU's name, by `flock`, which the kernel gives back for whoever dies. The first is that of
+the one who comes next, the second that of the one whose turn it is: who has just had a turn and wants another one
+finds the place of the next one taken, so that those who wait take turns.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FOLDER = Path("/tmp")  # noqa: S108 - every user of the machine finds it, whatever TMPDIR says
+"""Where the files are. They are empty, and stay."""
+
+POLL_SECONDS = 0.002
+"""How often a lock that somebody else holds is tried again: what changing turns costs, at the most."""
+
+
+class InterruptedTurnError(RuntimeError):
+    """The turn was waited for, and is no longer wanted."""
+
+
+class Turn:
+    """One GPU's turn, for one thread at a time, besides `interrupt`. Everybody who wants one has a `Turn` of their own.
+
+    Where the files can't be used `remark` says so, and the turn is always free.
+    """
+
+    def __init__(self, uuid: str) -> None:
+        self.remark = ""
+        self._interrupted = threading.Event()
+        self._locks: tuple[int, ...] = ()
+        try:
+            self._locks = tuple(_open(FOLDER / f"mctskernel-gpu-{uuid}.{each}") for each in ("next", "lock"))
+        except OSError as error:
+            self.remark = (
+                f"Other processes may disturb what is timed on the GPU {uuid[:8]}: {error.filename} can't be used "
+                f"({error.strerror})."
+            )
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait for the turn and keep it meanwhile. Raises InterruptedTurnError once `interrupt` was called."""
+        if not self._locks:
+            self._refuse_interrupted()
+            yield
+            return
+        following, holding = self._locks
+        self._take(following)
+        try:
+            self._take(holding)
+        finally:
+            fcntl.flock(following, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            fcntl.flock(holding, fcntl.LOCK_UN)
+
+    def interrupt(self) -> None:
+        """Wait no longer, for good; from any thread."""
+        self._interrupted.set()
+
+    def close(self) -> None:
+        """Give the files back; call it when no other thread waits any more."""
+        for lock in self._locks:
+            os.close(lock)
+        self._locks = ()
+
+    def _take(self, lock: int) -> None:
+        while True:
+            self._refuse_interrupted()
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._interrupted.wait(POLL_SECONDS)
+            else:
+                return
+
+    def _refuse_interrupted(self) -> None:
+        if self._interrupted.is_set():
+            raise InterruptedTurnError("The GPU's turn is no longer wanted.")
+
+
+def _open(path: Path) -> int:
+    """A file that anybody may lock. Another user's is opened only: systems refuse to create what is there."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        pass
+    try:
+        lock = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return os.open(path, flags)
+    os.fchmod(lock, 0o666)
+    return lock
