@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from mctskernel.executors.http_api import MEDIA_TYPE, Problem, encode
@@ -20,6 +21,8 @@ from mctskernel.serving.tokens import Clients
 
 ACCESS = logging.getLogger("mctskernel.serving.access")
 """A line for each request: who, what, the status, the time. No headers, which hold the token."""
+
+_HOST = re.compile(r"(\[[^]]*\]|[^:]*)(?::\d+)?")
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -61,8 +64,7 @@ class Admission:
     def _admitted(self, scope: Scope) -> str:
         """The client's name. Raises RefusalError."""
         headers = dict(scope["headers"])
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self._hosts is not None and host.rpartition(":")[0 if _has_port(host) else 2] not in self._hosts:
+        if self._hosts is not None and _host(headers) not in self._hosts:
             raise RefusalError(400, "This server isn't called by that name.")
         if b"origin" in headers:
             raise RefusalError(400, "This server is for programs, and not for pages of a browser.")
@@ -132,5 +134,7 @@ class _Visit:
         ACCESS.info("%s %s %s %d %.3f s", self.client, self._scope["method"], path, self._status, seconds)
 
 
-def _has_port(host: str) -> bool:
-    return host.rpartition(":")[2].isdigit() and not host.endswith("]")
+def _host(headers: Mapping[bytes, bytes]) -> str:
+    """The name by which the server was called, without its port."""
+    host = _HOST.fullmatch(headers.get(b"host", b"").decode("latin-1").lower())
+    return host[1] if host else ""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Annotated, Any
 
+import msgspec
 from litestar import Litestar, Request, Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from litestar.types import ControllerRouterHandler
@@ -73,8 +74,9 @@ _Request = Request[str, None, State]
 
 def make_application(service: Service, limits: Limits) -> Litestar:
     """What answers requests that were let in, each under its client's name."""
+    handlers = _handlers(service, limits)
     return Litestar(
-        route_handlers=_handlers(service, limits),
+        route_handlers=[*handlers, _schema(handlers)],
         exception_handlers={
             RefusalError: _refused,
             HTTPException: _malformed,
@@ -82,16 +84,8 @@ def make_application(service: Service, limits: Limits) -> Litestar:
             UnicodeDecodeError: _undecodable,
             Exception: _failed,
         },
-        openapi_config=OpenAPIConfig(
-            title="mctskernel serve",
-            version=__version__,
-            description="A machine that builds, verifies and times GPU kernels for searches elsewhere.",
-            path="/",
-            render_plugins=[JsonRenderPlugin(path=SCHEMA)],
-            components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),
-            security=[{"token": []}],
-            use_handler_docstrings=True,
-        ),
+        # Its own pages are for browsers.
+        openapi_config=None,
         request_max_body_size=limits.kernel_bytes,
         logging_config=None,
     )
@@ -109,12 +103,12 @@ def _handlers(service: Service, limits: Limits) -> list[ControllerRouterHandler]
         """Open a session of a task; it may take a while."""
         return await service.open_session(request.user, data)
 
-    @get(one_session, responses=_refusals(404))
+    @get(one_session, responses=_refusals(404, 503))
     async def session_status(request: _Request, session: _Session) -> SessionStatus:
         """How far a session is."""
         return service.session_status(request.user, session)
 
-    @delete(one_session, responses=_refusals(404))
+    @delete(one_session, responses=_refusals(404, 503))
     async def close_session(request: _Request, session: _Session) -> None:
         """Close a session; what it was judging is lost."""
         await service.close_session(request.user, session)
@@ -153,6 +147,29 @@ def _handlers(service: Service, limits: Limits) -> list[ControllerRouterHandler]
         return service.status
 
     return [open_session, session_status, close_session, evaluate, last_gate, results, status]
+
+
+def _schema(handlers: Sequence[ControllerRouterHandler]) -> ControllerRouterHandler:
+    """What says in OpenAPI how to ask the others."""
+    described = Litestar(
+        route_handlers=handlers,
+        openapi_config=OpenAPIConfig(
+            title="mctskernel serve",
+            version=__version__,
+            description="A machine that builds, verifies and times GPU kernels for searches elsewhere.",
+            components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),
+            security=[{"token": []}],
+            use_handler_docstrings=True,
+        ),
+        logging_config=None,
+    )
+    document = msgspec.json.encode(described.openapi_schema.to_schema())
+
+    @get(SCHEMA)
+    async def schema() -> Response[bytes]:
+        return Response(document, media_type=MEDIA_TYPE)
+
+    return schema
 
 
 def _refusals(*statuses: int) -> dict[int, ResponseSpec]:

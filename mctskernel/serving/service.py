@@ -16,7 +16,6 @@ from typing import Any, Self
 from mctskernel import __version__
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome
-from mctskernel.core.kernel import SOURCE_LANGUAGES
 from mctskernel.core.task import TaskError
 from mctskernel.executors.http_api import (
     GateSubmission,
@@ -26,15 +25,13 @@ from mctskernel.executors.http_api import (
     SessionStatus,
     Submission,
 )
-from mctskernel.profiling.architecture import known_architectures
-from mctskernel.serving import refusals
+from mctskernel.serving import places, refusals
 from mctskernel.serving.evaluator import DiedError, Evaluator
 from mctskernel.serving.fairness import FairQueue
 from mctskernel.serving.ledger import Job, Put
 from mctskernel.serving.session import Session, Standing, Visit
-from mctskernel.serving.session_protocol import Open
 from mctskernel.serving.settings import Settings
-from mctskernel.serving.uploaded_task import UploadError, write_task
+from mctskernel.serving.uploaded_task import UploadError, opening_of, write_task
 
 MAX_FAILURES = 3
 """Processes of a session that may be lost in a row, none having judged anything."""
@@ -87,15 +84,19 @@ class Service:
         """Open a session of a task, waiting until it can judge."""
         if self._closing:
             raise refusals.closing()
-        opening = self._checked(request)
-        self._make_room(client)
+        places.check_number(self._all, client, self._limits)
         name = secrets.token_urlsafe(16)
-        folder = self._folder / name
-        # The task's name may be that of its folder.
-        session = Session(name, client, folder, opening(folder / "task"), standing=Standing.OPENING)
+        # A task without a name is called as its folder is.
+        folder = self._folder / name / "task"
+        try:
+            opening = opening_of(request, self._settings, folder)
+        except UploadError as error:
+            raise refusals.unusable_task(str(error)) from error
+        self._make_room(client)
+        session = Session(name, client, folder.parent, opening, standing=Standing.OPENING)
         self._sessions[name] = session
         try:
-            await asyncio.to_thread(write_task, request.task, folder / "task")
+            await asyncio.to_thread(write_task, request.task, folder)
             await self._start(session)
         except (UploadError, TaskError, DiedError) as error:
             raise refusals.unusable_task(str(error)) from error
@@ -131,7 +132,7 @@ class Service:
             raise refusals.closing()
         if session.standing is Standing.BROKEN:
             raise refusals.broken(session.problem)
-        self._check_queue(session)
+        places.check_queue(self._all, session, self._limits)
         if session.standing is Standing.KEPT:
             self._make_room(client)
             self._begin_opening(session)
@@ -180,8 +181,12 @@ class Service:
         deadline = min(deadline, time.monotonic() + FAREWELL_SECONDS)
         while self._unfetched and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
-        for session in list(self._sessions.values()):
+        for session in self._all:
             await self._discard(session)
+
+    @property
+    def _all(self) -> tuple[Session, ...]:
+        return tuple(self._sessions.values())
 
     @property
     def _running(self) -> int:
@@ -206,63 +211,11 @@ class Service:
         session.asked = time.monotonic()
         return session
 
-    def _checked(self, request: OpenSession) -> Callable[[Path], Open]:
-        architecture = request.architecture.upper() or self._settings.architecture
-        if self._settings.kind == "gpu":
-            architecture = self._settings.architecture
-        # A name alone: a path would be one of this machine.
-        elif request.architecture and architecture not in known_architectures():
-            raise refusals.unusable_task(
-                f"No GPU called {request.architecture[:50]!r} is described here: there are "
-                f"{', '.join(known_architectures())}."
-            )
-        if request.language not in SOURCE_LANGUAGES:
-            raise refusals.unusable_task(f"Kernels in the language '{request.language}' can't be built.")
-        settings = self._settings
-        return lambda folder: Open(
-            settings.kind,
-            str(folder),
-            architecture,
-            request.seed,
-            request.language,
-            request.trial,
-            settings.workers,
-            settings.options,
-            settings.opener,
-        )
-
-    def _check_queue(self, session: Session) -> None:
-        limits = self._limits
-        if session.ledger.kept_bytes >= limits.result_bytes:
-            raise refusals.too_much("Fetch and acknowledge results first: as many are kept as may be.")
-        theirs = sum(each.burden for each in self._sessions.values() if each.client == session.client)
-        if theirs >= limits.client_queue:
-            raise refusals.too_much(
-                f"Your queue is full: {limits.client_queue} kernels and results at a time."
-            )
-        if len(self._queue) + self._running >= limits.queue:
-            raise refusals.too_much("The queue of this server is full.", 5.0)
-
     def _make_room(self, client: str) -> None:
         """See to it that one more session of a client can have a process."""
-        limits = self._limits
-        theirs = [each for each in self._sessions.values() if each.client == client]
-        if len(theirs) >= limits.client_kept:
-            raise refusals.too_much(f"You have {limits.client_kept} sessions: close one.", 10.0)
-        with_process = [each for each in self._sessions.values() if each.has_process]
-        own = [each for each in with_process if each.client == client]
-        if len(own) >= limits.client_sessions:
-            self._rest_one_of(
-                own, f"{limits.client_sessions} of your sessions are at work: wait, or close one."
-            )
-        elif len(with_process) >= limits.sessions:
-            self._rest_one_of(with_process, "As many sessions are at work as this server takes.")
-
-    def _rest_one_of(self, sessions: list[Session], otherwise: str) -> None:
-        idle = [each for each in sessions if each.standing is Standing.OPEN and not each.has_work]
-        if not idle:
-            raise refusals.too_much(otherwise, 10.0)
-        self._rest(min(idle, key=lambda each: each.used))
+        idle = places.to_rest(self._all, client, self._limits)
+        if idle is not None:
+            self._rest(idle)
 
     def _rest(self, session: Session) -> None:
         """End a session's process; its task stays, and the next kernel starts another."""
@@ -385,7 +338,7 @@ class Service:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
-            for session in list(self._sessions.values()):
+            for session in self._all:
                 stuck = any(
                     now - visit.since > self._limits.stalled_seconds for visit in session.running.values()
                 )

@@ -47,7 +47,11 @@ def confinement(opening: Open, scratch: Path) -> Confinement:
     on_gpu = opening.kind == "gpu"
     return Confinement(
         scratch=scratch,
-        reads=(Path(opening.task_folder),),
+        # An architecture may be a file that describes a GPU.
+        reads=(
+            Path(opening.task_folder),
+            *([Path(opening.architecture)] if "/" in opening.architecture else []),
+        ),
         devices=gpu_devices() if on_gpu else (),
         processes=PROGRAMS,
         file_bytes=FILE_BYTES,

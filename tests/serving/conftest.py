@@ -118,8 +118,8 @@ def serve() -> Iterator[Serve]:
         yield lambda workers=2, **limits: stack.enter_context(serving(replace(Limits(), **limits), workers))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
-    """A server with the usual limits, shared by the tests of a module."""
-    with serving(Limits()) as found:
+    """A server with the usual limits, shared by all tests that leave it as it is."""
+    with serving(Limits(burst=10_000, failures_per_minute=1000)) as found:
         yield found
