@@ -69,10 +69,10 @@ class Access:
     strong: bool = False
     value_needed: bool = True
     scope: str = ""
+    bytes: int = field(init=False)
 
-    @property
-    def bytes(self) -> int:
-        return int(self.element[1:]) * self.count
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bytes", int(self.element[1:]) * self.count)
 
 
 @dataclass

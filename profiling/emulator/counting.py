@@ -167,6 +167,8 @@ def count(
 
 @dataclass
 class _Tally:
+    """What an access added up to; the last pattern is multiplied by its `times` when another one follows."""
+
     requests: int = 0
     lanes: int = 0
     sectors: int = 0
@@ -176,9 +178,32 @@ class _Tally:
     same_address_lanes: int = 0
     lines: int = 0
     space: str = ""
+    once: Once | None = None
+    times: int = 0
+
+    def add(self, once: Once) -> None:
+        """One more execution; loops repeat a pattern many times over."""
+        if once is not self.once:
+            self.settle()
+            self.once, self.space = once, once.space
+        self.times += 1
+
+    def settle(self) -> None:
+        """Add what the last pattern comes to."""
+        once, times = self.once, self.times
+        self.once, self.times = None, 0
+        if once is None:
+            return
+        self.requests += times * once.requests
+        self.lanes += times * once.lanes
+        self.sectors += times * (0 if once.sectors is None else len(once.sectors))
+        self.wavefronts += times * once.wavefronts
+        self.ideal_wavefronts += times * once.ideal_wavefronts
+        self.same_address_lanes += times * once.same_address_lanes
+        self.lines += times * once.lines
 
 
-_Recent = tuple[V, V | None, Lanes, Once]
+_Recent = tuple[V, V | None, Lanes, Once, int]
 
 
 def _distinct(sectors: np.ndarray) -> int:
@@ -218,7 +243,7 @@ class CountingMemory:
         self.turns.start(int(batch.blocks[0]))
         self.reductions = BarrierReductions(batch)
         self.recent = {}
-        self.kept: list[tuple[int, np.ndarray]] = []
+        self.kept: list[tuple[int, np.ndarray, int]] = []
         self.kept_sectors = 0
 
     def executed(self, block: Block, lanes: Lanes) -> None:
@@ -239,11 +264,13 @@ class CountingMemory:
 
     def finish_batch(self) -> None:
         """Close the trace of the block."""
-        sectors = [s for _, s in self.kept]
-        accesses = [np.full(len(s), ordinal, np.int32) for ordinal, s in self.kept]
-        every = np.concatenate(sectors) if sectors else np.empty(0, np.int64)
-        which = np.concatenate(accesses) if accesses else np.empty(0, np.int32)
-        for ordinal in np.unique(which):
+        lengths = [len(sectors) for _, sectors, _ in self.kept]
+        every, which = np.empty(0, np.int64), np.empty(0, np.int32)
+        if self.kept:
+            every = np.concatenate([sectors for _, sectors, _ in self.kept])
+            every += np.repeat([first for _, _, first in self.kept], lengths)
+            which = np.repeat(np.array([ordinal for ordinal, _, _ in self.kept], np.int32), lengths)
+        for ordinal in np.flatnonzero(np.bincount(which)):
             self.tallies[ordinal].unique_sectors += _distinct(every[which == ordinal])
         truncated = self.kept_sectors > len(every)
         self.traces.append(Trace(int(self.batch.blocks[0]), every, which, truncated))
@@ -334,27 +361,21 @@ class CountingMemory:
             mask = None
         recent = self.recent.get(access.ordinal)
         if recent is not None and recent[0] is address and recent[1] is mask and recent[2] is g:
-            once = recent[3]
+            once, first = recent[3:]
         else:
-            once = self.patterns.measure(access, g, address, mask)
-            self.recent[access.ordinal] = (address, mask, g, once)
-        tally = self.tallies[access.ordinal]
-        tally.requests += once.requests
-        tally.lanes += once.lanes
-        tally.wavefronts += once.wavefronts
-        tally.ideal_wavefronts += once.ideal_wavefronts
-        tally.same_address_lanes += once.same_address_lanes
-        tally.lines += once.lines
-        tally.space = once.space
+            once, first = self.patterns.measure(access, g, address, mask)
+            self.recent[access.ordinal] = (address, mask, g, once, first)
+        self.tallies[access.ordinal].add(once)
         if once.sectors is not None:
-            tally.sectors += len(once.sectors)
             self.kept_sectors += len(once.sectors)
             if self.kept_sectors <= TRACE_SECTORS:
-                self.kept.append((access.ordinal, once.sectors))
+                self.kept.append((access.ordinal, once.sectors, first))
 
     def counts(
         self, blocks: tuple[int, ...], needs: tuple[str, ...], findings: tuple[Finding, ...], seconds: float
     ) -> Counts:
+        for tally in self.tallies:
+            tally.settle()
         accesses = [
             AccessCounts(
                 a.opcode,

@@ -14,9 +14,9 @@ from mctskernel.profiling.emulator.resolve import window
 from mctskernel.profiling.emulator.warp import rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Once:
-    """What one execution of an access adds; kept while its address array stays the same."""
+    """What one execution of an access adds; global sectors as far as they lie from the line of the first lane."""
 
     requests: int
     lanes: int
@@ -27,22 +27,12 @@ class Once:
     same_address_lanes: int = 0
     lines: int = 0
 
-    def moved(self, sectors: int) -> Once:
-        """The same access so many sectors further on."""
-        assert self.sectors is not None  # noqa: S101 - only global accesses are moved
-        return Once(
-            self.requests,
-            self.lanes,
-            self.space,
-            self.sectors + sectors,
-            self.wavefronts,
-            self.ideal_wavefronts,
-            self.same_address_lanes,
-            self.lines,
-        )
-
 
 _PATTERNS = 4096
+
+
+_Last = tuple[Lanes, str, int, bytes, Once]
+"""The request that an access made last: by the same lanes, at the same distances, it adds the same."""
 
 
 @dataclass
@@ -55,6 +45,7 @@ class Patterns:
 
     known: dict[tuple[object, ...], Once] = field(default_factory=dict)
     shapes: dict[int, tuple[V, int, bytes]] = field(default_factory=dict)
+    last: dict[Access, _Last] = field(default_factory=dict)
 
     def shape(self, address: V) -> tuple[int, bytes]:
         """The first address and the others relative to it; instructions often share an address array."""
@@ -69,21 +60,34 @@ class Patterns:
         self.shapes[id(address)] = (address, *found)
         return found
 
-    def measure(self, access: Access, g: Lanes, address: V, mask: V | None) -> Once:
+    def measure(self, access: Access, g: Lanes, address: V, mask: V | None) -> tuple[Once, int]:
+        """What a request adds, and the sector number that its sectors are counted from."""
         if mask is not None:
             chosen = np.flatnonzero(mask)
             if not len(chosen):
-                return Once(0, 0, access.space)
-            g = g.subset(chosen)
-            address = address if address.ndim == 0 else address[chosen]
+                return self.known.setdefault((access.space,), Once(0, 0, access.space)), 0
+            if len(chosen) < g.n:
+                g = g.subset(chosen)
+                address = address if address.ndim == 0 else address[chosen]
         first, relative = self.shape(address)
         first += access.offset
         space, shift = (access.space, 0) if access.space != "generic" else window(first)
         first -= shift
-        grain = 4 if space == "shared" else 128
+        line, place = divmod(first, 4 if space == "shared" else 128)
+        last = self.last.get(access)
+        if last is not None and last[3] == relative:
+            if last[0] is g and last[1] == space and last[2] == place:
+                return last[4], line << 2
+            relative = last[3]  # whose hash is known
+        once = self._known(access, g, address, space, relative, place)
+        self.last[access] = (g, space, place, relative, once)
+        return once, line << 2
+
+    def _known(  # noqa: PLR0917 - what a request is known by
+        self, access: Access, g: Lanes, address: V, space: str, relative: bytes, place: int
+    ) -> Once:
         atomic = access.kind in ("atomic", "reduction")
-        lanes = g.cached("slots", g.slots.tobytes)
-        key = (lanes, relative, access.bytes, space, atomic, first % grain)
+        key = (g.cached("slots", g.slots.tobytes), relative, access.bytes, space, atomic, place)
         once = self.known.get(key)
         if once is None:
             signed = (
@@ -91,14 +95,11 @@ class Patterns:
                 .view("i8" if address.dtype.itemsize == 8 else "u4")
                 .astype(np.int64)
             )
-            table = signed - signed[0] + first % grain
-            once = _measure(space, access.bytes, g, table, atomic=atomic)
+            once = _measure(space, access.bytes, g, signed - signed[0] + place, atomic=atomic)
             if len(self.known) > _PATTERNS:
                 self.known.clear()
             self.known[key] = once
-        if once.sectors is None:
-            return once
-        return once.moved(first // grain << 2)
+        return once
 
 
 def _measure(space: str, size: int, g: Lanes, addresses: np.ndarray, *, atomic: bool) -> Once:

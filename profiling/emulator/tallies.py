@@ -42,7 +42,7 @@ class Tallies:
             if not mask:
                 return
             mask = None
-        once = self.patterns.measure(access, g, address, mask)
+        once, _ = self.patterns.measure(access, g, address, mask)
         self.passed += once.lines + once.wavefronts + once.same_address_lanes
         self.moved += 0 if once.sectors is None else len(once.sectors)
 

@@ -25,14 +25,27 @@ def reuse_times(sectors: Ints) -> Ints:
     return np.where(previous >= 0, np.arange(len(sectors)) - previous, 0)
 
 
-def footprints(sectors: Ints) -> npt.NDArray[np.float64]:
-    """The mean number of different sectors in a window of each length from 0 to the number of accesses."""
-    count = len(sectors)
-    reuse = reuse_times(sectors)
+def distinct(sectors: Ints) -> Ints:
+    """The different sectors, in order: `np.unique` by merging, since accesses mostly come in runs."""
+    ordered = np.sort(sectors, kind="stable")
+    fresh = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
+    return ordered[fresh]
+
+
+def footprints(reuse: Ints) -> npt.NDArray[np.float64]:
+    """The mean number of different sectors in a window of each length from 0 to the number of accesses.
+
+    `reuse` are the accesses' `reuse_times`.
+    """
+    count = len(reuse)
     first = np.flatnonzero(reuse == 0)
-    _, last_reversed = np.unique(sectors[::-1], return_index=True)
+    again = np.flatnonzero(reuse)
+    is_last = np.ones(count, dtype=bool)
+    is_last[again - reuse[again]] = False
+    last_reversed = count - 1 - np.flatnonzero(is_last)
     # A window misses a sector when it fits into a gap: between two uses, before the first, after the last.
-    gaps = np.bincount(reuse[reuse > 0], minlength=count + 2)
+    gaps = np.bincount(reuse[again], minlength=count + 2)
     gaps += np.bincount(first + 1, minlength=count + 2)
     gaps += np.bincount(last_reversed + 1, minlength=count + 2)
     longer = np.concatenate([np.cumsum(gaps[::-1])[::-1][1:], [0]])
@@ -47,4 +60,4 @@ def hits(sectors: Ints, capacity: float) -> Bools:
     if len(sectors) == 0:
         return np.zeros(0, dtype=bool)
     reuse = reuse_times(sectors)
-    return (reuse > 0) & (footprints(sectors)[reuse] <= capacity)
+    return (reuse > 0) & (footprints(reuse)[reuse] <= capacity)

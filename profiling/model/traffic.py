@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.emulator import Counts
-from mctskernel.profiling.model.locality import Bools, Ints, footprints, hits, reuse_times
+from mctskernel.profiling.model.locality import Bools, Ints, distinct, footprints, hits, reuse_times
 
 SHARED_BY_L2 = 0.5
 """A buffer up to this fraction of L2 stays there while the kernel runs (assumed: two halves mirror each other)."""
@@ -128,7 +129,7 @@ def common_sectors(samples: Sequence[Sample], l1_sectors: float) -> Ints:
     three blocks were counted.
     """
     touched = [
-        np.unique(np.concatenate([trace.sectors for trace in sample.counts.traces] or [_NOTHING]))
+        distinct(np.concatenate([trace.sectors for trace in sample.counts.traces] or [_NOTHING]))
         for sample in samples
     ]
     if len(touched) < 3 or max(map(len, touched)) > KEPT_BY_L1 * l1_sectors:
@@ -219,23 +220,26 @@ def dram_traffic(
     own = together = all_together = 0.0
     for buffer in buffers:
         for kinds, is_read in ((("load", "copy", "atomic", "reduction"), True), (_WRITES, False)):
-            gross = sum(s.weight * rate * len(_unique(s.counts, buffer, kinds, rate)) for s in samples)
+            touched = [_touched(s.counts, buffer, kinds) for s in samples]
+            followed = [_sampled(sectors, rate) for sectors in touched]
+            gross = sum(s.weight * rate * len(of) for s, of in zip(samples, followed, strict=True))
             if not gross:
                 continue
-            distinct = min(gross, float(buffer.sectors))
-            fetched = distinct
-            mine = float(rate) * len(_unique(middle, buffer, kinds, rate))
-            gross_runs = sum(s.weight * _runs(_unique(s.counts, buffer, kinds, 1)) for s in samples)
+            different = min(gross, float(buffer.sectors))
+            fetched = different
+            middles = followed[len(samples) // 2]
+            mine = float(rate) * len(middles)
+            gross_runs = sum(s.weight * _runs(of) for s, of in zip(samples, touched, strict=True))
             in_wave = mine * min(residency.at_once, residency.blocks)
-            if gross > 1.05 * distinct:
-                in_wave = min(
-                    float(buffer.sectors), _distinct_at_once(middle, buffer, kinds, residency, neighbour)
-                )
+            if gross > 1.05 * different:
+                of_neighbour = partial(_of_neighbour, neighbour, buffer, kinds, rate)
+                at_once = rate * _distinct_at_once(middles, residency, of_neighbour)
+                in_wave = min(float(buffer.sectors), at_once)
                 if buffer.sectors * sector > SHARED_BY_L2 * gpu.memory.l2_bytes:
-                    fetched = max(distinct, min(gross, residency.waves * in_wave))
+                    fetched = max(different, min(gross, residency.waves * in_wave))
             own, together = own + mine, together + in_wave
             all_together += mine * min(residency.at_once, residency.blocks)
-            unique += distinct * sector
+            unique += different * sector
             runs += gross_runs * fetched / gross
             if is_read:
                 read += fetched * sector
@@ -276,7 +280,7 @@ def _lost_rereads(counts: Counts, l1_sectors: float, kept: float) -> float:
         reuse = reuse_times(sectors)
         again = (reuse > 0) & loads
         if again.any():
-            between = float(rate) * footprints(sectors)[reuse[again]]
+            between = float(rate) * footprints(reuse)[reuse[again]]
             touched = sum(access.sectors for access in counts.accesses if access.space == "global")
             scale = touched / max(int(np.count_nonzero(chosen)), 1)
             lost += scale * float(np.sum(1.0 / (1.0 + (kept / between) ** L2_SHARPNESS)))
@@ -292,6 +296,10 @@ def sampling_rate(counts: Counts) -> int:
     return 1 << max(0, (longest - 1) // FOLLOWED).bit_length()
 
 
+def _sampled(sectors: Ints, rate: int) -> Ints:
+    return sectors if rate == 1 else sectors[_is_sampled(sectors, rate)]
+
+
 def _is_sampled(sectors: Ints, rate: int) -> Bools:
     """Chosen by a hash of the sector, so that every access to one is followed or none is.
 
@@ -304,43 +312,43 @@ def _is_sampled(sectors: Ints, rate: int) -> Bools:
     return chosen
 
 
-def _unique(counts: Counts, buffer: Range, kinds: Sequence[str], rate: int) -> Ints:
-    """The different sectors of a buffer, one in `rate`, that counted blocks touch with accesses of these kinds."""
+def _touched(counts: Counts, buffer: Range, kinds: Sequence[str]) -> Ints:
+    """The different sectors of a buffer, in order, that counted blocks touch with accesses of these kinds."""
     chosen = np.array([access.kind in kinds for access in counts.accesses], dtype=bool)
-    parts = []
+    if not chosen.any():
+        return _NOTHING
+    parts = [_NOTHING]
     for trace in counts.traces:
-        if len(trace.sectors):
-            inside = (trace.sectors >= buffer.first) & (trace.sectors <= buffer.last) & chosen[trace.accesses]
-            sectors = trace.sectors[inside]
-            parts.append(sectors[_is_sampled(sectors, rate)])
-    return np.unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
+        inside = (trace.sectors >= buffer.first) & (trace.sectors <= buffer.last)
+        inside &= chosen[trace.accesses]
+        parts.append(trace.sectors[inside])
+    return distinct(np.concatenate(parts))
 
 
-def _distinct_at_once(
-    middle: Counts,
+def _of_neighbour(
+    neighbour: Callable[[int], Counts | None],
     buffer: Range,
     kinds: Sequence[str],
-    residency: Residency,
-    neighbour: Callable[[int], Counts | None],
-) -> float:
+    rate: int,
+    distance: int,
+) -> Ints:
+    """The same of the block so far after the middle one, one sector in `rate`; none where there is no such block."""
+    other = neighbour(distance)
+    return _NOTHING if other is None else _sampled(_touched(other, buffer, kinds), rate)
+
+
+def _distinct_at_once(own: Ints, residency: Residency, of_neighbour: Callable[[int], Ints]) -> float:
     """Sectors of a buffer that the blocks running together touch, from how much neighbours share.
 
     n blocks in a row, each sharing a fraction s of its own with the next, touch 1 + (n - 1)(1 - s) times what
     one of them does.
     """
     width = residency.grid[0]
-    rate = sampling_rate(middle)
-    own = _unique(middle, buffer, kinds, rate)
     in_row = min(width, residency.at_once)
     rows = max(1.0, residency.at_once / width)
     factor = 1.0
     for count, distance in ((in_row, 1), (rows, width)):
         if count > 1:
-            other = neighbour(distance)
-            shared = (
-                0.0
-                if other is None
-                else len(np.intersect1d(own, _unique(other, buffer, kinds, rate))) / max(len(own), 1)
-            )
-            factor *= 1.0 + (count - 1.0) * (1.0 - shared)
-    return rate * len(own) * factor
+            both = np.intersect1d(own, of_neighbour(distance), assume_unique=True)
+            factor *= 1.0 + (count - 1.0) * (1.0 - len(both) / max(len(own), 1))
+    return len(own) * factor

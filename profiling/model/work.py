@@ -16,7 +16,7 @@ from mctskernel.profiling.emulator import AccessCounts, Counts
 from mctskernel.profiling.machine_code.functions import Function
 from mctskernel.profiling.machine_code.instructions import Instruction, Pipe
 from mctskernel.profiling.model.blocks import CountedLaunch
-from mctskernel.profiling.model.locality import Ints
+from mctskernel.profiling.model.locality import Ints, distinct
 from mctskernel.profiling.model.scoreboard import Chain, memory_latency
 from mctskernel.profiling.model.traffic import (
     KEPT_BY_L2,
@@ -318,8 +318,11 @@ def _buffer_names(counts: Counts, buffers: Sequence[Range]) -> dict[int, str]:
     """For each access, the buffer that it touches first."""
     names: dict[int, str] = {}
     for trace in counts.traces:
-        which, first = np.unique(trace.accesses, return_index=True)
-        for access, sector in zip(which.tolist(), trace.sectors[first].tolist(), strict=True):
+        sectors = np.full(len(counts.accesses), -1)
+        # Of what is assigned to one place the last stays: the first of what is read backwards.
+        sectors[trace.accesses[::-1]] = trace.sectors[::-1]
+        which = np.flatnonzero(np.bincount(trace.accesses))
+        for access, sector in zip(which.tolist(), sectors[which].tolist(), strict=True):
             names[access] = next((b.name for b in buffers if b.first <= sector <= b.last), "")
     return names
 
@@ -348,7 +351,7 @@ def _atomic_turns(samples: Sequence[Sample], blocks: int) -> float:
         if not chosen:
             continue
         lines = [trace.sectors[np.isin(trace.accesses, chosen)] >> 2 for trace in sample.counts.traces]
-        touched.append(np.unique(np.concatenate(lines)) if lines else np.empty(0, np.int64))
+        touched.append(distinct(np.concatenate(lines)) if lines else np.empty(0, np.int64))
         conflicts += sample.weight * sum(accesses[i].same_address_lanes for i in chosen)
         visits += sample.weight * sum(accesses[i].sectors for i in chosen)
     if not visits:
@@ -362,7 +365,7 @@ def _lines_of_all(touched: Sequence[Ints], blocks: int) -> float:
     mean = sum(map(len, touched)) / len(touched)
     if len(touched) < 2 or not mean:
         return mean
-    together = len(np.unique(np.concatenate(touched)))
+    together = len(distinct(np.concatenate(touched)))
     more = (together / mean - 1.0) / (len(touched) - 1)
     return float(mean * (1.0 + more * (blocks - 1)))
 

@@ -7,17 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.profiling.model.locality import footprints, hits
+from mctskernel.profiling.model.locality import distinct, footprints, hits, reuse_times
 
 TRACES = st.lists(st.integers(0, 12), min_size=1, max_size=60)
 
 
 @given(TRACES)
 def test_footprints_are_the_mean_over_all_windows(trace: list[int]) -> None:
-    found = footprints(np.array(trace))
+    found = footprints(reuse_times(np.array(trace)))
     for length in range(1, len(trace) + 1):
         windows = [trace[at : at + length] for at in range(len(trace) - length + 1)]
         assert found[length] == pytest.approx(np.mean([len(set(window)) for window in windows]))
+
+
+@given(TRACES)
+def test_the_different_sectors_come_in_order(trace: list[int]) -> None:
+    assert distinct(np.array(trace)).tolist() == sorted(set(trace))
 
 
 @given(TRACES)
