@@ -139,6 +139,19 @@ def test_a_right_kernel_is_timed_counted_and_diagnosed(executor: GpuExecutor) ->
 
 
 @pytest.mark.parametrize("qualifier", ["__device__", "static __device__"])
+def test_the_gpu_tells_its_state_from_where_it_is_confined(executor: GpuExecutor) -> None:
+    evaluation = evaluate(executor, RIGHT)
+    (timing,) = evaluation.timings
+    assert executor.remarks == ()
+    assert timing.conditions is not None
+    for state in (timing.conditions.before, timing.conditions.after):
+        assert 200 < (state.sm_mhz or 0) < 5000
+        assert 10 < (state.celsius or 0) < 110
+        assert 10 < (state.watts or 0) < 2000
+    assert evaluation.gpu == executor.fingerprint()["uuid"]
+    print(timing.conditions)
+
+
 def test_a_variable_keeps_nothing_from_run_to_run_until_it_is_worn(
     executor: GpuExecutor, qualifier: str
 ) -> None:
