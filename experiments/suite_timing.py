@@ -157,10 +157,28 @@ def _contenders(
         torch.cuda.empty_cache()
 
 
+@dataclass(frozen=True)
+class _LaunchPlan:
+    """A kernel's launches, ready to go, after zeroing scratch that it wants zeroed.
+
+    `memory` is all that they point into: PyTorch lends to others what nobody holds.
+    """
+
+    launches: tuple[PreparedLaunch, ...]
+    zeroed: tuple[Tensor, ...]
+    memory: tuple[Tensor, ...]
+
+    def __call__(self) -> None:
+        for buffer in self.zeroed:
+            buffer.zero_()
+        for launch in self.launches:
+            launch()
+
+
 def _bound(
     task: Task, shape: Shape, candidate: Candidate, module: LoadedKernel, tensors: Mapping[str, Tensor]
 ) -> tuple[Call, Tensor]:
-    """One run of a kernel's launch plan on tensors, zeroing scratch that it wants zeroed, and its first output."""
+    """One run of a kernel's launch plan on tensors, and its first output."""
     resolved = candidate.at(task, shape)
     outputs = {
         each.name: torch.zeros(each.extents(shape), dtype=getattr(torch, each.dtype), device="cuda")
@@ -169,9 +187,10 @@ def _bound(
     scratch = {
         each.name: torch.zeros(each.nbytes, dtype=torch.uint8, device="cuda") for each in resolved.scratch
     }
-    zeroed = [scratch[each.name] for each in resolved.scratch if each.zero]
-    addresses = {each: tensor.data_ptr() for each, tensor in {**tensors, **outputs, **scratch}.items()}
-    launches = [
+    zeroed = tuple(scratch[each.name] for each in resolved.scratch if each.zero)
+    memory = {**tensors, **outputs, **scratch}
+    addresses = {each: tensor.data_ptr() for each, tensor in memory.items()}
+    launches = tuple(
         PreparedLaunch(
             module.modules[candidate.index_of(launch)],
             candidate.entry_of(launch),
@@ -181,15 +200,8 @@ def _bound(
             arguments=candidate.arguments(launch, addresses),
         )
         for launch in resolved.launches
-    ]
-
-    def run() -> None:
-        for buffer in zeroed:
-            buffer.zero_()
-        for launch in launches:
-            launch()
-
-    return run, outputs[task.outputs[0].name]
+    )
+    return _LaunchPlan(launches, zeroed, tuple(memory.values())), outputs[task.outputs[0].name]
 
 
 def _timed(call: Call) -> Run:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,8 +45,25 @@ def test_differences_are_shares_of_the_output() -> None:
     assert timing._differences(found) == {"same": 0.0, "off": pytest.approx(0.1)}
 
 
+def test_scratch_is_held_as_long_as_its_kernel_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[object, weakref.ref[object]] = {}
+
+    def zeros(extents: object, **_: object) -> object:
+        tensor = torch.ones(4)
+        made[extents] = weakref.ref(tensor)
+        return tensor
+
+    monkeypatch.setattr(timing.torch, "zeros", zeros)
+    scratch = SimpleNamespace(name="partial", nbytes=16, zero=False)
+    candidate = SimpleNamespace(at=lambda *_: SimpleNamespace(scratch=[scratch], launches=[]))
+    task = load_task(builtin_tasks()["sum"])
+    call, _ = timing._bound(task, task.search_shapes[0], candidate, None, {})
+    call()
+    assert made[16]() is not None, "or PyTorch lends it to somebody else"
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["softmax", "histogram"])
+@pytest.mark.parametrize("name", ["softmax", "histogram", "sum"])
 def test_all_contenders_are_timed_on_a_gpu(name: str) -> None:
     kernel = load_task(builtin_tasks()[name]).starting_kernel
     row = timing.time_task(name, {"cuda start": kernel, "cuda best": kernel})
