@@ -47,6 +47,10 @@ FLUSHED_BYTES = 1 << 28
 """Written before each run, so that nothing of the last one is left in the L2 cache."""
 
 
+LAUNCH_CYCLES = 2_000_000
+"""The GPU waits so long before each run, about a millisecond, in which a busy machine has launched all of it too."""
+
+
 @click.command()
 @click.argument("name", metavar="TASK")
 @click.argument(
@@ -211,7 +215,7 @@ def _timed(call: Call) -> Run:
 
     def run() -> float:
         flushed.zero_()
-        flushed.zero_()  # long enough for the launches to be queued meanwhile
+        torch.cuda._sleep(LAUNCH_CYCLES)  # type: ignore[no-untyped-call]
         before.record()
         call()
         after.record()

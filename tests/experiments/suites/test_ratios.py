@@ -83,6 +83,18 @@ def test_the_faster_language_and_the_faster_way_to_compile_count() -> None:
     assert (found.floor_share, found.memory_bound) == (None, None), "no ceilings are known"
 
 
+def test_late_launches_leave_the_fastest_samples_alone() -> None:
+    row = times()
+    late = tuple(1.4 * each for each in samples(1.5e-3))
+    row.seconds["n=1"]["max-autotune"] = (*samples(1.5e-3, count=10), *late)
+    (found,) = ratio_rows([row])
+    assert found.compiled is not None
+    assert found.compiled.mean == pytest.approx(2.1, rel=0.02)
+    assert found.fastest == pytest.approx(1.5, rel=0.02)
+    assert geometric_means([found])["fastest"].mean == pytest.approx(found.fastest)
+    assert "torch.compile / best, fastest samples" in markdown(document([found]))
+
+
 def test_several_shapes_count_alike() -> None:
     row = times()
     row.seconds["n=2"] = {name: samples(each) for name, each in {"cuda best": 1e-2, "eager": 8e-2}.items()}
