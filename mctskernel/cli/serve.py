@@ -19,6 +19,7 @@ from mctskernel.core.executor import ExecutorOptions
 from mctskernel.core.kernel import Language
 from mctskernel.executors.http_api import ServerStatus
 from mctskernel.profiling.devices import default_kind
+from mctskernel.serving.machine import shared_files
 from mctskernel.serving.settings import Limits, Settings
 from mctskernel.serving.tokens import Clients, add_client, clients_of, new_token, read_clients
 
@@ -170,7 +171,8 @@ def serve(
     if gpus and kind != "gpu":
         raise click.UsageError(f"--gpus is for --device gpu, not {kind}.")
     workers = workers or workers_on(kind, Language.CUDA)
-    settings = Settings(kind, architecture, workers, ExecutorOptions(gpus=gpus), limits)
+    executor = ExecutorOptions(gpus=gpus)
+    settings = Settings(kind, architecture, workers, executor, limits, shared_files(kind, architecture, gpus))
     _log_requests(access_log)
     with address.listen() as listening:
         clients = _clients(tokens)

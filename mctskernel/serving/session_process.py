@@ -47,11 +47,8 @@ def confinement(opening: Open, scratch: Path) -> Confinement:
     on_gpu = opening.kind == "gpu"
     return Confinement(
         scratch=scratch,
-        # An architecture may be a file that describes a GPU.
-        reads=(
-            Path(opening.task_folder),
-            *([Path(opening.architecture)] if "/" in opening.architecture else []),
-        ),
+        # What it starts looks into its own folder of /proc. That of a process outside says no more than `ps` does.
+        reads=(Path(opening.task_folder), Path("/proc"), *map(Path, opening.reads)),
         devices=gpu_devices() if on_gpu else (),
         processes=PROGRAMS,
         file_bytes=FILE_BYTES,

@@ -16,7 +16,7 @@ EXECUTOR = "mctskernel.executors:open_executor"
 
 
 class Open(msgspec.Struct, tag=True, frozen=True):
-    """The first request: open an executor. Answered by Opened or Broken."""
+    """The first request: open an executor. Answered by Opened or Broken. `reads` are files that judging needs."""
 
     kind: str
     task_folder: str
@@ -26,6 +26,7 @@ class Open(msgspec.Struct, tag=True, frozen=True):
     trial: Trial
     workers: int
     options: ExecutorOptions = LOCAL
+    reads: tuple[str, ...] = ()
     opener: str = EXECUTOR
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.serving.session_protocol import EXECUTOR
@@ -42,9 +43,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a server judges on (`gpu` or `model`), as whom `workers` processes of a session work, and its limits.
+    """What a server judges on (`gpu` or `model`), with how many `workers` in each session, and its limits.
 
-    `opener` opens a session's executor, as in `mctskernel.serving.session_protocol`.
+    `reads` are files that sessions may read besides their tasks; `opener` opens a session's executor, as in
+    `mctskernel.serving.session_protocol`.
     """
 
     kind: str
@@ -52,4 +54,5 @@ class Settings:
     workers: int = 1
     options: ExecutorOptions = LOCAL
     limits: Limits = field(default_factory=Limits)
+    reads: tuple[Path, ...] = ()
     opener: str = EXECUTOR

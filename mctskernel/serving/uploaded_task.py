@@ -33,6 +33,7 @@ def opening_of(request: OpenSession, settings: Settings, folder: Path) -> Open:
         request.trial,
         settings.workers,
         settings.options,
+        tuple(map(str, settings.reads)),
         settings.opener,
     )
 

@@ -21,6 +21,11 @@ POLL_SECONDS = 0.002
 """How often a lock that somebody else holds is tried again: what changing turns costs, at the most."""
 
 
+def turn_files(uuid: str) -> tuple[Path, Path]:
+    """The files of a GPU's turn: that of the one who comes next, and that of the one whose turn it is."""
+    return FOLDER / f"mctskernel-gpu-{uuid}.next", FOLDER / f"mctskernel-gpu-{uuid}.lock"
+
+
 class InterruptedTurnError(RuntimeError):
     """The turn was waited for, and is no longer wanted."""
 
@@ -36,7 +41,7 @@ class Turn:
         self._interrupted = threading.Event()
         self._locks: tuple[int, ...] = ()
         try:
-            self._locks = tuple(_open(FOLDER / f"mctskernel-gpu-{uuid}.{each}") for each in ("next", "lock"))
+            self._locks = tuple(map(_open, turn_files(uuid)))
         except OSError as error:
             self.remark = (
                 f"Other processes may disturb what is timed on the GPU {uuid[:8]}: {error.filename} can't be used "

@@ -87,13 +87,12 @@ class Served:
 
 
 @contextmanager
-def serving(limits: Limits, workers: int = 2) -> Iterator[Served]:
+def serving(settings: Settings) -> Iterator[Served]:
     """A server in a thread."""
     said: list[str] = []
     address = Address(port=0)
     listening = address.listen()
     url, port = address.url(listening), listening.getsockname()[1]
-    settings = Settings("model", workers=workers, limits=limits, opener=STUB)
     server = Server(settings, clients_of(TOKENS), address, said.append)
     thread = threading.Thread(target=server.run, args=(listening,))
     thread.start()
@@ -115,11 +114,14 @@ Serve = Callable[..., Served]
 def serve() -> Iterator[Serve]:
     """Starts servers with limits that differ from the usual ones."""
     with ExitStack() as stack:
-        yield lambda workers=2, **limits: stack.enter_context(serving(replace(Limits(), **limits), workers))
+        yield lambda workers=2, **limits: stack.enter_context(
+            serving(Settings("model", workers=workers, limits=replace(Limits(), **limits), opener=STUB))
+        )
 
 
 @pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
     """A server with the usual limits, shared by all tests that leave it as it is."""
-    with serving(Limits(burst=10_000, failures_per_minute=1000)) as found:
+    limits = Limits(burst=10_000, failures_per_minute=1000)
+    with serving(Settings("model", workers=2, limits=limits, opener=STUB)) as found:
         yield found

@@ -1,0 +1,35 @@
+"""A GPU that is judged on from inside a session, which can write nothing but its own folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mctskernel.executors.http_api import SESSIONS, OpenSession, SessionOpened, decode, encode
+from mctskernel.profiling.gpu.turn import Turn, turn_files
+from mctskernel.serving.settings import Settings
+from tests.conftest import KERNEL
+from tests.executors.fake_gpu import GPU
+from tests.serving.conftest import serving
+
+
+def test_kernels_are_compiled_judged_and_put_through_the_gate_in_turn(small_task: Path) -> None:
+    Turn(GPU.uuid).close()
+    settings = Settings(
+        "gpu", workers=1, reads=turn_files(GPU.uuid), opener="tests.serving.stub:open_fake_gpu"
+    )
+    with serving(settings) as served:
+        client = served.client()
+        task = {file.name: file.read_bytes() for file in small_task.iterdir()}
+        opened = decode(client.http.post(SESSIONS, content=encode(OpenSession(task))).content, SessionOpened)
+        client.session = opened.session
+        client.put("fast", KERNEL.replace("twice", "faster"))
+        client.put_gate("gate", KERNEL.replace("twice", "faster"), KERNEL)
+        client.put("crash", KERNEL.replace("twice", "crash"))
+        found = {result.key: result.evaluation for result in client.judged(3)}
+
+    assert (opened.source, opened.fingerprint["gpu"]) == ("measured", GPU.name)
+    assert not any("disturb" in remark for remark in opened.remarks)
+    assert found["fast"].ok, found["fast"].message
+    assert found["gate"].ok, found["gate"].message
+    assert found["gate"].timings[0].baseline_seconds
+    assert found["crash"].outcome == "crash"
