@@ -74,12 +74,7 @@ class Snapshot:
     @property
     def spent_fraction(self) -> float:
         """How much of the budget is spent, from 0 to 1, by whichever limit is nearest."""
-        pairs = (
-            (self.evaluations, self.budget.evaluations),
-            (self.elapsed_seconds, self.budget.seconds),
-            (self.dollars, self.budget.dollars),
-        )
-        return min(1.0, max((spent / limit for spent, limit in pairs if limit), default=0.0))
+        return self.budget.spent_fraction(self.evaluations, self.elapsed_seconds, self.dollars)
 
     @property
     def seconds_left(self) -> float | None:

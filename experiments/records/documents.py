@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 import msgspec
+
+from mctskernel.report.markdown_table import table_lines
 
 
 class Table(msgspec.Struct, frozen=True, tag="table"):
@@ -47,20 +47,4 @@ def markdown(document: Document) -> str:
 
 
 def _block(block: Block) -> str:
-    return block.text if isinstance(block, Text) else "\n".join(_lines(block))
-
-
-def _lines(table: Table) -> Iterator[str]:
-    """The columns aligned."""
-    widths = [
-        max(len(row[column]) for row in (table.columns, *table.rows)) for column in range(len(table.columns))
-    ]
-
-    def line(cells: Sequence[str]) -> str:
-        first = cells[0].ljust(widths[0])
-        others = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
-        return f"| {' | '.join((first, *others))} |"
-
-    yield line(table.columns)
-    yield f"| {' | '.join(('-' * widths[0], *('-' * (width - 1) + ':' for width in widths[1:])))} |"
-    yield from map(line, table.rows)
+    return block.text if isinstance(block, Text) else "\n".join(table_lines(block.columns, block.rows))

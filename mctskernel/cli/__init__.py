@@ -15,6 +15,7 @@ class _Commands(CommandGroup):
     commands_by_name: ClassVar[Mapping[str, str]] = {
         "search": "mctskernel.cli.search",
         "resume": "mctskernel.cli.resume",
+        "campaign": "mctskernel.cli.campaign",
         "measure": "mctskernel.cli.measure",
         "record": "mctskernel.cli.record",
         "ask": "mctskernel.cli.ask",

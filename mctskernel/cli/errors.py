@@ -12,6 +12,7 @@ import rich_click as click
 
 from mctskernel.asks import ReplyError
 from mctskernel.blobs import BlobError
+from mctskernel.campaign.configuration import CampaignError
 from mctskernel.cli.plain_console import complain, echo, plain
 from mctskernel.core.device import DeviceError
 from mctskernel.core.space import SpaceError
@@ -67,6 +68,7 @@ _CODES: tuple[tuple[type[Exception], int], ...] = (
     (AblationError, USAGE),
     (TokenError, USAGE),
     (SettingError, USAGE),
+    (CampaignError, USAGE),
     (TaskError, BAD_TASK),
     (SpaceError, BAD_TASK),
     (RunError, BAD_RUN),
