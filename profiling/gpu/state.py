@@ -77,6 +77,8 @@ class GpuMonitor:
             self._device = self._find(str(uuid.UUID(gpu)))
         except self._nvml.NVMLError as error:
             raise StateUnavailableError(f"{_UNKNOWN}: NVML says '{error}'.") from error
+        # Whatever it opens when it is first asked, it opens now.
+        self.read()
 
     def read(self) -> GpuState:
         """Everything that is recorded with a time."""
@@ -120,11 +122,16 @@ def disturbance(before: GpuState | None, now: GpuState | None) -> str:
     """
     if before is None or now is None:
         return ""
-    if slowed := [str(event) for event in (*before.events, *now.events) if event in SLOWING]:
-        return f"the GPU was being slowed down ({', '.join(dict.fromkeys(slowed))})"
+    if slowing := [str(event) for event in (*before.events, *now.events) if event in SLOWING]:
+        return f"the GPU was being slowed down ({', '.join(dict.fromkeys(slowing))})"
     if ClockEvent.POWER_CAP in now.events or are_alike(before, now):
         return ""
     return f"the GPU's clocks went from {_clocks(before)} to {_clocks(now)}"
+
+
+def is_slowed(state: GpuState | None) -> bool:
+    """Whether something slows the GPU down that no kernel does."""
+    return state is not None and not SLOWING.isdisjoint(state.events)
 
 
 def are_alike(first: GpuState | None, second: GpuState | None) -> bool:

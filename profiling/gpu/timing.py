@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mctskernel.core.evaluation import Conditions, GpuState, Timing
-from mctskernel.profiling.gpu.state import Monitor, Unmonitored, disturbance
+from mctskernel.profiling.gpu.state import Monitor, Unmonitored, disturbance, is_slowed
 
 RESAMPLES = 500
 CONFIDENCE = 0.95
@@ -18,7 +18,7 @@ RETAKES = 3
 """How often a kernel's runs at one shape are thrown away and made again, because something disturbed the GPU."""
 
 PAUSE_SECONDS = 0.05
-"""How long to wait before that: what slows a GPU down lasts."""
+"""How long to wait before that where the GPU was slowed down, which lasts."""
 
 Runs = Callable[[int], list[float]]
 """Runs something so many times and returns the seconds of each."""
@@ -85,44 +85,31 @@ def interleaved(
     # The first run after something else is slower, so it counts for nothing.
     pace = max(candidate(2)[-1], 1e-7)
     wanted = int(np.clip(schedule.seconds / pace, schedule.fewest, schedule.most))
-    dropped = 0
+    turns, dropped = _turns(candidate, baseline, schedule, monitor, wanted), 0
     for _ in range(RETAKES):
-        turns = _turns(candidate, baseline, schedule, monitor, wanted)
         if not turns.disturbed:
-            return replace(turns, dropped=dropped)
+            break
         dropped += len(turns.samples)
-        time.sleep(PAUSE_SECONDS)
-    turns = _turns(candidate, baseline, schedule, monitor, wanted, patient=True)
+        # A clock that has changed stays as it is while the GPU has work, and falls again while it has none.
+        if is_slowed(turns.before) or is_slowed(turns.after):
+            time.sleep(PAUSE_SECONDS)
+        turns = _turns(candidate, baseline, schedule, monitor, wanted)
     return replace(turns, dropped=dropped)
 
 
-def _turns(
-    candidate: Runs,
-    baseline: Runs,
-    schedule: Schedule,
-    monitor: Monitor,
-    wanted: int,
-    *,
-    patient: bool = False,
-) -> Turns:
-    """Turns until there are enough of them or, if not `patient`, something disturbs the GPU."""
+def _turns(candidate: Runs, baseline: Runs, schedule: Schedule, monitor: Monitor, wanted: int) -> Turns:
+    # The GPU is asked at the ends alone: its driver looks at it less often than these runs take.
     ours: list[float] = []
-    began = monitor.glance()
     theirs = baseline(1)
     if (more := min(int(schedule.seconds / max(theirs[0], 1e-7)), schedule.fewest_baseline) - 1) > 0:
         theirs += baseline(more)
-    before = after = monitor.read()
-    # The clock may still have been rising from that of an idle GPU; from now on it should stay.
-    disturbed = disturbance(began, began) or disturbance(before, before)
+    before = monitor.read()
     while len(ours) < wanted and not (len(ours) >= schedule.batch and _is_tight(ours, schedule.tightness)):
-        if disturbed and not patient:
-            break
         if sum(theirs) < schedule.baseline_share * sum(ours):
             theirs += baseline(1)
         ours += candidate(min(schedule.batch, wanted - len(ours)))
-        after = monitor.glance()
-        disturbed = disturbed or disturbance(before, after)
-    return Turns(tuple(ours), tuple(theirs), before, after, disturbed=disturbed)
+    after = monitor.glance()
+    return Turns(tuple(ours), tuple(theirs), before, after, disturbed=disturbance(before, after))
 
 
 def timing(

@@ -90,7 +90,7 @@ def test_runs_of_a_gpu_that_was_slowed_down_are_no_part_of_a_time(
     assert set(timing.samples) == {50e-6}
     assert timing.baseline_seconds == 100e-6
     assert timing.conditions is not None
-    assert timing.conditions.dropped == 10
+    assert timing.conditions.dropped == 20
     assert evaluation.flags == ()
 
 
@@ -105,6 +105,14 @@ def test_a_gpu_that_stays_slow_is_remarked_on_and_its_ratio_is_kept(
     (flag,) = evaluation.flags
     assert flag.startswith("At n=4096 its time is less certain than others: the GPU was being slowed down")
     assert again.flags == (flag,)
+
+
+def test_what_a_slow_gpu_took_for_the_baseline_is_nothing_to_later_kernels(opened: Opener) -> None:
+    with opened("HotAtFirstGpu") as judged:
+        first, second = judged("faster"), judged("faster")
+    assert first.timings[0].baseline_seconds == pytest.approx(200e-6)
+    assert second.timings[0].baseline_seconds == pytest.approx(100e-6)
+    assert (len(first.flags), second.flags) == (1, ())
 
 
 def test_a_gpu_that_tells_nothing_of_its_state_is_remarked_on_and_times_all_the_same(

@@ -59,15 +59,15 @@ class DriftingGpu(FakeGpu):
 
 
 class ThrottledGpu(FakeGpu):
-    """Is slowed down to half its clock in the middle of every kernel's runs, `HEAT_RUNS` runs long."""
+    """Is slowed down to half its clock in every kernel's runs, from the first look at it on for `HOT_LOOKS` more."""
 
-    HEAT_RUNS = 8
+    HOT_LOOKS = 2
 
     def time(self, plan: Plan, baseline: Plan, reads: tuple[tuple[Read, ...], ...]) -> GpuReply:
         reply = super().time(plan, baseline, reads)
         if not isinstance(reply, Timed):
             return reply
-        self.made = 0
+        self.looks = 0
         ours, theirs = (self.samples(each)[0] for each in (plan, baseline))
         turns = interleaved(self.heating(ours), self.heating(theirs), Schedule(0.05), self)
         return msgspec.structs.replace(
@@ -78,23 +78,19 @@ class ThrottledGpu(FakeGpu):
             disturbed=turns.disturbed,
         )
 
+    @property
+    def is_hot(self) -> bool:
+        return 1 <= self.looks <= self.HOT_LOOKS
+
     def heating(self, seconds: float) -> Runs:
         """Runs that take longer while the GPU is slowed down."""
-
-        def run(times: int) -> list[float]:
-            taken = []
-            for _ in range(times):
-                taken.append(seconds * FULL_MHZ / (self.glance().sm_mhz or FULL_MHZ))
-                self.made += 1
-            return taken
-
-        return run
+        return lambda times: [seconds * (2 if self.is_hot else 1)] * times
 
     def glance(self) -> GpuState:
-        """The state after so many runs."""
-        if 10 <= self.made < 10 + self.HEAT_RUNS:
-            return GpuState(FULL_MHZ // 2, 2619, 90, 300.0, (ClockEvent.HARDWARE_THERMAL,))
-        return STEADY
+        """The state of now."""
+        hot = self.is_hot
+        self.looks += 1
+        return GpuState(FULL_MHZ // 2, 2619, 90, 300.0, (ClockEvent.HARDWARE_THERMAL,)) if hot else STEADY
 
     read = glance
 
@@ -102,4 +98,17 @@ class ThrottledGpu(FakeGpu):
 class HotGpu(ThrottledGpu):
     """The same for good."""
 
-    HEAT_RUNS = 1_000_000
+    HOT_LOOKS = 1_000_000
+
+
+class HotAtFirstGpu(ThrottledGpu):
+    """Is slowed down all the time that it takes for its first kernel, and never tells its clock."""
+
+    @property
+    def is_hot(self) -> bool:
+        return self.timed == 1
+
+    def glance(self) -> GpuState:
+        return GpuState(events=(ClockEvent.HARDWARE_THERMAL,) if self.is_hot else ())
+
+    read = glance

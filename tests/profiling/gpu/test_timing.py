@@ -138,12 +138,11 @@ def test_the_state_is_recorded_and_disturbs_nothing_where_the_gpu_is_steady(paus
 
 
 def test_runs_while_the_gpu_is_slowed_down_are_thrown_away_and_made_again(pauses: list[float]) -> None:
-    turns = turns_of(Gpu(lambda made: THROTTLED if 8 < made < 20 else STEADY))
+    gpu = Gpu(lambda _: STEADY if pauses else THROTTLED)
+    turns = turns_of(gpu)
     assert max(turns.samples) < 51e-6
     assert max(turns.baseline) < 102e-6
-    assert turns.dropped > 0
-    assert turns.disturbed == ""
-    assert pauses
+    assert (turns.dropped, turns.disturbed, len(pauses)) == (10, "", 1)
 
 
 def test_a_gpu_that_stays_slowed_down_is_waited_for_so_long_and_then_the_time_says_so(
@@ -156,12 +155,19 @@ def test_a_gpu_that_stays_slowed_down_is_waited_for_so_long_and_then_the_time_sa
     assert len(pauses) == RETAKES
 
 
-@pytest.mark.usefixtures("pauses")
-def test_after_a_change_of_the_clock_both_kernels_are_timed_at_the_new_one() -> None:
+def test_after_a_change_of_the_clock_both_kernels_are_timed_at_the_new_one(pauses: list[float]) -> None:
     slower = GpuState(1800, 2619)
     turns = turns_of(Gpu(lambda made: STEADY if made < 8 else slower))
     assert ratio(turns) == pytest.approx(0.5, rel=1e-3)
-    assert turns.conditions == Conditions(slower, slower, dropped=10)
+    assert (turns.before, turns.after) == (slower, slower)
+    assert turns.dropped >= 10
+    assert pauses == [], "an idle GPU would lower its clock again"
+
+
+def test_a_clock_that_changes_all_the_time_is_told_of_with_the_time(pauses: list[float]) -> None:
+    turns = turns_of(Gpu(lambda made: GpuState(1980 - 20 * (made % 11), 2619)))
+    assert turns.disturbed.startswith("the GPU's clocks went from")
+    assert len(turns.samples) >= Schedule.batch
 
 
 def test_steps_of_the_clock_that_no_time_shows_are_let_pass(pauses: list[float]) -> None:
