@@ -20,8 +20,9 @@ from mctskernel.campaign.configuration import Campaign, example, read_campaign
 from mctskernel.campaign.report import FILE, markdown, read_report
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
-from mctskernel.cli.following import stopping, workers_on
+from mctskernel.cli.following import stopping
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
+from mctskernel.executors.room import workers_on
 from mctskernel.profiling.devices import default_kind
 from mctskernel.run import Budget
 from mctskernel.search import Ending

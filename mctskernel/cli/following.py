@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,41 +12,11 @@ from rich.console import Console
 
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
 from mctskernel.cli.plain_console import PlainConsole, echo
-from mctskernel.core.device import is_remote
-from mctskernel.core.executor import LOCAL, ExecutorOptions
-from mctskernel.core.kernel import Language
-from mctskernel.executors import gpus_of
 from mctskernel.report.live import following
 from mctskernel.report.terminal import print_summary
 from mctskernel.report.view import View
 from mctskernel.runner import Conclusion
 from mctskernel.search import Ending, Follower
-
-GPU_COMPILERS = {Language.CUDA: 4, Language.TRITON: 8}
-"""Processes that compile for the one that holds a GPU. Triton takes a second and more over tensor-core kernels."""
-
-MORE_COMPILERS = {Language.CUDA: 2, Language.TRITON: 4}
-"""And for each further GPU: to build takes about as long as to judge, and the first ones' rest bridges what varies."""
-
-
-def workers_on(device: str, language: Language, executor: ExecutorOptions = LOCAL) -> int:
-    """How many workers a device gets where nobody says: one for each core that this process may use.
-
-    GPUs get `GPU_COMPILERS` and `MORE_COMPILERS` at the most, and where evaluations are looked up there is one: more
-    would only let the search run ahead of what it knows. On a server and in a cluster it is 0, as many as there
-    is room for, which changes meanwhile. Raises DeviceError for GPUs that aren't there.
-    """
-    if executor.engine == "ray":
-        return 0
-    if device == "recorded":
-        return 1
-    if is_remote(device):
-        return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if device != "gpu":
-        return cores
-    further = len(gpus_of(executor)) - 1
-    return min(cores, GPU_COMPILERS[language] + further * MORE_COMPILERS[language])
 
 
 @contextmanager

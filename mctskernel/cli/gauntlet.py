@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import LET_THROUGH
-from mctskernel.cli.following import workers_on
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.kernel import Language
+from mctskernel.executors.room import workers_on
 from mctskernel.experiments.records.provenance import write_result
 from mctskernel.gauntlet.corpus import CORPUS, read_corpus
 from mctskernel.gauntlet.run import Report, Result, Venue, run_gauntlet

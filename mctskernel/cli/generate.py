@@ -11,7 +11,6 @@ import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
-from mctskernel.cli.following import workers_on
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.search import search
 from mctskernel.core.device import DeviceSpec
@@ -21,6 +20,7 @@ from mctskernel.edits.llm.experts import chosen_experts
 from mctskernel.edits.llm.model import OpenModel
 from mctskernel.edits.llm.opening import open_model
 from mctskernel.edits.llm.recording import Recording
+from mctskernel.executors.room import workers_on
 from mctskernel.generation import TRANSCRIPT, Effort, Generation
 from mctskernel.generation import generate as generate_task
 from mctskernel.order import Order

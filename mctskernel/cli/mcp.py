@@ -9,9 +9,9 @@ import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import BAD_MACHINE
-from mctskernel.cli.following import workers_on
 from mctskernel.cli.plain_console import echo
 from mctskernel.core.kernel import Language
+from mctskernel.executors.room import workers_on
 from mctskernel.profiling.devices import default_kind
 
 

@@ -12,10 +12,10 @@ from mctskernel.cli.following import (
     follow_search,
     print_story,
     refuse_without_baseline,
-    workers_on,
 )
 from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.core.executor import LOCAL
+from mctskernel.executors.room import workers_on
 from mctskernel.measure import BEST_NODES, Target
 from mctskernel.measure import measure as measure_run
 from mctskernel.report.comparison import print_comparison

@@ -14,7 +14,6 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
-from mctskernel.cli.following import workers_on
 from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Outcome
@@ -22,6 +21,7 @@ from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.space import Entry, SearchSpace
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
+from mctskernel.executors.room import workers_on
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.quantities import time_text
 from mctskernel.record import Wanted as Kernels

@@ -11,7 +11,7 @@ import rich_click as click
 from click.core import ParameterSource
 
 from mctskernel.cli import options
-from mctskernel.cli.following import conclude, follow_search, workers_on
+from mctskernel.cli.following import conclude, follow_search
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.problems import find_task_or_problem
 from mctskernel.core.device import is_remote
@@ -22,6 +22,7 @@ from mctskernel.core.task import UNANCHORED, Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.feedback import Feedback
 from mctskernel.edits.llm.mixture import MixtureOptions
+from mctskernel.executors.room import workers_on
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD

@@ -13,11 +13,11 @@ import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import BAD_MACHINE
-from mctskernel.cli.following import workers_on
 from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.core.executor import ExecutorOptions
 from mctskernel.core.kernel import Language
 from mctskernel.executors.http_api import ServerStatus
+from mctskernel.executors.room import workers_on
 from mctskernel.profiling.devices import default_kind
 from mctskernel.serving.machine import shared_files
 from mctskernel.serving.settings import Limits, Settings

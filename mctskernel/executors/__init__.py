@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
 from mctskernel.core.surrogate import Surrogate
 from mctskernel.executors.local import LocalExecutor
 from mctskernel.executors.recorded import open_recorded
+from mctskernel.executors.room import workers_on
 from mctskernel.profiling.architecture import FILE_SUFFIX
 
 
@@ -33,7 +33,7 @@ def open_executor(
         from mctskernel.executors.ray import open_ray_executor  # noqa: PLC0415 - as said above
 
         return open_ray_executor(spec, workers, options.address)
-    workers = workers or os.cpu_count() or 1
+    workers = workers or workers_on(spec.kind, spec.language, options)
     if spec.kind == "gpu":
         # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
         from mctskernel.executors.gpu import open_gpus  # noqa: PLC0415 - as said above
@@ -42,13 +42,6 @@ def open_executor(
     if spec.kind == "recorded":
         return open_recorded(spec, workers)
     return LocalExecutor(spec, workers=workers)
-
-
-def gpus_of(options: ExecutorOptions) -> tuple[str, ...]:
-    """The UUIDs of this machine's GPUs that a run with these options uses. Raises DeviceError."""
-    from mctskernel.profiling.gpu.choice import chosen_gpus  # noqa: PLC0415 - it needs the driver's bindings
-
-    return chosen_gpus(options.gpus).uuids
 
 
 def open_surrogate(
