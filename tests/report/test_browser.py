@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.core.evaluation import Conditions, GpuState
 from mctskernel.experiments.report_cost import READY, find_browser, show_widget
 from mctskernel.report.page import report_page
 from mctskernel.report.parts import Parts
@@ -27,6 +28,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+CONDITIONS = Conditions(GpuState(1980, 2619, 40), GpuState(1980, 2619, 40))
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory, small_task: Path) -> Path:
     """A report of six nodes whose texts try to be markup."""
@@ -38,7 +42,10 @@ def report(tmp_path_factory: pytest.TempPathFactory, small_task: Path) -> Path:
     told.edits(
         0, (HOSTILE, timed(50.0, spread=0.01)), ("harmless", evil), exchange=replace(EXCHANGE, reply=HOSTILE)
     )
-    told.edits(1, ("wider loads", timed(40.0)), ("unrolled by 2", timed(60.0)))
+    wider = timed(40.0)
+    timings = tuple(replace(each, conditions=CONDITIONS) for each in wider.timings)
+    wider = replace(wider, timings=timings, gpu="ab" * 16)
+    told.edits(1, ("wider loads", wider), ("unrolled by 2", timed(60.0)))
     told.edits(3, ("unrolled by 4", timed(25.0)))
     path = folder / "report.html"
     path.write_text(report_page(load_view(told.folder.path)))
@@ -91,6 +98,8 @@ def test_it_is_looked_at_and_used(browser: playwright.Browser, report: Path, wid
     page.locator(".plot-frame").focus()
     page.keyboard.press("ArrowUp")
     _eventually(page, "document.querySelector('.node-heading h3').textContent.includes('node 3')")
+    page.get_by_role("tab", name="Timing", exact=True).click()
+    assert all(text in page.locator(".tab-body").inner_text() for text in ("GPU abababab", "1980 MHz, 40 C"))
     page.get_by_role("button", name="node 1", exact=True).click()
     _eventually(page, "document.querySelector('.node-heading h3').textContent.includes('node 1')")
     assert HOSTILE in opened.heading
