@@ -105,6 +105,9 @@ class Service:
         finally:
             if session.standing is not Standing.OPEN:
                 await self._discard(session)
+        if session.standing is not Standing.OPEN:
+            # Forgotten while it was opened.
+            raise refusals.closing()
         state = session.state
         self._follow(f"{client} opened the session {name}")
         return SessionOpened(

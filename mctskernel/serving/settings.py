@@ -35,8 +35,8 @@ class Limits:
     body_seconds: float = 30.0
     header_seconds: float = 10.0
     connections: int = 256
-    requests_per_second: float = 50.0
-    burst: int = 200
+    requests_per_second: float = 200.0
+    burst: int = 400
     failures_per_minute: int = 20
     grace_seconds: float = 30.0
 
