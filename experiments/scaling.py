@@ -205,11 +205,27 @@ def _throughput(arms: Sequence[Arm]) -> Iterator[Block]:
             ]
         )
     yield Table(columns, rows)
+    yield from _stages(measured)
     yield from _overhead([pair for pair in measured if pair[0].engine != "local"], measured)
     yield from (Text(f"{arm.engine} on {arm.gpus}: {arm.problem}") for arm in arms if arm.problem)
     if first is not None:
         fingerprint = ", ".join(f"{name} {value}" for name, value in first[1].fingerprint.items())
         yield Text(f"{fingerprint}.")
+
+
+def _stages(measured: Sequence[tuple[Arm, Throughput]]) -> Iterator[Block]:
+    """The means of what an evaluation's stages take."""
+    stages = list(dict.fromkeys(stage for _, found in measured for stage in found.stage_seconds))
+    rows = [
+        [
+            arm.engine,
+            str(arm.gpus),
+            *(f"{1e3 * found.stage_seconds.get(stage, 0.0):.0f}" for stage in stages),
+        ]
+        for arm, found in measured
+    ]
+    if stages:
+        yield Table(["ms an evaluation", "GPUs", *stages], rows)
 
 
 def _overhead(

@@ -27,6 +27,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.executors import open_executor
+from mctskernel.profiling.stages import Stages
 from mctskernel.tasks import find_task
 
 WARMING = 4
@@ -37,6 +38,8 @@ class Throughput(msgspec.Struct, frozen=True):
     """Evaluations in so many seconds, with `in_flight` at a time; `latencies` are seconds of kernels one at a time.
 
     `failures` are those of the evaluations that weren't ok, `opening_seconds` what passed before the first could begin.
+    `stage_seconds` are means over the evaluations: a stage that grows with the number of GPUs is where they wait for
+    each other.
     """
 
     evaluations: int
@@ -47,6 +50,7 @@ class Throughput(msgspec.Struct, frozen=True):
     opening_seconds: float
     fingerprint: dict[str, str]
     remarks: list[str]
+    stage_seconds: dict[str, float] = {}
 
     @property
     def rate(self) -> float:
@@ -80,20 +84,20 @@ def measured(executor: Executor, kernels: Sequence[Kernel], rounds: int, alone: 
     """
     evaluations = rounds * len(kernels)
     first, submitted = WARMING * executor.capacity, 0
-    came: list[tuple[float, bool]] = []
+    came: list[tuple[float, Evaluation]] = []
     while len(came) <= first + evaluations:
         while submitted - len(came) < executor.capacity:
             executor.submit(submitted, _again(kernels, submitted))
             submitted += 1
-        came += [(time.perf_counter(), evaluation.ok) for _, evaluation in executor.wait()]
-    counted = came[first : first + evaluations]
+        came += [(time.perf_counter(), evaluation) for _, evaluation in executor.wait()]
+    counted = [evaluation for _, evaluation in came[first : first + evaluations]]
     in_flight = executor.capacity
     while executor.wait():
         pass
     return Throughput(
         evaluations=evaluations,
         seconds=came[first + evaluations][0] - came[first][0],
-        failures=sum(not ok for _, ok in counted),
+        failures=sum(not evaluation.ok for evaluation in counted),
         in_flight=in_flight,
         latencies=list(
             _one_at_a_time(executor, [_again(kernels, submitted + each) for each in range(alone)])
@@ -101,7 +105,15 @@ def measured(executor: Executor, kernels: Sequence[Kernel], rounds: int, alone: 
         opening_seconds=0.0,
         fingerprint=executor.fingerprint(),
         remarks=list(executor.remarks),
+        stage_seconds=_mean_stages(counted),
     )
+
+
+def _mean_stages(evaluations: Sequence[Evaluation]) -> dict[str, float]:
+    total = Stages()
+    for evaluation in evaluations:
+        total.add(evaluation.stage_seconds)
+    return {stage: seconds / len(evaluations) for stage, seconds in total.seconds.items()}
 
 
 def _one_at_a_time(executor: Executor, kernels: Sequence[Kernel]) -> Iterator[float]:
