@@ -138,7 +138,6 @@ def test_a_right_kernel_is_timed_counted_and_diagnosed(executor: GpuExecutor) ->
         assert evaluation.diagnosis is not None
 
 
-@pytest.mark.parametrize("qualifier", ["__device__", "static __device__"])
 def test_the_gpu_tells_its_state_from_where_it_is_confined(executor: GpuExecutor) -> None:
     evaluation = evaluate(executor, RIGHT)
     (timing,) = evaluation.timings
@@ -152,6 +151,7 @@ def test_the_gpu_tells_its_state_from_where_it_is_confined(executor: GpuExecutor
     print(timing.conditions)
 
 
+@pytest.mark.parametrize("qualifier", ["__device__", "static __device__"])
 def test_a_variable_keeps_nothing_from_run_to_run_until_it_is_worn(
     executor: GpuExecutor, qualifier: str
 ) -> None:
