@@ -382,6 +382,14 @@ device = device_option(
     "Where kernels are judged: on a GPU, or by a model of one; auto takes a GPU if there is one.",
 )
 
+local_device = click.option(
+    "--device",
+    type=click.Choice(["auto", "gpu", "model"]),
+    default="auto",
+    show_default=True,
+    help="Where kernels are judged: on a GPU, or by a model of one; auto takes a GPU if there is one.",
+)
+
 seed = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Inputs and random choices."
 )

@@ -30,7 +30,7 @@ ONLY_CLIENT = "client"
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 for any.")
-@options.device
+@options.local_device
 @options.architecture
 @options.workers
 @options.gpus

@@ -1,0 +1,1 @@
+"""What is done to a server of evaluations, and what must hold meanwhile."""
