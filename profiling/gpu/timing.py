@@ -20,6 +20,9 @@ RETAKES = 3
 PAUSE_SECONDS = 0.05
 """How long to wait before that where the GPU was slowed down, which lasts."""
 
+RETAKEN_SECONDS = 1.0
+"""Runs that take longer together aren't made again: a request to time a kernel has its limit."""
+
 Runs = Callable[[int], list[float]]
 """Runs something so many times and returns the seconds of each."""
 
@@ -87,7 +90,7 @@ def interleaved(
     wanted = int(np.clip(schedule.seconds / pace, schedule.fewest, schedule.most))
     turns, dropped = _turns(candidate, baseline, schedule, monitor, wanted), 0
     for _ in range(RETAKES):
-        if not turns.disturbed:
+        if not turns.disturbed or sum(turns.samples) + sum(turns.baseline) > RETAKEN_SECONDS:
             break
         dropped += len(turns.samples)
         # A clock that has changed stays as it is while the GPU has work, and falls again while it has none.

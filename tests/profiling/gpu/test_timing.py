@@ -155,6 +155,13 @@ def test_a_gpu_that_stays_slowed_down_is_waited_for_so_long_and_then_the_time_sa
     assert len(pauses) == RETAKES
 
 
+def test_runs_of_slow_kernels_are_not_made_again(pauses: list[float]) -> None:
+    gpu = Gpu(lambda _: THROTTLED)
+    turns = interleaved(gpu.runs(0.2), gpu.runs(0.4), Schedule(0.05), gpu)
+    assert (len(turns.samples), turns.dropped, pauses) == (Schedule.fewest, 0, [])
+    assert turns.disturbed
+
+
 def test_after_a_change_of_the_clock_both_kernels_are_timed_at_the_new_one(pauses: list[float]) -> None:
     slower = GpuState(1800, 2619)
     turns = turns_of(Gpu(lambda made: STEADY if made < 8 else slower))
