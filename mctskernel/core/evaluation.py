@@ -130,8 +130,8 @@ class Timing:
     """Time of one run of the whole launch plan at one shape, in seconds: median and its interval.
 
     `baseline_seconds` is the starting kernel's time measured interleaved with it, where the device does so, and
-    `conditions` are those of both, where the device tells them. Times of two kernels are compared by
-    `mctskernel.profiling.comparable`.
+    `baseline_spread` how far its interval reaches, as a fraction; `conditions` are those of both, where the device
+    tells them. Times of two kernels are compared by `mctskernel.profiling.comparable`.
     """
 
     shape: str
@@ -141,6 +141,7 @@ class Timing:
     samples: tuple[float, ...] = ()
     baseline_seconds: float | None = None
     conditions: Conditions | None = None
+    baseline_spread: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,14 +123,16 @@ def timing(
 ) -> Timing:
     """The median of the samples and its interval, in seconds, beside the baseline's median."""
     low, high = median_interval(samples)
+    beside, (least, most) = float(np.median(baseline)), median_interval(baseline)
     return Timing(
         shape,
         seconds=float(np.median(samples)),
         low=low,
         high=high,
         samples=samples,
-        baseline_seconds=float(np.median(baseline)),
+        baseline_seconds=beside,
         conditions=conditions,
+        baseline_spread=max(beside - least, most - beside) / beside,
     )
 
 

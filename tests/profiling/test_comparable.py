@@ -13,7 +13,7 @@ from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation,
 from mctskernel.profiling.changes import compare
 from mctskernel.profiling.comparable import beside, timings_beside
 from mctskernel.profiling.gains import gain_of
-from mctskernel.profiling.guardrails import slower_shapes
+from mctskernel.profiling.guardrails import is_slower, slower_shapes
 from mctskernel.profiling.last_gate import unrepeated
 from mctskernel.profiling.reward import composite, fastest_first, relief
 
@@ -105,6 +105,17 @@ def test_a_timing_beside_another_one_keeps_its_interval_and_its_samples() -> Non
     assert (found.seconds, found.low, found.high) == pytest.approx((own.seconds, own.low, own.high))
     assert found.samples == pytest.approx(own.samples)
     assert found.baseline_seconds == own.baseline_seconds
+
+
+def test_where_the_starting_kernel_was_timed_unsteadily_less_is_certain() -> None:
+    reference = ROOT.timings[0]
+    slower = replace(reference, seconds=104e-6, low=103.5e-6, high=104.5e-6)
+    unsteady = replace(slower, baseline_spread=0.03), replace(reference, baseline_spread=0.04)
+    assert is_slower(beside(slower, reference), reference)
+    found = beside(*unsteady)
+    assert not is_slower(found, reference)
+    assert found.seconds == pytest.approx(slower.seconds)
+    assert (found.seconds - found.low) / found.seconds == pytest.approx(0.05, rel=0.01), "hypot of 3 and 4 %"
 
 
 def test_without_a_baseline_beside_both_times_stay_as_they_are() -> None:

@@ -87,6 +87,13 @@ def test_the_interval_is_the_same_each_time_and_closes_on_equal_samples() -> Non
     assert median_interval((1.0,) * 10) == (1.0, 1.0)
 
 
+def test_a_time_says_how_sure_the_one_beside_it_is() -> None:
+    steady = timing("n=1", (1.0,) * 10, (2.0,) * 31)
+    assert (steady.baseline_seconds, steady.baseline_spread) == (2.0, 0.0)
+    unsteady = timing("n=1", (1.0,) * 10, tuple(np.random.default_rng(1).normal(2.0, 0.1, 31)))
+    assert 0.005 < (unsteady.baseline_spread or 0.0) < 0.03
+
+
 STEADY = GpuState(1980, 2619, 40, 300.0)
 THROTTLED = GpuState(1500, 2619, 88, 300.0, (ClockEvent.HARDWARE_THERMAL,))
 CAPPED = GpuState(1755, 2619, 60, 700.0, (ClockEvent.POWER_CAP,))
