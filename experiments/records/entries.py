@@ -15,7 +15,9 @@ from typing import TypeVar
 
 import msgspec
 
-from mctskernel.experiments import races, reward_value, strategy_report, tree_scale
+from mctskernel.campaign.report import Report as Campaign
+from mctskernel.campaign.report import markdown as campaign_page
+from mctskernel.experiments import campaign_allocation, races, reward_value, strategy_report, tree_scale
 from mctskernel.experiments.ablation.results import Results as Ablated
 from mctskernel.experiments.ablation.tables import render
 from mctskernel.experiments.counter_evidence import Report as CounterEvidence
@@ -340,6 +342,18 @@ ENTRIES: tuple[Entry, ...] = (
         _ablation("ablation_budget"),
     ),
     Entry(
+        "campaign_allocation.json",
+        Group.STRATEGIES,
+        "Of the searches of `strategies_traces.jsonl.xz`: nothing is searched again. [campaign.md](../campaign.md).",
+        {
+            "campaign_allocation.md": rendered_from(
+                "campaign_allocation.json",
+                campaign_allocation.Report,
+                lambda each: markdown(campaign_allocation.document(each)) + "\n",
+            )
+        },
+    ),
+    Entry(
         "plain_suite_model.json",
         Group.STRATEGIES,
         "One seed and a small budget: it shows what the rules find, and compares no strategies. Made in parts with "
@@ -348,6 +362,13 @@ ENTRIES: tuple[Entry, ...] = (
         "that is named. Both were busy with other things, so the seconds are too many; "
         "[plain_suite.md](../plain_suite.md).",
         {"plain_suite_model.md": rendered_from("plain_suite_model.json", PlainSuite, plain_suite_page)},
+    ),
+    Entry(
+        "campaign_model.json",
+        Group.STRATEGIES,
+        "One campaign, kept by `python -m mctskernel.experiments.keep_campaign`; the machine was busy with other "
+        "things, so the seconds are too many. [campaign.md](../campaign.md).",
+        {"campaign_model.md": rendered_from("campaign_model.json", Campaign, campaign_page)},
     ),
     Entry(
         "gauntlet_model.json",
