@@ -1,6 +1,6 @@
 """Times that were taken apart, made comparable: on several GPUs of one kind, or on one whose clock has drifted.
 
-Two GPUs of one kind differ by a few per cent, and one GPU from hour to hour. The starting kernel is timed interleaved
+Two GPUs of one kind aren't equally fast, and one GPU isn't from hour to hour. The starting kernel is timed interleaved
 with every other one, so what makes both slower cancels out of their ratio. Times are stored as they were measured, and
 times of two kernels are compared through this module alone.
 """
