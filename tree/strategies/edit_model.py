@@ -14,6 +14,7 @@ import numpy as np
 
 from mctskernel.tree.edit_model.frontier import Candidate, Frontier
 from mctskernel.tree.edit_model.model import EditModel
+from mctskernel.tree.edit_model.one_thread import on_one_thread
 from mctskernel.tree.node import Tree
 from mctskernel.tree.strategies.strategy import Generators, Propose, Step
 from mctskernel.tree.vector import Array
@@ -57,6 +58,17 @@ class ModelGuided:
         """The most promising edits; those after the first as if it were not in flight."""
         if not tree.evaluated:
             return ()
+        with on_one_thread():
+            return self._steps(tree, count)
+
+    def ratings(self, tree: Tree, most: int) -> tuple[Rating, ...]:
+        """What `steps` goes by: the most promising edits, the best first."""
+        if not tree.evaluated:
+            return ()
+        with on_one_thread():
+            return self._ratings(tree, most)
+
+    def _steps(self, tree: Tree, count: int) -> tuple[Step | Propose, ...]:
         model = self._follow(tree)
         found: list[Step | Propose] = []
         for column in self._by_worth(tree, model):
@@ -66,10 +78,7 @@ class ModelGuided:
                     break
         return tuple(found) or self._leftover(tree)
 
-    def ratings(self, tree: Tree, most: int) -> tuple[Rating, ...]:
-        """What `steps` goes by: the most promising edits, the best first."""
-        if not tree.evaluated:
-            return ()
+    def _ratings(self, tree: Tree, most: int) -> tuple[Rating, ...]:
         model, frontier = self._follow(tree), self._frontier
         improvements, priors = model.expected_improvements(tree), self._weighted_priors(tree)
         found = ((column, frontier.take(tree, column)) for column in self._by_worth(tree, model))
