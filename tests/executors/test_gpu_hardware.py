@@ -14,7 +14,9 @@ from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
-from mctskernel.executors.gpu import GpuExecutor
+from mctskernel.executors.gpu import GpuExecutor, open_gpus
+from mctskernel.profiling.gpu.choice import chosen_gpus
+from mctskernel.profiling.gpu.cuda_driver import visible_gpus
 from mctskernel.tasks import builtin_tasks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -192,3 +194,25 @@ def test_the_starting_kernel_of_every_built_in_task_passes(
     assert evaluation.ok, evaluation.message
     assert not evaluation.quarantine
     record_property("seconds", evaluation.timings[0].seconds)
+
+
+def test_every_gpu_of_the_machine_judges(small_task: Path) -> None:
+    gpus = chosen_gpus(()).uuids
+    with open_gpus(DeviceSpec("gpu", small_task), 2) as executor:
+        assert executor.fingerprint()["uuid"].split("+") == list(gpus)
+        for ticket in range(3 * len(gpus)):
+            executor.submit(ticket, Kernel(f"{RIGHT}// {ticket}\n"))
+        found: dict[int, Evaluation] = {}
+        while len(found) < 3 * len(gpus):
+            found |= dict(executor.wait())
+        assert all(evaluation.ok for evaluation in found.values())
+        assert {evaluation.gpu for evaluation in found.values() if evaluation.gpu} <= set(gpus)
+
+
+def test_a_gpu_is_opened_by_its_uuid(small_task: Path) -> None:
+    last = visible_gpus()[-1]
+    with GpuExecutor(DeviceSpec("gpu", small_task, gpu=last.uuid)) as executor:
+        assert executor.fingerprint()["uuid"] == last.uuid
+        assert evaluate(executor, RIGHT).ok
+    with pytest.raises(DeviceError, match="isn't here any more"):
+        GpuExecutor(DeviceSpec("gpu", small_task, gpu="00" * 16))
