@@ -20,6 +20,7 @@ from mctskernel.executors.http_api import ServerStatus
 from mctskernel.executors.room import workers_on
 from mctskernel.profiling.devices import default_kind
 from mctskernel.serving.machine import shared_files
+from mctskernel.serving.orphans import Nursery
 from mctskernel.serving.settings import Limits, Settings
 from mctskernel.serving.tokens import Clients, add_client, clients_of, new_token, read_clients
 
@@ -174,12 +175,14 @@ def serve(
     executor = ExecutorOptions(gpus=gpus)
     settings = Settings(kind, architecture, workers, executor, limits, shared_files(kind, architecture, gpus))
     _log_requests(access_log)
+    nursery = Nursery()
+    nursery.adopt()
     with address.listen() as listening:
         clients = _clients(tokens)
         on = f"a model of {architecture}" if kind == "model" else "the GPUs of this machine"
         echo(f"Judging on {on} at {address.url(listening)}; Ctrl-C ends it.")
         with _shown() as show:
-            Server(settings, clients, address, echo, show).run(listening)
+            Server(settings, clients, address, echo, show, nursery=nursery).run(listening)
 
 
 def _clients(path: Path | None) -> Clients:

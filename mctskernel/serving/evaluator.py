@@ -12,8 +12,9 @@ import msgspec
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.task import TaskError
-from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.channel import ProtocolError
+from mctskernel.profiling.processes.child_process import ChildProcess
+from mctskernel.serving.orphans import Nursery
 from mctskernel.serving.session_protocol import REPLIES, Broken, Judged, Open, Opened, Reply, Request
 
 MODULE = "mctskernel.serving.session_process"
@@ -39,8 +40,8 @@ class Evaluator:
     as values of known types and bounded size: it runs a client's code.
     """
 
-    def __init__(self, child: child_process.ChildProcess, heard: Heard, lost: Lost) -> None:
-        self._child, self._heard, self._lost = child, heard, lost
+    def __init__(self, nursery: Nursery, child: ChildProcess, heard: Heard, lost: Lost) -> None:
+        self._nursery, self._child, self._heard, self._lost = nursery, child, heard, lost
         self._loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[Opened] = self._loop.create_future()
         # Whoever doesn't read would otherwise stop the event loop.
@@ -50,13 +51,13 @@ class Evaluator:
         self._loop.add_reader(child.channel.fileno(), self._read)
 
     @classmethod
-    async def open(cls, opening: Open, heard: Heard, lost: Lost) -> Evaluator:
+    async def open(cls, nursery: Nursery, opening: Open, heard: Heard, lost: Lost) -> Evaluator:
         """Start a process and wait until its executor is open.
 
         Raises TaskError, DeviceError and DiedError.
         """
-        child = await asyncio.to_thread(child_process.start, MODULE, threads=THREADS)
-        evaluator = cls(child, heard, lost)
+        child = await asyncio.to_thread(nursery.start, MODULE, THREADS)
+        evaluator = cls(nursery, child, heard, lost)
         evaluator.send(opening)
         try:
             async with asyncio.timeout(OPENING_SECONDS):
@@ -94,7 +95,7 @@ class Evaluator:
 
     def _end(self) -> None:
         self._sending.shutdown(cancel_futures=True)
-        self._child.kill()
+        self._nursery.end(self._child)
 
     def _send(self, message: msgspec.Struct) -> None:
         # That it is gone is noticed when its silence is read.

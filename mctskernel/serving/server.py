@@ -17,6 +17,7 @@ from mctskernel.core.device import DeviceError
 from mctskernel.executors.http_api import ServerStatus
 from mctskernel.serving.admission import LOOPBACK_NAMES, Admission
 from mctskernel.serving.connections import connections
+from mctskernel.serving.orphans import Nursery
 from mctskernel.serving.routes import make_application
 from mctskernel.serving.service import Follow, Service
 from mctskernel.serving.settings import Settings
@@ -63,7 +64,8 @@ class Address:
 class Server:
     """Serves until it is told to `stop`, by SIGINT or SIGTERM if it runs in the main thread; a second one ends it.
 
-    `follow` is told in sentences what sessions come and go, `watch` twice a second how busy the machine is.
+    `follow` is told in sentences what sessions come and go, `watch` twice a second how busy the machine is. `nursery`
+    starts the processes of sessions.
     """
 
     def __init__(
@@ -73,9 +75,12 @@ class Server:
         address: Address,
         follow: Follow = lambda _: None,
         watch: Callable[[ServerStatus], None] = lambda _: None,
+        *,
+        nursery: Nursery | None = None,
     ) -> None:
         self._settings, self._clients, self._address = settings, clients, address
         self._follow, self._watch = follow, watch
+        self._nursery = nursery or Nursery()
         self._stops = 0
         self._web: uvicorn.Server | None = None
 
@@ -91,7 +96,7 @@ class Server:
             self._web.should_exit = self._web.force_exit = True
 
     async def _run(self, listening: socket.socket) -> None:
-        async with Service(self._settings, self._follow) as service:
+        async with Service(self._settings, self._nursery, self._follow) as service:
             hosts = LOOPBACK_NAMES if self._address.is_loopback else None
             application = make_application(service, self._settings.limits)
             admission = Admission(application, self._clients, self._settings.limits, hosts)

@@ -29,6 +29,7 @@ from mctskernel.serving import places, refusals
 from mctskernel.serving.evaluator import DiedError, Evaluator
 from mctskernel.serving.fairness import FairQueue
 from mctskernel.serving.ledger import Job, Put
+from mctskernel.serving.orphans import Nursery
 from mctskernel.serving.session import Session, Standing, Visit
 from mctskernel.serving.settings import Settings
 from mctskernel.serving.uploaded_task import UploadError, opening_of, write_task
@@ -54,8 +55,9 @@ class Service:
     `follow` is told in sentences what sessions come and go. All of it runs on one event loop.
     """
 
-    def __init__(self, settings: Settings, follow: Follow = lambda _: None) -> None:
+    def __init__(self, settings: Settings, nursery: Nursery, follow: Follow = lambda _: None) -> None:
         self._settings, self._limits, self._follow = settings, settings.limits, follow
+        self._nursery = nursery
         self._sessions: dict[str, Session] = {}
         self._queue: FairQueue[tuple[Session, Job]] = FairQueue()
         self._openings = asyncio.Semaphore(OPENED_AT_A_TIME)
@@ -233,7 +235,7 @@ class Service:
         """Give a session a process. Raises TaskError, DeviceError and DiedError."""
         async with self._openings:
             heard, lost = partial(self._heard, session), partial(self._lost, session)
-            evaluator = await Evaluator.open(session.opening, heard, lost)
+            evaluator = await Evaluator.open(self._nursery, session.opening, heard, lost)
         if session.name not in self._sessions:
             await evaluator.close()
             return

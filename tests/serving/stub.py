@@ -6,15 +6,14 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
-from mctskernel.core.executor import Executor, ExecutorOptions
+from mctskernel.core.executor import ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import TaskError
-from mctskernel.executors.gpu import GpuExecutor
 
 
 class StubExecutor:
@@ -34,6 +33,7 @@ class StubExecutor:
         return [(ticket, self._judge(kernel))]
 
     def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        self._judge(kernel)
         return Evaluation(Outcome.OK, Source.MEASURED, f"gate: {kernel.source} beside {baseline.source}")
 
     def fingerprint(self) -> dict[str, str]:
@@ -70,13 +70,6 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError as error:
         return type(error).__name__
-
-
-def open_fake_gpu(
-    spec: DeviceSpec, workers: int, options: ExecutorOptions
-) -> AbstractContextManager[Executor]:
-    """Everything of an executor on a GPU but the GPU."""
-    return GpuExecutor(spec, workers=workers, service="tests.executors.fake_gpu:FakeGpu", gate_checks=())
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tests.serving.conftest import serving
 def test_kernels_are_compiled_judged_and_put_through_the_gate_in_turn(small_task: Path) -> None:
     Turn(GPU.uuid).close()
     settings = Settings(
-        "gpu", workers=1, reads=turn_files(GPU.uuid), opener="tests.serving.stub:open_fake_gpu"
+        "gpu", workers=1, reads=turn_files(GPU.uuid), opener="tests.serving.gpu_stub:open_fake_gpu"
     )
     with serving(settings) as served:
         client = served.client()

@@ -1,61 +1,110 @@
-"""`mctskernel serve` as a program: a task on the model, from the first kernel to Ctrl-C."""
+"""`mctskernel serve` as a program: tasks on the model, from the first kernel to Ctrl-C."""
 
 from __future__ import annotations
 
-import re
+import contextlib
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
 
 from mctskernel.core.evaluation import Source
-from mctskernel.executors.http_api import SESSIONS, OpenSession, SessionOpened, decode, encode
+from mctskernel.executors.http_api import SESSIONS, OpenSession, SessionOpened, decode, encode, session_path
 from tests.conftest import KERNEL
 from tests.serving.conftest import Client
 
+SERVE = (
+    "-m",
+    "mctskernel",
+    "serve",
+    "--port",
+    "0",
+    "--device",
+    "model",
+    "--workers",
+    "1",
+    "--access-log",
+    "-",
+)
 
-def test_a_kernel_is_judged_on_the_model(small_task: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "mctskernel",
-        "serve",
-        "--port",
-        "0",
-        "--device",
-        "model",
-        "--workers",
-        "1",
-    ]
-    process = subprocess.Popen(
-        [*command, "--access-log", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
+DAEMON = """
+import os
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        os.execvp("sleep", ["sleep", "{seconds}"])
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_kernels_are_judged_on_the_model_and_nothing_outlives_its_session(small_task: Path) -> None:
+    with server() as process:
         assert process.stdout is not None
-        told = "".join(process.stdout.readline() for _ in range(4))
+        told = "".join(process.stdout.readline() for _ in range(5))
         token = told.partition("MCTSKERNEL_TOKEN=")[2].split()[0]
-        url = (process.stdout.readline()).partition(" at ")[2].partition(";")[0]
-        with httpx2.Client(
-            base_url=url, headers={"authorization": f"Bearer {token}"}, timeout=60, trust_env=False
-        ) as http:
-            task = {file.name: file.read_bytes() for file in small_task.iterdir()}
-            answer = http.post(SESSIONS, content=encode(OpenSession(task, architecture="h200")))
-            opened = decode(answer.content, SessionOpened)
-            assert opened.source == Source.MODELLED
-            assert "H200" in opened.fingerprint["gpu"]
-            client = Client(http, opened.session)
-            client.put("right", KERNEL)
-            client.put("wrong", KERNEL.replace("2.0f", "3.0f"))
-            right, wrong = sorted(client.judged(2), key=lambda result: result.key)
-        assert right.evaluation.ok
-        assert right.evaluation.timings
-        assert wrong.evaluation.outcome == "wrong result"
-    finally:
+        url = told.partition(" at ")[2].partition(";")[0]
+        headers = {"authorization": f"Bearer {token}"}
+        with httpx2.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
+            judge_on_model(http, small_task)
+            leave_daemon(http, small_task)
         process.send_signal(signal.SIGINT)
         output, log = process.communicate(timeout=30)
     assert process.returncode == 0
     assert "No more work is taken" in output
-    assert re.search(r"client POST /v1/sessions 201", log)
+    assert "client POST /v1/sessions 201" in log
     assert token not in output + log
+
+
+@contextmanager
+def server() -> Iterator[subprocess.Popen[str]]:
+    """The program, ended in any case."""
+    with subprocess.Popen(
+        [sys.executable, *SERVE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def judge_on_model(http: httpx2.Client, task: Path) -> None:
+    files = {file.name: file.read_bytes() for file in task.iterdir()}
+    answer = http.post(SESSIONS, content=encode(OpenSession(files, architecture="h200")))
+    opened = decode(answer.content, SessionOpened)
+    client = Client(http, opened.session)
+    client.put("right", KERNEL)
+    client.put("wrong", KERNEL.replace("2.0f", "3.0f"))
+    right, wrong = sorted(client.judged(2), key=lambda result: result.key)
+
+    assert opened.source == Source.MODELLED
+    assert "H200" in opened.fingerprint["gpu"]
+    assert right.evaluation.ok
+    assert right.evaluation.timings
+    assert wrong.evaluation.outcome == "wrong result"
+
+
+def leave_daemon(http: httpx2.Client, task: Path) -> None:
+    """Open a session whose reference starts what leaves it, and see that it ends with it all the same."""
+    seconds = f"{time.time():f}"
+    files = {file.name: file.read_bytes() for file in task.iterdir()}
+    files["reference.py"] += DAEMON.format(seconds=seconds).encode()
+    opened = decode(http.post(SESSIONS, content=encode(OpenSession(files))).content, SessionOpened)
+
+    assert sleeping(seconds)
+    http.delete(session_path(opened.session))
+    assert not sleeping(seconds)
+
+
+def sleeping(seconds: str) -> bool:
+    """Whether a process with this word in its command lives."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if seconds.encode() in (process / "cmdline").read_bytes():
+                return True
+    return False

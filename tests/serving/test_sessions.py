@@ -98,6 +98,17 @@ def test_a_last_gate_comes_back_as_a_result(served: Served) -> None:
         assert not found["a"].gate
 
 
+def test_nothing_holds_a_place_while_a_last_gate_keeps_its_session_busy(served: Served) -> None:
+    with opened(served) as client:
+        client.put_gate("gate", "sleep 0.5", "slow")
+        client.put("waits", "any")
+        time.sleep(0.1)
+        status = decode(client.http.get(session_path(client.session)).content, SessionStatus)
+
+        assert (status.running, status.queued) == (1, 1)
+        assert [result.key for result in client.judged(2)] == ["gate", "waits"]
+
+
 def test_numbers_that_json_lacks_come_back_as_a_journal_keeps_them(served: Served) -> None:
     with opened(served) as client:
         client.put("key", "inf")
