@@ -128,7 +128,19 @@ def _ablation_plot(results: Ablated, out: Path) -> None:
     plot(results, out)
 
 
-def _surrogate_study(study: surrogate_document.Study, out: Path) -> None:
+def _surrogate_study(name: str) -> Mapping[str, Renderer]:
+    data = f"{name}.json"
+    return {
+        f"{name}.md": rendered_from(
+            data,
+            surrogate_document.Study,
+            lambda each: markdown(surrogate_document.document(each)) + "\n",
+        ),
+        f"{name}.svg": plotted(data, surrogate_document.Study, _surrogate_plot),
+    }
+
+
+def _surrogate_plot(study: surrogate_document.Study, out: Path) -> None:
     # Imported here: matplotlib is an extra.
     from mctskernel.experiments.surrogate.plot import draw  # noqa: PLC0415 - as said above
 
@@ -263,6 +275,11 @@ ENTRIES: tuple[Entry, ...] = (
         "Nine families, 450 kernels with times and counters.",
     ),
     Entry(
+        "families_h200/provenance.json",
+        Group.MODEL,
+        "Six of the nine families, 299 kernels with times and counters, in a minute and a half.",
+    ),
+    Entry(
         "model_h100.json",
         Group.MODEL,
         "289 variants of five families with their H100 times. Most shipped constants are a "
@@ -284,16 +301,14 @@ ENTRIES: tuple[Entry, ...] = (
         "H100_VARIANTS are the kernels of `model_h100.json`, in whose sight the model's own constants were "
         "chosen. Priced with the Triton that made the measured code, on a machine that was busy with other "
         "things, so the seconds of a prediction are too many; [surrogate.md](../surrogate.md).",
-        {
-            "surrogate_study_h100.md": rendered_from(
-                "surrogate_study_h100.json",
-                surrogate_document.Study,
-                lambda each: markdown(surrogate_document.document(each)) + "\n",
-            ),
-            "surrogate_study_h100.svg": plotted(
-                "surrogate_study_h100.json", surrogate_document.Study, _surrogate_study
-            ),
-        },
+        _surrogate_study("surrogate_study_h100"),
+    ),
+    Entry(
+        "surrogate_study_h200.json",
+        Group.MODEL,
+        "The six families of `families_h200/`, priced with the Triton that made the measured code, on a machine that "
+        "was busy with other things, so the seconds of a prediction are too many; [surrogate.md](../surrogate.md).",
+        _surrogate_study("surrogate_study_h200"),
     ),
     Entry(
         "model_recorded_h100.json",

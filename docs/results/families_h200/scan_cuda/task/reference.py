@@ -1,0 +1,7 @@
+"""Running sums along each row."""
+
+import numpy as np
+
+
+def reference(x):
+    return np.cumsum(x, axis=1)
