@@ -7,35 +7,33 @@ To add one, write its JSON by `records.provenance.write_result` into docs/result
 from __future__ import annotations
 
 import enum
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
-
-import msgspec
 
 from mctskernel.campaign.report import Report as Campaign
 from mctskernel.campaign.report import markdown as campaign_page
-from mctskernel.experiments import campaign_allocation, races, reward_value, strategy_report, tree_scale
-from mctskernel.experiments.ablation.results import Results as Ablated
-from mctskernel.experiments.ablation.tables import render
+from mctskernel.experiments import campaign_allocation, reward_value, strategy_report, tree_scale
 from mctskernel.experiments.counter_evidence import Report as CounterEvidence
 from mctskernel.experiments.counters.tables import document as counter_evidence
-from mctskernel.experiments.records.documents import Document, markdown
+from mctskernel.experiments.records.documents import markdown
 from mctskernel.experiments.records.provenance import Rows
-from mctskernel.experiments.suites import ratios, rules_table
+from mctskernel.experiments.records.renderers import (
+    Renderer,
+    of_ablation,
+    of_gauntlet,
+    of_races,
+    of_surrogate_study,
+    page,
+    plotted,
+    rendered_from,
+    rules_page,
+    strategies_plot,
+)
+from mctskernel.experiments.suites import ratios
 from mctskernel.experiments.suites.plain_report import render as plain_suite_page
 from mctskernel.experiments.suites.plain_trials import PlainSuite
 from mctskernel.experiments.suites.table import TableRow, markdown_table
-from mctskernel.experiments.surrogate import document as surrogate_document
-from mctskernel.gauntlet import run as gauntlet
-from mctskernel.gauntlet import table as gauntlet_table
-
-T = TypeVar("T")
-
-Renderer = Callable[[Path], bytes]
-"""Takes the folder of the results and gives the file's bytes."""
 
 
 class Group(enum.Enum):
@@ -67,92 +65,6 @@ class Entry:
         """What the page calls the data."""
         folder = Path(self.data).parent.as_posix()
         return self.data if folder == "." else f"{folder}/"
-
-
-def rendered_from(data: str, kind: type[T], render: Callable[[T], str]) -> Renderer:
-    """A renderer that decodes the JSON `data` and writes text."""
-
-    def rendered(folder: Path) -> bytes:
-        return render(msgspec.json.decode((folder / data).read_bytes(), type=kind)).encode()
-
-    return rendered
-
-
-def page(data: str) -> Mapping[str, Renderer]:
-    """The renderer of JSON that is a document: its Markdown, beside it."""
-    return {data.replace(".json", ".md"): rendered_from(data, Document, lambda each: markdown(each) + "\n")}
-
-
-def plotted(data: str, kind: type[T], draw: Callable[[T, Path], None]) -> Renderer:
-    """A renderer that decodes the JSON `data` and draws an SVG."""
-
-    def rendered(folder: Path) -> bytes:
-        decoded = msgspec.json.decode((folder / data).read_bytes(), type=kind)
-        return _drawn(lambda out: draw(decoded, out))
-
-    return rendered
-
-
-def _drawn(draw: Callable[[Path], None]) -> bytes:
-    with tempfile.TemporaryDirectory() as temporary:
-        out = Path(temporary, "plot.svg")
-        draw(out)
-        return out.read_bytes()
-
-
-def _suite_rows(folder: Path, name: str) -> list[TableRow]:
-    return msgspec.json.decode((folder / name).read_bytes(), type=Rows[TableRow]).rows
-
-
-def _rules(folder: Path) -> bytes:
-    later, before = (_suite_rows(folder, f"{name}_h100.json") for name in ("rules", "suite"))
-    return rules_table.rules_page(later, before).encode()
-
-
-def _strategies_plot(folder: Path) -> bytes:
-    return _drawn(lambda out: strategy_report.plot_report(strategy_report.read_report(folder), out))
-
-
-def _ablation(name: str) -> Mapping[str, Renderer]:
-    data = f"{name}.json"
-    return {
-        f"{name}.md": rendered_from(data, Ablated, lambda each: render(each).markdown),
-        f"{name}.svg": plotted(data, Ablated, _ablation_plot),
-    }
-
-
-def _ablation_plot(results: Ablated, out: Path) -> None:
-    # Imported here: matplotlib is an extra.
-    from mctskernel.experiments.ablation.plots import plot  # noqa: PLC0415 - as said above
-
-    plot(results, out)
-
-
-def _surrogate_study(name: str) -> Mapping[str, Renderer]:
-    data = f"{name}.json"
-    return {
-        f"{name}.md": rendered_from(
-            data,
-            surrogate_document.Study,
-            lambda each: markdown(surrogate_document.document(each)) + "\n",
-        ),
-        f"{name}.svg": plotted(data, surrogate_document.Study, _surrogate_plot),
-    }
-
-
-def _surrogate_plot(study: surrogate_document.Study, out: Path) -> None:
-    # Imported here: matplotlib is an extra.
-    from mctskernel.experiments.surrogate.plot import draw  # noqa: PLC0415 - as said above
-
-    draw(study, out)
-
-
-def _gauntlet(name: str) -> Mapping[str, Renderer]:
-    return {f"{name}.md": rendered_from(f"{name}.json", gauntlet.Report, gauntlet_table.markdown)}
-
-
-def _races(name: str) -> Mapping[str, Renderer]:
-    return {f"{name}.md": rendered_from(f"{name}.json", races.Report, lambda each: races.table(each) + "\n")}
 
 
 ENTRIES: tuple[Entry, ...] = (
@@ -203,7 +115,7 @@ ENTRIES: tuple[Entry, ...] = (
         "after their copies were made cheaper: before, they came to 424.6 and 560.8 us. The earlier "
         "2.79x of int4 matmul in Triton doesn't follow from its two times, whose ratio is 2.3. The "
         "stencil starts at 1.5 times its floor and has arrived at it.",
-        {"rules_h100.md": _rules},
+        {"rules_h100.md": rules_page},
     ),
     Entry(
         "trajectory_matmul_h100.json",
@@ -301,14 +213,14 @@ ENTRIES: tuple[Entry, ...] = (
         "H100_VARIANTS are the kernels of `model_h100.json`, in whose sight the model's own constants were "
         "chosen. Priced with the Triton that made the measured code, on a machine that was busy with other "
         "things, so the seconds of a prediction are too many; [surrogate.md](../surrogate.md).",
-        _surrogate_study("surrogate_study_h100"),
+        of_surrogate_study("surrogate_study_h100"),
     ),
     Entry(
         "surrogate_study_h200.json",
         Group.MODEL,
         "The six families of `families_h200/`, priced with the Triton that made the measured code, on a machine that "
         "was busy with other things, so the seconds of a prediction are too many; [surrogate.md](../surrogate.md).",
-        _surrogate_study("surrogate_study_h200"),
+        of_surrogate_study("surrogate_study_h200"),
     ),
     Entry(
         "model_recorded_h100.json",
@@ -333,7 +245,7 @@ ENTRIES: tuple[Entry, ...] = (
             "strategies.md": lambda folder: strategy_report.markdown_report(
                 strategy_report.read_report(folder)
             ).encode(),
-            "strategies.svg": _strategies_plot,
+            "strategies.svg": strategies_plot,
         },
         ("strategies_traces.jsonl.xz",),
     ),
@@ -342,19 +254,27 @@ ENTRIES: tuple[Entry, ...] = (
         Group.STRATEGIES,
         "The four recorded spaces of [strategies.md](../strategies.md), in the folder `spaces`, and five made-up ones, "
         "20 seeds; seconds are a core's. [ablations.md](../ablations.md).",
-        _ablation("ablation_search"),
+        of_ablation("ablation_search"),
     ),
     Entry(
         "ablation_selection.json",
         Group.STRATEGIES,
         "The same four recorded spaces, 20 seeds; the walk with one choice changed at a time.",
-        _ablation("ablation_selection"),
+        of_ablation("ablation_selection"),
     ),
     Entry(
         "ablation_budget.json",
         Group.STRATEGIES,
         "The same four recorded spaces, 20 seeds, looked at after 12 to 200 evaluations.",
-        _ablation("ablation_budget"),
+        of_ablation("ablation_budget"),
+    ),
+    Entry(
+        "ablation_search_model.json",
+        Group.STRATEGIES,
+        "As sixty sweeps of a task and two seeds each beside each other, put together, so that arms share evaluations; "
+        "softmax and layernorm with seeds 17 and 19 on another machine, with NVRTC 13.5. "
+        "[ablations.md](../ablations.md).",
+        of_ablation("ablation_search_model"),
     ),
     Entry(
         "campaign_allocation.json",
@@ -389,7 +309,7 @@ ENTRIES: tuple[Entry, ...] = (
         "gauntlet_model.json",
         Group.TRUST,
         "CUDA C++ and Triton; a round of fuzzing and a browser ran beside it, so the seconds are too many.",
-        _gauntlet("gauntlet_model"),
+        of_gauntlet("gauntlet_model"),
     ),
     Entry(
         "gauntlet_h100.json",
@@ -397,7 +317,7 @@ ENTRIES: tuple[Entry, ...] = (
         "Six processes had a part of the entries each and took turns at the GPU; put together; 21 "
         "entries on another machine of the kind a little later. Seconds hold waiting for a turn. Five "
         "honest kernels that came later still are not in it.",
-        _gauntlet("gauntlet_h100"),
+        of_gauntlet("gauntlet_h100"),
     ),
     Entry("module_gauntlet_cpu.json", Group.TRUST),
     Entry(
@@ -409,9 +329,9 @@ ENTRIES: tuple[Entry, ...] = (
         "races_model.json",
         Group.TRUST,
         "[races.md](../races.md) tells what is planted and what no tool finds.",
-        _races("races_model"),
+        of_races("races_model"),
     ),
-    Entry("races_h100.json", Group.TRUST, "", _races("races_h100")),
+    Entry("races_h100.json", Group.TRUST, "", of_races("races_h100")),
     Entry(
         "faults.json",
         Group.TRUST,

@@ -12,8 +12,9 @@ from click.testing import CliRunner
 
 from mctskernel.experiments import results
 from mctskernel.experiments.records.documents import Document, Section, Table, Text, markdown
-from mctskernel.experiments.records.entries import ENTRIES, Entry, Group, page
+from mctskernel.experiments.records.entries import ENTRIES, Entry, Group
 from mctskernel.experiments.records.provenance import Provenance, Rows, read_provenance, write_result
+from mctskernel.experiments.records.renderers import page
 from mctskernel.experiments.results import check, readme
 
 FOLDER = Path(__file__).parents[2] / "docs" / "results"
