@@ -99,6 +99,9 @@ class Conversation(Generic[Reply]):
 
     def open(self) -> None:
         """Wait until the process is open."""
+        if self._ready:
+            # Perhaps `opened` is asking: only when it is done has the process started.
+            return
         while not self._ready:
             try:
                 patience = self._opening_seconds

@@ -47,6 +47,13 @@ class FaltersOnce(FakeGpu):
         if self.falters and isinstance(request, Place):
             return Failed("an unspecified launch failure", lost=True)
         return super().answer(request)
+
+
+class FaltersAlways(FaltersOnce):
+    falters = True
+
+    def open(self, request):
+        return FakeGpu.open(self, request)
 """
 
 
@@ -233,6 +240,16 @@ def test_a_gpu_process_whose_machine_falters_while_it_opens_is_replaced(
     spec = DeviceSpec("gpu", write_task())
     with GpuExecutor(spec, service="faltering_gpu:FaltersOnce", gate_checks=()) as executor:
         assert evaluate(executor, "faster").ok
+
+
+def test_a_gpu_process_that_falters_whenever_it_opens_is_given_up(
+    write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "faltering_gpu.py").write_text(FALTERING)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(DeviceError, match=r"can't be started: an unspecified launch failure"):
+        GpuExecutor(DeviceSpec("gpu", write_task()), service="faltering_gpu:FaltersAlways")
 
 
 def test_closing_ends_what_is_in_flight(
