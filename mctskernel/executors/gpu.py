@@ -36,6 +36,29 @@ def open_gpus(spec: DeviceSpec, workers: int, wanted: Sequence[str] = ()) -> Gpu
     return GpuExecutor(spec, workers=workers, gpus=choice.uuids, remarks=choice.remarks)
 
 
+def judge_at_last_gate(
+    spec: DeviceSpec,
+    kernel: Kernel,
+    baseline: Kernel,
+    *,
+    metrics: Sequence[str] = DEFAULT_METRICS,
+    service: str = GPU_SERVICE,
+    checks: Sequence[GateCheck] = (watched, emulated),
+) -> Evaluation:
+    """Evaluate a kernel at what was held out on the GPU of a device, in processes of its own and with a fresh seed.
+
+    `checks` follow. Raises DeviceError.
+    """
+    spec = spec.at_last_gate
+    with GpuExecutor(spec, metrics=metrics, service=service, baseline=baseline) as gate:
+        gate.submit(0, kernel)
+        ((_, evaluation),) = gate.wait()
+    for check in checks:
+        if evaluation.ok:
+            evaluation = check(evaluation, kernel, spec)
+    return evaluation
+
+
 class GpuExecutor:
     """`workers` compile processes and a process for each GPU, which judges one kernel at a time.
 
@@ -101,7 +124,16 @@ class GpuExecutor:
     def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate a kernel at what was held out, in processes of its own and with a fresh seed; waits for it."""
         # On a GPU that is free, and by the thread that drives it, so that nothing else is timed there meanwhile.
-        return self._gpus.run(lambda seat: self._last_gate(seat, kernel, baseline))
+        return self._gpus.run(
+            lambda seat: judge_at_last_gate(
+                replace(self._spec, gpu=seat.gpu.gpu.uuid),
+                kernel,
+                baseline,
+                metrics=self._metrics,
+                service=self._service,
+                checks=self._gate_checks,
+            )
+        )
 
     def fingerprint(self) -> dict[str, str]:
         """The GPUs, their driver and what compiles for them."""
@@ -140,16 +172,6 @@ class GpuExecutor:
     @property
     def _first(self) -> Seat:
         return self._gpus.seats[0]
-
-    def _last_gate(self, seat: Seat, kernel: Kernel, baseline: Kernel) -> Evaluation:
-        spec = replace(self._spec.at_last_gate, gpu=seat.gpu.gpu.uuid)
-        with GpuExecutor(spec, metrics=self._metrics, service=self._service, baseline=baseline) as gate:
-            gate.submit(0, kernel)
-            ((_, evaluation),) = gate.wait()
-        for check in self._gate_checks:
-            if evaluation.ok:
-                evaluation = check(evaluation, kernel, spec)
-        return evaluation
 
     def _compile(self, kernel: Kernel) -> Prepared | Evaluation:
         compiler = self._idle_compilers.get()

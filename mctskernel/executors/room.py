@@ -31,8 +31,12 @@ def workers_on(device: str, language: Language, executor: ExecutorOptions = LOCA
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if device != "gpu":
         return cores
-    further = len(_gpus_of(executor)) - 1
-    return min(cores, GPU_COMPILERS[language] + further * MORE_COMPILERS[language])
+    return min(cores, compilers_for(len(_gpus_of(executor)), language))
+
+
+def compilers_for(gpus: int, language: Language) -> int:
+    """How many processes keep so many GPUs busy, at least one."""
+    return GPU_COMPILERS[language] + (gpus - 1) * MORE_COMPILERS[language]
 
 
 def _gpus_of(executor: ExecutorOptions) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+import ray._private.worker as ray_worker
 
 from mctskernel.core.device import DeviceError
 from mctskernel.executors.ray.roster import Node
@@ -29,11 +30,7 @@ STORE_BYTES = 256 << 20
 MAX_FOLDER = 40
 """Characters of the folder that a cluster of our own is in: the names of its sockets may have 107 in all."""
 
-_QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "configure_logging": False, "log_to_driver": False}
-
-
-_ITS_VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
-"""Nothing is reported to Ray's makers, and only this user's processes are let in."""
+_QUIET: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
 
 
 @dataclass(frozen=True)
@@ -108,6 +105,7 @@ def _connect(address: str, cpus: int, stack: ExitStack) -> Cluster:
         return Cluster(
             "The evaluators were processes of the Ray cluster that this process was connected with."
         )
+    stack.enter_context(_silence())
     if address != OWN and _join(address):
         stack.callback(ray.shutdown)
         where = ray.get_runtime_context().gcs_address
@@ -136,7 +134,7 @@ def _join(address: str) -> bool:
 def _start(cpus: int, stack: ExitStack) -> None:
     folder = Path(tempfile.mkdtemp(prefix="mctskernel-ray-", dir=_short_folder()))
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    with _environment_of_its_processes():
+    with _without_secrets():
         _initialise(
             address=OWN,
             num_cpus=cpus,
@@ -158,24 +156,34 @@ def _initialise(**arguments: Any) -> None:
             signal.signal(signal.SIGTERM, handler)
 
 
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep Ray from telling of every lost process on our standard output: whoever is lost is noticed here.
+
+    It has a switch for what its processes print (`log_to_driver`), and none for this.
+    """
+    before, ray_worker._worker_logs_enabled = ray_worker._worker_logs_enabled, False
+    try:
+        yield
+    finally:
+        ray_worker._worker_logs_enabled = before
+
+
 def _short_folder() -> str:
     return found if len(found := tempfile.gettempdir()) <= MAX_FOLDER else "/tmp"  # noqa: S108 - a new folder in it
 
 
 @contextmanager
-def _environment_of_its_processes() -> Iterator[None]:
-    """No secrets for a cluster's processes, which start with the variables of this one."""
+def _without_secrets() -> Iterator[None]:
+    """No secrets for a cluster's processes, which start with the variables of this one, and no reports of theirs."""
     kept = environment_without_secrets()
     taken = {
         name: value for name, value in os.environ.items() if name not in kept and not name.startswith("RAY_")
     }
     for name in taken:
         del os.environ[name]
-    given = {name: value for name, value in _ITS_VARIABLES.items() if name not in os.environ}
-    os.environ.update(given)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         yield
     finally:
-        for name in given:
-            del os.environ[name]
         os.environ.update(taken)

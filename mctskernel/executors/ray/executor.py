@@ -252,6 +252,7 @@ class RayExecutor:
             case Broken(message):
                 # The machine's fault, and no kernel's.
                 self._assignments.leave(call.evaluator)
+                self._count()
                 self._staff.failed(call.evaluator, message)
                 self._orders[call.job].built = None
                 self._assignments.retry(call.job)

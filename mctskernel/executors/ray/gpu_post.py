@@ -2,64 +2,69 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.task_file import task_of
+from mctskernel.executors.gpu import judge_at_last_gate
 from mctskernel.executors.ray.assignment import Stage
-from mctskernel.executors.ray.messages import CANDIDATES, Judged, Ready, Reply
+from mctskernel.executors.ray.messages import CANDIDATES, FINALISTS, Judged, Ready, Reply
 from mctskernel.profiling.counter_sets import DEFAULT_METRICS
-from mctskernel.profiling.gpu.judge import GpuJudge
+from mctskernel.profiling.gpu.cuda_driver import visible_gpus
+from mctskernel.profiling.gpu.evaluator import GpuEvaluator
+from mctskernel.profiling.gpu.protocol import Opened
 from mctskernel.profiling.processes.compile_process import Prepared
 from mctskernel.profiling.processes.compiler import Compiler
-from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.versions import package_versions
 
 
 @dataclass(frozen=True)
 class OnGpu:
-    """Judges what was built elsewhere."""
+    """Judges what was built elsewhere, in the GPU's turn."""
 
     spec: DeviceSpec
     service: str
-    judge: GpuJudge
+    evaluator: GpuEvaluator
+    opened: Opened
 
     @property
     def ready(self) -> Ready:
-        """With what has to be the same of every GPU of a run."""
-        opened = self.judge.opened
-        gpu = opened.gpu
-        kind = {
+        """With the fingerprint of a GPU without its UUID: a run in a cluster may use any GPU of the kind."""
+        gpu = self.opened.gpu
+        fingerprint = {
             "device": "gpu",
             "gpu": gpu.name,
             "driver": gpu.driver,
             "architecture": gpu.architecture,
             **package_versions("nvidia-cuda-nvrtc", "cuda-bindings", "triton"),
         }
-        return Ready({**kind, "uuid": gpu.uuid}, kind, (opened.counters,) if opened.counters else ())
+        disturbed = (self.evaluator.remark,) if self.evaluator.remark else ()
+        return Ready(fingerprint, (*self.opened.remarks, *disturbed))
 
     def answer(self, stage: Stage, data: bytes) -> tuple[Reply, bytes]:
         """Judged."""
         if stage is Stage.GATE:
-            raise DeviceError("This version can't pass a last gate in a Ray cluster yet.")
-        prepared = CANDIDATES.decode(data)
-        stages = Stages()
-        stages.add(prepared.stage_seconds)
-        return Judged(self.judge.evaluate(prepared.candidate, stages)), b""
+            found = FINALISTS.decode(data)
+            spec = replace(self.spec, gpu=self.opened.gpu.uuid)
+            return Judged(judge_at_last_gate(spec, found.kernel, found.baseline, service=self.service)), b""
+        return Judged(self.evaluator.evaluate(CANDIDATES.decode(data))), b""
 
     def interrupt(self) -> None:
         """End the GPU process."""
-        self.judge.interrupt()
+        self.evaluator.interrupt()
 
 
 def open_on_gpu(spec: DeviceSpec, service: str, stack: ExitStack) -> OnGpu:
     """Hold the first GPU that this process sees, with the task's baseline on it. Raises TaskError and DeviceError."""
-    task = task_of(spec)
-    judge = stack.enter_context(closing(GpuJudge(task, spec.seed, DEFAULT_METRICS, service)))
-    with closing(Compiler(spec, judge.opened.gpu.architecture)) as compiler:
-        prepared = compiler.prepare(task.starting_kernel)
+    with suppress(DeviceError):
+        spec = replace(spec, gpu=visible_gpus()[0].uuid)
+    evaluator = GpuEvaluator(spec, DEFAULT_METRICS, service)
+    stack.callback(evaluator.close)
+    opened = evaluator.open()
+    with closing(Compiler(spec, opened.gpu.architecture)) as compiler:
+        built = compiler.prepare(task_of(spec).starting_kernel)
     # Where it can't be built, times are interleaved with the candidate's own; its evaluation tells why.
-    if isinstance(prepared, Prepared):
-        judge.use_baseline(prepared.candidate)
-    return OnGpu(spec, service, judge)
+    if isinstance(built, Prepared):
+        evaluator.use_baseline(built.candidate)
+    return OnGpu(spec, service, evaluator, opened)

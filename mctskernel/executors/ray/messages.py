@@ -42,10 +42,9 @@ class Finalist(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):
-    """The evaluator is open: its device's fingerprint, what makes it comparable with another, and its remarks."""
+    """The evaluator is open: its device's fingerprint, which has to be the same everywhere, and its remarks."""
 
     fingerprint: dict[str, str]
-    kind: dict[str, str]
     remarks: tuple[str, ...] = ()
 
 

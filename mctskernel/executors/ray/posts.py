@@ -66,9 +66,8 @@ class OnCpu:
 
     @property
     def ready(self) -> Ready:
-        """With a fingerprint that has to be the same everywhere."""
-        fingerprint = self.executor.fingerprint()
-        return Ready(fingerprint, fingerprint)
+        """With what a worker of one machine says."""
+        return Ready(self.executor.fingerprint())
 
     def answer(self, stage: Stage, data: bytes) -> tuple[Reply, bytes]:
         """Judged."""
@@ -93,7 +92,7 @@ class Compiling:
     @property
     def ready(self) -> Ready:
         """What it builds for it was told."""
-        return Ready({}, {})
+        return Ready({})
 
     def answer(self, stage: Stage, data: bytes) -> tuple[Reply, bytes]:  # noqa: ARG002 - it does one thing
         """Built with the candidate, or Judged for a kernel that is judged no further."""

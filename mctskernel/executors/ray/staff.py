@@ -14,14 +14,11 @@ import msgspec
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from mctskernel.core.kernel import Language
 from mctskernel.executors.ray.actor import END, PRESENCE, Actor
 from mctskernel.executors.ray.cluster import Cluster
 from mctskernel.executors.ray.messages import Broken, Opening, Ready, encode, reply_of
 from mctskernel.executors.ray.roster import FAILURES, Place, Plan, Role, openings
-
-COMPILERS_PER_GPU = {Language.CUDA: 4, Language.TRITON: 8}
-"""Where nobody says how many. Triton takes a second and more over tensor-core kernels."""
+from mctskernel.executors.room import compilers_for
 
 END_SECONDS = 3.0
 """How long evaluators may take to tidy up when a search ends, before they are killed."""
@@ -138,7 +135,7 @@ class Staff:
         if self._opening.kind != "gpu":
             return Plan((Role.EVALUATOR,), {Role.EVALUATOR: self._workers} if self._workers else {})
         judges = sum(each.role is Role.JUDGE and each.joined for each in self._members.values())
-        most = self._workers or COMPILERS_PER_GPU[self._opening.language] * judges
+        most = self._workers or compilers_for(max(1, judges), self._opening.language)
         # What compilers build for is known when a GPU is.
         return Plan((Role.JUDGE, Role.COMPILER), {Role.COMPILER: most if self._opening.target else 0})
 
@@ -185,12 +182,14 @@ class Staff:
         """Let an evaluator join whose device is of the first one's kind."""
         if member.role is not Role.COMPILER:
             self._first = self._first or ready
-            if ready.kind != self._first.kind:
+            if ready.fingerprint != self._first.fingerprint:
                 self._failures[member.place] += FAILURES
-                self._left_out[_difference(self._first.kind, ready.kind)] = None
+                self._left_out[_difference(self._first.fingerprint, ready.fingerprint)] = None
                 self.dismiss(number)
                 return
-            self._opening = msgspec.structs.replace(self._opening, target=ready.kind.get("architecture", ""))
+            self._opening = msgspec.structs.replace(
+                self._opening, target=ready.fingerprint.get("architecture", "")
+            )
         member.joined = True
         self._joined(number, member.role)
 

@@ -6,7 +6,6 @@ import fcntl
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -18,8 +17,6 @@ MAX_BYTES = 64 << 20
 
 PREFIX = "mctskernel-task-"
 _HELD = ".held"
-_YOUNG_SECONDS = 60.0
-"""A folder that nobody holds and that is younger than this may be on its way to being held."""
 
 
 def pack(folder: Path) -> dict[str, bytes]:
@@ -42,18 +39,28 @@ def pack(folder: Path) -> dict[str, bytes]:
 
 @contextmanager
 def unpacked(files: Mapping[str, bytes]) -> Iterator[Path]:
-    """The files in a temporary folder. What a process that was killed left behind is swept away first."""
+    """The files in a temporary folder. What killed processes left behind on this machine is swept away."""
     _sweep()
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    held = os.open(folder / _HELD, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with _held_folder() as folder:
         task = folder / "task"
         for name, data in files.items():
             path = task / _inside(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         yield task
+    _sweep()
+
+
+@contextmanager
+def _held_folder() -> Iterator[Path]:
+    """A folder with a file that is locked for as long as this process uses it, and from the moment it has its name."""
+    made = Path(tempfile.mkdtemp())
+    held = os.open(made / _HELD, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    folder = made.with_name(f"{PREFIX}{made.name}")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        made.rename(folder)
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(held)
@@ -72,8 +79,6 @@ def _sweep() -> None:
         with suppress(OSError):
             descriptor = os.open(held, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                if time.time() - os.fstat(descriptor).st_mtime < _YOUNG_SECONDS:
-                    continue
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(held.parent, ignore_errors=True)
             finally:

@@ -18,15 +18,17 @@ IMPORTABLE = (TESTS / "profiling", TESTS / "executors", Path(__file__).parent)
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Cluster]:
-    """A cluster whose head has neither CPUs nor GPUs: tests add what they need, and take it away again."""
+    """A cluster whose head has two CPUs and no GPU: tests add what else they need, and take it away again."""
     # Short, for the names of sockets.
     folder = tempfile.mkdtemp(prefix="mk-", dir="/tmp")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", folder)
+        patch.setenv("TMPDIR", folder)
+        patch.setenv("CUDA_TEST_FOLDER", folder)
         patch.setenv("PYTHONPATH", os.pathsep.join((*map(str, IMPORTABLE), os.environ.get("PYTHONPATH", ""))))
         for path in IMPORTABLE:
             patch.syspath_prepend(str(path))
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
         try:
             yield cluster
         finally:

@@ -1,0 +1,45 @@
+"""Fake GPUs of a cluster's node: the third one is of another kind, and one breaks for good when a file says so."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from fake_gpu import FakeGpu
+
+from mctskernel.profiling.gpu.protocol import Broken, GpuReply, GpuRequest, Opened, OpenGpu
+
+FOLDER = "CUDA_TEST_FOLDER"
+"""The variable with the folder of two files: `broken-gpu` holds a GPU's number, `late-gpu` lets the third one open."""
+
+FALLEN = Broken("The GPU has fallen off the bus.")
+
+
+class AssortedGpu(FakeGpu):
+    """The GPU that Ray shows to its process, by its number."""
+
+    def open(self, request: OpenGpu) -> Opened | Broken:
+        """As always, with a UUID of its own and, of the third one, another name."""
+        folder, number = Path(os.environ[FOLDER]), os.environ["CUDA_VISIBLE_DEVICES"]
+        # Once it is confined, the process opens no files.
+        self.broken = (folder / "broken-gpu").open()
+        self.number = number
+        while number == "2" and not (folder / "late-gpu").exists():
+            time.sleep(0.05)
+        opened = super().open(request)
+        if self.is_broken() or isinstance(opened, Broken):
+            return FALLEN
+        name = "Other GPU" if number == "2" else opened.gpu.name
+        return msgspec.structs.replace(opened, gpu=replace(opened.gpu, name=name, uuid=f"fake{number}"))
+
+    def answer(self, request: GpuRequest) -> GpuReply:
+        """As always, unless it is broken."""
+        return FALLEN if self.is_broken() else super().answer(request)
+
+    def is_broken(self) -> bool:
+        """Whether it was told to break."""
+        self.broken.seek(0)
+        return self.broken.read() == self.number

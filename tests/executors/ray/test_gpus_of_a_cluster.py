@@ -1,0 +1,100 @@
+"""GPUs of a cluster's nodes, and CPUs that build for them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ray.cluster_utils import Cluster
+
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.task_file import load_task
+from mctskernel.executors.ray.cluster import connected
+from mctskernel.executors.ray.executor import Patience, RayExecutor
+
+SERVICE = "assorted_gpus:AssortedGpu"
+
+
+@pytest.fixture(scope="module")
+def executor(nodes: Cluster, small_task: Path) -> Iterator[RayExecutor]:
+    """Two GPUs that are alike, of three, and two processes that build for them."""
+    folder = Path(os.environ["CUDA_TEST_FOLDER"])
+    (folder / "broken-gpu").touch()
+    node = nodes.add_node(num_cpus=0, num_gpus=3)
+    spec = DeviceSpec("gpu", small_task)
+    with (
+        connected(nodes.address, 1) as cluster,
+        RayExecutor(spec, cluster, workers=2, patience=Patience(news=0.1), service=SERVICE) as opened,
+    ):
+        until(lambda: opened.capacity == 4)
+        (folder / "late-gpu").touch()
+        yield opened
+    nodes.remove_node(node)
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60.0
+    while not true():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.05)
+
+
+def kernel(name: str, task: Path) -> Kernel:
+    return Kernel(load_task(task).starting_kernel.source.replace("twice", name))
+
+
+def drain(executor: RayExecutor, count: int) -> dict[int, Evaluation]:
+    results: dict[int, Evaluation] = {}
+    while len(results) < count:
+        finished = executor.wait(60)
+        assert finished
+        assert not results.keys() & dict(finished).keys(), "it came back twice"
+        results.update(finished)
+    return results
+
+
+def test_kernels_are_built_on_cpus_and_judged_on_every_gpu_of_the_first_ones_kind(
+    executor: RayExecutor, small_task: Path
+) -> None:
+    names = ("faster", "wrong", "no_such", "die", "twice", "faster", "twice", "faster")
+    kernels = [kernel(name, small_task) for name in names]
+    kernels[2] = Kernel("no kernel at all")
+    for ticket, each in enumerate(kernels):
+        executor.submit(ticket, each)
+    found = drain(executor, len(kernels))
+    outcomes = [found[ticket].outcome for ticket in range(len(kernels))]
+    ok, wrong, crash = Outcome.OK, Outcome.WRONG_RESULT, Outcome.CRASH
+    assert outcomes == [ok, wrong, Outcome.REJECTED, crash, ok, ok, ok, ok]
+    assert {each.gpu for each in found.values() if each.ok} == {"fake0", "fake1"}
+    assert found[0].timings[0].baseline_seconds == pytest.approx(100e-6, rel=1e-3)
+    assert next(iter(found[0].stage_seconds)) == "build"
+    assert executor.fingerprint()["gpu"] == "Fake GPU"
+    assert "uuid" not in executor.fingerprint()
+    until(lambda: any("its gpu is Other GPU, theirs Fake GPU" in remark for remark in executor.remarks))
+
+
+def test_the_last_gate_is_passed_on_one_of_them(executor: RayExecutor, small_task: Path) -> None:
+    found = executor.last_gate(kernel("faster", small_task), kernel("twice", small_task))
+    assert found.ok, found.message
+    assert {check.shape for check in found.checks} == {"n=77", "n=5000"}
+    assert (
+        executor.last_gate(kernel("wrong", small_task), kernel("twice", small_task)).outcome
+        is Outcome.WRONG_RESULT
+    )
+
+
+def test_a_gpu_that_breaks_is_left_out_and_what_it_judged_goes_to_another(
+    executor: RayExecutor, small_task: Path
+) -> None:
+    Path(os.environ["CUDA_TEST_FOLDER"], "broken-gpu").write_text("0")
+    for ticket in range(4):
+        executor.submit(ticket, kernel("faster", small_task))
+    found = drain(executor, 4)
+    assert all(each.ok for each in found.values())
+    until(lambda: any("left out after 3 failures" in remark for remark in executor.remarks))
+    assert executor.capacity == 3
