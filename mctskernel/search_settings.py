@@ -113,8 +113,12 @@ def run_configuration(
     seed: int,
     budget: Budget,
     executor: ExecutorOptions = LOCAL,
+    judging: str = "",
 ) -> Configuration:
-    """What makes a run. Raises PolicyError, and ModelError where a model lacks its name."""
+    """What makes a run; `judging` is the kind of device that judges, where `device` doesn't say it.
+
+    Raises PolicyError, and ModelError where a model lacks its name.
+    """
     use = settings.surrogate
     judge = None if settings.judge == "off" else "" if settings.judge == "same" else settings.judge
     return Configuration(
@@ -125,7 +129,7 @@ def run_configuration(
         seed=seed,
         workers=settings.workers,
         budget=budget,
-        policy=policy_of(settings, device),
+        policy=policy_of(settings, judging or device),
         language=settings.language,
         forecasts=None if use is SurrogateUse.OFF else ForecastOptions(wait=settings.workers == 1),
         memory=None if settings.memory == "off" else str(Path(settings.memory).resolve()),

@@ -15,10 +15,11 @@ from mctskernel.campaign.allocation import Standing
 from mctskernel.campaign.configuration import Campaign, CampaignError, CampaignTask
 from mctskernel.campaign.headroom import log_headroom
 from mctskernel.campaign.history import History
-from mctskernel.core.device import DeviceError
+from mctskernel.core.device import DeviceError, is_remote
 from mctskernel.core.executor import Executor
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.executors import judging_kind
 from mctskernel.opening import open_search, reopen
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.proposers import PARAMETERS
@@ -34,8 +35,8 @@ from mctskernel.tree.node import Tree
 N = TypeVar("N", int, float)
 
 SAME = (
-    "task",
     "device",
+    "task",
     "architecture",
     "proposer",
     "seed",
@@ -133,7 +134,8 @@ class SearchedTask:
         """
         with ExitStack() as stack:
             budget = _budget(self.task, campaign.budget, self.tree.dollars, dollars)
-            reopened = reopen(self.folder.path, budget, campaign.workers, campaign.executor)
+            server = campaign.device if is_remote(campaign.device) else ""
+            reopened = reopen(self.folder.path, budget, campaign.workers, campaign.executor, server)
             folder, configuration, executor = stack.enter_context(reopened)
             opening = open_search(folder, configuration, executor, follow, stop_requested)
             self._search, unfinished = stack.enter_context(opening)
@@ -198,9 +200,10 @@ def plan_runs(campaign: Campaign, folder: Path) -> tuple[RunPlan, ...]:
     """
     if campaign.device == "recorded" and campaign.budget.seconds is not None:
         raise CampaignError("Recorded spaces are searched by evaluations: leave seconds out of [budget].")
+    judging = judging_kind(campaign.device)
     plans = []
     for task in campaign.tasks:
-        plan = RunPlan(task, folder / task.name, *_wanted(task, campaign))
+        plan = RunPlan(task, folder / task.name, *_wanted(task, campaign, judging))
         if RunFolder(plan.path).manifest.exists():
             _refuse_other(plan)
         plans.append(plan)
@@ -228,12 +231,14 @@ def _new_run(
     return new_run(plan.path, plan.task_folder, plan.configuration, lent)
 
 
-def _wanted(task: CampaignTask, campaign: Campaign) -> tuple[Path, Configuration]:
+def _wanted(task: CampaignTask, campaign: Campaign, judging: str) -> tuple[Path, Configuration]:
     """A task's folder, and what its run is to be."""
     folder = find_task(task.task)
     loaded = load_task(folder, task.settings.language)
     _check_device(loaded, campaign.device)
-    settings = msgspec.structs.replace(task.settings, workers=campaign.workers or 1)
+    settings = msgspec.structs.replace(
+        task.settings, workers=1 if campaign.workers is None else campaign.workers
+    )
     configuration = run_configuration(
         settings,
         task=loaded.name,
@@ -242,6 +247,7 @@ def _wanted(task: CampaignTask, campaign: Campaign) -> tuple[Path, Configuration
         seed=campaign.seed,
         budget=_budget(task, campaign.budget, 0.0, campaign.budget.dollars),
         executor=campaign.executor,
+        judging=judging,
     )
     if loaded.space:
         configuration = msgspec.structs.replace(configuration, proposer=PARAMETERS)
@@ -259,7 +265,9 @@ def _check_device(task: Task, device: str) -> None:
 def _refuse_other(plan: RunPlan) -> None:
     """Raises CampaignError where a run is there already that was searched in another way."""
     known = read_manifest(open_run(plan.path)).configuration
-    for field in SAME:
+    # A server may have another address now: what it is, its fingerprint says.
+    fields = SAME[1:] if is_remote(known.device) and is_remote(plan.configuration.device) else SAME
+    for field in fields:
         for name, then, now in _changes(field, getattr(known, field), getattr(plan.configuration, field)):
             raise CampaignError(
                 f"[[task]] '{plan.task.name}': {plan.path} was searched with {name} = {then}, not {now}. Give the task "

@@ -85,10 +85,8 @@ def campaign(
         raise click.UsageError("Give a CONFIG; `mctskernel campaign --example` prints one to begin with.")
     wanted = _on_this_machine(read_campaign(config), Budget(budget, seconds, dollars))
     path = out or Path("runs") / f"campaign-{config.stem}"
-    echo(
-        f"Searching {len(wanted.tasks)} tasks on {wanted.device} with {wanted.workers} worker(s) into {path}",
-        err=True,
-    )
+    workers = f"{wanted.workers} worker(s)" if wanted.workers else "all its workers"
+    echo(f"Searching {len(wanted.tasks)} tasks on {wanted.device} with {workers} into {path}", err=True)
     with stopping() as stop_requested, _following(PlainConsole(stderr=True)) as follow:
         report, remarks = conduct(wanted, path, follow, stop_requested)
     for remark in remarks:
@@ -104,10 +102,11 @@ def _on_this_machine(wanted: Campaign, budget: Budget) -> Campaign:
     """The campaign with what was left open, and another budget where one is given."""
     device = default_kind() if wanted.device == "auto" else wanted.device
     changes = {name: value for name, value in msgspec.to_builtins(budget).items() if value is not None}
+    room = max(workers_on(device, task.settings.language, wanted.executor) for task in wanted.tasks)
     return replace(
         wanted,
         device=device,
-        workers=wanted.workers or max(workers_on(device, task.settings.language) for task in wanted.tasks),
+        workers=wanted.workers or room,
         budget=msgspec.structs.replace(wanted.budget, **changes),
     )
 

@@ -14,7 +14,6 @@ from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.problems import find_task_or_problem
-from mctskernel.core.device import is_remote
 from mctskernel.core.executor import LOCAL
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.surrogate import SurrogateUse
@@ -22,6 +21,7 @@ from mctskernel.core.task import UNANCHORED, Task
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.feedback import Feedback
 from mctskernel.edits.llm.mixture import MixtureOptions
+from mctskernel.executors import judging_kind
 from mctskernel.executors.room import workers_on
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.devices import default_kind
@@ -229,7 +229,7 @@ def search(
     if loaded.space and surrogate != SurrogateUse.OFF:
         raise click.UsageError("--surrogate is for kernels: nothing predicts a configuration of a --space.")
     use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen, driver)
-    begun = open_policy(_judging(kind), proposer, use, surrogate_candidates)
+    begun = open_policy(judging_kind(kind), proposer, use, surrogate_candidates)
     policy = with_settings(
         msgspec.structs.replace(
             begun,
@@ -312,16 +312,6 @@ def _kind(device: str, task: Task) -> str:
     if device == "recorded":
         raise click.UsageError("--device recorded needs --space FILE, the configurations that were recorded.")
     return default_kind() if device == "auto" else device
-
-
-def _judging(kind: str) -> str:
-    """The kind of the device that judges, which of a server's only the server knows."""
-    if not is_remote(kind):
-        return kind
-    # Imported here: it brings a client of HTTP along, which takes a while.
-    from mctskernel.executors.remote import server_status  # noqa: PLC0415 - as said above
-
-    return server_status(kind).device
 
 
 def _begin_space(file: Path, wanted: str, seed: int, budget: Budget, folder: Path) -> Spent:

@@ -44,6 +44,16 @@ def open_executor(
     return LocalExecutor(spec, workers=workers)
 
 
+def judging_kind(kind: str) -> str:
+    """The kind of the device that judges, which of a server's only the server knows. Raises DeviceError."""
+    if not is_remote(kind):
+        return kind
+    # Imported here: it brings a client of HTTP along, which takes a while.
+    from mctskernel.executors.remote import server_status  # noqa: PLC0415 - as said above
+
+    return server_status(kind).device
+
+
 def open_surrogate(
     spec: DeviceSpec, fingerprint: Mapping[str, str], workers: int
 ) -> AbstractContextManager[Surrogate]:
