@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError, prctl
@@ -51,20 +52,36 @@ class Nursery:
         child.kill()
         with self._changing:
             self._own.discard(child.pid)
-            if self._adopts:
-                self._sweep()
+        self._for_orphans(self._end_all)
 
-    def _sweep(self) -> None:
+    def bury(self) -> None:
+        """Let those orphans go that have ended by themselves; the others may be at work."""
+        self._for_orphans(lambda: [_bury(orphan) for orphan in self._orphans()])
+
+    def _for_orphans(self, act: Callable[[], object]) -> None:
+        # One that is being started isn't known as our own yet.
+        with self._changing:
+            if self._adopts:
+                act()
+
+    def _end_all(self) -> None:
         for _ in range(MAX_SWEEPS):
-            orphans = _children() - self._own
+            orphans = self._orphans()
             if not orphans:
                 return
             for orphan in orphans:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(orphan, signal.SIGKILL)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(orphan, os.WNOHANG)
+                _bury(orphan)
             time.sleep(0.002)
+
+    def _orphans(self) -> set[int]:
+        return _children() - self._own
+
+
+def _bury(child: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, os.WNOHANG)
 
 
 def _children() -> set[int]:

@@ -114,7 +114,9 @@ class Server:
             http=connections(self._settings.limits),
             ws="none",
             lifespan="off",
+            # Whoever sends what isn't HTTP would fill a log.
             log_config=None,
+            log_level="error",
             access_log=False,
             server_header=False,
             # Nobody stands between: what a client says of its address is its own invention.

@@ -42,6 +42,7 @@ MAX_LOSSES = 2
 
 OPENED_AT_A_TIME = 2
 TICK_SECONDS = 0.5
+BURIAL_SECONDS = 10.0
 
 FAREWELL_SECONDS = 2.0
 """How long clients have to fetch their last results when a server closes."""
@@ -340,9 +341,13 @@ class Service:
 
     async def _tick(self) -> None:
         """End what has been idle, forgotten or stuck for too long."""
+        buried = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = time.monotonic()
+            if now - buried > BURIAL_SECONDS:
+                await asyncio.to_thread(self._nursery.bury)
+                buried = now
             for session in self._all:
                 stuck = any(
                     now - visit.since > self._limits.stalled_seconds for visit in session.running.values()

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -87,10 +88,10 @@ class Served:
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[Served]:
+def serving(settings: Settings, certificate: Path | None = None, key: Path | None = None) -> Iterator[Served]:
     """A server in a thread."""
     said: list[str] = []
-    address = Address(port=0)
+    address = Address("127.0.0.1", 0, certificate, key)
     listening = address.listen()
     url, port = address.url(listening), listening.getsockname()[1]
     server = Server(settings, clients_of(TOKENS), address, said.append)
