@@ -1,7 +1,7 @@
 """A client in a process of its own that has kernels evaluated and writes down what came back when.
 
-Run as `python -m mctskernel.experiments.serving.clients URL TASK NAME COUNT`, with the token in the environment; waits
-for a line on standard input before it submits anything, so that clients begin together.
+Its words are the URL, the task's folder, a name and how many kernels; the token is in the environment. It waits for a
+line on standard input before it submits anything, so that clients begin together.
 """
 
 from __future__ import annotations
@@ -45,7 +45,15 @@ class ClientProcess:
     """A client that is ready, and submits once it is told to."""
 
     def __init__(self, url: str, task: Path, name: str, token: str, count: int) -> None:
-        words = (sys.executable, "-m", __name__, url, str(task), name, str(count))
+        words = (
+            sys.executable,
+            "-c",
+            f"from {__name__} import main; main()",
+            url,
+            str(task),
+            name,
+            str(count),
+        )
         variables = {TOKEN_VARIABLE: token, "PYTHONPATH": os.pathsep.join(sys.path)}
         self._process = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **variables}
@@ -105,7 +113,3 @@ def main() -> None:
     except DeviceError as error:
         problem = str(error)
     sys.stdout.write(msgspec.json.encode(Told(name, count, came, problem)).decode())
-
-
-if __name__ == "__main__":
-    main()

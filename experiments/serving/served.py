@@ -1,7 +1,6 @@
 """A server in a process of its own, with limits that its caller chooses.
 
-Run as `python -m mctskernel.experiments.serving.served TOKENS SETTINGS`, with the tokens' file and `ServedSettings` in
-JSON; says its URL and serves until SIGTERM.
+Its words are the tokens' file and `ServedSettings` in JSON; it says its URL and serves until SIGTERM.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.experiments.serving.lifeline import end_with_parent
+from mctskernel.experiments.serving.stand_in import OPENER
 from mctskernel.serving.server import Address, Server
 from mctskernel.serving.session_protocol import EXECUTOR
 from mctskernel.serving.settings import Limits, Settings
@@ -75,8 +75,8 @@ class Served:
     def _start(self) -> None:
         words = (
             sys.executable,
-            "-m",
-            __name__,
+            "-c",
+            f"from {__name__} import main; main()",
             str(self._tokens),
             msgspec.json.encode(self._settings).decode(),
         )
@@ -92,8 +92,6 @@ class Served:
 
 def main() -> None:
     """Serve until a signal."""
-    from mctskernel.experiments.serving.stand_in import OPENER  # noqa: PLC0415 - this module's name is another as main
-
     end_with_parent()
     tokens, asked = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=ServedSettings)
     usual = msgspec.to_builtins(Limits())
@@ -120,7 +118,3 @@ def _command(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
-
-
-if __name__ == "__main__":
-    main()
