@@ -204,6 +204,22 @@ def test_the_last_gate_outlives_a_restart_of_the_server(task: Path) -> None:
     assert server.judged["kernel 1"] <= 2
 
 
+def test_a_task_that_was_taken_before_is_not_at_fault_when_its_process_dies_as_it_begins(task: Path) -> None:
+    openings = 0
+
+    def forgets_and_fails(handler: Handler, request: Request) -> bool:
+        nonlocal openings
+        openings += request.kind == "open"
+        if request.kind == "results" and openings == 1:
+            handler.server.forget()
+        return openings in (2, 3) and request.kind == "open" and refuses(422, "It died.")(handler, request)
+
+    with careless_server(forgets_and_fails) as server, connect(server, task) as executor:
+        executor.submit(0, kernel(0))
+        assert drain(executor, 1) == [(0, "kernel 0")]
+    assert openings == 4
+
+
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [

@@ -118,7 +118,7 @@ class Server:
         )
 
     async def ask(self, request: Request, read: Callable[[bytes], Answer]) -> Answer | Reply:
-        """A successful answer as `read` reads it, or a 404, 409 or 413, which the caller acts on.
+        """A successful answer as `read` reads it, or a 404, 409, 413 or 422, which the caller acts on.
 
         Raises DeviceError for any other refusal, and when patience ends. What `read` finds malformed is asked again.
         """
@@ -205,7 +205,7 @@ class Server:
     def _judged(self, reply: Reply, wait: float | None) -> Reply | Trouble:
         """A status that the caller acts on, or one that passes. Raises DeviceError for what only the user can mend."""
         status = reply.status
-        if status in _DONE or status in (404, 409, 413):
+        if status in _DONE or status in (404, 409, 413, 422):
             return reply
         if status in _LATER or (status >= 500 and not (status == 503 and reply.words and wait is None)):
             return Trouble(f"answered {status}", reply.words, wait, status)

@@ -54,7 +54,6 @@ class _Flight:
     path: Callable[[str, str], str]
     body: bytes
     key: str
-    is_gate: bool
     result: asyncio.Future[Evaluation]
     putting: asyncio.Task[None] | None = None
 
@@ -97,17 +96,19 @@ class Session:
 
     async def open(self) -> SessionOpened:
         """Open the session. Raises DeviceError."""
-        self.opened = await self._open()
+        found = await self._open()
+        if isinstance(found, Reply):
+            raise DeviceError(self._server.refusal(found))
+        self.opened = found
         self._listener = asyncio.create_task(self._listen())
-        return self.opened
+        return found
 
     async def evaluate(self, message: Submission | GateSubmission) -> Evaluation:
         """What the server makes of a kernel. Raises DeviceError when it can't go on."""
         if self._failure is not None:
             raise self._failure
-        is_gate = isinstance(message, GateSubmission)
-        path = gate_path if is_gate else evaluation_path
-        flight = _Flight(path, encode(message), _new_key(), is_gate, asyncio.Future())
+        path = gate_path if isinstance(message, GateSubmission) else evaluation_path
+        flight = _Flight(path, encode(message), _new_key(), asyncio.Future())
         if not self._flights:
             self._heard = time.monotonic()
         self._flights[flight.key] = flight
@@ -195,7 +196,7 @@ class Session:
         """Whether a result is that of a kernel which is out, and the first of it."""
         self._now.count(result.number)
         flight = self._flights.get(result.key)
-        if flight is None or flight.is_gate != result.gate or flight.result.done():
+        if flight is None or flight.result.done():
             return False
         reason = incredible(result.evaluation, self._source)
         if reason:
@@ -220,11 +221,11 @@ class Session:
             if _is_put(flight) and found.queued + found.running < len(self._flights):
                 self._put(flight)
 
-    async def _open(self) -> SessionOpened:
+    async def _open(self) -> SessionOpened | Reply:
         request = Request("POST", SESSIONS, self._patience.opening, self._body)
         found = await self._server.ask(request, partial(decode, kind=SessionOpened))
         if isinstance(found, Reply):
-            raise DeviceError(self._server.refusal(found))
+            return found
         self._source = _source(found, self._server.address.url)
         self._now = _Opened(found.session)
         self.capacity = max(1, found.capacity)
@@ -235,15 +236,7 @@ class Session:
         async with self._reopening:
             if generation != self._generation:
                 return
-            self._forgotten += 1
-            if self._forgotten > REOPENINGS:
-                raise DeviceError(
-                    f"The server at {self._server.address.url} forgets every session: look there what it says."
-                )
-            await asyncio.sleep(self._patience.backoff.seconds(self._forgotten) or 0.0)
-            opened = await self._open()
-            self._refuse_other_device(opened.fingerprint)
-            self.opened = opened
+            self.opened = await self._opened_again()
             self._generation += 1
             flights = tuple(self._flights.values())
             for flight in flights:
@@ -252,6 +245,22 @@ class Session:
             for flight in flights:
                 if _is_put(flight):
                     self._put(flight)
+
+    async def _opened_again(self) -> SessionOpened:
+        while True:
+            self._forgotten += 1
+            if self._forgotten > REOPENINGS:
+                raise DeviceError(
+                    f"The server at {self._server.address.url} forgets every session: look there what it says."
+                )
+            await asyncio.sleep(self._patience.backoff.seconds(self._forgotten) or 0.0)
+            found = await self._open()
+            if not isinstance(found, Reply):
+                self._refuse_other_device(found.fingerprint)
+                return found
+            # A task that was taken before can be used: its process was killed while it began.
+            if found.status != 422:
+                raise DeviceError(self._server.refusal(found))
 
     @property
     def _fingerprint(self) -> Mapping[str, str]:
