@@ -164,7 +164,7 @@ def parse_campaign(text: str) -> Campaign:
         raise CampaignError("[budget] limits nothing: give it evaluations, seconds or dollars.")
     if not is_remote(found.device):
         _check(unknown_name(found.device, DEVICES, "device"))
-    _check(unknown_name(found.executor.engine, ENGINES, "engine (in [executor])"))
+    _check_executor(found.executor, found.device)
     try:
         read = [_task(table, number, found.search) for number, table in enumerate(found.task, 1)]
     except SettingError as error:
@@ -189,6 +189,19 @@ def parse_campaign(text: str) -> Campaign:
         model_seconds=model_seconds,
         in_seconds=in_seconds,
     )
+
+
+def _check_executor(executor: ExecutorOptions, device: str) -> None:
+    _check(unknown_name(executor.engine, ENGINES, "engine (in [executor])"))
+    on_ray = executor.engine == "ray"
+    if executor.gpus and (on_ray or device not in ("auto", "gpu")):
+        raise CampaignError("[executor] gpus are this machine's: they go with engine local and device gpu.")
+    if executor.address and not on_ray:
+        raise CampaignError("[executor] address is that of a Ray cluster: it goes with engine ray.")
+    if on_ray and (device == "recorded" or is_remote(device)):
+        raise CampaignError(
+            f"[executor] engine ray drives devices that build and run kernels here, not {device}."
+        )
 
 
 def _task(

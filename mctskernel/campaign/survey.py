@@ -101,7 +101,8 @@ def _best(searched: SearchedTask) -> _Best:
     gain = believed_speedup(node) if node.id else 1.0
     ratio = speedup(node.evaluation, root) if node.id and node.evaluation is not None else None
     low, high = (ratio.low, ratio.high) if ratio is not None else (gain, gain)
-    return _Best(node.id, Span(gain, min(low, gain), max(high, gain)), root.source, answer is not None)
+    passed = answer is not None and answer.node is not None
+    return _Best(node.id, Span(gain, min(low, gain), max(high, gain)), root.source, passed)
 
 
 def _row(campaign: Campaign, searched: SearchedTask, best: _Best, model_after: Span) -> TaskRow:

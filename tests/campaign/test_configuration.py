@@ -73,6 +73,12 @@ def test_seconds_and_calls_are_the_tasks_part_of_a_known_time() -> None:
         ((BUDGET,), "`task`"),
         (('device = "gppu"', BUDGET, SOFTMAX), "no device 'gppu'. Did you mean 'gpu'?"),
         ((BUDGET, '[executor]\nengine = "rey"', SOFTMAX), "no engine (in [executor]) 'rey'"),
+        (
+            ('device = "model"', BUDGET, '[executor]\ngpus = ["0"]', SOFTMAX),
+            "[executor] gpus are this machine's",
+        ),
+        ((BUDGET, '[executor]\naddress = "here:1"', SOFTMAX), "it goes with engine ray"),
+        (('device = "recorded"', BUDGET, '[executor]\nengine = "ray"', SOFTMAX), "not recorded"),
         ((BUDGET, SOFTMAX, "shares = 0.2"), "no field of [[task]] 1 'shares'. Did you mean 'share'?"),
         ((BUDGET, SOFTMAX, 'strategy = "mtcs"'), "no strategy (in [[task]] 'softmax') 'mtcs'"),
         ((BUDGET, SOFTMAX, "exploration = 'much'"), "[[task]] 'softmax': exploration"),
