@@ -56,9 +56,9 @@ class Nursery:
 
     def bury(self) -> None:
         """Let those orphans go that have ended by themselves; the others may be at work."""
-        self._for_orphans(lambda: [_bury(orphan) for orphan in self._orphans()])
+        self._for_orphans(self._bury_all)
 
-    def _for_orphans(self, act: Callable[[], object]) -> None:
+    def _for_orphans(self, act: Callable[[], None]) -> None:
         # One that is being started isn't known as our own yet.
         with self._changing:
             if self._adopts:
@@ -74,6 +74,10 @@ class Nursery:
                     os.kill(orphan, signal.SIGKILL)
                 _bury(orphan)
             time.sleep(0.002)
+
+    def _bury_all(self) -> None:
+        for orphan in self._orphans():
+            _bury(orphan)
 
     def _orphans(self) -> set[int]:
         return _children() - self._own
