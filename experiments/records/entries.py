@@ -353,6 +353,12 @@ ENTRIES: tuple[Entry, ...] = (
         "plotly.js, before anything is drawn.",
     ),
     Entry(
+        "ray_overhead.json",
+        Group.ENGINE,
+        "Milliseconds from a kernel that is submitted to its evaluation, on a device that takes no time; seven other "
+        "programs ran beside it. Target: Ray adds at most 20 ms (1.8). [many_gpus.md](../many_gpus.md).",
+    ),
+    Entry(
         "tree_scale.json",
         Group.ENGINE,
         'Alone on the machine. At 100 000 nodes an iteration of "uct, mean" takes 0.173 ms and its '
