@@ -90,6 +90,11 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
     "record": (lambda given: (given.broken, "--out", given.folder / "recorded"),),
     "ask": (lambda given: (given.run,), lambda given: (given.torn,)),
     "tell": (lambda given: (given.run, given.file),),
+    "serve": (
+        lambda given: ("--device", "model", "--port", "0", "--tokens", given.file),
+        lambda given: ("--device", "model", "--host", ORDERS),
+        lambda given: ("--tokens", given.file, "--add-client", ORDERS),
+    ),
     "mcp": (lambda given: ("--runs", given.run, ORDERS),),
     "watch": (lambda given: (given.run, "--once"), lambda given: (given.torn, "--once")),
     "show": (lambda given: (given.run,), lambda given: (given.run, "--node", "1")),
