@@ -80,6 +80,26 @@ def test_sectors_that_a_block_touches_again_are_unique_once(cuda: Compiler) -> N
     assert (load.requests, load.sectors, load.unique_sectors) == (20, 80, (128 + 4 * 32) // 8)
 
 
+# what a loop of four rounds adds, and over all rounds requests and sectors of its load; one block of four warps
+ROUNDS = {
+    "the same lanes, half a sector further on": ("s += a[t + 4 * j];", 4 * 4, 4 * (4 + 5 + 4 + 5)),
+    "the same lanes, a line further on": ("s += a[t + 32 * j];", 4 * 4, 4 * 4 * 4),
+    "other lanes, the same addresses": (
+        "if (t >= 16 * j && t < 32 + 16 * j) s += a[t - 16 * j];",
+        1 + 2 + 1 + 2,
+        4 * 4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_global_loads_of_a_loop(cuda: Compiler, name: str) -> None:
+    body, requests, sectors = ROUNDS[name]
+    loop = f"float s = 0;\n#pragma unroll 1\nfor (int j = 0; j < 4; j++) {body} b[i] = s;"
+    load = of(counted(cuda, loop), "load")
+    assert (load.requests, load.sectors) == (requests, sectors)
+
+
 # statement between barriers, and shared wavefronts and the ideal of its load; one block of one warp
 SHARED = {
     "one bank each": ("s[t]", 1, 1),
