@@ -6,9 +6,10 @@ found broken is left out, so that one mistake gives one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import numpy as np
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.documents import parse_toml
 from mctskernel.core.dtypes import arithmetic_dtype, is_floating, numpy_dtype
+from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
 from mctskernel.core.space import SpaceError, values_of
@@ -107,21 +109,22 @@ def check_task(folder: Path) -> Report:
         if not found:
             checked.append(contract_in_words(task))
     sound = not found
-    for file, start in starts.items():
-        found = list(_kernel_problems(start, file))
-        if not found:
-            checked.append(
-                f"The launch plan of {file.name} resolves at {len(task.shapes)} shapes and fits it."
-            )
-            if not sound:
-                continue
-            if start.starting_kernel.language is Language.TRITON and find_spec("triton") is None:
-                checked.append(f"{file.name} was not built: Triton isn't installed (mctskernel[triton]).")
-                continue
-            found = list(_verification_problems(start, file))
+    with _judging(task) as judge:
+        for file, start in starts.items():
+            found = list(_kernel_problems(start, file))
             if not found:
-                checked.append(f"{file.name} is right at every verify and held-out shape, as emulated.")
-        problems += found
+                checked.append(
+                    f"The launch plan of {file.name} resolves at {len(task.shapes)} shapes and fits it."
+                )
+                if not sound:
+                    continue
+                if start.starting_kernel.language is Language.TRITON and find_spec("triton") is None:
+                    checked.append(f"{file.name} was not built: Triton isn't installed (mctskernel[triton]).")
+                    continue
+                found = list(_verification_problems(judge(start.starting_kernel), file))
+                if not found:
+                    checked.append(f"{file.name} is right at every verify and held-out shape, as emulated.")
+            problems += found
     nothing_held_out = "No shape is held out: a kernel that is right at those of task.toml alone will pass."
     checked += [] if task.held_out_shapes else [nothing_held_out]
     return Report(tuple(checked), tuple(problems))
@@ -248,10 +251,20 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
         yield from _parameter_problems(task, plan, launches[0], file)
 
 
-def _verification_problems(task: Task, file: Path) -> Iterator[str]:
+@contextmanager
+def _judging(task: Task) -> Iterator[Callable[[Kernel], Evaluation]]:
+    """What judges the starting kernels one after another, in a process that is started for the first of them."""
     spec = DeviceSpec("model", task.folder, language=task.starting_kernel.language)
-    with closing(Worker(spec, limits=LIMITS, opener=open_for_check)) as worker:
-        evaluation = worker.evaluate(task.starting_kernel)
+    with ExitStack() as stack:
+
+        @cache
+        def worker() -> Worker:
+            return stack.enter_context(closing(Worker(spec, limits=LIMITS, opener=open_for_check)))
+
+        yield lambda kernel: worker().evaluate(kernel)
+
+
+def _verification_problems(evaluation: Evaluation, file: Path) -> Iterator[str]:
     if not evaluation.ok:
         yield f"{file}: {evaluation.outcome}: {evaluation.message}"
     elif evaluation.quarantine:
