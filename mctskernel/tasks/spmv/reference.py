@@ -15,14 +15,17 @@ def make_inputs(rng, rows, cols, nonzeros):
     """Rows of log-normal length, a tenth of them empty; columns ascend, spread over the row."""
     lengths = _lengths(rng, rows, cols, nonzeros)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    position = np.arange(nonzeros) - np.repeat(offsets[:-1], lengths)
-    share = (position + rng.random(nonzeros)) / np.repeat(lengths, lengths)
-    gaps = cols - np.repeat(lengths, lengths)
+    row = np.repeat(np.arange(rows, dtype=np.int32), lengths)
+    position = np.arange(nonzeros, dtype=np.int32) - offsets[:-1].astype(np.int32)[row]
+    places = position + rng.random(nonzeros)
+    places /= lengths.astype(float)[row]
     # Ascending places between the gaps, one more for each element before.
-    columns = position + np.floor(share * (gaps + 1)).astype(np.int64)
+    places *= (cols - lengths + 1.0)[row]
+    np.floor(places, out=places)
+    places += position
     return {
         "offsets": offsets.astype(np.int32),
-        "columns": columns.astype(np.int32),
+        "columns": places.astype(np.int32),
         "values": rng.standard_normal(nonzeros, np.float32),
         "x": rng.standard_normal(cols, np.float32),
     }
