@@ -5,6 +5,7 @@ Run as `python -m mctskernel.profiling.processes.device_process SOCKET LIFELINE`
 
 from __future__ import annotations
 
+import gc
 import importlib
 import traceback
 from dataclasses import dataclass
@@ -83,7 +84,11 @@ def confinement(request: Open, scratch: Path) -> Confinement:
 def open_confined(request: Open) -> Device:
     """Open the requested device, then confine this process for good."""
     module, _, name = request.opener.partition(":")
+    gc.disable()
     device: Device = getattr(importlib.import_module(module), name)(request.spec)
+    # What was imported stays: no collection of garbage need look through it, now or later.
+    gc.freeze()
+    gc.enable()
     confine(confinement(request, Path.cwd()))
     note_stages_in(Path.cwd())
     return device
