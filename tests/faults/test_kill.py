@@ -14,7 +14,7 @@ from mctskernel.experiments.fault_injection.subjects import Running, Starter, st
 from mctskernel.tree.journal import read_tree
 
 KILLS = 20
-BUDGET = 400
+BUDGET = 300
 
 
 @pytest.mark.filterwarnings("ignore::mctskernel.tree.journal.JournalWarning")
