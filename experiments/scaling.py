@@ -33,6 +33,7 @@ from mctskernel.profiling.spaces import read_space
 from mctskernel.report.progress import moments
 from mctskernel.report.view import load_view
 from mctskernel.tree.journal import read_events
+from mctskernel.tree.policy import Policy
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -165,7 +166,7 @@ def measure_spaces(folder: Path, in_flight: Iterable[int], seeds: int) -> Iterat
     spaces = [read_space(file) for file in sorted(folder.glob("*.json.gz"))]
     for each in in_flight:
         traces = [
-            search_space(space, "edit_model", seed, each, CHECKPOINTS[-1])
+            search_space(space, Policy().strategy, seed, each, CHECKPOINTS[-1])
             for space in spaces
             for seed in range(seeds)
         ]

@@ -22,7 +22,7 @@ import numpy as np
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.core.executor import Executor
+from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors import open_executor
 from mctskernel.executors.surrogate import ModelSurrogate
@@ -86,7 +86,10 @@ def main(repeats: int, tries: int, steps: int, predictors: int, out: Path | None
             (Path(folder) / name).write_text(text)
         predicted: list[bool] = []
         beside = predicting(DeviceSpec("model", Path(folder)), predictors, predicted) if predictors else None
-        with beside or nullcontext(), open_executor(DeviceSpec("gpu", Path(folder))) as executor:
+        with (
+            beside or nullcontext(),
+            open_executor(DeviceSpec("gpu", Path(folder)), options=ExecutorOptions(gpus=("0",))) as executor,
+        ):
             began = time.perf_counter()
             medians = [_seconds(each) for each in evaluated(executor, itertools.repeat(shorter, repeats))]
             pairs = itertools.chain.from_iterable(itertools.repeat((shorter, longer), tries))

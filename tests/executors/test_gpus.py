@@ -8,7 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from mctskernel.profiling.gpu.cuda_driver import Gpu, VisibleGpu
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.gpu.protocol import Opened
 from mctskernel.profiling.gpu.turn import InterruptedTurnError, Turn
+from mctskernel.profiling.processes.compile_process import Prepared
+from mctskernel.profiling.processes.compiler import Compiler
 from mctskernel.run import Budget, Configuration, RunError, prepare_run, write_manifest
 from mctskernel.tree.policy import Policy
 from tests.executors.test_gpu import kernel
@@ -64,7 +67,7 @@ class LoggingGpu(FakeGpu):
         if not isinstance(request, Time):
             return super().answer(request)
         began = time.monotonic()
-        time.sleep(0.01)
+        time.sleep(0.02)
         reply = super().answer(request)
         entry = request.plan.launches[0].entry
         self.log.write(f"{self.uuid} {os.getppid()} {began} {time.monotonic()} {entry}\\n")
@@ -412,6 +415,29 @@ def test_two_searches_share_two_gpus_in_turns_and_one_that_dies_is_left_out(
         assert first.wait(0.5) == []
         began = time.monotonic()
     assert time.monotonic() - began < 5.0
+
+
+def test_two_evaluators_of_one_gpu_judge_one_after_the_other(
+    write_task: Callable[..., Path], logging: Path, folder: Path
+) -> None:
+    spec = DeviceSpec("gpu", write_task(), gpu=A)
+    with closing(Compiler(spec, "sm_90")) as compiler:
+        prepared = compiler.prepare(kernel("faster"))
+    assert isinstance(prepared, Prepared)
+
+    def judge() -> list[Evaluation]:
+        with closing(GpuEvaluator(spec, (), "logging_gpu:LoggingGpu")) as evaluator:
+            evaluator.open()
+            together.wait()
+            return [evaluator.evaluate(prepared) for _ in range(4)]
+
+    together = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(judge) for _ in range(2)]:
+            assert all(evaluation.ok for evaluation in each.result())
+    rows = sorted(tuple(map(float, line.split()[2:4])) for line in logging.read_text().splitlines())
+    assert len(rows) == 8
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(rows))
 
 
 @pytest.mark.parametrize(
