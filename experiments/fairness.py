@@ -260,8 +260,13 @@ def with_costs(report: Report, uuid: str) -> Report:
     )
 
 
+def page(report: Report) -> str:
+    """The comparisons, and what the GPUs were like meanwhile, as a page of Markdown."""
+    return f"# GPUs of one kind on the same kernels\n\n{_EXPLANATION}\n\n{table(report)}\n"
+
+
 def table(report: Report) -> str:
-    """The comparisons in Markdown."""
+    """The same without a heading."""
     lines = [
         "| task | kernels | GPU | as measured: median, most | beside the starting kernel | misplaced pairs "
         "| one GPU again |",
@@ -273,12 +278,25 @@ def table(report: Report) -> str:
         f"| {_text(each.again_measured)}; {_text(each.again_beside)} |"
         for each in report.compared
     ]
+    return "\n".join((*lines, "", " ".join(_sentences(report))))
+
+
+_EXPLANATION = """\
+How far the times of a GPU lie from those of GPU 0 on the same kernels, over all kernels of a task: the median, and the
+most of any kernel; as they were measured, and as a search compares them, beside the starting kernel. Pairs of kernels,
+one on each GPU, are misplaced where they come in another order than on GPU 0 alone. The last column is GPU 0 against
+itself, in its first and its last round."""
+
+
+def _sentences(report: Report) -> Iterator[str]:
+    for name, unit in (("sm_mhz", "MHz"), ("celsius", "C"), ("watts", "W")):
+        said = [round(found) for each in report.judged if (found := getattr(each, name)) is not None]
+        if said:
+            low, high = min(said), max(said)
+            yield f"{low} {unit}." if low == high else f"{low} to {high} {unit}."
+    yield f"{sum(each.dropped for each in report.judged)} runs were made again."
     if report.read_us is not None and report.glance_us is not None:
-        lines += [
-            "",
-            f"A GPU's state is read in {report.read_us:.0f} us, glanced at in {report.glance_us:.0f} us.",
-        ]
-    return "\n".join(lines)
+        yield f"A GPU's state is read in {report.read_us:.0f} us, glanced at in {report.glance_us:.0f} us."
 
 
 def _text(found: Difference) -> str:

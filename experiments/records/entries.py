@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mctskernel.campaign.report import Report as Campaign
 from mctskernel.campaign.report import markdown as campaign_page
-from mctskernel.experiments import campaign_allocation, reward_value, strategy_report, tree_scale
+from mctskernel.experiments import campaign_allocation, fairness, reward_value, strategy_report, tree_scale
 from mctskernel.experiments.counter_evidence import Report as CounterEvidence
 from mctskernel.experiments.counters.tables import document as counter_evidence
 from mctskernel.experiments.records.documents import markdown
@@ -170,6 +170,12 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry("timing_precision_h100.json", Group.EVALUATOR),
     Entry("timing_precision_predicting_h100.json", Group.EVALUATOR, "While 16 processes predict."),
+    Entry(
+        "fairness_h200.json",
+        Group.EVALUATOR,
+        "Two GPUs of one machine, between which there is nothing to take out.",
+        {"fairness_h200.md": rendered_from("fairness_h200.json", fairness.Report, fairness.page)},
+    ),
     Entry("calibration_h100.json", Group.EVALUATOR, "`calibrations.json` of two calibrations in a row."),
     Entry(
         "cupti_against_ncu_h100.json",

@@ -49,6 +49,7 @@ def test_a_slower_gpu_differs_as_measured_and_not_beside_the_starting_kernel() -
     assert len(judged) == 12
     assert (judged[0].sm_mhz, judged[0].dropped) == (1980, 10)
     page = table(Report(("00", "11"), (compared,), tuple(judged), 1.0))
+    assert "1980 MHz. 50 C. 300 W. 120 runs were made again." in page
     assert "| bowl | 3 | 1 | +3.00%, 3.00% | +0.00%, 0.00% | 2 to 0 of 6 |" in page
 
 
