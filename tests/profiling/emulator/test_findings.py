@@ -29,7 +29,7 @@ def run(
         memory.add("scratch", 4 * N),
     ]
     geometry = Geometry((blocks, 1, 1), (threads, 1, 1), dynamic)
-    done = execute(cuda(source), "k", geometry, arguments, memory, limits=Limits(seconds=3))
+    done = execute(cuda(source), "k", geometry, arguments, memory, limits=Limits(block_executions=20_000))
     return done, memory.array("b", np.float32)
 
 
