@@ -33,6 +33,9 @@ from mctskernel.tasks import find_task
 WARMING = 4
 """Evaluations for each that can be in flight before anything is counted: processes start, caches fill."""
 
+SETTLING_SECONDS = 8.0
+"""How long that lasts at least: in a cluster GPUs join one after the other."""
+
 
 class Throughput(msgspec.Struct, frozen=True):
     """Evaluations in so many seconds, with `in_flight` at a time; `latencies` are seconds of kernels one at a time.
@@ -76,20 +79,29 @@ def distinct_kernels(task: Task, count: int) -> list[Kernel]:
     return list(found.values())[:count]
 
 
-def measured(executor: Executor, kernels: Sequence[Kernel], rounds: int, alone: int) -> Throughput:
+def measured(
+    executor: Executor,
+    kernels: Sequence[Kernel],
+    *,
+    rounds: int,
+    alone: int,
+    settling_seconds: float = SETTLING_SECONDS,
+) -> Throughput:
     """Evaluate the kernels in their order, again and again, with as many in flight as there can be.
 
     Counted are as many as `rounds` of all, in the middle, where nothing starts and nothing ends. Then `alone` of them
     are evaluated one at a time. No text is evaluated twice: a comment tells the rounds apart.
     """
     evaluations = rounds * len(kernels)
-    first, submitted = WARMING * executor.capacity, 0
+    first, submitted, began = 0, 0, time.perf_counter()
     came: list[tuple[float, Evaluation]] = []
-    while len(came) <= first + evaluations:
+    while not first or len(came) <= first + evaluations:
         while submitted - len(came) < executor.capacity:
             executor.submit(submitted, _again(kernels, submitted))
             submitted += 1
         came += [(time.perf_counter(), evaluation) for _, evaluation in executor.wait()]
+        settled = time.perf_counter() - began >= settling_seconds and len(came) > WARMING * executor.capacity
+        first = first or (len(came) - 1 if settled else 0)
     counted = [evaluation for _, evaluation in came[first : first + evaluations]]
     in_flight = executor.capacity
     while executor.wait():
@@ -161,7 +173,7 @@ def main(
     began = time.perf_counter()
     with open_executor(spec, workers, ExecutorOptions(engine)) as executor:
         opened = time.perf_counter() - began
-        found = measured(executor, list_of_kernels, rounds, alone)
+        found = measured(executor, list_of_kernels, rounds=rounds, alone=alone)
     found = msgspec.structs.replace(found, opening_seconds=opened)
     write_whole(out, msgspec.json.encode(found))
 

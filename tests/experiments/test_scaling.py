@@ -58,7 +58,7 @@ class Sleeping:
 def test_what_is_counted_is_the_middle_of_a_sequence_without_repetitions() -> None:
     executor = Sleeping(2)
     kernels = [Kernel(f"kernel {number}\n") for number in range(5)]
-    found = measured(executor, kernels, rounds=2, alone=3)
+    found = measured(executor, kernels, rounds=2, alone=3, settling_seconds=0.1)
     assert (found.evaluations, found.failures, found.in_flight, len(found.latencies)) == (10, 0, 2, 3)
     assert found.seconds < 0.5, "the slow first ones are left out"
     assert len(set(executor.seen)) == len(executor.seen)
