@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,5 +53,7 @@ def test_any_vector_of_a_threads_outputs_is_correct(
     task: Task, blocked: str, results: Results, vector: int
 ) -> None:
     (text,) = results(task, blocked.replace("VEC 4", f"VEC {vector}"), RULE)
-    evaluation = ModelDevice(task).evaluate(Kernel(text))
+    # Whether it is right is not a question of the shape that it is timed at.
+    small = dataclasses.replace(task, search_shapes=task.verify_shapes[-1:])
+    evaluation = ModelDevice(small).evaluate(Kernel(text))
     assert evaluation.ok, evaluation.message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from mctskernel.core.evaluation import Evaluation
@@ -18,6 +20,13 @@ PRODUCTS = 2048**3 / 32
 """Warp multiply-adds of the search shape."""
 
 
+@cache
+def _matmul() -> tuple[Task, ModelDevice]:
+    """The task, and a device that knows the kernels on the way to the next."""
+    task = load_task(find_task("matmul"))
+    return task, ModelDevice(task)
+
+
 def edited(task: Task, kernel: Kernel, evaluation: Evaluation, title: str) -> Kernel:
     request = ProposalRequest(task, kernel, evaluation)
     return apply(kernel, next(e for e in RuleProposer().propose(request).edits if e.title.startswith(title)))
@@ -29,8 +38,8 @@ def edited(task: Task, kernel: Kernel, evaluation: Evaluation, title: str) -> Ke
     ids=["naive", "blocked", "float4"],
 )
 def test_guarded_tile_fills_do_not_hide_the_loop_that_multiplies(titles: tuple[str, ...]) -> None:
-    task = load_task(find_task("matmul"))
-    device, kernel = ModelDevice(task), task.starting_kernel
+    task, device = _matmul()
+    kernel = task.starting_kernel
     evaluation = device.evaluate(kernel)
     for title in titles:
         kernel = edited(task, kernel, evaluation, title)
