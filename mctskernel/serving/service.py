@@ -81,8 +81,6 @@ class Service:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
-    # What clients ask.
-
     async def open_session(self, client: str, request: OpenSession) -> SessionOpened:
         """Open a session of a task, waiting until it can judge."""
         if self._closing:
@@ -173,8 +171,6 @@ class Service:
         sessions = sum(session.has_process for session in self._sessions.values())
         device, queued = self._settings.kind, len(self._queue)
         return ServerStatus(__version__, device, self._fingerprint, sessions, queued, self._running)
-
-    # What the server itself does.
 
     async def drain(self, seconds: float) -> None:
         """Take no more work; wait up to so many seconds for what is being judged, and until it is fetched."""

@@ -86,6 +86,7 @@ def test_nobody_starves(sizes: list[float], places: int, many: int) -> None:
     assert machine.begun[before:].index("modest") <= places + 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(CLIENTS), seconds), max_size=20), st.integers(1, 4))
 def test_the_machine_never_waits_while_something_could_run(
     items: list[tuple[str, float]], places: int

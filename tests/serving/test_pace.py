@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.serving.pace import MAX_NAMES, Pace
@@ -18,6 +18,7 @@ def test_a_burst_and_then_so_many_a_second() -> None:
     assert pace.delay("b", 0.5) == 0.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 2), max_size=60), st.floats(0.5, 10), st.integers(1, 10))
 def test_nobody_comes_more_often_whatever_the_rhythm(gaps: list[float], rate: float, burst: int) -> None:
     pace, now, came = Pace(rate, burst), 0.0, 0

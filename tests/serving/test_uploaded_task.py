@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.serving.uploaded_task import MAX_FILES, UploadError, write_task
@@ -44,6 +44,7 @@ def test_names_that_lead_elsewhere_are_refused(tmp_path: Path, name: str) -> Non
         write_task({"task.toml": b"", name: b""}, tmp_path / "task")
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(st.sampled_from("a./\\\0é"), max_size=8), st.binary(max_size=3), max_size=6))
 def test_nothing_is_ever_written_outside(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]
