@@ -13,7 +13,14 @@ from pathlib import Path
 
 from mctskernel.campaign.report import Report as Campaign
 from mctskernel.campaign.report import markdown as campaign_page
-from mctskernel.experiments import campaign_allocation, fairness, reward_value, strategy_report, tree_scale
+from mctskernel.experiments import (
+    campaign_allocation,
+    fairness,
+    reward_value,
+    serving_load,
+    strategy_report,
+    tree_scale,
+)
 from mctskernel.experiments.counter_evidence import Report as CounterEvidence
 from mctskernel.experiments.counters.tables import document as counter_evidence
 from mctskernel.experiments.records.documents import markdown
@@ -348,6 +355,21 @@ ENTRIES: tuple[Entry, ...] = (
         Group.TRUST,
         "62 000 inputs in ten rounds; its four defects (PTX without operands, and three complaints "
         "that quoted too much of a long input) are mended since; [fuzzing.md](../fuzzing.md).",
+    ),
+    Entry(
+        "serving_load.json",
+        Group.ENGINE,
+        "The machine was busy with other things, so rates are too low and waits too long. An earlier run lost "
+        "the 125 kernels of one client, whose task was blamed for a process that was killed as it opened, and "
+        "showed 40 ms in each answer for want of TCP_NODELAY: both are mended. [remote_gpu.md](../remote_gpu.md).",
+        {"serving_load.md": rendered_from("serving_load.json", serving_load.Report, serving_load.page)},
+    ),
+    Entry(
+        "serving_flat.json",
+        Group.ENGINE,
+        "What the server's memory grows by are the keys that it remembers so as to judge nothing twice, up to "
+        "10 000 of a session.",
+        {"serving_flat.md": rendered_from("serving_flat.json", serving_load.Report, serving_load.page)},
     ),
     Entry(
         "report_cost.json",

@@ -17,7 +17,6 @@ import msgspec
 
 from mctskernel.experiments.serving.lifeline import end_with_parent
 from mctskernel.experiments.serving.stand_in import OPENER
-from mctskernel.serving.server import Address, Server
 from mctskernel.serving.session_protocol import EXECUTOR
 from mctskernel.serving.settings import Limits, Settings
 from mctskernel.serving.tokens import read_clients
@@ -92,6 +91,9 @@ class Served:
 
 def main() -> None:
     """Serve until a signal."""
+    # Imported here: an extra that may be missing where results are only rendered.
+    from mctskernel.serving.server import Address, Server  # noqa: PLC0415 - as said above
+
     end_with_parent()
     tokens, asked = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=ServedSettings)
     usual = msgspec.to_builtins(Limits())
