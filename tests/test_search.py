@@ -233,6 +233,19 @@ def test_improvements_are_named_in_order() -> None:
     assert improved[-1].improved_by == "X=7 Y=2"
 
 
+def test_what_an_executor_says_meanwhile_is_passed_on_once() -> None:
+    class Talkative(landscape.InProcess):
+        @property
+        def remarks(self) -> tuple[str, ...]:
+            return ("No counters.", *(("Waiting for the server.",) if 3 <= len(self.judged) <= 5 else ()))
+
+    search, snapshots = searching(Talkative(), Budget(evaluations=9))
+    run(search)
+    said = [each for each in snapshots if each.remark]
+    assert [each.remark for each in said] == ["Waiting for the server."]
+    assert (said[0].evaluations, said[0].improved_by) == (2, "")
+
+
 def test_spent_seconds_leaves_pauses_out() -> None:
     started, later = Started(policy=Policy(), seed=0, at=100.0), Refused(node=0, edit=0, reason="", at=107.0)
     assert spent_seconds([started]) == 0.0

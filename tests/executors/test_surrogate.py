@@ -69,15 +69,16 @@ def test_it_prices_what_it_is_given_in_a_process_that_gives_way(small_task: Path
         )
 
 
+@pytest.mark.parametrize("kind", ["gpu", "https://gpu-machine"])
 @pytest.mark.parametrize(("file", "gpu"), [("", "NVIDIA H200"), ("mine.toml", "NVIDIA H100 80GB HBM3")])
 def test_on_a_gpu_the_description_is_that_of_the_gpu_unless_a_file_is_given(
-    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, gpu: str
+    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kind: str, file: str, gpu: str
 ) -> None:
     opened: list[DeviceSpec] = []
     monkeypatch.setattr(
         "mctskernel.executors.surrogate.ModelSurrogate", lambda spec, workers: opened.append(spec)
     )
-    spec = DeviceSpec("gpu", small_task, architecture=str(tmp_path / file) if file else "A100")
+    spec = DeviceSpec(kind, small_task, architecture=str(tmp_path / file) if file else "A100")
     open_surrogate(spec, {"device": "gpu", "gpu": gpu, "architecture": "sm_90"}, workers=1)
     assert (opened[0].kind, opened[0].task_folder) == ("model", small_task)
     assert opened[0].architecture == (str(tmp_path / file) if file else "H200")

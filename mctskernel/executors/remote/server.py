@@ -43,7 +43,7 @@ class Patience:
     """
 
     request: float = 30.0
-    opening: float = 180.0
+    opening: float = 320.0
     poll: float = 10.0
     first: float = 5.0
     outage: float = 600.0
