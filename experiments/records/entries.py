@@ -30,6 +30,7 @@ from mctskernel.experiments.records.renderers import (
     of_ablation,
     of_gauntlet,
     of_races,
+    of_suite,
     of_surrogate_study,
     page,
     plotted,
@@ -40,7 +41,6 @@ from mctskernel.experiments.records.renderers import (
 from mctskernel.experiments.suites import ratios
 from mctskernel.experiments.suites.plain_report import render as plain_suite_page
 from mctskernel.experiments.suites.plain_trials import PlainSuite
-from mctskernel.experiments.suites.table import TableRow, markdown_table
 
 
 class Group(enum.Enum):
@@ -81,22 +81,14 @@ ENTRIES: tuple[Entry, ...] = (
         "Made in five calls with `--tasks`, whose rows were put together; `--seconds` was 55 to 60 "
         "for CUDA C++, 50 for the Triton softmax, rmsnorm, layernorm, transpose and bias_gelu, 26 to "
         "30 for the rest; the Triton stencil and spmv were chosen through a disturbed baseline run.",
-        {
-            "suite_h100.md": rendered_from(
-                "suite_h100.json", Rows[TableRow], lambda each: markdown_table(each.rows)
-            )
-        },
+        of_suite("suite_h100"),
     ),
     Entry(
         "suite_short_h100.json",
         Group.SEARCHES,
         "15 to 20 s a search instead of a minute, one language a task; fp32 matmul had no time left. Eleven other "
         "processes had the idle cores, so Triton's builds took longer than they would alone.",
-        {
-            "suite_short_h100.md": rendered_from(
-                "suite_short_h100.json", Rows[TableRow], lambda each: markdown_table(each.rows)
-            )
-        },
+        of_suite("suite_short_h100"),
     ),
     Entry(
         "suite_ratios_h100.json",
@@ -288,6 +280,13 @@ ENTRIES: tuple[Entry, ...] = (
         "softmax and layernorm with seeds 17 and 19 on another machine, with NVRTC 13.5. "
         "[ablations.md](../ablations.md).",
         of_ablation("ablation_search_model"),
+    ),
+    Entry(
+        "ablation_reward_model.json",
+        Group.STRATEGIES,
+        "As sweeps of a task and two seeds each, put together; seeds 0 to 3 (sum to 4, histogram to 2) on the machine "
+        "that is named, the others on one with NVRTC 13.5. [ablations.md](../ablations.md).",
+        of_ablation("ablation_reward_model"),
     ),
     Entry(
         "campaign_allocation.json",

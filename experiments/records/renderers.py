@@ -15,7 +15,7 @@ from mctskernel.experiments.ablation.tables import render
 from mctskernel.experiments.records.documents import Document, markdown
 from mctskernel.experiments.records.provenance import Rows
 from mctskernel.experiments.suites import rules_table
-from mctskernel.experiments.suites.table import TableRow
+from mctskernel.experiments.suites.table import TableRow, markdown_table
 from mctskernel.experiments.surrogate import document as surrogate_document
 from mctskernel.gauntlet import run as gauntlet
 from mctskernel.gauntlet import table as gauntlet_table
@@ -55,6 +55,11 @@ def _drawn(draw: Callable[[Path], None]) -> bytes:
         out = Path(temporary, "plot.svg")
         draw(out)
         return out.read_bytes()
+
+
+def of_suite(name: str) -> Mapping[str, Renderer]:
+    """The table of the suite's JSON, by the name of both."""
+    return {f"{name}.md": lambda folder: markdown_table(_suite_rows(folder, f"{name}.json")).encode()}
 
 
 def _suite_rows(folder: Path, name: str) -> list[TableRow]:
