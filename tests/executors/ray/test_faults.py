@@ -39,6 +39,7 @@ def executor(nodes: Cluster, small_task: Path) -> Iterator[RayExecutor]:
 @pytest.fixture(autouse=True)
 def settled(executor: RayExecutor) -> Iterator[None]:
     """Both evaluators are there before a test and after it."""
+    until(lambda: executor.capacity == 2)
     yield
     until(lambda: executor.capacity == 2)
 
@@ -67,7 +68,6 @@ def alive() -> list[int]:
 
 
 def test_results_are_those_of_one_machine(executor: RayExecutor) -> None:
-    until(lambda: executor.capacity == 2)
     sources = ["ok a", "abort", "sleep 0.05", "raise c", "exit 2", "flood 3000000", "report spec"]
     for ticket, source in enumerate(sources):
         executor.submit(ticket, Kernel(source))
