@@ -28,7 +28,7 @@ from mctskernel.experiments.records.provenance import write_result
 from mctskernel.experiments.strategies.simulated_search import search as search_space
 from mctskernel.experiments.strategies.traces import CHECKPOINTS
 from mctskernel.experiments.suites.search_cost import search_cost
-from mctskernel.experiments.suites.throughput import Throughput
+from mctskernel.experiments.throughput import Throughput
 from mctskernel.profiling.spaces import read_space
 from mctskernel.report.progress import moments
 from mctskernel.report.view import load_view
@@ -136,7 +136,7 @@ def measure_arm(task: str, engine: str, gpus: int, device: str, words: Sequence[
     """The throughput of one engine, in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "throughput.json"
-        module = "mctskernel.experiments.suites.throughput"
+        module = "mctskernel.experiments.throughput"
         command = [sys.executable, "-m", module, task, "--engine", engine, *words, "--out", str(file)]
         command += ["--workers", str(gpus)] if device == "model" else []
         problem = _run(command, gpus, device)

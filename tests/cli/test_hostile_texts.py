@@ -133,6 +133,11 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
         lambda given: (given.folder / ORDERS,),
         lambda given: ("table", given.run),
     ),
+    "campaign": (
+        lambda given: (given.file,),
+        lambda given: (given.folder / ORDERS,),
+        lambda given: ("--table", given.run),
+    ),
     "judge-module": (lambda given: (given.file, given.file),),
     "calibrate": (lambda given: ("--out", given.file),),
     "gauntlet": (lambda given: ("--corpus", given.corpus, "--device", "model"),),

@@ -16,7 +16,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.executors.tickets import Tickets
 from mctskernel.experiments import scaling
 from mctskernel.experiments.records.documents import markdown
-from mctskernel.experiments.suites.throughput import Throughput, distinct_kernels, measured
+from mctskernel.experiments.throughput import Throughput, distinct_kernels, measured
 from mctskernel.tasks import find_task
 
 

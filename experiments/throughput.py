@@ -1,6 +1,6 @@
 """How many evaluations a second an executor makes of a fixed list of kernels, in a process of its own.
 
-    python -m mctskernel.experiments.suites.throughput softmax --engine local --out FILE
+    python -m mctskernel.experiments.throughput softmax --engine local --out FILE
 
 What it may use is what the process sees: `CUDA_VISIBLE_DEVICES` says which GPUs there are.
 """
