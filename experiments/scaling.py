@@ -127,7 +127,7 @@ def main(
     recorded = list(measure_spaces(spaces, map(int, in_flight.split(",")), seeds)) if spaces else []
     report = Report(task, device, arms, searched, recorded)
     write_result(out / "scaling.json", report)
-    text = markdown(document(report)) + "\n"
+    text = page(report)
     (out / "scaling.md").write_text(text, encoding="utf-8")
     click.echo(text)
 
@@ -172,6 +172,11 @@ def measure_spaces(folder: Path, in_flight: Iterable[int], seeds: int) -> Iterat
         ]
         shares = {at: statistics.fmean(trace.share(at) for trace in traces) for at in CHECKPOINTS}
         yield InFlight(each, len(traces), shares)
+
+
+def page(report: Report) -> str:
+    """The tables as Markdown."""
+    return markdown(document(report)) + "\n"
 
 
 def document(report: Report) -> Document:

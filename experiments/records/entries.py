@@ -17,6 +17,7 @@ from mctskernel.experiments import (
     campaign_allocation,
     fairness,
     reward_value,
+    scaling,
     serving_load,
     strategy_report,
     tree_scale,
@@ -378,6 +379,13 @@ ENTRIES: tuple[Entry, ...] = (
         "of the main thread); 10 000 nodes loaded in under 1 s (0.56) and the tree of the widget "
         "drawn in under 2 s (4.9, missed). On this machine 1.4 to 1.9 s of each go to reading "
         "plotly.js, before anything is drawn.",
+    ),
+    Entry(
+        "scaling_h200.json",
+        Group.ENGINE,
+        "Targets: 2 GPUs at least 1.9 times one (1.32 `local`, 1.76 `ray`: missed), Ray at most 20 ms an evaluation "
+        "(8.4). Counters are what GPUs wait for each other over: [many_gpus.md](../many_gpus.md).",
+        {"scaling_h200.md": rendered_from("scaling_h200.json", scaling.Report, scaling.page)},
     ),
     Entry(
         "ray_overhead.json",
