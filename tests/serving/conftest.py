@@ -35,6 +35,14 @@ TOKENS = {"alice": "alice-secret", "bob": "bob-secret"}
 STUB = "tests.serving.stub:open_stub"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def stubs_found() -> Iterator[None]:
+    """Have the processes of sessions find the stubs, wherever the tests are started."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[2]))
+        yield
+
+
 @dataclass
 class Client:
     """One client of a server, as plain HTTP."""
