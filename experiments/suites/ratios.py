@@ -108,12 +108,23 @@ def geometric_means(rows: Sequence[RatioRow]) -> dict[str, Interval]:
     """The geometric mean of the ratios against each of the others; the interval draws tasks again."""
     found = {}
     for name in _NAMES:
-        known = [(row.task, _point(ratio)) for row in rows if (ratio := getattr(row, name)) is not None]
-        if known:
-            tasks, ratios = zip(*known, strict=True)
-            mean = clustered_mean([math.log(each) for each in ratios], tasks)
+        if known := _known(rows, name):
+            mean = clustered_mean([math.log(each) for each in known.values()], list(known))
             found[name] = Interval(*(math.exp(each) for each in (mean.mean, mean.low, mean.high)))
     return found
+
+
+def without_largest(rows: Sequence[RatioRow], name: str) -> tuple[str, float] | None:
+    """The task of the largest ratio against one of the others, and the mean without it; None for a single task."""
+    known = _known(rows, name)
+    if len(known) < 2:
+        return None
+    largest = max(known, key=lambda task: known[task])
+    return largest, geometric_mean(ratio for task, ratio in known.items() if task != largest)
+
+
+def _known(rows: Sequence[RatioRow], name: str) -> dict[str, float]:
+    return {row.task: _point(ratio) for row in rows if (ratio := getattr(row, name)) is not None}
 
 
 def _point(ratio: Interval | float) -> float:
@@ -143,7 +154,9 @@ def document(rows: Sequence[RatioRow]) -> Document:
     )
     for title, group in groups:
         for name, ratio in geometric_means(group).items():
-            means.append([f"{title}, {len(group)} tasks: {_NAMES[name]}", _interval(ratio)])
+            left = without_largest(group, name)
+            without = f"{left[1]:.3f} ({left[0]})" if left else ""
+            means.append([f"{title}, {len(group)} tasks: {_NAMES[name]}", _interval(ratio), without])
     problems = [f"- {row.task}: {row.problem}" for row in rows if row.problem]
     far = [row for row in timed if row.difference is not None and row.difference > ALIKE]
     problems += [
@@ -152,7 +165,7 @@ def document(rows: Sequence[RatioRow]) -> Document:
     ]
     sections = [
         Section("Ratios of times", [table, Text(_READING)]),
-        Section("Geometric means", [Table(["", "ratio"], means)]),
+        Section("Geometric means", [Table(["", "ratio", "without the largest"], means)]),
     ]
     if problems:
         sections.append(Section("What went wrong", [Text("\n".join(problems))]))

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from mctskernel.experiments import suite as suite_module
 from mctskernel.experiments.records.documents import markdown
 from mctskernel.experiments.records.json_lines import append_line
-from mctskernel.experiments.suites.ratios import document, geometric_means, ratio_rows
+from mctskernel.experiments.suites.ratios import document, geometric_means, ratio_rows, without_largest
 from mctskernel.experiments.suites.rows import CeilingsRow, TimesRow, read_rows
 from mctskernel.experiments.suites.turns import Turns, in_turns
 
@@ -112,6 +112,9 @@ def test_the_geometric_mean_is_over_tasks_and_the_page_has_both() -> None:
     page = markdown(document(rows))
     assert "| memory-bound, 2 tasks: eager / best" in page
     assert "| all, 3 tasks: eager / best" in page
+    assert without_largest(rows, "eager") == ("b", pytest.approx(math.sqrt(2 * 1)))
+    assert without_largest(rows[:1], "eager") is None
+    assert "1.414 (b)" in page
 
 
 def test_what_went_wrong_and_what_computes_something_else_is_said() -> None:
