@@ -3,7 +3,8 @@
     python -m mctskernel.experiments.scaling --gpus 1,2 --engines local,ray --out FOLDER
 
 Three things are measured, each left out where its number is 0 or nothing is given. *Throughput*: a fixed list of
-kernels, which the rules make of a starting kernel, evaluated in full, for each engine and each number of GPUs.
+kernels, which the rules make of a starting kernel, evaluated in full, for each engine, each set of counters and each
+number of GPUs.
 *Searches* of the task with as many evaluations for each number of GPUs. *Recorded spaces* with as many evaluations in
 flight as those GPUs have, which needs no GPU and tells what it costs a search to decide before it knows. Every arm is a
 process of its own, which sees the first GPUs of those that this one sees. On `--device model` a GPU is a worker.
@@ -22,7 +23,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from mctskernel.core.executor import ENGINES
+from mctskernel.core.executor import ENGINES, CounterSet
 from mctskernel.experiments.records.documents import Block, Document, Section, Table, Text, markdown
 from mctskernel.experiments.records.provenance import write_result
 from mctskernel.experiments.strategies.simulated_search import search as search_space
@@ -39,12 +40,13 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """The throughput of an engine on so many GPUs, or why there is none."""
+    """The throughput of an engine on so many GPUs that read a set of counters, or why there is none."""
 
     engine: str
     gpus: int
     throughput: Throughput | None = None
     problem: str = ""
+    counters: CounterSet = CounterSet.ALL
 
 
 class Searched(msgspec.Struct, frozen=True):
@@ -79,6 +81,9 @@ class Report(msgspec.Struct, frozen=True):
 @click.option("--task", default="softmax", show_default=True)
 @click.option("--gpus", default="1,2", show_default=True, help="Numbers of GPUs.")
 @click.option("--engines", default="local", show_default=True, help=f"Of {', '.join(ENGINES)}.")
+@click.option(
+    "--counters", default=CounterSet.ALL.value, show_default=True, help=f"Of {', '.join(CounterSet)}."
+)
 @click.option("--device", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
 @click.option(
     "--kernels", type=click.IntRange(min=0), default=30, show_default=True, help="In the fixed list."
@@ -101,6 +106,7 @@ def main(
     task: str,
     gpus: str,
     engines: str,
+    counters: str,
     device: str,
     kernels: int,
     rounds: int,
@@ -117,7 +123,8 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     words = ["--kernels", str(kernels), "--rounds", str(rounds), "--alone", str(alone), "--device", device]
     arms = [
-        measure_arm(task, engine, number, device, words)
+        measure_arm(task, Arm(engine, number, counters=each), device, words)
+        for each in map(CounterSet, counters.split(","))
         for number in numbers
         for engine in (engines.split(",") if kernels else ())
     ]
@@ -132,17 +139,17 @@ def main(
     click.echo(text)
 
 
-def measure_arm(task: str, engine: str, gpus: int, device: str, words: Sequence[str]) -> Arm:
-    """The throughput of one engine, in a process of its own."""
+def measure_arm(task: str, wanted: Arm, device: str, words: Sequence[str]) -> Arm:
+    """An arm with its throughput, measured in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "throughput.json"
         module = "mctskernel.experiments.throughput"
-        command = [sys.executable, "-m", module, task, "--engine", engine, *words, "--out", str(file)]
-        command += ["--workers", str(gpus)] if device == "model" else []
-        problem = _run(command, gpus, device)
-        if problem:
-            return Arm(engine, gpus, problem=problem)
-        return Arm(engine, gpus, msgspec.json.decode(file.read_bytes(), type=Throughput))
+        command = [sys.executable, "-m", module, task, "--engine", wanted.engine, *words, "--out", str(file)]
+        command += ["--workers", str(wanted.gpus)] if device == "model" else ["--counters", wanted.counters]
+        if problem := _run(command, wanted.gpus, device):
+            return msgspec.structs.replace(wanted, problem=problem)
+        found = msgspec.json.decode(file.read_bytes(), type=Throughput)
+        return msgspec.structs.replace(wanted, throughput=found)
 
 
 def measure_search(task: str, gpus: int, device: str, seed: int, budget: int) -> Searched:
@@ -194,13 +201,24 @@ def document(report: Report) -> Document:
 def _throughput(arms: Sequence[Arm]) -> Iterator[Block]:
     measured = [(arm, arm.throughput) for arm in arms if arm.throughput is not None]
     first = next(iter(measured), None)
-    columns = ["engine", "GPUs", "in flight", "evaluations", "a second", "times one", "open in s", "alone, s"]
+    columns = [
+        "engine",
+        "counters",
+        "GPUs",
+        "in flight",
+        "evaluations",
+        "a second",
+        "times one",
+        "open in s",
+        "alone, s",
+    ]
     rows = []
     for arm, found in measured:
-        one = next((each for other, each in measured if other.engine == arm.engine and other.gpus == 1), None)
+        one = _beside(measured, arm.engine, 1, arm.counters)
         rows.append(
             [
                 arm.engine,
+                arm.counters,
                 str(arm.gpus),
                 str(found.in_flight),
                 str(found.evaluations),
@@ -219,19 +237,28 @@ def _throughput(arms: Sequence[Arm]) -> Iterator[Block]:
         yield Text(f"{fingerprint}.")
 
 
+def _beside(
+    measured: Sequence[tuple[Arm, Throughput]], engine: str, gpus: int, counters: CounterSet
+) -> Throughput | None:
+    """What else was measured, to compare with."""
+    wanted = (engine, gpus, counters)
+    return next((found for arm, found in measured if (arm.engine, arm.gpus, arm.counters) == wanted), None)
+
+
 def _stages(measured: Sequence[tuple[Arm, Throughput]]) -> Iterator[Block]:
     """The means of what an evaluation's stages take."""
     stages = list(dict.fromkeys(stage for _, found in measured for stage in found.stage_seconds))
     rows = [
         [
             arm.engine,
+            arm.counters,
             str(arm.gpus),
             *(f"{1e3 * found.stage_seconds.get(stage, 0.0):.0f}" for stage in stages),
         ]
         for arm, found in measured
     ]
     if stages:
-        yield Table(["ms an evaluation", "GPUs", *stages], rows)
+        yield Table(["ms an evaluation", "counters", "GPUs", *stages], rows)
 
 
 def _overhead(
@@ -240,18 +267,18 @@ def _overhead(
     """What an engine adds to an evaluation over `local`, kernel by kernel where they are evaluated one at a time."""
     rows = []
     for arm, found in others:
-        local = next(
-            (each for other, each in measured if (other.engine, other.gpus) == ("local", arm.gpus)), None
-        )
+        local = _beside(measured, "local", arm.gpus, arm.counters)
         if local is None:
             continue
         pairs = zip(found.latencies, local.latencies, strict=False)
         added = statistics.median(ours - theirs for ours, theirs in pairs) if found.latencies else None
         busy = arm.gpus * (1 / found.rate - 1 / local.rate)
         cells = [f"{1e3 * added:.1f}" if added is not None else "", f"{1e3 * busy:.1f}"]
-        rows.append([arm.engine, str(arm.gpus), *cells])
+        rows.append([arm.engine, arm.counters, str(arm.gpus), *cells])
     if rows:
-        yield Table(["added over local, ms an evaluation", "GPUs", "one at a time", "of a busy GPU"], rows)
+        yield Table(
+            ["added over local, ms an evaluation", "counters", "GPUs", "one at a time", "of a busy GPU"], rows
+        )
 
 
 def _searches(searched: Sequence[Searched]) -> Iterator[Block]:

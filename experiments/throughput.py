@@ -19,7 +19,7 @@ import msgspec
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.disk import write_whole
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
-from mctskernel.core.executor import ENGINES, Executor, ExecutorOptions
+from mctskernel.core.executor import ENGINES, CounterSet, Executor, ExecutorOptions
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.proposer import ProposalRequest
 from mctskernel.core.task import Task
@@ -149,6 +149,7 @@ def _again(kernels: Sequence[Kernel], number: int) -> Kernel:
 @click.option("--device", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
 @click.option("--language", type=click.Choice([each.value for each in SOURCE_LANGUAGES]), default="cuda")
 @click.option("--workers", type=click.IntRange(min=0), default=0, help="0 for as many as there is room for.")
+@click.option("--counters", type=click.Choice([each.value for each in CounterSet]), help="Of a GPU.")
 @click.option("--kernels", type=click.IntRange(min=1), default=30, show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True)
 @click.option("--alone", type=click.IntRange(min=0), default=10, show_default=True)
@@ -160,6 +161,7 @@ def main(
     device: str,
     language: str,
     workers: int,
+    counters: str | None,
     kernels: int,
     rounds: int,
     alone: int,
@@ -171,7 +173,8 @@ def main(
     list_of_kernels = distinct_kernels(loaded, kernels)
     spec = DeviceSpec(device, folder, language=loaded.starting_kernel.language)
     began = time.perf_counter()
-    with open_executor(spec, workers, ExecutorOptions(engine)) as executor:
+    options = ExecutorOptions(engine, counters=CounterSet(counters) if counters else None)
+    with open_executor(spec, workers, options) as executor:
         opened = time.perf_counter() - began
         found = measured(executor, list_of_kernels, rounds=rounds, alone=alone)
     found = msgspec.structs.replace(found, opening_seconds=opened)

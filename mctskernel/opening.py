@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.device import UUID, UUID_SEPARATOR
-from mctskernel.core.executor import Executor, ExecutorOptions
+from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
 from mctskernel.core.experience import Experience
 from mctskernel.core.proposer import Proposer
 from mctskernel.correspondence import Absent, Correspondence, Correspondents, Mailbox
@@ -111,19 +111,23 @@ def reopen(
     workers: int | None,
     executor: ExecutorOptions | None = None,
     server: str = "",
+    *,
+    counters: CounterSet | None = None,
 ) -> Iterator[tuple[RunFolder, Configuration, Executor]]:
-    """What it takes to go on with a run, with another budget, workers, engine and server if they are given.
+    """What it takes to go on with a run, with another budget, workers, engine, server and counters if they are given.
 
     Raises RunError and DeviceError, RunError too on a machine whose times can't be compared with the run's.
     """
     folder = open_run(path)
     manifest = read_manifest(folder)
+    before = manifest.configuration.executor
+    driver = executor or before
     configuration = msgspec.structs.replace(
         manifest.configuration,
         device=server or manifest.configuration.device,
         budget=budget or manifest.configuration.budget,
         workers=workers or manifest.configuration.workers,
-        executor=executor or manifest.configuration.executor,
+        executor=msgspec.structs.replace(driver, counters=counters or driver.counters or before.counters),
     )
     with open_executor(
         folder.device_spec(configuration), configuration.workers, configuration.executor

@@ -12,7 +12,7 @@ import msgspec
 
 from mctskernel.answer import NOTHING_HELD_OUT, Answer, choose, write_answer
 from mctskernel.core.device import source_of
-from mctskernel.core.executor import Executor, ExecutorOptions
+from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
@@ -128,12 +128,17 @@ def resume(
     *,
     executor: ExecutorOptions | None = None,
     server: str = "",
+    counters: CounterSet | None = None,
 ) -> Conclusion:
     """Go on with a run, with another budget or engine if one is given, or on a server of the machine that judged.
 
     Raises what `begin` raises, and RunError on a machine whose times can't be compared with the run's.
     """
-    with reopen(path, budget, workers, executor, server) as (folder, configuration, opened):
+    with reopen(path, budget, workers, executor, server, counters=counters) as (
+        folder,
+        configuration,
+        opened,
+    ):
         return _conduct(folder, configuration, opened, follow, stop_requested)
 
 

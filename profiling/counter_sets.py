@@ -1,11 +1,16 @@
 """Which counters are read of every kernel that is right.
 
-A pass runs the kernel once more and collects as many counters as the chip has registers for, so passes are what
-costs, and counters that share them come for nothing. `RangeProfiler.passes` says how many a set takes.
+A pass runs the kernel once more and collects as many counters as the chip has registers for, so counters that share
+passes come for nothing. What a pass costs is not the run but the driver, which sets up the registers of every unit that
+counts, for one GPU of a machine at a time: those of the multiprocessors are cheap, those of L2's slices and of L1's
+sectors are dear. `mctskernel.experiments.counter_cost` prints what the sets cost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from mctskernel.core.executor import CounterSet
 from mctskernel.profiling import counters as names
 
 DEFAULT_METRICS = (
@@ -49,3 +54,44 @@ DEFAULT_METRICS = (
     names.STALL_LG_THROTTLE,
 )
 """What the diagnosis reads, in at most four passes on an H100 (GH100)."""
+
+DEAR_METRICS = (
+    names.LOAD_SECTORS,
+    names.STORE_SECTORS,
+    names.L1_HIT_RATE,
+    names.L2_SECTORS,
+    names.L2_READS,
+    names.L2_WRITES,
+    names.L2_BUSY,
+    names.L2_SENDING,
+    names.L2_RECEIVING,
+    names.L2_HIT_RATE,
+    names.L2_ATOMICS,
+    names.L2_REDUCTIONS,
+)
+"""Those that few counters do without: more than half of the cost, for a third of the counters."""
+
+METRICS: Mapping[CounterSet, tuple[str, ...]] = {
+    CounterSet.ALL: DEFAULT_METRICS,
+    CounterSet.FEW: tuple(name for name in DEFAULT_METRICS if name not in DEAR_METRICS),
+    CounterSet.TIME: (names.TIME,),
+}
+"""The counters of each set."""
+
+MOST_GPUS = 2
+"""How many GPUs of a machine can all be counted in full and hardly wait for each other."""
+
+FEWER_REMARK = (
+    "Few counters were read: those of L2 and of the sectors that accesses touch were left out, because the driver "
+    "counts for one GPU of a machine at a time, and more than two would wait. --counters all reads them."
+)
+
+
+def counters_for(gpus: int, wanted: CounterSet | None = None) -> CounterSet:
+    """The set that so many GPUs of one machine read where nobody says which."""
+    return wanted or (CounterSet.ALL if gpus <= MOST_GPUS else CounterSet.FEW)
+
+
+def fewer_remarks(counters: CounterSet, wanted: CounterSet | None) -> tuple[str, ...]:
+    """What to say of a set that nobody asked for."""
+    return (FEWER_REMARK,) if wanted is None and counters is not CounterSet.ALL else ()

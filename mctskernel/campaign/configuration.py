@@ -196,6 +196,8 @@ def _check_executor(executor: ExecutorOptions, device: str) -> None:
     on_ray = executor.engine == "ray"
     if executor.gpus and (on_ray or device not in ("auto", "gpu")):
         raise CampaignError("[executor] gpus are this machine's: they go with engine local and device gpu.")
+    if executor.counters and device not in ("auto", "gpu"):
+        raise CampaignError("[executor] counters are those of a GPU: they go with device gpu.")
     if executor.address and not on_ray:
         raise CampaignError("[executor] address is that of a Ray cluster: it goes with engine ray.")
     if on_ray and (device == "recorded" or is_remote(device)):

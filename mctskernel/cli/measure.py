@@ -49,6 +49,7 @@ def measure(
     engine: str | None,
     gpus: tuple[str, ...],
     ray_address: str,
+    counters: str | None,
     out: Path | None,
 ) -> None:
     """Judge the best kernels of RUN on this machine's GPU, into a new run.
@@ -64,7 +65,7 @@ def measure(
     before.refuse_recorded()
     task, language = before.manifest.configuration.task, before.manifest.configuration.language
     path = out or Path("runs") / f"{task}-measured-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    executor = options.executor_options(device, engine, gpus, ray_address) or LOCAL
+    executor = options.executor_options(device, engine, gpus, ray_address, counters) or LOCAL
     target = Target(device, architecture, workers or workers_on(device, language, executor), executor)
     echo(f"Measuring the best kernels of {run} on {device} into {path}")
     with follow_search() as (follow, stop_requested):

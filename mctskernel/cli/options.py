@@ -11,7 +11,7 @@ import rich_click as click
 
 from mctskernel.cli.plain_console import deliver
 from mctskernel.core.device import DeviceError, is_remote
-from mctskernel.core.executor import ENGINES, ExecutorOptions
+from mctskernel.core.executor import ENGINES, CounterSet, ExecutorOptions
 from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.edits.llm.experts import EXPERTS
 from mctskernel.edits.llm.feedback import Feedback
@@ -76,6 +76,14 @@ gpus = click.option(
     help="The GPUs of this machine to use: indices, or beginnings of UUIDs. [default: all; for `resume` as before]",
 )
 
+counters = click.option(
+    "--counters",
+    type=click.Choice([each.value for each in CounterSet]),
+    help="Which hardware counters are read on a GPU: all; few, those of the multiprocessors and of DRAM; or the time "
+    "alone, which diagnoses nothing. Fewer are read faster, and GPUs of one machine wait for each other to read them. "
+    "[default: all for up to two GPUs, few for more; for `resume` as before]",
+)
+
 _EXECUTOR = (
     click.option(
         "--executor",
@@ -85,6 +93,7 @@ _EXECUTOR = (
         "`resume` as before]",
     ),
     gpus,
+    counters,
     click.option(
         "--ray-address",
         metavar="HOST:PORT",
@@ -102,11 +111,17 @@ def executor(command: Command) -> Command:
 
 
 def executor_options(
-    device: str | None, engine: str | None, gpus: tuple[str, ...], ray_address: str
+    device: str | None,
+    engine: str | None,
+    gpus: tuple[str, ...],
+    ray_address: str,
+    counters: str | None = None,
 ) -> ExecutorOptions | None:
     """What the options of `executor` say of a device, if it is known by now; None when none of them was given."""
     if gpus and device not in (None, "gpu"):
         raise click.UsageError(f"--gpus is for --device gpu, not {device}.")
+    if counters and device not in (None, "gpu"):
+        raise click.UsageError(f"--counters is for --device gpu, not {device}.")
     if gpus and engine == "ray":
         raise click.UsageError("--gpus is for --executor local: which GPUs a cluster has, `ray start` says.")
     if ray_address and engine != "ray":
@@ -117,9 +132,9 @@ def executor_options(
         )
     if engine == "ray" and device == "recorded":
         raise click.UsageError("--executor ray is for kernels: a recorded space is looked up at once.")
-    if engine is None and not gpus:
+    if engine is None and not gpus and not counters:
         return None
-    return ExecutorOptions(engine or "local", gpus, ray_address)
+    return ExecutorOptions(engine or "local", gpus, ray_address, CounterSet(counters) if counters else None)
 
 
 def print_schema(make: Callable[[], Mapping[str, Any]], text: str) -> Callable[[Command], Command]:

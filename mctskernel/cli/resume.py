@@ -8,6 +8,7 @@ import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.following import conclude, follow_search
+from mctskernel.core.executor import CounterSet
 from mctskernel.run import Budget
 from mctskernel.runner import resume as resume_run
 
@@ -30,6 +31,7 @@ def resume(
     engine: str | None,
     gpus: tuple[str, ...],
     ray_address: str,
+    counters: str | None,
 ) -> None:
     """Go on with RUN where it stopped: after Ctrl-C, a crash, or with a larger budget.
 
@@ -47,5 +49,6 @@ def resume(
             stop_requested,
             executor=executor,
             server=server,
+            counters=CounterSet(counters) if counters else None,
         )
     conclude(conclusion)

@@ -165,6 +165,7 @@ def search(
     engine: str | None,
     gpus: tuple[str, ...],
     ray_address: str,
+    counters: str | None,
     strategy: str | None,
     selection: str,
     backup: str,
@@ -223,7 +224,7 @@ def search(
     loaded = load_task(folder, Language(language))
     name, chosen = loaded.name, loaded.starting_kernel.language
     kind = _kind(device, loaded)
-    driver = options.executor_options(kind, engine, gpus, ray_address) or LOCAL
+    driver = options.executor_options(kind, engine, gpus, ray_address, counters) or LOCAL
     if loaded.space and llm is not None:
         raise click.UsageError("A recorded space has a proposer of its own, which knows its configurations.")
     if loaded.space and surrogate != SurrogateUse.OFF:

@@ -14,7 +14,7 @@ import rich_click as click
 from mctskernel.cli import options
 from mctskernel.cli.errors import BAD_MACHINE
 from mctskernel.cli.plain_console import PlainConsole, echo
-from mctskernel.core.executor import ExecutorOptions
+from mctskernel.core.executor import CounterSet, ExecutorOptions
 from mctskernel.core.kernel import Language
 from mctskernel.executors.http_api import ServerStatus
 from mctskernel.executors.room import workers_on
@@ -35,6 +35,7 @@ ONLY_CLIENT = "client"
 @options.architecture
 @options.workers
 @options.gpus
+@options.counters
 @click.option(
     "--tokens",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -116,6 +117,7 @@ def serve(
     architecture: str,
     workers: int | None,
     gpus: tuple[str, ...],
+    counters: str | None,
     tokens: Path | None,
     new_client: str | None,
     certificate: Path | None,
@@ -171,8 +173,10 @@ def serve(
     )
     if gpus and kind != "gpu":
         raise click.UsageError(f"--gpus is for --device gpu, not {kind}.")
+    if counters and kind != "gpu":
+        raise click.UsageError(f"--counters is for --device gpu, not {kind}.")
     workers = workers or workers_on(kind, Language.CUDA)
-    executor = ExecutorOptions(gpus=gpus)
+    executor = ExecutorOptions(gpus=gpus, counters=CounterSet(counters) if counters else None)
     settings = Settings(kind, architecture, workers, executor, limits, shared_files(kind, architecture, gpus))
     _log_requests(access_log)
     nursery = Nursery()

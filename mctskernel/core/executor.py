@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Protocol
 
 import msgspec
@@ -10,17 +11,30 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
 
 
+class CounterSet(enum.StrEnum):
+    """Which hardware counters are read of a kernel that is right."""
+
+    ALL = "all"
+    FEW = "few"
+    """Those of the multiprocessors and of DRAM: none of L2, and not how many sectors accesses touch."""
+
+    TIME = "time"
+    """The GPU's own clock alone: nothing says what binds a kernel."""
+
+
 class ExecutorOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What drives the devices of a run.
 
     `engine` is `local`, this machine's processes, or `ray`, those of a cluster, at `address`; an empty one is that
     which RAY_ADDRESS or `ray start` gives, or else a new one on this machine. `gpus` are indices or beginnings of the
-    UUIDs of this machine's GPUs; none means all of them.
+    UUIDs of this machine's GPUs; none means all of them. `counters` are read on GPUs; None is all of them for one or
+    two GPUs of a machine, which wait for each other to count, and few for more.
     """
 
     engine: str = "local"
     gpus: tuple[str, ...] = ()
     address: str = ""
+    counters: CounterSet | None = None
 
 
 LOCAL = ExecutorOptions()

@@ -32,13 +32,13 @@ def open_executor(
         # Imported here: it brings what judges on every device along.
         from mctskernel.executors.ray import open_ray_executor  # noqa: PLC0415 - as said above
 
-        return open_ray_executor(spec, workers, options.address)
+        return open_ray_executor(spec, workers, options)
     workers = workers or workers_on(spec.kind, spec.language, options)
     if spec.kind == "gpu":
         # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
         from mctskernel.executors.gpu import open_gpus  # noqa: PLC0415 - as said above
 
-        return open_gpus(spec, workers, options.gpus)
+        return open_gpus(spec, workers, options)
     if spec.kind == "recorded":
         return open_recorded(spec, workers)
     return LocalExecutor(spec, workers=workers)

@@ -12,12 +12,13 @@ from typing import Self
 
 from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceSpec
 from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import task_of
 from mctskernel.executors.gpu_gate import emulated, watched
 from mctskernel.executors.gpu_pool import GpuPool, Seat
 from mctskernel.executors.tickets import Tickets
-from mctskernel.profiling.counter_sets import DEFAULT_METRICS
+from mctskernel.profiling.counter_sets import DEFAULT_METRICS, METRICS, counters_for, fewer_remarks
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.gpu.evaluator_apart import EvaluatorApart
@@ -30,10 +31,17 @@ GateCheck = Callable[[Evaluation, Kernel, DeviceSpec], Evaluation]
 """Refuses an evaluation of the last gate for what it finds, or adds a remark."""
 
 
-def open_gpus(spec: DeviceSpec, workers: int, wanted: Sequence[str] = ()) -> GpuExecutor:
-    """An executor on the GPUs of this machine that are wanted, all of them where nobody says. Raises DeviceError."""
-    choice = chosen_gpus(wanted)
-    return GpuExecutor(spec, workers=workers, gpus=choice.uuids, remarks=choice.remarks)
+def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) -> GpuExecutor:
+    """An executor on the GPUs of this machine that the options name. Raises TaskError and DeviceError."""
+    choice = chosen_gpus(options.gpus)
+    counters = counters_for(len(choice.gpus), options.counters)
+    return GpuExecutor(
+        spec,
+        workers=workers,
+        gpus=choice.uuids,
+        metrics=METRICS[counters],
+        remarks=(*choice.remarks, *fewer_remarks(counters, options.counters)),
+    )
 
 
 def judge_at_last_gate(

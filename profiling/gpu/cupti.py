@@ -9,7 +9,7 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cuda.pathfinder import DynamicLibNotFoundError
@@ -70,18 +70,18 @@ class RangeProfiler:
             self._cupti.call(passes)
             self.passes = passes.numOfPasses
 
-    def measure(self, run: Callable[[], None]) -> list[dict[str, float]]:
+    def measure(self, run: Callable[[], None], launches: int = MAX_LAUNCHES) -> list[dict[str, float]]:
         """The counters of each launch that `run` makes, in order; metrics without a value are left out.
 
         `run` is called once for each pass and must do the same every time, on memory that it may have written before.
-        Nothing but launches of kernels is counted: it may also fill and copy. Launches beyond the 64th aren't
-        read. Raises CountersUnavailableError, and whatever `run` raises.
+        Nothing but launches of kernels is counted: it may also fill and copy. It makes up to `launches`; more
+        aren't read. Raises CountersUnavailableError, and whatever `run` raises.
         """
         with _sentences():
             if self._session is None:
                 self._session = self._enable()
             try:
-                return self._measured(self._session, run)
+                return self._measured(self._session, run, launches)
             except BaseException:
                 # The passes are incomplete, and perhaps the context is lost: the next time starts afresh.
                 self._disable()
@@ -144,16 +144,21 @@ class RangeProfiler:
         """Prepare the current context. Kernels that run outside of `measure` are as fast as before."""
         enable = api.RangeProfilerEnable()
         self._cupti.call(enable)
-        profiler = enable.pRangeProfilerObject
-        size = api.RangeProfilerGetCounterDataSize(
-            pRangeProfilerObject=profiler,
-            pMetricNames=ctypes.cast(self._names, api.Names),
-            numMetrics=len(self._metrics),
-            maxNumOfRanges=MAX_LAUNCHES,
-            maxNumRangeTreeNodes=MAX_LAUNCHES,
-        )
-        self._cupti.call(size)
-        return _Session(profiler, (ctypes.c_uint8 * size.counterDataSize)())
+        return _Session(enable.pRangeProfilerObject)
+
+    def _room(self, session: _Session, launches: int) -> Bytes:
+        """Where the counters of so many launches go. To clear room for 64, which is 24 MB, takes 5 ms."""
+        if launches not in session.room:
+            size = api.RangeProfilerGetCounterDataSize(
+                pRangeProfilerObject=session.profiler,
+                pMetricNames=ctypes.cast(self._names, api.Names),
+                numMetrics=len(self._metrics),
+                maxNumOfRanges=launches,
+                maxNumRangeTreeNodes=launches,
+            )
+            self._cupti.call(size)
+            session.room[launches] = (ctypes.c_uint8 * size.counterDataSize)()
+        return session.room[launches]
 
     def _disable(self) -> None:
         if self._session is not None:
@@ -161,8 +166,8 @@ class RangeProfiler:
                 self._cupti.call(api.RangeProfilerDisable(pRangeProfilerObject=self._session.profiler))
             self._session = None
 
-    def _measured(self, session: _Session, run: Callable[[], None]) -> list[dict[str, float]]:
-        profiler, image = session.profiler, session.counter_data
+    def _measured(self, session: _Session, run: Callable[[], None], launches: int) -> list[dict[str, float]]:
+        profiler, image = session.profiler, self._room(session, launches)
         self._cupti.call(
             api.RangeProfilerCounterDataImageInitialize(
                 pRangeProfilerObject=profiler,
@@ -179,7 +184,7 @@ class RangeProfiler:
                 pCounterDataImage=ctypes.addressof(image),
                 range=api.AUTO_RANGE,
                 replayMode=api.USER_REPLAY,
-                maxRangesPerPass=MAX_LAUNCHES,
+                maxRangesPerPass=launches,
                 numNestingLevels=1,
                 minNestingLevel=1,
                 targetNestingLevel=1,
@@ -223,10 +228,10 @@ class RangeProfiler:
 
 @dataclass(frozen=True)
 class _Session:
-    """The range profiler of a context, and room for the counters of every launch."""
+    """The range profiler of a context, and room for counters by the number of launches."""
 
     profiler: int
-    counter_data: Bytes
+    room: dict[int, Bytes] = field(default_factory=dict)
 
 
 _INVALID_METRIC_NAME = 17

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Protocol
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.task_file import task_of
 from mctskernel.profiling.candidate import Candidate
+from mctskernel.profiling.counters import TIME
 from mctskernel.profiling.gpu.judge import GpuJudge
 from mctskernel.profiling.gpu.protocol import Opened
 from mctskernel.profiling.gpu.session import GPU_SERVICE
-from mctskernel.profiling.gpu.turn import Turn
+from mctskernel.profiling.gpu.turn import COUNTING, COUNTING_PATIENCE, Turn
 from mctskernel.profiling.processes.compile_process import Prepared
 from mctskernel.profiling.stages import Stages
 
@@ -59,6 +61,7 @@ class GpuEvaluator:
     def __init__(self, spec: DeviceSpec, metrics: Sequence[str], service: str = GPU_SERVICE) -> None:
         self._spec, self._metrics, self._service = spec, metrics, service
         self._turn = Turn(spec.gpu) if spec.gpu else None
+        self._counting = Turn(COUNTING)
         self._judge: GpuJudge | None = None
         self._interrupted = False
 
@@ -66,7 +69,14 @@ class GpuEvaluator:
         """Draw the inputs, open the GPU in its turn, and put the inputs there."""
         spec = self._spec
         with self._turn.held() if self._turn is not None else nullcontext():
-            self._judge = GpuJudge(task_of(spec), spec.seed, self._metrics, self._service, spec.gpu)
+            self._judge = GpuJudge(
+                task_of(spec),
+                spec.seed,
+                self._metrics,
+                self._service,
+                spec.gpu,
+                counting=self._counting_alone(),
+            )
             if self._interrupted:
                 self._judge.interrupt()
             opened = self._judge.opened
@@ -101,6 +111,7 @@ class GpuEvaluator:
     def interrupt(self) -> None:
         """End the GPU process for good, and wait for no turn."""
         self._interrupted = True
+        self._counting.interrupt()
         if self._turn is not None:
             self._turn.interrupt()
         if self._judge is not None:
@@ -110,8 +121,15 @@ class GpuEvaluator:
         """End the GPU process and give the tensors back."""
         if self._judge is not None:
             self._judge.close()
+        self._counting.close()
         if self._turn is not None:
             self._turn.close()
+
+    def _counting_alone(self) -> Callable[[], AbstractContextManager[None]]:
+        """What counting waits for: the GPU's own clock takes no setting up that others would wait for."""
+        if set(self._metrics) <= {TIME}:
+            return nullcontext
+        return partial(self._counting.held, COUNTING_PATIENCE)
 
     def _opened(self) -> tuple[GpuJudge, Turn]:
         if self._judge is None or self._turn is None:

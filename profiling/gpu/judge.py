@@ -7,9 +7,9 @@ result look right.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 
 from mctskernel.core.evaluation import Check, Evaluation, GpuState, Guard, Outcome, Source, Timing
@@ -63,13 +63,22 @@ class GpuJudge:
     """Judges candidates of one task on one GPU. For one thread, besides `interrupt`.
 
     `service` names what runs in the GPU process, `gpu` is the GPU's UUID, empty for the first visible one. Inputs
-    follow from `seed`. Raises TaskError for a reference that fails, and DeviceError for a GPU that can't be used.
+    follow from `seed`. A kernel is counted within `counting`, which may wait until it is this GPU's turn. Raises
+    TaskError for a reference that fails, and DeviceError for a GPU that can't be used.
     """
 
     def __init__(
-        self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE, gpu: str = ""
+        self,
+        task: Task,
+        seed: int,
+        metrics: Sequence[str],
+        service: str = GPU_SERVICE,
+        gpu: str = "",
+        *,
+        counting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._task = task
+        self._counting = counting
         self._baseline_runs: dict[int, deque[tuple[float, GpuState | None]]] = {}
         self._threads = ThreadPoolExecutor(VARIANTS, "judge")
         self._gpu = GpuSession(task, seed, metrics, service, gpu)
@@ -133,8 +142,7 @@ class GpuJudge:
         if evaluation.ok:
             evaluation = self._timed(evaluation, candidate, stages)
         if evaluation.ok:
-            with stages.timed("counters"):
-                evaluation = self._counted(evaluation, candidate)
+            evaluation = self._counted(evaluation, candidate, stages)
         return self._guarded(evaluation, candidate) if evaluation.ok else evaluation
 
     def _accept(self, candidate: Candidate, loaded: Loaded) -> None:
@@ -258,12 +266,13 @@ class GpuJudge:
         recent.extend((seconds, now) for seconds in timed.baseline)
         return self._alike(arena)
 
-    def _counted(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:
+    def _counted(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
         """With counters of one run at the first search shape, and what they say; without, where there are none."""
         counters = _compiled(candidate)
         if self.opened.counters:
             return replace(evaluation, counters=counters)
-        counted = self._gpu.count(candidate, self._arenas.timed[0])
+        with self._counting(), stages.timed("counters"):
+            counted = self._gpu.count(candidate, self._arenas.timed[0])
         if counted.problem:
             return replace(evaluation, counters=counters, flags=(*evaluation.flags, counted.problem))
         counters |= combined_counters(counted.launches)
@@ -272,6 +281,8 @@ class GpuJudge:
             return replace(
                 evaluation, outcome=Outcome.REJECTED, message=reason, counters=counters, guard=Guard.GPU_TIME
             )
+        if all(set(launch) <= {TIME} for launch in counted.launches):
+            return replace(evaluation, counters=counters)
         gpu = self.opened.gpu
         architecture = architecture_of(gpu.architecture, gpu.name)
         access_bytes = max(widest_access(made.ptx) for made in candidate.builds)

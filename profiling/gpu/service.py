@@ -245,7 +245,7 @@ class GpuService:
             launches: tuple[dict[str, float], ...] = ()
             problem = ""
             try:
-                launches = tuple(self._profiler.measure(run_cold))
+                launches = tuple(self._profiler.measure(run_cold, len(request.plan.launches)))
             except CountersUnavailableError as error:
                 problem = str(error)
             return Counted(launches, problem, self._trespass(foreign, before))

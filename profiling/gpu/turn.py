@@ -1,5 +1,8 @@
 """A GPU's turn: whoever holds it is alone in timing anything there, among all processes of this machine.
 
+There is one more, for counting: the driver sets up counters for one GPU at a time, and who takes turns with the whole
+of it waits for less than who takes turns with each of its steps, and gets out of the others' way for the next time.
+
 Two locks on files of the GPU's name, by `flock`, which the kernel gives back for whoever dies. The first is that of
 the one who comes next, the second that of the one whose turn it is: who has just had a turn and wants another one
 finds the place of the next one taken, so that those who wait take turns.
@@ -8,8 +11,10 @@ finds the place of the next one taken, so that those who wait take turns.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +24,12 @@ FOLDER = Path("/tmp")  # noqa: S108 - every user of the machine finds it, whatev
 
 POLL_SECONDS = 0.002
 """How often a lock that somebody else holds is tried again: what changing turns costs, at the most."""
+
+COUNTING = "counters"
+"""What the turn for counting goes by in place of a UUID."""
+
+COUNTING_PATIENCE = 2.0
+"""Seconds that are waited for that turn: who has it for longer is in trouble, and counting goes without it."""
 
 
 def turn_files(uuid: str) -> tuple[Path, Path]:
@@ -49,22 +60,29 @@ class Turn:
             )
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Wait for the turn and keep it meanwhile. Raises InterruptedTurnError once `interrupt` was called."""
+    def held(self, patience: float = math.inf) -> Iterator[None]:
+        """Wait for the turn and keep it meanwhile; after `patience` seconds go on without it.
+
+        Raises InterruptedTurnError once `interrupt` was called.
+        """
         if not self._locks:
             self._refuse_interrupted()
             yield
             return
         following, holding = self._locks
-        self._take(following)
+        deadline = time.monotonic() + patience
+        if not self._take(following, deadline):
+            yield
+            return
         try:
-            self._take(holding)
+            taken = self._take(holding, deadline)
         finally:
             fcntl.flock(following, fcntl.LOCK_UN)
         try:
             yield
         finally:
-            fcntl.flock(holding, fcntl.LOCK_UN)
+            if taken:
+                fcntl.flock(holding, fcntl.LOCK_UN)
 
     def interrupt(self) -> None:
         """Wait no longer, for good; from any thread."""
@@ -76,15 +94,18 @@ class Turn:
             os.close(lock)
         self._locks = ()
 
-    def _take(self, lock: int) -> None:
+    def _take(self, lock: int, deadline: float) -> bool:
+        """Whether the lock could be had in time."""
         while True:
             self._refuse_interrupted()
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return False
                 self._interrupted.wait(POLL_SECONDS)
             else:
-                return
+                return True
 
     def _refuse_interrupted(self) -> None:
         if self._interrupted.is_set():

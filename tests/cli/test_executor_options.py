@@ -10,15 +10,17 @@ from click.testing import CliRunner
 
 from mctskernel.cli import main, options
 from mctskernel.cli.plain_console import echo
-from mctskernel.core.executor import ExecutorOptions
+from mctskernel.core.executor import CounterSet, ExecutorOptions
 
 
 @click.command()
 @click.option("--device", default="gpu")
 @options.executor
-def said(device: str, engine: str | None, gpus: tuple[str, ...], ray_address: str) -> None:
+def said(
+    device: str, engine: str | None, gpus: tuple[str, ...], ray_address: str, counters: str | None
+) -> None:
     """Say what the options come to."""
-    echo(repr(options.executor_options(device, engine, gpus, ray_address)))
+    echo(repr(options.executor_options(device, engine, gpus, ray_address, counters)))
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,8 @@ def said(device: str, engine: str | None, gpus: tuple[str, ...], ray_address: st
         (("--executor", "local"), ExecutorOptions()),
         (("--gpus", "0, GPU-3f"), ExecutorOptions(gpus=("0", "GPU-3f"))),
         (("--executor", "ray"), ExecutorOptions("ray")),
+        (("--counters", "few"), ExecutorOptions(counters=CounterSet.FEW)),
+        (("--executor", "ray", "--counters", "time"), ExecutorOptions("ray", counters=CounterSet.TIME)),
         (
             ("--executor", "ray", "--ray-address", "head:6379", "--device", "model"),
             ExecutorOptions("ray", address="head:6379"),
@@ -42,6 +46,8 @@ def test_what_is_given_is_what_is_meant(words: tuple[str, ...], meant: ExecutorO
     ("words", "sentence"),
     [
         (("--gpus", "0", "--device", "model"), "--gpus is for --device gpu, not model."),
+        (("--counters", "few", "--device", "model"), "--counters is for --device gpu, not model."),
+        (("--counters", "most"), "'most' is not one of"),
         (("--gpus", "0", "--executor", "ray"), "--gpus is for --executor local"),
         (("--ray-address", "head:6379"), "--ray-address is for --executor ray."),
         (("--executor", "ray", "--device", "recorded"), "--executor ray is for kernels"),

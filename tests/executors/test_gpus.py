@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from mctskernel.executors.gpu import GpuExecutor
 from mctskernel.executors.gpu_pool import GpuPool, Seat
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.profiling.ceilings import Ceilings
+from mctskernel.profiling.counters import INSTRUCTIONS, TIME
 from mctskernel.profiling.gpu import turn as turns
 from mctskernel.profiling.gpu.choice import choose_gpus
 from mctskernel.profiling.gpu.cuda_driver import Gpu, VisibleGpu
@@ -38,6 +40,7 @@ from tests.executors.test_gpu import kernel
 
 FINE = Evaluation(Outcome.OK, Source.MEASURED)
 A, B = "a0" * 16, "b0" * 16
+COUNTED = (TIME, INSTRUCTIONS)
 
 LOGGING = '''\
 import os
@@ -46,11 +49,11 @@ from pathlib import Path
 
 from fake_gpu import FakeGpu
 
-from mctskernel.profiling.gpu.protocol import Broken, Load, Time
+from mctskernel.profiling.gpu.protocol import Broken, Count, Time
 
 
 class LoggingGpu(FakeGpu):
-    """Writes down who was timed on which GPU, and when; one whose UUID begins with dd opens once only."""
+    """Writes down who was timed and counted on which GPU, and when; one with a UUID of dd... opens once only."""
 
     def open(self, request):
         folder = Path(__file__).parent
@@ -61,9 +64,14 @@ class LoggingGpu(FakeGpu):
             marker.touch()
         self.uuid = request.gpu
         self.log = (folder / "log").open("a", buffering=1)
+        self.counts = (folder / "counts").open("a", buffering=1)
         return super().open(request)
 
     def answer(self, request):
+        if isinstance(request, Count):
+            began = time.monotonic()
+            time.sleep(0.02)
+            self.counts.write(f"{self.uuid} {began} {time.monotonic()}\\n")
         if not isinstance(request, Time):
             return super().answer(request)
         began = time.monotonic()
@@ -331,6 +339,21 @@ def test_the_turns_of_two_gpus_have_nothing_to_do_with_each_other(folder: Path) 
         )
 
 
+def test_who_is_not_that_patient_goes_on_without_the_turn_and_takes_it_from_nobody(folder: Path) -> None:
+    with Turn(A).held():
+        other = Turn(A)
+        for patience in (0.0, 0.05):
+            with other.held(patience):
+                pass
+        with pytest.raises(InterruptedTurnError):
+            third = Turn(A)
+            threading.Timer(0.05, third.interrupt).start()
+            with third.held():
+                pytest.fail("It was never given back.")
+    with other.held(0.0), Turn(A).held(0.0):
+        pass
+
+
 def test_whoever_dies_gives_the_turn_back_and_who_waits_can_be_called_off(folder: Path) -> None:
     script = (
         "import sys, time, pathlib; from mctskernel.profiling.gpu import turn;"
@@ -417,13 +440,18 @@ def test_two_searches_share_two_gpus_in_turns_and_one_that_dies_is_left_out(
     assert time.monotonic() - began < 5.0
 
 
+@pytest.fixture
+def prepared(write_task: Callable[..., Path]) -> Prepared:
+    with closing(Compiler(DeviceSpec("gpu", write_task()), "sm_90")) as compiler:
+        found = compiler.prepare(kernel("faster"))
+    assert isinstance(found, Prepared)
+    return found
+
+
 def test_two_evaluators_of_one_gpu_judge_one_after_the_other(
-    write_task: Callable[..., Path], logging: Path, folder: Path
+    write_task: Callable[..., Path], prepared: Prepared, logging: Path, folder: Path
 ) -> None:
     spec = DeviceSpec("gpu", write_task(), gpu=A)
-    with closing(Compiler(spec, "sm_90")) as compiler:
-        prepared = compiler.prepare(kernel("faster"))
-    assert isinstance(prepared, Prepared)
 
     def judge() -> list[Evaluation]:
         with closing(GpuEvaluator(spec, (), "logging_gpu:LoggingGpu")) as evaluator:
@@ -438,6 +466,60 @@ def test_two_evaluators_of_one_gpu_judge_one_after_the_other(
     rows = sorted(tuple(map(float, line.split()[2:4])) for line in logging.read_text().splitlines())
     assert len(rows) == 8
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(rows))
+
+
+def test_two_gpus_count_one_after_the_other(
+    write_task: Callable[..., Path], prepared: Prepared, logging: Path, folder: Path
+) -> None:
+    together = threading.Barrier(2)
+
+    def judge(uuid: str) -> list[Evaluation]:
+        spec = DeviceSpec("gpu", write_task(), gpu=uuid)
+        with closing(GpuEvaluator(spec, COUNTED, "logging_gpu:LoggingGpu")) as evaluator:
+            evaluator.open()
+            found = []
+            for _ in range(4):
+                together.wait()
+                found.append(evaluator.evaluate(prepared))
+            return found
+
+    with ThreadPoolExecutor(2) as pool:
+        judged = [each for found in pool.map(judge, (A, B)) for each in found]
+    assert all(each.ok for each in judged)
+    rows = [line.split() for line in logging.with_name("counts").read_text().splitlines()]
+    times = sorted((float(began), float(ended)) for _, began, ended in rows)
+    assert ({row[0] for row in rows}, len(rows)) == ({A, B}, 8)
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize(("metrics", "waits"), [(COUNTED, True), ((TIME,), False)])
+def test_counting_waits_for_its_turn_only_so_long_and_for_the_time_alone_not_at_all(
+    *,
+    write_task: Callable[..., Path],
+    prepared: Prepared,
+    logging: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    metrics: tuple[str, ...],
+    waits: bool,
+) -> None:
+    asked = []
+
+    def held(turn: Turn, patience: float = math.inf) -> AbstractContextManager[None]:
+        asked.append(patience)
+        return really_held(turn, 0.01)
+
+    really_held = Turn.held
+    with Turn(turns.COUNTING).held():
+        monkeypatch.setattr(Turn, "held", held)
+        spec = DeviceSpec("gpu", write_task(), gpu=A)
+        with closing(GpuEvaluator(spec, metrics, "logging_gpu:LoggingGpu")) as evaluator:
+            evaluator.open()
+            asked.clear()
+            evaluation = evaluator.evaluate(prepared)
+    assert evaluation.ok
+    assert evaluation.diagnosis is None, "nothing but the time was read"
+    assert asked == ([math.inf, turns.COUNTING_PATIENCE] if waits else [math.inf])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.executor import CounterSet
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.executors.tickets import Tickets
@@ -85,6 +86,8 @@ def test_the_tables_compare_with_one_gpu_and_with_the_local_engine() -> None:
             scaling.Arm("local", 2, throughput(9.8, 0.2)),
             scaling.Arm("ray", 2, throughput(9.0, 0.21)),
             scaling.Arm("ray", 4, problem="There is no such cluster."),
+            scaling.Arm("local", 1, throughput(8.0, 0.2), counters=CounterSet.FEW),
+            scaling.Arm("local", 2, throughput(15.0, 0.2), counters=CounterSet.FEW),
         ],
         [scaling.Searched(1, 0, 60, 12.0, 4.0), scaling.Searched(2, 0, 60, 6.0, 3.9)],
         [scaling.InFlight(8, 4, {50: 0.8, 100: 0.9, 200: 0.95})],
@@ -92,8 +95,9 @@ def test_the_tables_compare_with_one_gpu_and_with_the_local_engine() -> None:
     rows = [
         [cell.strip() for cell in line.split("|")] for line in markdown(scaling.document(report)).splitlines()
     ]
-    assert ["", "local", "2", "5", "30", "9.80", "1.96", "1.0", "0.200", ""] in rows
-    assert ["", "ray", "2", "10.0", "18.1", ""] in rows
+    assert ["", "local", "all", "2", "5", "30", "9.80", "1.96", "1.0", "0.200", ""] in rows
+    assert ["", "local", "few", "2", "5", "30", "15.00", "1.88", "1.0", "0.200", ""] in rows
+    assert ["", "ray", "all", "2", "10.0", "18.1", ""] in rows
     assert ["", "2", "1", "60", "10.00", "3.900", "97.5", ""] in rows
     assert ["", "8", "4", "80.0", "90.0", "95.0", ""] in rows
     assert ["ray on 4: There is no such cluster."] in rows

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mctskernel.core.device import DeviceError, DeviceSpec
-from mctskernel.core.executor import Executor
+from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
 
 
 @contextmanager
-def open_ray_executor(spec: DeviceSpec, workers: int = 0, address: str = "") -> Iterator[Executor]:
-    """What evaluates kernels in the cluster at an address.
+def open_ray_executor(
+    spec: DeviceSpec, workers: int = 0, options: ExecutorOptions = LOCAL
+) -> Iterator[Executor]:
+    """What evaluates kernels in the cluster at the address of the options.
 
     An empty address is that which RAY_ADDRESS or `ray start` gives, or a new cluster on this machine, which ends with
     the executor. `workers` are evaluations at a time on `model`, and processes that build for the GPUs on `gpu`; 0 is
@@ -26,7 +28,7 @@ def open_ray_executor(spec: DeviceSpec, workers: int = 0, address: str = "") -> 
     from mctskernel.executors.ray.executor import RayExecutor  # noqa: PLC0415 - needs the extra
 
     with (
-        connected(address, max(workers, os.cpu_count() or 1)) as cluster,
-        RayExecutor(spec, cluster, workers=workers) as executor,
+        connected(options.address, max(workers, os.cpu_count() or 1)) as cluster,
+        RayExecutor(spec, cluster, workers=workers, counters=options.counters) as executor,
     ):
         yield executor

@@ -40,6 +40,11 @@ class Cluster:
     remark: str
     own: bool = False
 
+    @property
+    def most_gpus(self) -> int:
+        """How many GPUs the node with the most has."""
+        return max((node.gpus for node in self.nodes()), default=0)
+
     def nodes(self) -> list[Node]:
         """Those that are alive."""
         return [

@@ -18,6 +18,7 @@ from ray.exceptions import RayActorError
 
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome
+from mctskernel.core.executor import CounterSet
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import task_of
 from mctskernel.executors.ray.assignment import TRIES, Assignments, Call, Stage
@@ -37,6 +38,7 @@ from mctskernel.executors.ray.staff import Event, Staff, first_line
 from mctskernel.executors.ray.task_files import pack
 from mctskernel.executors.tickets import Tickets
 from mctskernel.profiling.architecture import FILE_SUFFIX
+from mctskernel.profiling.counter_sets import counters_for, fewer_remarks
 from mctskernel.profiling.devices import open_device
 from mctskernel.profiling.gpu.session import GPU_SERVICE
 from mctskernel.profiling.processes.workers import Opener
@@ -94,6 +96,7 @@ class RayExecutor:
         patience: Patience = PATIENCE,
         opener: Opener = open_device,
         service: str = GPU_SERVICE,
+        counters: CounterSet | None = None,
     ) -> None:
         if workers < 0:
             raise ValueError(f"An executor can't have {workers} workers.")
@@ -102,7 +105,9 @@ class RayExecutor:
         self._tickets = Tickets()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._assignments = Assignments(patience.limits)
-        opening = _opening(spec, opener, service)
+        chosen = counters_for(cluster.most_gpus, counters)
+        self._remarks = fewer_remarks(chosen, counters) if spec.kind == "gpu" else ()
+        opening = _opening(spec, opener, service, chosen)
         self._staff = Staff(cluster, opening, workers, self._events.put, joined=self._join, lost=self._lose)
         self._jobs = itertools.count()
         self._orders: dict[int, _Order] = {}
@@ -156,7 +161,7 @@ class RayExecutor:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What the user should know: where the evaluators were, what they lack, and which were left out."""
-        return self._staff.remarks
+        return (*self._staff.remarks, *self._remarks)
 
     def close(self) -> None:
         """Stop at once, and leave nothing of this search in the cluster."""
@@ -304,7 +309,7 @@ def _unwrapped(result: Evaluation | Exception) -> Evaluation:
     return result
 
 
-def _opening(spec: DeviceSpec, opener: Opener, service: str) -> Opening:
+def _opening(spec: DeviceSpec, opener: Opener, service: str, counters: CounterSet) -> Opening:
     """What every evaluator opens. Raises TaskError for a task that can't be used, here or anywhere."""
     task_of(spec)
     described = spec.architecture.endswith(FILE_SUFFIX)
@@ -319,4 +324,5 @@ def _opening(spec: DeviceSpec, opener: Opener, service: str) -> Opening:
         description=Path(spec.architecture).read_bytes() if described else b"",
         opener=f"{opener.__module__}:{opener.__qualname__}",
         service=service,
+        counters=counters,
     )

@@ -9,8 +9,8 @@ from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.task_file import task_of
 from mctskernel.executors.gpu import judge_at_last_gate
 from mctskernel.executors.ray.assignment import Stage
-from mctskernel.executors.ray.messages import CANDIDATES, FINALISTS, Judged, Ready, Reply
-from mctskernel.profiling.counter_sets import DEFAULT_METRICS
+from mctskernel.executors.ray.messages import CANDIDATES, FINALISTS, Judged, Opening, Ready, Reply
+from mctskernel.profiling.counter_sets import METRICS
 from mctskernel.profiling.gpu.cuda_driver import visible_gpus
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.gpu.protocol import Opened
@@ -25,6 +25,7 @@ class OnGpu:
 
     spec: DeviceSpec
     service: str
+    metrics: tuple[str, ...]
     evaluator: GpuEvaluator
     opened: Opened
 
@@ -47,7 +48,10 @@ class OnGpu:
         if stage is Stage.GATE:
             found = FINALISTS.decode(data)
             spec = replace(self.spec, gpu=self.opened.gpu.uuid)
-            return Judged(judge_at_last_gate(spec, found.kernel, found.baseline, service=self.service)), b""
+            evaluation = judge_at_last_gate(
+                spec, found.kernel, found.baseline, metrics=self.metrics, service=self.service
+            )
+            return Judged(evaluation), b""
         return Judged(self.evaluator.evaluate(CANDIDATES.decode(data))), b""
 
     def interrupt(self) -> None:
@@ -55,11 +59,12 @@ class OnGpu:
         self.evaluator.interrupt()
 
 
-def open_on_gpu(spec: DeviceSpec, service: str, stack: ExitStack) -> OnGpu:
+def open_on_gpu(spec: DeviceSpec, opening: Opening, stack: ExitStack) -> OnGpu:
     """Hold the first GPU that this process sees, with the task's baseline on it. Raises TaskError and DeviceError."""
     with suppress(DeviceError):
         spec = replace(spec, gpu=visible_gpus()[0].uuid)
-    evaluator = GpuEvaluator(spec, DEFAULT_METRICS, service)
+    metrics = METRICS[opening.counters]
+    evaluator = GpuEvaluator(spec, metrics, opening.service)
     stack.callback(evaluator.close)
     opened = evaluator.open()
     with closing(Compiler(spec, opened.gpu.architecture)) as compiler:
@@ -67,4 +72,4 @@ def open_on_gpu(spec: DeviceSpec, service: str, stack: ExitStack) -> OnGpu:
     # Where it can't be built, times are interleaved with the candidate's own; its evaluation tells why.
     if isinstance(built, Prepared):
         evaluator.use_baseline(built.candidate)
-    return OnGpu(spec, service, evaluator, opened)
+    return OnGpu(spec, opening.service, metrics, evaluator, opened)

@@ -10,6 +10,7 @@ import msgspec
 from mctskernel.core.device import Trial
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.executor import CounterSet
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.profiling.processes.compile_process import Prepared
 
@@ -18,7 +19,8 @@ class Opening(msgspec.Struct, frozen=True):
     """What an evaluator opens: `DeviceSpec` without its folder, which is `files` by relative path, and its `role`.
 
     `opener` and `service` name what judges on a CPU and on a GPU, `target` the architecture that is built for.
-    `description` is the file of the modelled GPU where `architecture` isn't the name of a known one.
+    `description` is the file of the modelled GPU where `architecture` isn't the name of a known one. `counters` are
+    read on a GPU.
     """
 
     role: str
@@ -32,6 +34,7 @@ class Opening(msgspec.Struct, frozen=True):
     opener: str = ""
     service: str = ""
     target: str = ""
+    counters: CounterSet = CounterSet.ALL
 
 
 class Finalist(msgspec.Struct, frozen=True):

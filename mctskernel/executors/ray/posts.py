@@ -55,7 +55,7 @@ def open_post(opening: Opening, spec: DeviceSpec, stack: ExitStack) -> Post:
             # Imported here: it needs the driver's bindings, which a node without a GPU may lack.
             from mctskernel.executors.ray.gpu_post import open_on_gpu  # noqa: PLC0415 - as said above
 
-            return open_on_gpu(spec, opening.service, stack)
+            return open_on_gpu(spec, opening, stack)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from mctskernel.core.executor import CounterSet
 from mctskernel.experiments.compare_counters import LAUNCHES, Workbench, compare, opened_workbench
-from mctskernel.profiling.counter_sets import DEFAULT_METRICS
-from mctskernel.profiling.counters import TIME
+from mctskernel.profiling.counter_sets import DEFAULT_METRICS, METRICS, counters_for, fewer_remarks
+from mctskernel.profiling.counters import DRAM_BYTES, TIME
 from mctskernel.profiling.gpu import cupti, cupti_api
 from mctskernel.profiling.gpu.cuda_driver import Stopwatch, synchronize
 from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler
@@ -81,12 +82,14 @@ class FakeCupti:
         self, params: cupti_api.RangeProfilerGetCounterDataSize
     ) -> None:
         assert params.pRangeProfilerObject == 2
-        assert params.maxNumOfRanges == params.maxNumRangeTreeNodes == 64
+        assert params.maxNumOfRanges == params.maxNumRangeTreeNodes
+        self.room = params.maxNumOfRanges
         params.counterDataSize = 32
 
     def answer_range_profiler_set_config(self, params: cupti_api.RangeProfilerSetConfig) -> None:
         assert (params.range, params.replayMode) == (cupti_api.AUTO_RANGE, cupti_api.USER_REPLAY)
         assert (params.configSize, params.counterDataImageSize) == (16, 32)
+        assert params.maxRangesPerPass == self.room
         self.launches = 0
 
     def answer_range_profiler_start(self, _: cupti_api.RangeProfilerStart) -> None:
@@ -162,6 +165,16 @@ def test_calls_come_in_the_order_that_cupti_wants(fake: FakeCupti) -> None:
     assert fake.calls == ["RangeProfilerDisable", "HostDeinitialize"]
 
 
+def test_room_is_made_once_for_as_many_launches_as_there_are(fake: FakeCupti) -> None:
+    profiler = RangeProfiler(["dram__bytes.sum"])
+    made = []
+    for launches in (1, 1, 3, 64):
+        fake.calls.clear()
+        profiler.measure(fake.launch, launches)
+        made.append((fake.room, "RangeProfilerGetCounterDataSize" in fake.calls))
+    assert made == [(1, True), (1, False), (3, True), (64, True)]
+
+
 def test_metrics_that_the_chip_lacks_are_listed(fake: FakeCupti) -> None:
     profiler = RangeProfiler(["nonsense.sum", "dram__bytes.sum", "launch__registers_per_thread"])
     assert profiler.missing == ("nonsense.sum", "launch__registers_per_thread")
@@ -227,9 +240,29 @@ def test_what_the_run_raises_passes_through_and_the_next_measurement_starts_afre
     assert fake.calls[0] == "RangeProfilerEnable"
 
 
-def test_the_default_set_is_large_and_names_nothing_twice() -> None:
-    assert len(DEFAULT_METRICS) >= 10
-    assert len(set(DEFAULT_METRICS)) == len(DEFAULT_METRICS)
+def test_each_set_is_a_part_of_the_one_before_and_names_nothing_twice() -> None:
+    every, few, time_alone = (METRICS[each] for each in CounterSet)
+    assert every == DEFAULT_METRICS
+    assert len(set(every)) == len(every)
+    assert set(every) > set(few) > set(time_alone) == {TIME}
+    assert not [name for name in few if name.startswith("lts__")]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wanted", "read", "said"),
+    [
+        (1, None, CounterSet.ALL, 0),
+        (2, None, CounterSet.ALL, 0),
+        (3, None, CounterSet.FEW, 1),
+        (8, CounterSet.ALL, CounterSet.ALL, 0),
+        (1, CounterSet.TIME, CounterSet.TIME, 0),
+    ],
+)
+def test_many_gpus_read_fewer_counters_and_say_so(
+    gpus: int, wanted: CounterSet | None, read: CounterSet, said: int
+) -> None:
+    chosen = counters_for(gpus, wanted)
+    assert (chosen, len(fewer_remarks(chosen, wanted))) == (read, said)
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +289,34 @@ def test_the_default_set_takes_four_passes_and_little_time(bench: Workbench, pro
         profiler.measure(bench.launches["copy"])
         costs.append(time.perf_counter() - began)
     assert statistics.median(costs) <= 0.12
+
+
+@pytest.mark.gpu
+def test_few_counters_are_read_faster_and_are_those_of_all(bench: Workbench, profiler: RangeProfiler) -> None:
+    whole = profiler.measure(bench.launches["copy"], 1)[0]
+    profiler.close()
+    for counters, most in ((CounterSet.FEW, 0.06), (CounterSet.TIME, 0.005)):
+        fewer = RangeProfiler(METRICS[counters])
+        costs, found = [], {}
+        for _ in range(6):
+            began = time.perf_counter()
+            (found,) = fewer.measure(bench.launches["copy"], 1)
+            costs.append(time.perf_counter() - began)
+        fewer.close()
+        assert statistics.median(costs[1:]) <= most
+        assert set(found) == set(METRICS[counters])
+        assert found[TIME] == pytest.approx(whole[TIME], rel=0.1)
+        if counters is CounterSet.FEW:
+            assert found[DRAM_BYTES] == pytest.approx(whole[DRAM_BYTES], rel=0.05)
+
+
+@pytest.mark.gpu
+def test_launches_beyond_the_room_are_not_read(bench: Workbench, profiler: RangeProfiler) -> None:
+    def run() -> None:
+        for _ in range(3):
+            bench.launches["copy"]()
+
+    assert [len(profiler.measure(run, room)) for room in (3, 4)] == [3, 3]
 
 
 @pytest.mark.gpu
