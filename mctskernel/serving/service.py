@@ -25,6 +25,7 @@ from mctskernel.executors.http_api import (
     SessionStatus,
     Submission,
 )
+from mctskernel.executors.task_files import write_task
 from mctskernel.serving import places, refusals
 from mctskernel.serving.evaluator import DiedError, Evaluator
 from mctskernel.serving.fairness import FairQueue
@@ -32,7 +33,7 @@ from mctskernel.serving.ledger import Job, Put
 from mctskernel.serving.orphans import Nursery
 from mctskernel.serving.session import Session, Standing, Visit
 from mctskernel.serving.settings import Settings
-from mctskernel.serving.uploaded_task import UploadError, opening_of, write_task
+from mctskernel.serving.uploaded_task import opening_of
 
 MAX_FAILURES = 3
 """Processes of a session that may be lost in a row, none having judged anything."""
@@ -91,7 +92,7 @@ class Service:
         folder = self._folder / name / "task"
         try:
             opening = opening_of(request, self._settings, folder)
-        except UploadError as error:
+        except TaskError as error:
             raise refusals.unusable_task(str(error)) from error
         self._make_room(client)
         session = Session(name, client, folder.parent, opening, standing=Standing.OPENING)
@@ -99,7 +100,7 @@ class Service:
         try:
             await asyncio.to_thread(write_task, request.task, folder)
             await self._start(session)
-        except (UploadError, TaskError, DiedError) as error:
+        except (TaskError, DiedError) as error:
             raise refusals.unusable_task(str(error)) from error
         except DeviceError as error:
             raise refusals.broken(str(error)) from error

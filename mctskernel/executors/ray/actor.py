@@ -16,7 +16,7 @@ from mctskernel.core.task import TaskError
 from mctskernel.executors.ray.assignment import Stage
 from mctskernel.executors.ray.messages import OPENINGS, Broken, Opening, Reply, encode
 from mctskernel.executors.ray.posts import Post, open_post
-from mctskernel.executors.ray.task_files import unpacked
+from mctskernel.executors.task_files import unpacked
 from mctskernel.profiling.architecture import FILE_SUFFIX
 
 END, PRESENCE = "end", "presence"

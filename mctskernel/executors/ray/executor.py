@@ -35,7 +35,7 @@ from mctskernel.executors.ray.messages import (
 )
 from mctskernel.executors.ray.roster import Role
 from mctskernel.executors.ray.staff import Event, Staff, first_line
-from mctskernel.executors.ray.task_files import pack
+from mctskernel.executors.task_files import pack
 from mctskernel.executors.tickets import Tickets
 from mctskernel.profiling.architecture import FILE_SUFFIX
 from mctskernel.profiling.counter_sets import counters_for, fewer_remarks
