@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import msgspec
 
@@ -52,11 +53,12 @@ class Evaluator:
 
     @classmethod
     async def open(cls, nursery: Nursery, opening: Open, heard: Heard, lost: Lost) -> Evaluator:
-        """Start a process and wait until its executor is open.
+        """Start a process, with a folder beside its task's, and wait until its executor is open.
 
         Raises TaskError, DeviceError and DiedError.
         """
-        child = await asyncio.to_thread(nursery.start, MODULE, THREADS)
+        within = Path(opening.task_folder).parent
+        child = await asyncio.to_thread(nursery.start, MODULE, THREADS, within)
         evaluator = cls(nursery, child, heard, lost)
         evaluator.send(opening)
         try:

@@ -40,10 +40,10 @@ class Nursery:
             prctl("adopting orphans", _SET_CHILD_SUBREAPER, 1)
             self._adopts = True
 
-    def start(self, module: str, threads: int) -> ChildProcess:
-        """Start a process that runs a module."""
+    def start(self, module: str, threads: int, within: Path) -> ChildProcess:
+        """Start a process that runs a module, with a folder of its own within another."""
         with self._changing:
-            child = start(module, threads=threads)
+            child = start(module, threads=threads, within=within)
             self._own.add(child.pid)
         return child
 

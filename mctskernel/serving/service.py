@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from mctskernel import __version__
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome
 from mctskernel.core.task import TaskError
+from mctskernel.executors.held_folder import held_folder
 from mctskernel.executors.http_api import (
     GateSubmission,
     OpenSession,
@@ -34,6 +35,8 @@ from mctskernel.serving.orphans import Nursery
 from mctskernel.serving.session import Session, Standing, Visit
 from mctskernel.serving.settings import Settings
 from mctskernel.serving.uploaded_task import opening_of
+
+PREFIX = "mctskernel-serve-"
 
 MAX_FAILURES = 3
 """Processes of a session that may be lost in a row, none having judged anything."""
@@ -64,12 +67,14 @@ class Service:
         self._queue: FairQueue[tuple[Session, Job]] = FairQueue()
         self._openings = asyncio.Semaphore(OPENED_AT_A_TIME)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._farewells: set[asyncio.Task[None]] = set()
         self._fingerprint: dict[str, str] = {}
         self._closing = False
+        self._held = ExitStack()
         self._folder = Path()
 
     async def __aenter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="mctskernel-serve-"))
+        self._folder = await asyncio.to_thread(self._held.enter_context, held_folder(PREFIX))
         self._spawn(self._tick())
         return self
 
@@ -79,8 +84,8 @@ class Service:
         await self.drain(0.0)
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        await asyncio.gather(*self._tasks, *self._farewells, return_exceptions=True)
+        await asyncio.to_thread(self._held.close)
 
     async def open_session(self, client: str, request: OpenSession) -> SessionOpened:
         """Open a session of a task, waiting until it can judge."""
@@ -318,7 +323,7 @@ class Service:
 
     def _let_go(self, session: Session) -> None:
         if session.evaluator is not None:
-            self._spawn(session.evaluator.close())
+            _keep(session.evaluator.close(), self._farewells)
             session.evaluator = None
 
     async def _discard(self, session: Session) -> None:
@@ -360,9 +365,14 @@ class Service:
                     await self._discard(session)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        _keep(work, self._tasks)
+
+
+def _keep(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+    """Let a coroutine run, as one of some tasks until it has ended."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 def _crashed(session: Session, error: Exception) -> Evaluation:

@@ -111,14 +111,16 @@ def start(
     policy: Callable[[Path], Confinement] | None = None,
     *,
     threads: int = 1,
+    within: Path | None = None,
 ) -> ChildProcess:
     """Start a process that runs a module, which waits for its first request; it inherits the descriptors `shared`.
 
     `policy` says, given the process's folder, what it may do from its start; it runs in bubblewrap where there is
     one. Without it the process is free until it confines itself. Its libraries for linear algebra may use `threads`.
+    Its folder is made `within` another, or among the temporary ones.
     """
     _protect_this_process()
-    scratch = Path(tempfile.mkdtemp(prefix="mctskernel-worker-"))
+    scratch = Path(tempfile.mkdtemp(prefix="mctskernel-worker-", dir=within))
     ours, theirs = socket.socketpair()
     watched, lifeline = os.pipe()
     inherited = (theirs.fileno(), watched, *shared)

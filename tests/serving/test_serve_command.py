@@ -12,9 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from mctskernel.core.evaluation import Source
-from mctskernel.executors.http_api import SESSIONS, OpenSession, SessionOpened, decode, encode, session_path
+from mctskernel.executors.http_api import (
+    SESSIONS,
+    STATUS,
+    OpenSession,
+    SessionOpened,
+    decode,
+    encode,
+    session_path,
+)
 from tests.conftest import KERNEL
 from tests.serving.conftest import Client
 
@@ -45,20 +54,36 @@ os.wait()
 
 def test_kernels_are_judged_on_the_model_and_nothing_outlives_its_session(small_task: Path) -> None:
     with server() as process:
-        assert process.stdout is not None
-        told = "".join(process.stdout.readline() for _ in range(5))
-        token = told.partition("MCTSKERNEL_TOKEN=")[2].split()[0]
-        url = told.partition(" at ")[2].partition(";")[0]
-        headers = {"authorization": f"Bearer {token}"}
-        with httpx2.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
+        with client_of(process) as http:
             judge_on_model(http, small_task)
             leave_daemon(http, small_task)
+            token = http.headers["authorization"].removeprefix("Bearer ")
         process.send_signal(signal.SIGINT)
         output, log = process.communicate(timeout=30)
     assert process.returncode == 0
     assert "No more work is taken" in output
     assert "client POST /v1/sessions 201" in log
     assert token not in output + log
+
+
+def test_what_a_killed_server_left_is_swept_away_by_the_next(
+    small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    with server() as killed, client_of(killed) as http:
+        files = {file.name: file.read_bytes() for file in small_task.iterdir()}
+        assert http.post(SESSIONS, content=encode(OpenSession(files))).status_code == 201
+        assert list(temporary.glob("*/*/task"))
+    assert list(temporary.iterdir())
+    with server() as process, client_of(process) as http:
+        assert http.get(STATUS).status_code == 200
+        assert not list(temporary.glob("*/*/task"))
+        assert len(list(temporary.iterdir())) == 1
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert list(temporary.iterdir()) == []
 
 
 @contextmanager
@@ -71,6 +96,18 @@ def server() -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+@contextmanager
+def client_of(process: subprocess.Popen[str]) -> Iterator[httpx2.Client]:
+    """A client with the address and the token that a server tells at its start."""
+    assert process.stdout is not None
+    told = "".join(process.stdout.readline() for _ in range(5))
+    token = told.partition("MCTSKERNEL_TOKEN=")[2].split()[0]
+    url = told.partition(" at ")[2].partition(";")[0]
+    headers = {"authorization": f"Bearer {token}"}
+    with httpx2.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as http:
+        yield http
 
 
 def judge_on_model(http: httpx2.Client, task: Path) -> None:
