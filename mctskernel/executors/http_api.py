@@ -6,6 +6,7 @@ again until the client acknowledges them. A refusal has a `Problem` for its body
 
 400 malformed    401 no or wrong token    404 no such session    408 too slow    409 this key holds another kernel
 413 body too large    422 this task can't be used    429 too many at once, try again after `Retry-After` seconds
+500 the server failed, or a session's process as it opened; its log says more
 503 closing if there is a `Retry-After`, otherwise this machine or session is broken, and the sentence says how
 """
 

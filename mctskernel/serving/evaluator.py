@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import textwrap
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,12 +13,15 @@ from pathlib import Path
 import msgspec
 
 from mctskernel.core.device import DeviceError
+from mctskernel.core.documents import MOST_TOLD
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.task import TaskError
 from mctskernel.profiling.processes.channel import ProtocolError
 from mctskernel.profiling.processes.child_process import ChildProcess
 from mctskernel.serving.orphans import Nursery
 from mctskernel.serving.session_protocol import REPLIES, Broken, Judged, Open, Opened, Reply, Request
+
+_LOG = logging.getLogger(__name__)
 
 MODULE = "mctskernel.serving.session_process"
 
@@ -26,12 +31,15 @@ OPENING_SECONDS = 300.0
 THREADS = 4
 """How many threads a session's reference may compute with."""
 
+MOST_LOGGED = 4000
+"""Characters of what a process wrote before it ended that go into the log."""
+
 Heard = Callable[[int, Evaluation], None]
 Lost = Callable[[Exception], None]
 
 
 class DiedError(RuntimeError):
-    """The process of a session ended, or sent what is no message; its machine may be in order."""
+    """The process of a session didn't start, ended, or sent what is no message; its machine may be in order."""
 
 
 class Evaluator:
@@ -58,7 +66,10 @@ class Evaluator:
         Raises TaskError, DeviceError and DiedError.
         """
         within = Path(opening.task_folder).parent
-        child = await asyncio.to_thread(nursery.start, MODULE, THREADS, within)
+        try:
+            child = await asyncio.to_thread(nursery.start, MODULE, THREADS, within)
+        except OSError as error:
+            raise DiedError(f"The process of the session can't be started: {error.strerror}.") from error
         evaluator = cls(nursery, child, heard, lost)
         evaluator.send(opening)
         try:
@@ -130,8 +141,14 @@ class Evaluator:
     async def _lose(self) -> None:
         # Waits a little for a process that has closed its socket and lives on.
         how = await asyncio.to_thread(self._child.ending)
-        words = self._child.last_words().strip()
-        self._fail(DiedError(f"The process of the session {how}. {words}".strip()))
+        if not self._opened.done():
+            how = f"{how} while it opened"
+        words = _printable(self._child.last_words()).strip()
+        if words:
+            # Indented, so that none of it looks like a line of the log's own.
+            said = textwrap.indent(words[-MOST_LOGGED:], "    ")
+            _LOG.warning("The process of a session %s. It wrote last:\n%s", how, said)
+        self._fail(DiedError(f"The process of the session {how}{_reason(words)}."))
 
     def _fail(self, error: Exception) -> None:
         self._leave()
@@ -145,3 +162,16 @@ class Evaluator:
         if not self._gone:
             self._gone = True
             self._loop.remove_reader(self._child.channel.fileno())
+
+
+def _reason(words: str) -> str:
+    """The last line of what a process wrote: in Python it names the error, and no path of a traceback."""
+    line = words.rpartition("\n")[2][:MOST_TOLD].rstrip(".")
+    return f": {line}" if line else ""
+
+
+def _printable(words: str) -> str:
+    """What a client's code wrote, without orders to a terminal."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in words
+    )

@@ -23,6 +23,11 @@ def unusable_task(sentence: str) -> RefusalError:
     return RefusalError(422, sentence)
 
 
+def failed(sentence: str) -> RefusalError:
+    """A session that could not be opened, through no fault of its task that is known."""
+    return RefusalError(500, sentence)
+
+
 def too_much(sentence: str, retry_after: float = 1.0) -> RefusalError:
     """More than a client may have at once."""
     return RefusalError(429, sentence, retry_after)

@@ -58,6 +58,7 @@ _SENTENCES = {
     413: "The body is too large.",
     422: "This task can't be used.",
     429: "Too many at once: come again after `Retry-After` seconds.",
+    500: "The server failed, or the process of the session as it opened: its log says more.",
     503: "The server is closing, if there is a `Retry-After`; otherwise its machine or this session is broken.",
 }
 
@@ -96,7 +97,7 @@ def _handlers(service: Service, limits: Limits) -> list[ControllerRouterHandler]
 
     @post(
         SESSIONS,
-        responses=_refusals(408, 413, 422, 503),
+        responses=_refusals(408, 413, 422, 500, 503),
         request_max_body_size=int(limits.task_bytes * _BASE64) + limits.kernel_bytes,
     )
     async def open_session(request: _Request, data: JSONBody[OpenSession]) -> SessionOpened:

@@ -105,8 +105,10 @@ class Service:
         try:
             await asyncio.to_thread(write_task, request.task, folder)
             await self._start(session)
-        except (TaskError, DiedError) as error:
+        except TaskError as error:
             raise refusals.unusable_task(str(error)) from error
+        except DiedError as error:
+            raise refusals.failed(str(error)) from error
         except DeviceError as error:
             raise refusals.broken(str(error)) from error
         finally:

@@ -212,12 +212,29 @@ def test_a_task_that_was_taken_before_is_not_at_fault_when_its_process_dies_as_i
         openings += request.kind == "open"
         if request.kind == "results" and openings == 1:
             handler.server.forget()
-        return openings in (2, 3) and request.kind == "open" and refuses(422, "It died.")(handler, request)
+        return openings in (2, 3) and request.kind == "open" and refuses(500, "It died.")(handler, request)
 
     with careless_server(forgets_and_fails) as server, connect(server, task) as executor:
         executor.submit(0, kernel(0))
         assert drain(executor, 1) == [(0, "kernel 0")]
     assert openings == 4
+
+
+def test_a_task_that_is_no_longer_taken_ends_the_search(task: Path) -> None:
+    openings = 0
+
+    def forgets_and_refuses(handler: Handler, request: Request) -> bool:
+        nonlocal openings
+        openings += request.kind == "open"
+        if request.kind == "results":
+            handler.server.forget()
+        return openings == 2 and request.kind == "open" and refuses(422, "No shapes.")(handler, request)
+
+    with careless_server(forgets_and_refuses) as server, connect(server, task) as executor:
+        executor.submit(0, kernel(0))
+        with pytest.raises(DeviceError, match=r"refuses \(422\): No shapes"):
+            drain(executor, 1)
+    assert openings == 2
 
 
 @pytest.mark.parametrize(

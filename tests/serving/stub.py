@@ -82,4 +82,8 @@ def open_stub(spec: DeviceSpec, workers: int, options: ExecutorOptions) -> Itera
         raise DeviceError("The stub has no machine.")
     if words == "die":
         os._exit(3)
+    if words == "be killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if words == "have a defect":
+        raise RuntimeError("No \x1b[31msuch thing.")
     yield StubExecutor(workers)

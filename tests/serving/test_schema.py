@@ -26,7 +26,7 @@ from mctskernel.executors.http_api import (
 from tests.serving.conftest import Served
 
 ROUTES = {
-    ("post", "/v1/sessions"): {201, 400, 401, 408, 413, 422, 429, 503},
+    ("post", "/v1/sessions"): {201, 400, 401, 408, 413, 422, 429, 500, 503},
     ("get", "/v1/sessions/{session}"): {200, 400, 401, 404, 429, 503},
     ("delete", "/v1/sessions/{session}"): {204, 400, 401, 404, 429, 503},
     ("put", "/v1/sessions/{session}/evaluations/{key}"): {200, 202, 400, 401, 404, 408, 409, 413, 429, 503},

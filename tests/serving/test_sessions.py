@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import sys
 import time
@@ -141,7 +142,8 @@ def test_a_session_is_its_clients_own(served: Served) -> None:
     [
         ("bad task", 422, "The stub can't use this task."),
         ("bad machine", 503, "The stub has no machine."),
-        ("die", 422, "The process of the session exited with status 3."),
+        ("die", 500, "The process of the session exited with status 3 while it opened."),
+        ("be killed", 500, "The process of the session was killed by SIGKILL while it opened."),
     ],
 )
 def test_a_task_that_cannot_be_opened_is_refused_with_the_reason(
@@ -152,6 +154,38 @@ def test_a_task_that_cannot_be_opened_is_refused_with_the_reason(
     assert answer.status_code == status
     assert decode(answer.content, Problem).sentence == sentence
     assert "retry-after" not in answer.headers
+
+
+def test_a_defect_is_told_in_a_sentence_and_logged_whole(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = served.client().http.post(SESSIONS, content=encode(OpenSession({"stub": b"have a defect"})))
+
+    assert answer.status_code == 500
+    said = decode(answer.content, Problem).sentence
+    problem = "RuntimeError: No \N{REPLACEMENT CHARACTER}[31msuch thing"
+    assert said == f"The process of the session exited with status 1 while it opened: {problem}."
+    assert "Traceback" in caplog.text and "stub.py" in caplog.text
+    assert "\x1b" not in caplog.text
+
+
+def test_a_process_that_cannot_be_started_is_no_fault_of_a_task(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Too many processes")
+
+    client = serve(idle_seconds=0.1).client()
+    client.open()
+    while decode(client.http.get(STATUS).content, ServerStatus).sessions:
+        time.sleep(0.05)
+    monkeypatch.setattr("mctskernel.serving.orphans.start", refuse)
+    sentence = "The process of the session can't be started: Too many processes."
+    answer = client.http.post(SESSIONS, content=encode(OpenSession({"stub": b""})))
+    assert (answer.status_code, decode(answer.content, Problem).sentence) == (500, sentence)
+    client.put("key", "any")
+    answer = client.http.get(f"{session_path(client.session)}/results?wait=10")
+    assert (answer.status_code, decode(answer.content, Problem).sentence) == (503, sentence)
 
 
 @pytest.mark.parametrize(

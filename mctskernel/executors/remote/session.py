@@ -247,20 +247,17 @@ class Session:
                     self._put(flight)
 
     async def _opened_again(self) -> SessionOpened:
-        while True:
-            self._forgotten += 1
-            if self._forgotten > REOPENINGS:
-                raise DeviceError(
-                    f"The server at {self._server.address.url} forgets every session: look there what it says."
-                )
-            await asyncio.sleep(self._patience.backoff.seconds(self._forgotten) or 0.0)
-            found = await self._open()
-            if not isinstance(found, Reply):
-                self._refuse_other_device(found.fingerprint)
-                return found
-            # A task that was taken before can be used: its process was killed while it began.
-            if found.status != 422:
-                raise DeviceError(self._server.refusal(found))
+        self._forgotten += 1
+        if self._forgotten > REOPENINGS:
+            raise DeviceError(
+                f"The server at {self._server.address.url} forgets every session: look there what it says."
+            )
+        await asyncio.sleep(self._patience.backoff.seconds(self._forgotten) or 0.0)
+        found = await self._open()
+        if isinstance(found, Reply):
+            raise DeviceError(self._server.refusal(found))
+        self._refuse_other_device(found.fingerprint)
+        return found
 
     @property
     def _fingerprint(self) -> Mapping[str, str]:
