@@ -388,6 +388,34 @@ def test_waiting_for_the_server_is_a_remark_until_it_is_back(task: Path) -> None
         assert executor.remarks == ("No counters.",)
 
 
+@pytest.mark.parametrize("kind", ["put", "results"])
+def test_waiting_for_the_server_at_the_last_gate_is_logged_once(
+    task: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    back = time.monotonic() + 0.5
+
+    def goes(handler: Handler, request: Request) -> bool:
+        return request.kind == kind and time.monotonic() < back and careless.resets(handler, request)
+
+    with careless_server(goes) as server, connect(server, task, replace(QUICK, telling=0.05)) as executor:
+        assert executor.last_gate(kernel(1), kernel(0)).message == "kernel 1"
+        assert executor.last_gate(kernel(2), kernel(0)).message == "kernel 2"
+    told = [each.getMessage() for each in caplog.records if each.name.startswith("mctskernel")]
+    assert told == [
+        f"Waiting for the server at {server.url}: it ended the connection before its reply was whole."
+    ]
+
+
+@pytest.mark.parametrize("kind", ["put", "results"])
+def test_a_server_that_is_gone_for_good_ends_the_last_gate(task: Path, kind: str) -> None:
+    with (
+        careless_server(after(0, careless.resets, kind)) as server,
+        connect(server, task, HASTY) as executor,
+        pytest.raises(DeviceError, match="Nothing is lost: `mctskernel resume` goes on"),
+    ):
+        executor.last_gate(kernel(1), kernel(0))
+
+
 @pytest.mark.parametrize("fault", [careless.hangs, careless.drips], ids=["hang", "drip"])
 def test_closing_is_immediate_whatever_the_server_does(task: Path, fault: Fault) -> None:
     patient = Patience()

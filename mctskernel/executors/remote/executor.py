@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -24,6 +26,8 @@ from mctskernel.executors.remote.server import Patience, Reply, Request, Server
 from mctskernel.executors.remote.session import Session
 from mctskernel.executors.tickets import Tickets
 from mctskernel.profiling.architecture import FILE_SUFFIX
+
+_LOG = logging.getLogger(__name__)
 
 PATIENCE = Patience()
 
@@ -85,8 +89,11 @@ class RemoteExecutor:
         return self._tickets.wait(timeout)
 
     def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
-        """Evaluate a kernel at what was held out, on the server; waits for it."""
-        return self._background.run(self._session.evaluate(GateSubmission(kernel, baseline)))
+        """Evaluate a kernel at what was held out, on the server; waits for it.
+
+        Nobody asks for remarks meanwhile, so what it keeps us waiting for is logged. Raises DeviceError.
+        """
+        return self._background.run(self._at_last_gate(GateSubmission(kernel, baseline)))
 
     def fingerprint(self) -> dict[str, str]:
         """That of the server's device."""
@@ -116,6 +123,23 @@ class RemoteExecutor:
         except Exception as error:  # noqa: BLE001 - raised again by `wait`, in its caller's thread
             result = error
         self._tickets.finish(ticket, result)
+
+    async def _at_last_gate(self, finalist: GateSubmission) -> Evaluation:
+        telling = asyncio.create_task(_tell_waiting(self._server))
+        try:
+            return await self._session.evaluate(finalist)
+        finally:
+            telling.cancel()
+
+
+async def _tell_waiting(server: Server) -> None:
+    """Log what keeps a request waiting, each sentence once."""
+    told = {""}
+    while True:
+        if (waiting := server.waiting) not in told:
+            told.add(waiting)
+            _LOG.warning("%s", waiting)
+        await asyncio.sleep(server.patience.telling)
 
 
 async def _status(server: Server) -> ServerStatus:
