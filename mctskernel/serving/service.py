@@ -120,14 +120,14 @@ class Service:
         state = session.state
         self._follow(f"{client} opened the session {name}")
         return SessionOpened(
-            name, state.capacity, state.fingerprint, state.remarks, str(state.source), __version__
+            name, session.capacity, state.fingerprint, state.remarks, str(state.source), __version__
         )
 
     def session_status(self, client: str, name: str) -> SessionStatus:
         """How far a session is."""
         session = self._find(client, name)
         running, finished = len(session.running), session.ledger.finished
-        return SessionStatus(session.state.capacity, session.queued, running, finished)
+        return SessionStatus(session.capacity, session.queued, running, finished)
 
     async def close_session(self, client: str, name: str) -> None:
         """Forget a session and whatever it was asked."""
@@ -210,7 +210,7 @@ class Service:
     def _capacity(self) -> int:
         """All sessions share one machine, and each of them says what it takes."""
         open_ones = (each for each in self._sessions.values() if each.standing is Standing.OPEN)
-        return max((session.state.capacity for session in open_ones), default=0)
+        return max((session.capacity for session in open_ones), default=0)
 
     def _find(self, client: str, name: str) -> Session:
         session = self._sessions.get(name)

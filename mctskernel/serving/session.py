@@ -71,6 +71,11 @@ class Session:
         return self.said
 
     @property
+    def capacity(self) -> int:
+        """How many kernels its process has at a time: one at least, since only a process at work tells of more room."""
+        return max(1, self.state.capacity)
+
+    @property
     def burden(self) -> int:
         """Kernels and results that it holds."""
         return self.queued + len(self.running) + self.ledger.unacknowledged
@@ -86,7 +91,7 @@ class Session:
             return False
         if any(_alone(visit.turn.item[1]) for visit in self.running.values()):
             return False
-        return not self.running if _alone(job) else len(self.running) < self.state.capacity
+        return not self.running if _alone(job) else len(self.running) < self.capacity
 
     def run(self, turn: Turn[tuple[Session, Job]], now: float) -> None:
         """Have its process judge a job."""

@@ -133,6 +133,15 @@ def test_fewer_workers_than_the_server_has(task: Path) -> None:
         assert drain(executor, 1)
 
 
+def test_a_server_without_room_is_given_one_evaluation(task: Path) -> None:
+    with careless_server(capacity=0) as server, connect(server, task) as executor:
+        assert executor.capacity == 1
+        executor.submit(0, kernel(0))
+        assert drain(executor, 1)
+    with careless_server() as server, pytest.raises(ValueError, match="-1 workers"):
+        connect(server, task, workers=-1)
+
+
 def test_a_capacity_that_changes_is_heard_of(task: Path) -> None:
     def slowly(handled: Kernel) -> Evaluation:
         time.sleep(1.0)

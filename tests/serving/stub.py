@@ -86,4 +86,4 @@ def open_stub(spec: DeviceSpec, workers: int, options: ExecutorOptions) -> Itera
         os.kill(os.getpid(), signal.SIGKILL)
     if words == "have a defect":
         raise RuntimeError("No \x1b[31msuch thing.")
-    yield StubExecutor(workers)
+    yield StubExecutor(0 if words == "be full" else workers)

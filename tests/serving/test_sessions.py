@@ -68,6 +68,17 @@ def test_a_session_says_what_judges_in_it(served: Served) -> None:
     assert client.http.get(session_path(opening.session)).status_code == 404
 
 
+def test_a_session_whose_process_has_no_room_at_the_moment_gives_it_a_kernel_all_the_same(
+    served: Served,
+) -> None:
+    client = served.client()
+    client.open("be full")
+    assert decode(client.http.get(session_path(client.session)).content, SessionStatus).capacity == 1
+    client.put("key", "any")
+    assert client.judged(1)[0].evaluation.ok
+    client.http.delete(session_path(client.session))
+
+
 def test_one_key_put_by_many_at_once_is_judged_once(served: Served) -> None:
     with opened(served) as client, ThreadPoolExecutor(20) as threads:
         statuses = Counter(threads.map(lambda _: client.put("key", "sleep 0.1").status_code, range(100)))

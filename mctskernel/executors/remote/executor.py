@@ -59,6 +59,8 @@ class RemoteExecutor:
     def __init__(
         self, spec: DeviceSpec, address: Address, *, workers: int = 0, patience: Patience = PATIENCE
     ) -> None:
+        if workers < 0:
+            raise ValueError(f"An executor can't have {workers} workers.")
         self._workers = workers
         self._tickets = Tickets()
         self._server = Server(address, patience)
@@ -72,7 +74,10 @@ class RemoteExecutor:
 
     @property
     def capacity(self) -> int:
-        """How many evaluations can be in flight: as many as the server's machine has, or fewer if so was asked."""
+        """How many evaluations can be in flight: as many as the server's machine has, or fewer if so was asked.
+
+        Never none: a server that has no room for the moment lets an evaluation wait.
+        """
         return min(self._workers or self._session.capacity, self._session.capacity)
 
     def submit(self, ticket: int, kernel: Kernel) -> None:
