@@ -18,6 +18,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Attempt, ProposalRequest, Proposals
 from mctskernel.core.task import Task
+from mctskernel.core.user_errors import MisuseError
 from mctskernel.edits.llm.prompt import language_rules
 
 VERSION = 1
@@ -29,7 +30,7 @@ LONGEST_SOURCE = 1_000_000
 """Characters of a text in a reply."""
 
 
-class ReplyError(ValueError):
+class ReplyError(MisuseError, ValueError):
     """Replies that can't be read; the message is a sentence that says which line, and what is wrong."""
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mctskernel.core.disk import remedy, write_whole
+from mctskernel.core.user_errors import BadRunError
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class BlobError(RuntimeError):
+class BlobError(BadRunError, RuntimeError):
     """A blob that is missing, damaged or can't be written; the message is a sentence that names the file."""
 
 

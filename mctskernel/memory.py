@@ -23,6 +23,7 @@ from mctskernel.core.evaluation import Source
 from mctskernel.core.experience import Experience
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
+from mctskernel.core.user_errors import BadRunError
 from mctskernel.lessons import lessons
 from mctskernel.provenance import run_identity
 from mctskernel.run import RunError, RunFolder, read_manifest, write_text
@@ -43,7 +44,7 @@ SNAPSHOT_SUFFIX = ".json"
 _APPLICATION_ID = 0x6D637473
 
 
-class MemoryUnusableError(RuntimeError):
+class MemoryUnusableError(BadRunError, RuntimeError):
     """A memory that can't be read or written; the message is a sentence with the file."""
 
 

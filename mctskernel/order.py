@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mctskernel.core.kernel import Language
+from mctskernel.core.user_errors import NoKernelError
 
 
-class GenerationError(RuntimeError):
+class GenerationError(NoKernelError, RuntimeError):
     """No kernel came out that is right, or no task that can be used; the message says what was wrong."""
 
 

@@ -30,6 +30,7 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.links import stray_link
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import BadRunError
 from mctskernel.edits.llm.mixture import MixtureOptions
 from mctskernel.edits.llm.options import LLMOptions
 from mctskernel.forecast import ForecastOptions
@@ -41,7 +42,7 @@ TASK_FILE_LIMIT = 16 << 20
 """Bytes above which a file of the task folder stays behind: no dataset is copied into every run."""
 
 
-class RunError(RuntimeError):
+class RunError(BadRunError, RuntimeError):
     """A run folder that can't be created, read or continued; the message names the file."""
 
 

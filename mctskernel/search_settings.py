@@ -13,6 +13,7 @@ from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Language
 from mctskernel.core.names import unknown_name
 from mctskernel.core.surrogate import SurrogateUse
+from mctskernel.core.user_errors import MisuseError
 from mctskernel.edits.llm.mixture import MixtureOptions
 from mctskernel.edits.llm.options import LLMOptions, ModelError
 from mctskernel.forecast import ForecastOptions
@@ -29,7 +30,7 @@ POLICY = {field.name: field.type for field in msgspec.structs.fields(Policy)}
 PROPOSERS = (RULES, LLM, MIXED)
 
 
-class SettingError(ValueError):
+class SettingError(MisuseError, ValueError):
     """Settings that can't be used; the message is a sentence that says where they stand."""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import Launch, LaunchPlanError, plan_of, plan_span
+from mctskernel.core.user_errors import MisuseError
 from mctskernel.edits.plan_text import with_plan
 
 NUM_WARPS = "num_warps"
@@ -26,7 +27,7 @@ STAGES = (1, 2, 3, 4, 5)
 Space = Mapping[str, Sequence[int]]
 
 
-class TunableError(ValueError):
+class TunableError(MisuseError, ValueError):
     """A tunable that a kernel doesn't have; the message is a sentence that says which it has."""
 
 

@@ -18,13 +18,14 @@ from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of, resolve
 from mctskernel.core.task import Task, shape_label
+from mctskernel.core.user_errors import BadRunError
 from mctskernel.profiling.reward import is_eligible
 
 LINES = "variants.jsonl"
 TASK = "task"
 
 
-class VariantError(RuntimeError):
+class VariantError(BadRunError, RuntimeError):
     """A folder of variants that can't be read; the message names the file and the line."""
 
 

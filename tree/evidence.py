@@ -15,6 +15,7 @@ import msgspec
 
 from mctskernel.core.edit import Factor
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
+from mctskernel.core.user_errors import BadRunError
 from mctskernel.tree.events import (
     Asked,
     Duplicated,
@@ -38,7 +39,7 @@ REMEMBERED = 64
 Kind = TypeVar("Kind", bound=Event)
 
 
-class EvidenceError(Exception):
+class EvidenceError(BadRunError):
     """What can't be read from its journal any more; the message is a sentence with the file."""
 
 

@@ -24,6 +24,7 @@ import msgspec
 
 from mctskernel.core.disk import remedy
 from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.user_errors import BadRunError
 from mctskernel.tree.bookkeeping import count
 from mctskernel.tree.events import Event, Proposed, decode, encode_and_decode, is_costly
 from mctskernel.tree.evidence import Filed, Lines, decode_filed
@@ -41,7 +42,7 @@ SCHEMA_VERSION = 4
 OLDEST_VERSION = 1
 
 
-class JournalError(Exception):
+class JournalError(BadRunError):
     """A journal that can't be read or written; the message is a sentence with the file and the line."""
 
 

@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from mctskernel.core.user_errors import MisuseError
 
-class PolicyError(ValueError):
+
+class PolicyError(MisuseError, ValueError):
     """A choice that doesn't exist or a number outside its range; the message is a sentence."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mctskernel.core.evaluation import Bottleneck
+from mctskernel.core.user_errors import MisuseError
 
 PREFIX = "llm/"
 """What the names of proposers begin with whose edits a model wrote."""
@@ -30,7 +31,7 @@ class Expert:
         return f"{PREFIX}{self.name}"
 
 
-class ExpertError(ValueError):
+class ExpertError(MisuseError, ValueError):
     """An expert that doesn't exist or is asked for in a way that can't be read; the message is a sentence."""
 
 

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from mctskernel.core.user_errors import MisuseError
+
 OPENAI_URL = "https://api.openai.com/v1"
 KEY_VARIABLE = "OPENAI_API_KEY"
 
@@ -14,7 +16,7 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class ModelError(RuntimeError):
+class ModelError(MisuseError, RuntimeError):
     """A model that can't be asked as it was configured; the message says what to change."""
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mctskernel.core.names import unknown_name
+from mctskernel.core.user_errors import MisuseError
 
 
-class AblationError(ValueError):
+class AblationError(MisuseError, ValueError):
     """A configuration, or a folder of trials, that can't be used as asked; the message is a sentence."""
 
 

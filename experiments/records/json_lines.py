@@ -8,11 +8,12 @@ from typing import Generic, TypeVar
 import msgspec
 
 from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.user_errors import BadRunError
 
 T = TypeVar("T")
 
 
-class LineError(RuntimeError):
+class LineError(BadRunError, RuntimeError):
     """A line that can't be read; the message names the file and the line."""
 
 

@@ -39,6 +39,7 @@ from mctskernel.core.device import is_remote
 from mctskernel.core.documents import DocumentError, excerpt, parse_toml
 from mctskernel.core.executor import ENGINES, LOCAL, ExecutorOptions
 from mctskernel.core.names import unknown_name
+from mctskernel.core.user_errors import MisuseError
 from mctskernel.run import Budget
 from mctskernel.search_settings import (
     POLICY,
@@ -61,7 +62,7 @@ _Seed = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class CampaignError(ValueError):
+class CampaignError(MisuseError, ValueError):
     """A configuration, or the folder of a campaign, that can't be used as asked; the message is a sentence."""
 
 

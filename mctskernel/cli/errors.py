@@ -10,28 +10,9 @@ from typing import Any, ClassVar
 
 import rich_click as click
 
-from mctskernel.asks import ReplyError
-from mctskernel.blobs import BlobError
-from mctskernel.campaign.configuration import CampaignError
+from mctskernel.cli.listing import Listing, described
 from mctskernel.cli.plain_console import complain, echo, plain
-from mctskernel.core.device import DeviceError
-from mctskernel.core.space import SpaceError
-from mctskernel.core.task import TaskError
-from mctskernel.edits.llm.experts import ExpertError
-from mctskernel.edits.llm.options import ModelError
-from mctskernel.experiments.ablation.names import AblationError
-from mctskernel.experiments.records.json_lines import LineError
-from mctskernel.gauntlet.corpus import CorpusError
-from mctskernel.memory import MemoryUnusableError
-from mctskernel.order import GenerationError
-from mctskernel.run import RunError
-from mctskernel.search_settings import SettingError
-from mctskernel.serving.tokens import TokenError
-from mctskernel.tree.evidence import EvidenceError
-from mctskernel.tree.journal import JournalError
-from mctskernel.tree.policy import PolicyError
-from mctskernel.tunables import TunableError
-from mctskernel.variants import VariantError
+from mctskernel.core.user_errors import BadMachineError, BadRunError, BadTaskError, MisuseError, NoKernelError
 
 SUCCESS = 0
 LET_THROUGH = 1
@@ -58,29 +39,13 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (INTERRUPTED, "interrupted by Ctrl-C, after writing everything down"),
 )
 
-_CODES: tuple[tuple[type[Exception], int], ...] = (
-    (ReplyError, USAGE),
-    (PolicyError, USAGE),
-    (ModelError, USAGE),
-    (ExpertError, USAGE),
-    (TunableError, USAGE),
-    (CorpusError, USAGE),
-    (AblationError, USAGE),
-    (TokenError, USAGE),
-    (SettingError, USAGE),
-    (CampaignError, USAGE),
-    (TaskError, BAD_TASK),
-    (SpaceError, BAD_TASK),
-    (RunError, BAD_RUN),
-    (MemoryUnusableError, BAD_RUN),
-    (VariantError, BAD_RUN),
-    (JournalError, BAD_RUN),
-    (EvidenceError, BAD_RUN),
-    (LineError, BAD_RUN),
-    (BlobError, BAD_RUN),
-    (DeviceError, BAD_MACHINE),
-    (GenerationError, NO_KERNEL),
-)
+_CODES: Mapping[type[Exception], int] = {
+    MisuseError: USAGE,
+    BadTaskError: BAD_TASK,
+    BadRunError: BAD_RUN,
+    BadMachineError: BAD_MACHINE,
+    NoKernelError: NO_KERNEL,
+}
 
 
 class CommandGroup(click.RichGroup):
@@ -104,6 +69,13 @@ class CommandGroup(click.RichGroup):
         assert isinstance(command, click.Command)  # noqa: S101 - our own table of commands
         return command
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what follows the help page's first words; the commands are described without being imported."""
+        assert isinstance(formatter, click.RichHelpFormatter)  # noqa: S101 - every group of ours is rich_click's
+        commands = [described(name, module) for name, module in self.commands_by_name.items()]
+        listing = Listing(name=self.name, commands=commands, params=self.params)
+        listing.format_options(click.RichContext(listing, ctx.parent, ctx.info_name), formatter)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words of a command; what is wrong with them is said without orders to a terminal."""
         sys.excepthook = complain
@@ -122,9 +94,9 @@ class CommandGroup(click.RichGroup):
             # The reader of our output went away (`| head`). Python would complain once more when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(SUCCESS)
-        except tuple(kind for kind, _ in _CODES) as error:
+        except tuple(_CODES) as error:
             echo(f"mctskernel: {error}", err=True)
-            sys.exit(next(code for kind, code in _CODES if isinstance(error, kind)))
+            sys.exit(next(code for kind, code in _CODES.items() if isinstance(error, kind)))
 
 
 def _harmless(error: click.ClickException) -> click.ClickException:

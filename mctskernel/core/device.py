@@ -11,6 +11,7 @@ from typing import Protocol
 
 from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.user_errors import BadMachineError
 
 SEED_BITS = 32
 
@@ -68,7 +69,7 @@ def source_of(fingerprint: Mapping[str, str]) -> Source:
     return _SOURCES.get(fingerprint.get("device", ""), Source.MEASURED)
 
 
-class DeviceError(RuntimeError):
+class DeviceError(BadMachineError, RuntimeError):
     """A machine on which nothing can be judged; the message is a sentence that says what is missing."""
 
 

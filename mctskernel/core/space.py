@@ -12,6 +12,7 @@ from functools import cached_property
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.user_errors import BadTaskError
 
 Value = bool | int | float | str
 """A value of a parameter. As in Python, `True` equals 1: a space can't tell the two apart."""
@@ -20,7 +21,7 @@ Configuration = tuple[Value, ...]
 """One value for every parameter, in the order of the space's parameters."""
 
 
-class SpaceError(ValueError):
+class SpaceError(BadTaskError, ValueError):
     """A space that can't be read or searched, or a configuration that it doesn't have; the message is a sentence."""
 
 

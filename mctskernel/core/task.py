@@ -16,6 +16,7 @@ from mctskernel.core.dtypes import DTYPE_BYTES, is_number, numpy_dtype
 from mctskernel.core.expression import Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.numerics import Numerics
+from mctskernel.core.user_errors import BadTaskError
 
 Array = npt.NDArray[Any]
 Shape = Mapping[str, int]
@@ -26,7 +27,7 @@ UNANCHORED = "unanchored: a model wrote the reference, and nobody vouches for it
 DISTRIBUTIONS = ("normal", "uniform", "integers")
 
 
-class TaskError(ValueError):
+class TaskError(BadTaskError, ValueError):
     """A task that can't be used; the message is a sentence that names the file and what is wrong."""
 
 

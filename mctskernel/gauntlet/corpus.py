@@ -32,6 +32,7 @@ import msgspec
 from mctskernel.core.evaluation import Guard
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task import TaskError
+from mctskernel.core.user_errors import MisuseError
 from mctskernel.tasks import builtin_tasks
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -41,7 +42,7 @@ BOTH = "both"
 PLACES = ("model", "gpu", BOTH)
 
 
-class CorpusError(ValueError):
+class CorpusError(MisuseError, ValueError):
     """A corpus that can't be read; the message is a sentence that names the file and what is wrong."""
 
 
