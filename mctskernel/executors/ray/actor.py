@@ -44,9 +44,9 @@ class Actor:
         """The reply to one stage of a job, and what was made for the next."""
         return self._answer(lambda: self._opened.answer(Stage(stage), data))
 
-    def stay(self) -> None:
-        """Return at the end: whoever waits for it learns when this process is lost."""
-        self._ended.wait()
+    def stay(self, seconds: float) -> None:
+        """Return in so many seconds, or at the end: whoever waits for it learns that this process is there, or lost."""
+        self._ended.wait(seconds)
 
     def end(self) -> None:
         """Stop, whatever is being done, and leave nothing on this node."""

@@ -64,6 +64,11 @@ class Assignments:
         """Those that have not ended."""
         return tuple(self._jobs)
 
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Those that are waited for."""
+        return tuple(self._calls.values())
+
     def serving(self, stage: Stage) -> int:
         """How many evaluators serve a stage, busy or idle."""
         return sum(stage in serves for serves in self._serves.values())

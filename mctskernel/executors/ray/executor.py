@@ -48,15 +48,19 @@ UNASKED = "it answered what it wasn't asked"
 
 @dataclass(frozen=True)
 class Patience:
-    """How many seconds are waited for what: a call of each stage, a first evaluator, and news of the cluster.
+    """How many seconds are waited for what: a call of each stage, any sign of an evaluator, a first one, and news.
 
-    An evaluator that takes longer over a call counts as lost, as one behind a cut network does: what a candidate may
-    take is far less. A run ends when it had nobody to ask for `arrival` seconds.
+    An evaluator that takes longer over a call counts as lost, and long before that one that has a call and isn't heard
+    of for `silence` seconds, as behind a cut network; those that are well are heard of every `pulse` seconds. What a
+    candidate may take is far less than a call: the rest is for the GPU's turn, which evaluators of other searches may
+    have first, and their last gates. A run ends when it had nobody to ask for `arrival` seconds.
     """
 
-    judge: float = 180.0
-    gate: float = 900.0
+    judge: float = 1800.0
+    gate: float = 3600.0
     build: float = 120.0
+    silence: float = 120.0
+    pulse: float = 5.0
     arrival: float = 120.0
     news: float = 1.0
 
@@ -108,7 +112,15 @@ class RayExecutor:
         chosen = counters_for(cluster.most_gpus, counters)
         self._remarks = fewer_remarks(chosen, counters) if spec.kind == "gpu" else ()
         opening = _opening(spec, opener, service, chosen)
-        self._staff = Staff(cluster, opening, workers, self._events.put, joined=self._join, lost=self._lose)
+        self._staff = Staff(
+            cluster,
+            opening,
+            workers,
+            self._events.put,
+            pulse=patience.pulse,
+            joined=self._join,
+            lost=self._lose,
+        )
         self._jobs = itertools.count()
         self._orders: dict[int, _Order] = {}
         self._broken: DeviceError | None = None
@@ -199,6 +211,10 @@ class RayExecutor:
             self._lose(number, "its node left the cluster")
         for call in self._assignments.overdue(now):
             self._lose(call.evaluator, f"it did not answer within {now - call.began:.0f} s")
+        for call in self._assignments.calls:
+            silence = now - max(call.began, self._staff.heard(call.evaluator))
+            if silence > self._patience.silence:
+                self._lose(call.evaluator, f"it was not heard of for {silence:.0f} s")
         if all(self._assignments.serving(stage) for stage in self._route):
             self._staffed_at = now
         elif self._is_hopeless() or now - self._staffed_at > self._patience.arrival:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -30,11 +31,12 @@ _REMOTE: Any = ray.remote(concurrency_groups={END: 1, PRESENCE: 1})(Actor)  # ty
 
 @dataclass
 class Member:
-    """An evaluator: what it does and where, and whether it is open."""
+    """An evaluator: what it does and where, when it was heard of last, and whether it is open."""
 
     role: Role
     node: str
     handle: Any
+    heard: float
     joined: bool = False
 
     @property
@@ -46,8 +48,8 @@ class Member:
 class Staff:
     """The evaluators of one search. For one thread, which runs the `events` that come from others.
 
-    `opening` is what they open, whatever their role. `joined` is told of every one that is open, `lost` of every one
-    whose process has ended, and why.
+    `opening` is what they open, whatever their role. Each lets itself be heard of every `pulse` seconds, whatever it
+    does. `joined` is told of every one that is open, `lost` of every one whose process has ended, and why.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Staff:
         workers: int,
         events: Callable[[Event], None],
         *,
+        pulse: float,
         joined: Callable[[int, Role], None],
         lost: Callable[[int, str], None],
     ) -> None:
@@ -64,6 +67,7 @@ class Staff:
         self._opening = opening
         self._workers = workers
         self._events = events
+        self._pulse = pulse
         self._joined, self._lost = joined, lost
         self._numbers = itertools.count()
         self._members: dict[int, Member] = {}
@@ -92,6 +96,10 @@ class Staff:
     def handle(self, number: int) -> Any:
         """Ray's handle of an evaluator."""
         return self._members[number].handle
+
+    def heard(self, number: int) -> float:
+        """The moment at which an evaluator was heard of last."""
+        return self._members[number].heard
 
     def look(self) -> list[int]:
         """Start evaluators where there is room for them; the numbers of those whose nodes are gone."""
@@ -151,11 +159,14 @@ class Staff:
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
         handle = actor.remote(self._openings[role])
-        self._members[number] = Member(role, node, handle)
+        self._members[number] = Member(role, node, handle, time.monotonic())
         greeting = handle.greet.remote().future()
         greeting.add_done_callback(lambda done: self._events(partial(self._greeted, number, done)))
-        presence = handle.stay.options(concurrency_group=PRESENCE).remote().future()
-        presence.add_done_callback(lambda done: self._events(partial(self._ended, number, done)))
+        self._attend(number, handle)
+
+    def _attend(self, number: int, handle: Any) -> None:
+        presence = handle.stay.options(concurrency_group=PRESENCE).remote(self._pulse).future()
+        presence.add_done_callback(lambda done: self._events(partial(self._attended, number, done)))
 
     def _greeted(self, number: int, greeting: Future[object]) -> None:
         member = self._members.get(number)
@@ -173,10 +184,17 @@ class Staff:
             case _:
                 self.failed(number, "It said what it wasn't asked.")
 
-    def _ended(self, number: int, presence: Future[object]) -> None:
-        """Its process has ended, unasked; one that never opened says why by its greeting."""
-        if number in self._members and self._members[number].joined:
-            self._lost(number, first_line(presence.exception()))
+    def _attended(self, number: int, presence: Future[object]) -> None:
+        """It is there; or its process has ended, unasked. One that never opened says why by its greeting."""
+        member = self._members.get(number)
+        if member is None:
+            return
+        error = presence.exception()
+        if error is None:
+            member.heard = time.monotonic()
+            self._attend(number, member.handle)
+        elif member.joined:
+            self._lost(number, first_line(error))
 
     def _compare(self, number: int, member: Member, ready: Ready) -> None:
         """Let an evaluator join whose device is of the first one's kind."""

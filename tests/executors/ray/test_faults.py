@@ -21,7 +21,7 @@ from mctskernel.executors.ray.cluster import connected
 from mctskernel.executors.ray.executor import Patience, RayExecutor
 from mctskernel.executors.ray.task_files import PREFIX
 
-PATIENCE = Patience(judge=8.0, news=0.1)
+PATIENCE = Patience(silence=5.0, pulse=0.2, news=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_a_kernel_that_was_being_judged_is_tried_once_more_and_then_it_is_the_ke
     assert "lost 2 times" in lost.message
 
 
-def test_an_evaluator_that_does_not_answer_counts_as_lost(executor: RayExecutor) -> None:
+def test_an_evaluator_that_is_not_heard_of_counts_as_lost(executor: RayExecutor) -> None:
     stopped = alive()[0]
     os.kill(stopped, signal.SIGSTOP)
     for ticket in range(2):
@@ -132,7 +132,7 @@ def test_an_evaluator_that_does_not_answer_counts_as_lost(executor: RayExecutor)
     found = drain(executor, 2)
     os.kill(stopped, signal.SIGCONT)
     assert all(each.ok for each in found.values())
-    assert time.monotonic() - began > PATIENCE.judge
+    assert time.monotonic() - began > PATIENCE.silence
     assert executor.wait(0.3) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.executors.ray.cluster import connected
 from mctskernel.executors.ray.executor import Patience, RayExecutor
+from mctskernel.profiling.gpu.turn import Turn
 
 SERVICE = "assorted_gpus:AssortedGpu"
+PATIENCE = Patience(silence=3.0, pulse=0.2, news=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def executor(nodes: Cluster, small_task: Path) -> Iterator[RayExecutor]:
     spec = DeviceSpec("gpu", small_task)
     with (
         connected(nodes.address, 1) as cluster,
-        RayExecutor(spec, cluster, workers=2, patience=Patience(news=0.1), service=SERVICE) as opened,
+        RayExecutor(spec, cluster, workers=2, patience=PATIENCE, service=SERVICE) as opened,
     ):
         until(lambda: opened.capacity == 4)
         (folder / "late-gpu").touch()
@@ -86,6 +89,20 @@ def test_the_last_gate_is_passed_on_one_of_them(executor: RayExecutor, small_tas
         executor.last_gate(kernel("wrong", small_task), kernel("twice", small_task)).outcome
         is Outcome.WRONG_RESULT
     )
+
+
+def test_who_waits_for_a_gpus_turn_is_not_lost_however_long_it_takes(
+    executor: RayExecutor, small_task: Path
+) -> None:
+    with ExitStack() as stack:
+        for uuid in ("fake0", "fake1"):
+            turn = stack.enter_context(closing(Turn(uuid)))
+            stack.enter_context(turn.held())
+        for ticket in range(2):
+            executor.submit(ticket, kernel("faster", small_task))
+        assert executor.wait(PATIENCE.silence + 1.0) == []
+        assert executor.capacity == 4
+    assert all(each.ok for each in drain(executor, 2).values())
 
 
 def test_a_gpu_that_breaks_is_left_out_and_what_it_judged_goes_to_another(
