@@ -5,8 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from mctskernel.core.evaluation import Bottleneck
+
 VECTOR_BYTES = 16
 """The most that one thread loads or stores with one instruction."""
+
+RELIEVED_BY_VECTORS = frozenset(
+    {
+        Bottleneck.DRAM_BANDWIDTH,
+        Bottleneck.GLOBAL_LATENCY,
+        Bottleneck.L1_THROUGHPUT,
+        Bottleneck.INSTRUCTION_ISSUE,
+        Bottleneck.INTEGER_PIPE,
+    }
+)
+"""What a thread's wider accesses relieve, and what their fewer instructions do."""
 
 ELEMENT_BYTES: Mapping[str, int] = {
     "char": 1,

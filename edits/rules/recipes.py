@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mctskernel.core.edit import Category, Edit, decided
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
 from mctskernel.edits.limits import Limits
 from mctskernel.edits.patch import PatchError, apply
@@ -80,15 +79,7 @@ RULES = (
     Rule(
         "rows-on-chip",
         Category.PARALLELISM,
-        frozenset(
-            {
-                Bottleneck.UNCOALESCED_ACCESS,
-                Bottleneck.TOO_FEW_BLOCKS,
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.LOW_OCCUPANCY,
-                Bottleneck.DRAM_BANDWIDTH,
-            }
-        ),
+        row_parallel.RELIEVED_BY_ROW_THREADS,
         rows_on_chip,
         prior=2.5,
     ),

@@ -39,6 +39,17 @@ from mctskernel.edits.syntax import (
     within,
 )
 
+RELIEVED_BY_ROW_THREADS = frozenset(
+    {
+        Bottleneck.UNCOALESCED_ACCESS,
+        Bottleneck.TOO_FEW_BLOCKS,
+        Bottleneck.GLOBAL_LATENCY,
+        Bottleneck.LOW_OCCUPANCY,
+        Bottleneck.DRAM_BANDWIDTH,
+    }
+)
+"""What threads that share a row relieve, where one had it to itself."""
+
 
 @dataclass(frozen=True)
 class RowLoop:
@@ -322,15 +333,7 @@ RULES = (
     Rule(
         "parallel-rows",
         Category.PARALLELISM,
-        frozenset(
-            {
-                Bottleneck.UNCOALESCED_ACCESS,
-                Bottleneck.TOO_FEW_BLOCKS,
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.LOW_OCCUPANCY,
-                Bottleneck.DRAM_BANDWIDTH,
-            }
-        ),
+        RELIEVED_BY_ROW_THREADS,
         _propose,
         prior=2.0,
     ),

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import always_happens, code, inlined, replace_names
@@ -24,7 +23,7 @@ from mctskernel.edits.rewrite import (
     with_launch,
 )
 from mctskernel.edits.rule import Context, Rule, edit
-from mctskernel.edits.rules.row_parallel import RowThreads, row_threads
+from mctskernel.edits.rules.row_parallel import RELIEVED_BY_ROW_THREADS, RowThreads, row_threads
 from mctskernel.edits.syntax import (
     Access,
     Declaration,
@@ -346,15 +345,7 @@ RULES = (
     Rule(
         "scan-rows",
         Category.PARALLELISM,
-        frozenset(
-            {
-                Bottleneck.UNCOALESCED_ACCESS,
-                Bottleneck.TOO_FEW_BLOCKS,
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.LOW_OCCUPANCY,
-                Bottleneck.DRAM_BANDWIDTH,
-            }
-        ),
+        RELIEVED_BY_ROW_THREADS,
         _propose,
         prior=2.0,
     ),

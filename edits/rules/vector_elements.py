@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.launch_plan import LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import AXES, always_happens, guarded, inlined
@@ -32,7 +31,7 @@ from mctskernel.edits.syntax import (
     walk,
     within,
 )
-from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, Vector, lanes_for
+from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, RELIEVED_BY_VECTORS, Vector, lanes_for
 
 
 @dataclass(frozen=True)
@@ -265,15 +264,7 @@ RULES = (
     Rule(
         "float4-elements",
         Category.VECTORIZATION,
-        frozenset(
-            {
-                Bottleneck.DRAM_BANDWIDTH,
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.L1_THROUGHPUT,
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.INTEGER_PIPE,
-            }
-        ),
+        RELIEVED_BY_VECTORS,
         _propose,
         prior=1.2,
     ),

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import (
     always_happens,
@@ -49,7 +48,7 @@ from mctskernel.edits.syntax import (
     walk,
     within,
 )
-from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, Vector, lanes_for
+from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, RELIEVED_BY_VECTORS, Vector, lanes_for
 
 
 @dataclass(frozen=True)
@@ -236,15 +235,7 @@ RULES = (
     Rule(
         "vector-lines",
         Category.VECTORIZATION,
-        frozenset(
-            {
-                Bottleneck.DRAM_BANDWIDTH,
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.L1_THROUGHPUT,
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.INTEGER_PIPE,
-            }
-        ),
+        RELIEVED_BY_VECTORS,
         _propose,
         prior=1.2,
     ),

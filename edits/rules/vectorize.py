@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
@@ -39,7 +38,7 @@ from mctskernel.edits.syntax import (
     walk,
     within,
 )
-from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, Vector, lanes_for
+from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, RELIEVED_BY_VECTORS, Vector, lanes_for
 
 
 @dataclass(frozen=True)
@@ -368,15 +367,7 @@ RULES = (
     Rule(
         "float4-access",
         Category.VECTORIZATION,
-        frozenset(
-            {
-                Bottleneck.DRAM_BANDWIDTH,
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.L1_THROUGHPUT,
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.INTEGER_PIPE,
-            }
-        ),
+        RELIEVED_BY_VECTORS,
         _propose,
         prior=1.2,
     ),

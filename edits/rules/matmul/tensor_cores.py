@@ -19,6 +19,16 @@ from mctskernel.edits.templates import expression
 from mctskernel.edits.vectors import ALIGNED
 
 HALVES = frozenset({"__nv_bfloat16", "nv_bfloat16", "__half", "half"})
+RELIEVED_BY_TENSOR_CORES = frozenset(
+    {
+        Bottleneck.FP32_PIPE,
+        Bottleneck.INSTRUCTION_ISSUE,
+        Bottleneck.L1_THROUGHPUT,
+        Bottleneck.SHARED_THROUGHPUT,
+        Bottleneck.GLOBAL_LATENCY,
+    }
+)
+"""What tensor cores relieve: the pipes that do the work without them, and what feeds those."""
 MACROS = ("BM", "BN", "BK", "WM", "WN")
 VARIABLES = (
     *("stage", "now", "warp", "warp_row", "warp_col", "left", "right", "sums", "patch", "copy"),
@@ -304,15 +314,7 @@ RULES = (
     Rule(
         "matmul-tensor-cores",
         Category.TENSOR_CORES,
-        frozenset(
-            {
-                Bottleneck.FP32_PIPE,
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.L1_THROUGHPUT,
-                Bottleneck.SHARED_THROUGHPUT,
-                Bottleneck.GLOBAL_LATENCY,
-            }
-        ),
+        RELIEVED_BY_TENSOR_CORES,
         _propose,
         prior=3.0,
     ),

@@ -10,14 +10,20 @@ import dataclasses
 from collections.abc import Iterable
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.edits.fragments import fragment_functions
 from mctskernel.edits.headers import with_headers
 from mctskernel.edits.indexing import replace_names
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches, with_launch
 from mctskernel.edits.rule import Context, Rule, edit
 from mctskernel.edits.rules.matmul.nest import MatmulNest, naive_nest
-from mctskernel.edits.rules.matmul.tensor_cores import HALVES, Names, copied_tile, each, tile_size
+from mctskernel.edits.rules.matmul.tensor_cores import (
+    HALVES,
+    RELIEVED_BY_TENSOR_CORES,
+    Names,
+    copied_tile,
+    each,
+    tile_size,
+)
 from mctskernel.edits.syntax import fresh_name
 from mctskernel.edits.vectors import ALIGNED
 
@@ -230,15 +236,7 @@ RULES = (
     Rule(
         "matmul-tensor-pipeline",
         Category.ASYNC_COPY,
-        frozenset(
-            {
-                Bottleneck.FP32_PIPE,
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.L1_THROUGHPUT,
-                Bottleneck.SHARED_THROUGHPUT,
-                Bottleneck.GLOBAL_LATENCY,
-            }
-        ),
+        RELIEVED_BY_TENSOR_CORES,
         _propose,
         prior=3.0,
     ),
