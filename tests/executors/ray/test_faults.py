@@ -6,7 +6,7 @@ import importlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +15,14 @@ from ray._private.state import actors
 from ray.cluster_utils import Cluster
 
 from mctskernel.core.device import DeviceError, DeviceSpec
-from mctskernel.core.evaluation import Evaluation, Guard, Outcome
+from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.ray.cluster import connected
 from mctskernel.executors.ray.executor import Patience, RayExecutor
 from mctskernel.executors.ray.task_files import PREFIX
+from tests.executors.ray.waiting import drain, until
 
-PATIENCE = Patience(silence=5.0, pulse=0.2, news=0.1)
+PATIENCE = Patience(silence=8.0, pulse=0.2, news=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -42,23 +43,6 @@ def settled(executor: RayExecutor) -> Iterator[None]:
     until(lambda: executor.capacity == 2)
     yield
     until(lambda: executor.capacity == 2)
-
-
-def until(true: Callable[[], bool], seconds: float = 40.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.05)
-
-
-def drain(executor: RayExecutor, count: int) -> dict[int, Evaluation]:
-    results: dict[int, Evaluation] = {}
-    while len(results) < count:
-        finished = executor.wait(60)
-        assert finished
-        assert not results.keys() & dict(finished).keys(), "it came back twice"
-        results.update(finished)
-    return results
 
 
 def alive() -> list[int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -12,15 +11,16 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.executors.ray.cluster import connected
 from mctskernel.executors.ray.executor import Patience, RayExecutor
 from mctskernel.profiling.gpu.turn import Turn
+from tests.executors.ray.waiting import drain, until
 
 SERVICE = "assorted_gpus:AssortedGpu"
-PATIENCE = Patience(silence=3.0, pulse=0.2, news=0.1)
+PATIENCE = Patience(silence=8.0, pulse=0.2, news=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -40,25 +40,8 @@ def executor(nodes: Cluster, small_task: Path) -> Iterator[RayExecutor]:
     nodes.remove_node(node)
 
 
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60.0
-    while not true():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.05)
-
-
 def kernel(name: str, task: Path) -> Kernel:
     return Kernel(load_task(task).starting_kernel.source.replace("twice", name))
-
-
-def drain(executor: RayExecutor, count: int) -> dict[int, Evaluation]:
-    results: dict[int, Evaluation] = {}
-    while len(results) < count:
-        finished = executor.wait(60)
-        assert finished
-        assert not results.keys() & dict(finished).keys(), "it came back twice"
-        results.update(finished)
-    return results
 
 
 def test_kernels_are_built_on_cpus_and_judged_on_every_gpu_of_the_first_ones_kind(
