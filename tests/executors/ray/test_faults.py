@@ -19,7 +19,7 @@ from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.ray.cluster import connected
 from mctskernel.executors.ray.executor import Patience, RayExecutor
-from mctskernel.executors.ray.task_files import PREFIX
+from mctskernel.executors.task_files import PREFIX
 from tests.executors.ray.waiting import drain, until
 
 PATIENCE = Patience(silence=8.0, pulse=0.2, news=0.1)
