@@ -35,6 +35,7 @@ from mctskernel.profiling.guardrails import (
 )
 from mctskernel.profiling.launch_limits import check_block
 from mctskernel.profiling.processes.conversation import LostError
+from mctskernel.profiling.processes.kept_memory import keep_freed_memory
 from mctskernel.profiling.ptx_text import variables
 from mctskernel.profiling.roofline import roofline
 from mctskernel.profiling.stages import Stages
@@ -77,6 +78,7 @@ class GpuJudge:
         *,
         counting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        keep_freed_memory()
         self._task = task
         self._counting = counting
         self._baseline_runs: dict[int, deque[tuple[float, GpuState | None]]] = {}
