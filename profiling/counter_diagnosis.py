@@ -120,7 +120,7 @@ def _memory_causes(
             "and L2 is not needed.",
         )
     useful = 1.0 - wasted
-    crossed = SECTOR_BYTES * counters.get(names.L2_SECTORS, 0.0)
+    crossed = SECTOR_BYTES * counters.get(names.L2_SECTORS, counters.get(names.L1_FROM_L2, 0.0))
     hits = f", {counters[names.L2_HIT_RATE]:.0f}% of it found there" if names.L2_HIT_RATE in counters else ""
     yield Cause(
         Bottleneck.L2_BANDWIDTH,
@@ -142,11 +142,15 @@ def _accesses(counters: Counters) -> list[tuple[str, float, float]]:
         ("load", names.LOAD_SECTORS, names.LOAD_REQUESTS),
         ("store", names.STORE_SECTORS, names.STORE_REQUESTS),
     )
-    return [
+    apart = [
         (kind, counters[sectors], counters[requests])
         for kind, sectors, requests in kinds
         if counters.get(sectors) and counters.get(requests)
     ]
+    together = counters.get(names.LOAD_REQUESTS, 0.0) + counters.get(names.STORE_REQUESTS, 0.0)
+    if names.L1_SECTORS not in counters or not together:
+        return apart
+    return apart or [("access", counters[names.L1_SECTORS], together)]
 
 
 def _wasted(accesses: Sequence[tuple[str, float, float]], access_bytes: int) -> float:

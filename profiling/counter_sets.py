@@ -28,7 +28,6 @@ DEFAULT_METRICS = (
     names.LOAD_SECTORS,
     names.STORE_REQUESTS,
     names.STORE_SECTORS,
-    names.L1_HIT_RATE,
     names.WAVEFRONTS,
     names.WAVEFRONTS_BUSY,
     names.SHARED_WAVEFRONTS,
@@ -37,9 +36,7 @@ DEFAULT_METRICS = (
     names.L2_READS,
     names.L2_WRITES,
     names.L2_BUSY,
-    names.L2_SENDING,
     names.L2_RECEIVING,
-    names.L2_HIT_RATE,
     names.L2_ATOMICS,
     names.L2_REDUCTIONS,
     names.TENSOR_ACTIVE,
@@ -53,43 +50,45 @@ DEFAULT_METRICS = (
     names.STALL_SHORT_SCOREBOARD,
     names.STALL_LG_THROTTLE,
 )
-"""What the diagnosis reads, in at most four passes on an H100 (GH100)."""
+"""What the diagnosis reads, in at most four passes on an H100 (GH100).
+
+How busy L2 is with sending (`L2_SENDING`) is not read: it would take a pass of L2's own, and follows from what is read
+there.
+"""
 
 DEAR_METRICS = (
     names.LOAD_SECTORS,
     names.STORE_SECTORS,
-    names.L1_HIT_RATE,
     names.L2_SECTORS,
     names.L2_READS,
     names.L2_WRITES,
     names.L2_BUSY,
-    names.L2_SENDING,
     names.L2_RECEIVING,
-    names.L2_HIT_RATE,
     names.L2_ATOMICS,
     names.L2_REDUCTIONS,
 )
-"""Those that few counters do without: more than half of the cost, for a third of the counters."""
+"""Those that few counters do without: two thirds of the cost, for a third of the counters."""
+
+STAND_INS = (names.L1_SECTORS, names.L1_FROM_L2)
+"""What the multiprocessors say of the same for next to nothing: sectors of loads and stores in one number, and what L2
+sends them."""
 
 METRICS: Mapping[CounterSet, tuple[str, ...]] = {
     CounterSet.ALL: DEFAULT_METRICS,
-    CounterSet.FEW: tuple(name for name in DEFAULT_METRICS if name not in DEAR_METRICS),
+    CounterSet.FEW: (*(name for name in DEFAULT_METRICS if name not in DEAR_METRICS), *STAND_INS),
     CounterSet.TIME: (names.TIME,),
 }
 """The counters of each set."""
 
-MOST_GPUS = 2
-"""How many GPUs of a machine can all be counted in full and hardly wait for each other."""
-
 FEWER_REMARK = (
-    "Few counters were read: those of L2 and of the sectors that accesses touch were left out, because the driver "
-    "counts for one GPU of a machine at a time, and more than two would wait. --counters all reads them."
+    "Few counters were read: those of L2, and loads apart from stores, were left out, because the driver counts for "
+    "one GPU of a machine at a time, and the others would wait. --counters all reads them."
 )
 
 
 def counters_for(gpus: int, wanted: CounterSet | None = None) -> CounterSet:
     """The set that so many GPUs of one machine read where nobody says which."""
-    return wanted or (CounterSet.ALL if gpus <= MOST_GPUS else CounterSet.FEW)
+    return wanted or (CounterSet.FEW if gpus > 1 else CounterSet.ALL)
 
 
 def fewer_remarks(counters: CounterSet, wanted: CounterSet | None) -> tuple[str, ...]:

@@ -15,6 +15,9 @@ SECTOR_BYTES = 32
 REACHABLE_DRAM = 0.92
 """What a copy keeps DRAM busy at most, as a fraction of its peak: measured on an H100."""
 
+SENDING = 0.93
+"""How busy L2 is with sending when reads keep it as busy as they can: read, the two go together on an H100."""
+
 Counters = Mapping[str, float]
 
 
@@ -146,10 +149,12 @@ def _derived(counters: Counters, gpu: Architecture) -> dict[str, float]:
         names.DRAM_BYTES, counters.get(names.DRAM_READ, 0.0) + counters.get(names.DRAM_WRITE, 0.0)
     )
     l2_bytes = SECTOR_BYTES * counters.get(names.L2_SECTORS, 0.0)
+    sent_bytes = SECTOR_BYTES * counters.get(names.L2_READS, counters.get(names.L1_FROM_L2, 0.0))
     issued = counters.get(names.INSTRUCTIONS, 0.0)
     return {
         names.DRAM_THROUGHPUT: 100.0 * REACHABLE_DRAM * dram / (gpu.memory.dram_bytes_per_second * seconds),
         names.L2_BUSY: 100.0 * l2_bytes / (gpu.memory.l2_bytes_per_second * seconds),
+        names.L2_SENDING: SENDING * 100.0 * sent_bytes / (gpu.memory.l2_bytes_per_second * seconds),
         names.WAVEFRONTS_BUSY: 100.0 * counters.get(names.WAVEFRONTS, 0.0) / cycles,
         names.ISSUE_ACTIVE: 100.0 * issued / (cycles * gpu.chip.schedulers),
         names.FMA_BUSY: _pipe(counters, names.FMA_INSTRUCTIONS, cycles * gpu.throughput.fma),

@@ -81,7 +81,7 @@ counters = click.option(
     type=click.Choice([each.value for each in CounterSet]),
     help="Which hardware counters are read on a GPU: all; few, those of the multiprocessors and of DRAM; or the time "
     "alone, which diagnoses nothing. Fewer are read faster, and GPUs of one machine wait for each other to read them. "
-    "[default: all for up to two GPUs, few for more; for `resume` as before]",
+    "[default: all for one GPU, few for several; for `resume` as before]",
 )
 
 _EXECUTOR = (

@@ -16,7 +16,7 @@ class CounterSet(enum.StrEnum):
 
     ALL = "all"
     FEW = "few"
-    """Those of the multiprocessors and of DRAM: none of L2, and not how many sectors accesses touch."""
+    """Those of the multiprocessors and of DRAM: none of L2's own, and loads and stores in one where they are dear."""
 
     TIME = "time"
     """The GPU's own clock alone: nothing says what binds a kernel."""
@@ -27,8 +27,8 @@ class ExecutorOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `engine` is `local`, this machine's processes, or `ray`, those of a cluster, at `address`; an empty one is that
     which RAY_ADDRESS or `ray start` gives, or else a new one on this machine. `gpus` are indices or beginnings of the
-    UUIDs of this machine's GPUs; none means all of them. `counters` are read on GPUs; None is all of them for one or
-    two GPUs of a machine, which wait for each other to count, and few for more.
+    UUIDs of this machine's GPUs; none means all of them. `counters` are read on GPUs; None is all of them for one
+    GPU, and few for several of a machine, which wait for each other to count.
     """
 
     engine: str = "local"

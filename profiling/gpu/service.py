@@ -12,6 +12,7 @@ from mctskernel.profiling.gpu.cuda_driver import (
     CudaError,
     DeviceBuffer,
     open_gpu,
+    synchronize,
 )
 from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler
 from mctskernel.profiling.gpu.digests import Digests, Segment
@@ -236,16 +237,15 @@ class GpuService:
             foreign = self._foreign([request.plan.arena])
             before = self._digests.now(foreign)
 
-            def run_cold() -> None:
-                # Every pass runs it again. Fills and copies are no launches, so they aren't counted.
+            def bring_back() -> None:
                 plan.restore()
                 self._cleaner.cool()
-                plan.run()
+                synchronize()
 
             launches: tuple[dict[str, float], ...] = ()
             problem = ""
             try:
-                launches = tuple(self._profiler.measure(run_cold, len(request.plan.launches)))
+                launches = tuple(self._profiler.measure(plan.run, len(plan.launches), bring_back))
             except CountersUnavailableError as error:
                 problem = str(error)
             return Counted(launches, problem, self._trespass(foreign, before))

@@ -10,6 +10,7 @@ from mctskernel.profiling import counters as names
 from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.counter_diagnosis import diagnose_counters, diagnose_launches, widest_access
+from mctskernel.profiling.counter_sets import DEAR_METRICS
 
 H100 = load_architecture("H100")
 
@@ -240,3 +241,24 @@ def test_the_widest_access_is_read_from_ptx(statement: str, width: int) -> None:
 
 def shares(diagnosis: Diagnosis) -> dict[Bottleneck, float]:
     return {cause.bottleneck: cause.share for cause in diagnosis.causes}
+
+
+def few(counters: dict[str, float]) -> dict[str, float]:
+    """The same kernel as few counters show it."""
+    sectors = counters[names.LOAD_SECTORS] + counters[names.STORE_SECTORS]
+    kept = {name: value for name, value in counters.items() if name not in DEAR_METRICS}
+    return {**kept, names.L1_SECTORS: sectors, names.L1_FROM_L2: counters[names.LOAD_SECTORS]}
+
+
+@pytest.mark.parametrize("counters", [COPY, TRANSPOSE])
+def test_few_counters_tell_the_same_first_cause(counters: dict[str, float]) -> None:
+    whole, part = (diagnose_counters(each, H100, 4).causes[0] for each in (counters, few(counters)))
+    assert part.bottleneck is whole.bottleneck
+    assert part.share == pytest.approx(whole.share, abs=0.1)
+
+
+def test_loads_and_stores_are_told_in_one_where_they_were_read_in_one() -> None:
+    sentences = [cause.sentence for cause in diagnose_counters(few(TRANSPOSE), H100, 4).causes]
+    assert any("a warp access touches 18 sectors on average" in each for each in sentences), sentences
+    sentences = [cause.sentence for cause in diagnose_counters(TRANSPOSE, H100, 4).causes]
+    assert any("a warp store touches 32 sectors on average" in each for each in sentences), sentences

@@ -40,6 +40,13 @@ def test_the_sentences_say_what_binds_and_what_is_next() -> None:
     assert follows == "Next is L2: busy for 31.2 us (34%)."
 
 
+def test_reads_keep_l2_busy_with_sending_whoever_counted_them() -> None:
+    gpu = load_architecture("H100")
+    for reads in (names.L2_READS, names.L1_FROM_L2):
+        (first, *_) = busy_times({names.TIME: 1e-3, names.SM_ACTIVE: 100.0, reads: 2.0e8}, gpu)
+        assert (first.name, first.share) == (Term.L2, pytest.approx(0.744, abs=0.001))
+
+
 def test_where_no_unit_is_busy_latency_binds() -> None:
     binds, *_ = busy_sentences({**TRANSPOSE, names.WAVEFRONTS_BUSY: 1.0, names.L2_BUSY: 1.0})
     assert "Bound by latency: no unit is busy for" in binds
