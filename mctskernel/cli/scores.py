@@ -13,6 +13,7 @@ from rich.text import Text
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.problems.definitions.traces import scored, traces_in
 from mctskernel.problems.kernelbench.pytorch_times import time_pytorch, write_times
+from mctskernel.problems.registry import benchmark_of
 from mctskernel.problems.run_scores import (
     COMPILED,
     EAGER,
@@ -25,6 +26,7 @@ from mctskernel.problems.run_scores import (
 )
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.compared_run import find_runs
+from mctskernel.report.view import View
 from mctskernel.run import RunFolder
 
 REFERENCE = "the reference of each workload"
@@ -50,14 +52,14 @@ REFERENCE = "the reference of each workload"
 def scores(sides: tuple[Path, ...], *, files: tuple[Path, ...], time: bool, as_json: bool) -> None:
     """Score runs of problems: right or not, speed-ups, fast_p and geometric mean, as KernelBench defines them.
 
-    Each RUN is a run, or a folder of runs. A run is correct if its answer passed the last gate. fast_p is the share of
-    all runs that are correct and more than p times as fast as the baseline; the geometric mean is of correct ones only.
-    The baselines are PyTorch's own times on the run's GPU, where they are known, and the starting kernel, which is no
-    benchmark's.
+    Each RUN is a run, or a folder of runs, of which those of problems count. A run is correct if its answer passed the
+    last gate. fast_p is the share of all runs that are correct and more than p times as fast as the baseline; the
+    geometric mean is of correct ones only. The baselines are PyTorch's own times on the run's GPU, where they are
+    known, and the starting kernel, which is no benchmark's.
     """
     if not sides and not files:
         raise click.UsageError("Name a RUN, a folder of runs, or --traces FILE.")
-    views = [run.view for side in dict.fromkeys(sides) for run in find_runs(side)]
+    views = [view for side in dict.fromkeys(sides) for view in _runs_of_problems(side)]
     for view in views if time else ():
         _time(view.folder)
     found = score_runs(views)
@@ -72,6 +74,16 @@ def scores(sides: tuple[Path, ...], *, files: tuple[Path, ...], time: bool, as_j
         _print(console, found)
     for name, score in solutions.items():
         console.print(Text(f"{name}: {_in_words(score)}"), soft_wrap=True)
+
+
+def _runs_of_problems(side: Path) -> list[View]:
+    """The runs of one side. Where none of them is of a problem these are all, and are refused for it."""
+    views = [run.view for run in find_runs(side)]
+    of_problems = [view for view in views if benchmark_of(view.folder.load_task()) is not None]
+    if 0 < len(of_problems) < len(views):
+        others = len(views) - len(of_problems)
+        echo(f"{side}: {others} of {len(views)} runs are of no benchmark's problem, and left out.", err=True)
+    return of_problems or views
 
 
 def _time(run: RunFolder) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -49,6 +50,16 @@ def test_scores_say_what_is_not_known(run: Path) -> None:
     assert [each["baseline"] for each in found["against"]] == [START]
     assert "modelled" in found["runs"][0]["remark"]
     assert "no benchmark's baseline" in mctskernel("scores", run).stdout
+
+
+def test_in_a_folder_of_runs_those_of_problems_are_scored(run: Path, tmp_path: Path) -> None:
+    for name in ("problem", "other"):
+        shutil.copytree(run, tmp_path / name)
+    (tmp_path / "other" / "task" / "problem.json").unlink()
+    found = mctskernel("scores", tmp_path)
+    assert "1 of 1 correct" in found.stdout
+    assert "1 of 2 runs are of no benchmark's problem" in found.stderr
+    assert mctskernel("scores", tmp_path / "other").exit_code == 3
 
 
 def test_a_time_of_another_gpu_is_not_compared_with(run: Path) -> None:
