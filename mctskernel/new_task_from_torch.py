@@ -10,6 +10,7 @@ kernel.cu      plain CUDA C++ elsewhere, and wherever torch.compile's can't be o
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,7 @@ class FromTorch:
     `without_kernel` says, in another one, why there is no plain kernel in its place, where that was tried.
     `run` calls what torch.compile made on tensors of the given shapes, for whoever wants to time it; None without a
     GPU. `generated` is torch.compile's own text, for these sizes and for those that tell dimensions apart.
+    `uninstalled` is the function's package where it was found only because it is in the current folder, else empty.
     """
 
     files: Mapping[str, str]
@@ -63,6 +65,7 @@ class FromTorch:
     without_kernel: str = ""
     run: Callable[[], object] | None = None
     generated: Mapping[str, str] = field(default_factory=dict)
+    uninstalled: str = ""
 
 
 def create_task_from_torch(
@@ -101,7 +104,7 @@ def create_task_from_torch(
             (folder / name).write_text(text, "utf-8")
     except OSError as error:
         raise TaskError(f"{folder} can't be written: {error.strerror or error}.") from error
-    return FromTorch(files, problem, without_kernel, drafted.run, drafted.generated)
+    return FromTorch(files, problem, without_kernel, drafted.run, drafted.generated, drafted.uninstalled)
 
 
 class _Draft:
@@ -113,7 +116,10 @@ class _Draft:
         except ImportError as error:
             raise TaskError("--from-torch needs PyTorch, which isn't installed: mctskernel[gpu].") from error
         self._name = function
+        package = function.partition(":")[0].partition(".")[0]
+        installed = bool(package) and importlib.util.find_spec(package) is not None
         self._module, self._function = _found(function)
+        self.uninstalled = "" if installed or _copied_source(self._module) else package
         self._parameters = _tensor_parameters(self._function, len(shapes), function)
         self._dtypes = _expanded([_DTYPES.get(each, each) for each in dtypes], len(shapes))
         self.dimensions = find_dimensions([parse_shape(text) for text in shapes], self._works)

@@ -76,7 +76,7 @@ def new_task(
     elif function is not None:
         chosen = Language(language) if language else None
         made = create_task_from_torch(folder, function, shapes, dtypes, chosen)
-        _say(folder, list(made.files), _about_the_start(made))
+        _say(folder, list(made.files), (*_about_the_function(made), *_about_the_start(made)))
     elif problem is not None:
         read = read_problem(problem, Language(language or Language.CUDA))
         write_problem(read, folder)
@@ -85,6 +85,13 @@ def new_task(
     else:
         create_task(folder)
         _say(folder, ["task.toml", "reference.py", "kernel.cu"], ())
+
+
+def _about_the_function(made: FromTorch) -> tuple[str, ...]:
+    if not made.uninstalled:
+        return ()
+    found = f"`export PYTHONPATH={Path.cwd()}`"
+    return (f"{made.uninstalled} isn't installed: other commands find it once it is, or after {found}.",)
 
 
 def _about_the_start(made: FromTorch) -> tuple[str, ...]:

@@ -111,6 +111,23 @@ def test_a_module_that_stands_alone_is_copied(tmp_path: Path, monkeypatch: pytes
     assert np.array_equal(task.expected(inputs, shape)["out"], 2 * inputs["x"])
 
 
+def test_a_package_of_the_current_folder_that_nothing_else_would_find_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("homeless", "installed"):
+        (tmp_path / name / name).mkdir(parents=True)
+        (tmp_path / name / name / "__init__.py").touch()
+        (tmp_path / name / name / "layers.py").write_text("def double(x):\n    return 2 * x\n")
+        monkeypatch.chdir(tmp_path / name)
+        monkeypatch.setattr(
+            sys, "path", [*sys.path, *([str(tmp_path / name)] if name == "installed" else [])]
+        )
+        told = CliRunner().invoke(new_task, ["t", "--from-torch", f"{name}.layers:double", "--shape", "8x9"])
+        assert told.exit_code == 0, told.output
+        sentence = f"{name} isn't installed: other commands find it once it is, or after `export PYTHONPATH="
+        assert (sentence in told.output) == (name == "homeless")
+
+
 @pytest.mark.parametrize(
     ("function", "shapes", "dtypes", "said"),
     [
