@@ -54,5 +54,6 @@ def ask(run: Path, count: int, out: Path | None, workers: int | None) -> None:
         echo(f"mctskernel: nothing is asked for: {ending}.", err=True)
         if ending is Ending.INTERRUPTED:
             sys.exit(INTERRUPTED)
+        echo(f"What came of it:            mctskernel show {run}", err=True)
     elif out is not None:
         echo(f"{len(asks)} node(s) need edits: {out}", err=True)
