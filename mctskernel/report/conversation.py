@@ -14,11 +14,15 @@ from mctskernel.tree.node import Tree
 
 @dataclass(frozen=True)
 class Conversation:
-    """The exchanges of a run. `losses` are replies and edits that came to nothing before they were tried."""
+    """The exchanges of a run. `losses` are replies and edits that came to nothing before they were tried.
+
+    `silence` says why there was no reply, the last time that there was none.
+    """
 
     exchanges: tuple[ExchangeRecord, ...]
     losses: Counter[Loss]
     edits: int
+    silence: str = ""
 
     @property
     def dollars(self) -> float:
@@ -30,13 +34,14 @@ def conversation(events: Iterable[Event]) -> Conversation:
     """That of a journal."""
     exchanges: list[ExchangeRecord] = []
     losses: Counter[Loss] = Counter()
-    edits = 0
+    edits, silence = 0, ""
     for event in events:
         if isinstance(event, Proposed):
             exchanges += event.exchanges
             losses.update(each.loss for each in event.dropped)
             edits += sum(edit.exchange is not None for edit in event.edits)
-    return Conversation(tuple(exchanges), losses, edits)
+            silence = next((each.reason for each in event.dropped if each.loss is Loss.NO_REPLY), silence)
+    return Conversation(tuple(exchanges), losses, edits, silence)
 
 
 def conversation_sentences(found: Conversation, tree: Tree) -> tuple[str, ...]:
@@ -55,6 +60,8 @@ def conversation_sentences(found: Conversation, tree: Tree) -> tuple[str, ...]:
     ]
     if found.losses:
         lines.append(f"Lost before they could be tried: {_counts(found.losses)}.")
+    if found.silence:
+        lines.append(f"Why there was no reply, the last time: {found.silence}")
     return tuple(lines)
 
 

@@ -14,6 +14,7 @@ from mctskernel.report.judgements import judgement_sentences, judgements
 from mctskernel.run import Budget
 from mctskernel.search import Search
 from mctskernel.tree.blobs import MemoryBlobs
+from mctskernel.tree.events import DroppedRecord, ExchangeRecord, Proposed
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
@@ -101,6 +102,17 @@ def test_calls_and_losses_are_counted() -> None:
     assert calls == "2 calls of models, 1 answered: 2000 tokens read, 100 written, $0.2500."
     assert edits == "3 edits of theirs: 2 ok, 1 build error."
     assert lost == "Lost before they could be tried: 2 patch fits in several places."
+
+
+def test_why_nobody_answered_is_said() -> None:
+    silent = [
+        Proposed(0, (), dropped=(DroppedRecord(Loss.NO_REPLY, f"The server was {word}."),), at=0.0)
+        for word in ("busy", "away")
+    ]
+    found = conversation(silent)
+    asked = replace(found, exchanges=(ExchangeRecord(Purpose.PROPOSE, "m", "", problem="It was away."),))
+    lines = conversation_sentences(asked, Tree())
+    assert lines[-1] == "Why there was no reply, the last time: The server was away."
 
 
 def test_a_run_without_models_says_nothing_of_them() -> None:
