@@ -49,6 +49,17 @@ from mctskernel.edits.syntax import (
 
 ITEMS = (8, 4, 16)
 
+RELIEVED_BY_JAMMING = frozenset(
+    {
+        Bottleneck.L1_THROUGHPUT,
+        Bottleneck.INSTRUCTION_ISSUE,
+        Bottleneck.INTEGER_PIPE,
+        Bottleneck.UNCOALESCED_ACCESS,
+        Bottleneck.GLOBAL_LATENCY,
+    }
+)
+"""What a thread relieves that computes several elements along an axis: loads that they share, and their arithmetic."""
+
 
 @dataclass(frozen=True)
 class Jam:
@@ -283,15 +294,7 @@ RULES = (
     Rule(
         "jam-grid-axis",
         Category.REGISTER_BLOCKING,
-        frozenset(
-            {
-                Bottleneck.L1_THROUGHPUT,
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.INTEGER_PIPE,
-                Bottleneck.UNCOALESCED_ACCESS,
-                Bottleneck.GLOBAL_LATENCY,
-            }
-        ),
+        RELIEVED_BY_JAMMING,
         _propose,
         prior=1.5,
     ),

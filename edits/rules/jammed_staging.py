@@ -9,11 +9,10 @@ from math import prod
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.edits.indexing import condition_of, guarded, replace_names
 from mctskernel.edits.rewrite import Rewrite, apply, changed, dedented, fresh_names, indented, only_launches
 from mctskernel.edits.rule import Context, Rule, edit
-from mctskernel.edits.rules.jammed_axis import Jam, jam_of, outputs, with_groups
+from mctskernel.edits.rules.jammed_axis import RELIEVED_BY_JAMMING, Jam, jam_of, outputs, with_groups
 from mctskernel.edits.rules.matmul.operands import CONVERSIONS
 from mctskernel.edits.syntax import (
     Loop,
@@ -196,15 +195,7 @@ RULES = (
     Rule(
         "jam-grid-axis-staged",
         Category.SHARED_TILING,
-        frozenset(
-            {
-                Bottleneck.L1_THROUGHPUT,
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.INTEGER_PIPE,
-                Bottleneck.UNCOALESCED_ACCESS,
-                Bottleneck.GLOBAL_LATENCY,
-            }
-        ),
+        RELIEVED_BY_JAMMING,
         _propose,
         prior=2.0,
     ),
