@@ -12,11 +12,12 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from uuid import UUID
 
 import click
 import msgspec
@@ -32,17 +33,20 @@ from mctskernel.profiling.gpu.cupti import RangeProfiler
 STARTING_SECONDS = 60.0
 """How long processes may take until all of them can count."""
 
-DRIVER_NAME = "GPU-{}-{}-{}-{}-{}"
-
 
 class Cost(msgspec.Struct, frozen=True):
-    """Seconds of each measurement of a set, with so many GPUs at it; `passes` are runs of the kernel for one."""
+    """What a measurement of a set takes with so many GPUs at it, in seconds: the median, and what 19 of 20 stay below.
+
+    `passes` are runs of the kernel for one of them.
+    """
 
     counters: CounterSet
     gpus: int
     metrics: int
     passes: int
-    seconds: list[float]
+    measurements: int
+    median_seconds: float
+    tail_seconds: float
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -79,18 +83,30 @@ def measure(uuids: Sequence[str], counters: CounterSet, seconds: float) -> Cost:
     together = spawned.Barrier(len(uuids), timeout=STARTING_SECONDS)
     with ProcessPoolExecutor(len(uuids), spawned, _meet, (together,)) as processes:
         found = list(processes.map(_count, uuids, repeat(counters), repeat(seconds)))
+    return summary(counters, len(uuids), found[0][0], [each for _, costs in found for each in costs])
+
+
+def summary(counters: CounterSet, gpus: int, passes: int, seconds: Sequence[float]) -> Cost:
+    """The cost by the seconds of each measurement, two at least."""
+    tail = statistics.quantiles(seconds, n=20)[-1]
     return Cost(
-        counters,
-        len(uuids),
-        len(METRICS[counters]),
-        found[0][0],
-        [each for _, costs in found for each in costs],
+        counters, gpus, len(METRICS[counters]), passes, len(seconds), statistics.median(seconds), tail
     )
 
 
 def page(report: Report) -> str:
     """The table as Markdown."""
-    rows = list(_rows(report))
+    rows = [
+        [
+            cost.counters,
+            str(cost.metrics),
+            str(cost.passes),
+            str(cost.gpus),
+            f"{1e3 * cost.median_seconds:.1f}",
+            f"{1e3 * cost.tail_seconds:.1f}",
+        ]
+        for cost in report.costs
+    ]
     columns = ["counters", "metrics", "passes", "GPUs", "ms, median", "19 of 20 take less than"]
     document = Document(
         f"What counters cost: {report.gpu}",
@@ -105,20 +121,6 @@ _READING = Text(
 )
 
 
-def _rows(report: Report) -> Iterator[list[str]]:
-    for cost in report.costs:
-        tail = statistics.quantiles(cost.seconds, n=20)[-1] if len(cost.seconds) > 1 else cost.seconds[0]
-        middle = statistics.median(cost.seconds)
-        yield [
-            cost.counters,
-            str(cost.metrics),
-            str(cost.passes),
-            str(cost.gpus),
-            f"{1e3 * middle:.1f}",
-            f"{1e3 * tail:.1f}",
-        ]
-
-
 _TOGETHER: list[Barrier] = []
 """Where a process waits for the others, which its first function is given."""
 
@@ -129,8 +131,7 @@ def _meet(together: Barrier) -> None:
 
 def _count(uuid: str, counters: CounterSet, seconds: float) -> tuple[int, list[float]]:
     """Count in this process, which has touched no GPU yet, from when all others can."""
-    parts = (uuid[:8], uuid[8:12], uuid[12:16], uuid[16:20], uuid[20:])
-    os.environ["CUDA_VISIBLE_DEVICES"] = DRIVER_NAME.format(*parts)
+    os.environ["CUDA_VISIBLE_DEVICES"] = f"GPU-{UUID(uuid)}"
     with opened_workbench() as bench:
         profiler = RangeProfiler(METRICS[counters])
         launch = bench.launches["copy"]

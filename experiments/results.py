@@ -16,7 +16,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from mctskernel.experiments.records.entries import ENTRIES, Entry, Group
+from mctskernel.experiments.records.entries import ENTRIES
+from mctskernel.experiments.records.entry import Entry, Group
 from mctskernel.experiments.records.provenance import Provenance, read_provenance
 
 README = "README.md"

@@ -6,35 +6,27 @@ To add one, write its JSON by `records.provenance.write_result` into docs/result
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-
 from mctskernel.campaign.report import Report as Campaign
 from mctskernel.campaign.report import markdown as campaign_page
 from mctskernel.experiments import (
     campaign_allocation,
     fairness,
     reward_value,
-    scaling,
-    serving_load,
     strategy_report,
-    tree_scale,
 )
 from mctskernel.experiments.counter_evidence import Report as CounterEvidence
 from mctskernel.experiments.counters.tables import document as counter_evidence
 from mctskernel.experiments.records.documents import markdown
+from mctskernel.experiments.records.engine_entries import ENGINE_ENTRIES
+from mctskernel.experiments.records.entry import Entry, Group
 from mctskernel.experiments.records.provenance import Rows
 from mctskernel.experiments.records.renderers import (
-    Renderer,
     of_ablation,
     of_gauntlet,
     of_races,
     of_suite,
     of_surrogate_study,
     page,
-    plotted,
     rendered_from,
     rules_page,
     strategies_plot,
@@ -42,38 +34,6 @@ from mctskernel.experiments.records.renderers import (
 from mctskernel.experiments.suites import ratios
 from mctskernel.experiments.suites.plain_report import render as plain_suite_page
 from mctskernel.experiments.suites.plain_trials import PlainSuite
-
-
-class Group(enum.Enum):
-    """Headings of the page of results, in their order."""
-
-    SEARCHES = "Searches on a GPU"
-    EVALUATOR = "The evaluator on a GPU"
-    MODEL = "The model"
-    STRATEGIES = "Strategies"
-    TRUST = "What can't be cheated, and what is found"
-    ENGINE = "The engine"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A result: the file of its data in the results' folder, what is rendered from it, and what to know.
-
-    Data in a folder of its own stands for all files of that folder; `beside` are more files of data.
-    """
-
-    data: str
-    group: Group
-    remark: str = ""
-    renderers: Mapping[str, Renderer] = field(default_factory=dict)
-    beside: tuple[str, ...] = ()
-
-    @property
-    def shown(self) -> str:
-        """What the page calls the data."""
-        folder = Path(self.data).parent.as_posix()
-        return self.data if folder == "." else f"{folder}/"
-
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -318,6 +278,13 @@ ENTRIES: tuple[Entry, ...] = (
         {"campaign_model.md": rendered_from("campaign_model.json", Campaign, campaign_page)},
     ),
     Entry(
+        "campaign_h200.json",
+        Group.STRATEGIES,
+        "`docs/examples/campaign_block.toml` with device gpu and 120 evaluations, on four GPUs. Searches that shared a "
+        "GPU kept its counters from each other, so some evaluations have none. [campaign.md](../campaign.md).",
+        {"campaign_h200.md": rendered_from("campaign_h200.json", Campaign, campaign_page)},
+    ),
+    Entry(
         "gauntlet_model.json",
         Group.TRUST,
         "CUDA C++ and Triton; a round of fuzzing and a browser ran beside it, so the seconds are too many.",
@@ -355,49 +322,5 @@ ENTRIES: tuple[Entry, ...] = (
         "62 000 inputs in ten rounds; its four defects (PTX without operands, and three complaints "
         "that quoted too much of a long input) are mended since; [fuzzing.md](../fuzzing.md).",
     ),
-    Entry(
-        "serving_load.json",
-        Group.ENGINE,
-        "The machine was busy with other things, so rates are too low and waits too long. An earlier run lost "
-        "the 125 kernels of one client, whose task was blamed for a process that was killed as it opened, and "
-        "showed 40 ms in each answer for want of TCP_NODELAY: both are mended. [remote_gpu.md](../remote_gpu.md).",
-        {"serving_load.md": rendered_from("serving_load.json", serving_load.Report, serving_load.page)},
-    ),
-    Entry(
-        "serving_flat.json",
-        Group.ENGINE,
-        "What the server's memory grows by are the keys that it remembers so as to judge nothing twice, up to "
-        "10 000 of a session.",
-        {"serving_flat.md": rendered_from("serving_flat.json", serving_load.Report, serving_load.page)},
-    ),
-    Entry(
-        "report_cost.json",
-        Group.ENGINE,
-        "RUN is a search of softmax on an H100, 60 nodes; medians of five openings. Targets: the "
-        "report of 1 000 nodes under 8 MB (4.8) and open in under 3 s (3.06, just missed; 2.0 of them "
-        "of the main thread); 10 000 nodes loaded in under 1 s (0.56) and the tree of the widget "
-        "drawn in under 2 s (4.9, missed). On this machine 1.4 to 1.9 s of each go to reading "
-        "plotly.js, before anything is drawn.",
-    ),
-    Entry(
-        "scaling_h200.json",
-        Group.ENGINE,
-        "Targets: 2 GPUs at least 1.9 times one (1.32 `local`, 1.76 `ray`: missed), Ray at most 20 ms an evaluation "
-        "(8.4). Counters are what GPUs wait for each other over: [many_gpus.md](../many_gpus.md).",
-        {"scaling_h200.md": rendered_from("scaling_h200.json", scaling.Report, scaling.page)},
-    ),
-    Entry(
-        "ray_overhead.json",
-        Group.ENGINE,
-        "Milliseconds from a kernel that is submitted to its evaluation, on a device that takes no time; seven other "
-        "programs ran beside it. Target: Ray adds at most 20 ms (1.8). [many_gpus.md](../many_gpus.md).",
-    ),
-    Entry(
-        "tree_scale.json",
-        Group.ENGINE,
-        'Alone on the machine. At 100 000 nodes an iteration of "uct, mean" takes 0.173 ms and its '
-        'replay 2.7 s, which meets the targets of 0.2 ms and 3 s; "puct, max", whose tree is twenty '
-        "times as deep, takes 0.43 ms and 4.8 s and doesn't. 1161 and 1236 bytes a node.",
-        {"tree_scale.svg": plotted("tree_scale.json", tree_scale.Report, tree_scale.draw)},
-    ),
+    *ENGINE_ENTRIES,
 )

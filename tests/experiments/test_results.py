@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from mctskernel.experiments import results
 from mctskernel.experiments.records.documents import Document, Section, Table, Text, markdown
-from mctskernel.experiments.records.entries import ENTRIES, Entry, Group
+from mctskernel.experiments.records.entries import ENTRIES
+from mctskernel.experiments.records.entry import Entry, Group
 from mctskernel.experiments.records.provenance import Provenance, Rows, read_provenance, write_result
 from mctskernel.experiments.records.renderers import page
 from mctskernel.experiments.results import check, readme
