@@ -132,16 +132,7 @@ class GpuExecutor:
     def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """Evaluate a kernel at what was held out, in processes of its own and with a fresh seed; waits for it."""
         # On a GPU that is free, and by the thread that drives it, so that nothing else is timed there meanwhile.
-        return self._gpus.run(
-            lambda seat: judge_at_last_gate(
-                replace(self._spec, gpu=seat.gpu.gpu.uuid),
-                kernel,
-                baseline,
-                metrics=self._metrics,
-                service=self._service,
-                checks=self._gate_checks,
-            )
-        )
+        return self._gpus.run(lambda seat: self._gate(seat, kernel, baseline))
 
     def fingerprint(self) -> dict[str, str]:
         """The GPUs, their driver and what compiles for them."""
@@ -180,6 +171,18 @@ class GpuExecutor:
     @property
     def _first(self) -> Seat:
         return self._gpus.seats[0]
+
+    def _gate(self, seat: Seat, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        # The gate's own process counts there.
+        seat.evaluator.release_counters()
+        return judge_at_last_gate(
+            replace(self._spec, gpu=seat.gpu.gpu.uuid),
+            kernel,
+            baseline,
+            metrics=self._metrics,
+            service=self._service,
+            checks=self._gate_checks,
+        )
 
     def _compile(self, kernel: Kernel) -> Prepared | Evaluation:
         compiler = self._idle_compilers.get()

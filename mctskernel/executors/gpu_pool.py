@@ -16,6 +16,9 @@ from mctskernel.profiling.gpu.protocol import Opened
 MOST_LOSSES = 2
 """How many GPUs may be lost over one kernel before that is the kernel's doing."""
 
+IDLE_SECONDS = 0.5
+"""After so long without a kernel a GPU's counters are given back: a search that ends or pauses needs none."""
+
 Finish = Callable[[Evaluation | Exception], None]
 
 
@@ -128,10 +131,18 @@ class GpuPool:
         job: _Job | None = None
         try:
             prepare(seat)
-            while (job := self._jobs.get()) is not None and not self._closed:
+            while (job := self._next(seat)) is not None and not self._closed:
                 self._do(job, seat)
         except DeviceError as error:
             self._lose(seat, error, job)
+
+    def _next(self, seat: Seat) -> _Job | None:
+        """The next job. Who has none for a while lets others count on the GPU."""
+        try:
+            return self._jobs.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            seat.evaluator.release_counters()
+            return self._jobs.get()
 
     @staticmethod
     def _do(job: _Job, seat: Seat) -> None:

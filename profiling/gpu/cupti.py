@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from cuda.pathfinder import DynamicLibNotFoundError
 
@@ -27,6 +28,30 @@ _BASE_UNITS = {"nanosecond": 1e-9}
 
 class CountersUnavailableError(RuntimeError):
     """Hardware counters can't be read here; the message is one sentence with the fix."""
+
+
+class CountersBusyError(CountersUnavailableError):
+    """Another process counts on this GPU."""
+
+
+BUSY_SECONDS = 3.0
+"""How long another process may take to let go of the counters: one that judges nothing does after half a second."""
+
+BUSY_POLL_SECONDS = 0.1
+
+Found = TypeVar("Found")
+
+
+def when_free(count: Callable[[], Found]) -> Found:
+    """What comes of counting, tried again while another process has the counters. Raises what it raises in the end."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return count()
+        except CountersBusyError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(BUSY_POLL_SECONDS)
 
 
 class RangeProfiler:
@@ -91,6 +116,10 @@ class RangeProfiler:
                 # The passes are incomplete, and perhaps the context is lost: the next time starts afresh.
                 self._disable()
                 raise
+
+    def release(self) -> None:
+        """Let other processes count on this GPU; the next measurement begins with setting up again."""
+        self._disable()
 
     def close(self) -> None:
         """Give back what CUPTI keeps for the metrics; harmless when called again."""
@@ -290,4 +319,5 @@ def _sentences() -> Iterator[None]:
         fix = _FIXES.get(
             error.code, f"CUPTI can't read the GPU's counters ({error}): update CUPTI and the driver."
         )
-        raise CountersUnavailableError(fix) from error
+        kind = CountersBusyError if fix == _ANOTHER else CountersUnavailableError
+        raise kind(fix) from error

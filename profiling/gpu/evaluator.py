@@ -43,6 +43,10 @@ class Evaluator(Protocol):
         """Verify, time and count a kernel that was built. To wait for the GPU's turn costs the kernel nothing."""
         ...
 
+    def release_counters(self) -> None:
+        """Let other processes count on the GPU until the next kernel, which sets them up again."""
+        ...
+
     def interrupt(self) -> None:
         """Stop for good, from any thread: what is being asked is lost."""
         ...
@@ -105,8 +109,16 @@ class GpuEvaluator:
         judge, turn = self._opened()
         stages = Stages()
         stages.add(prepared.stage_seconds)
-        with turn.held():
-            return judge.evaluate(prepared.candidate, stages)
+        with turn.held(before_waiting=judge.release_counters):
+            evaluation = judge.evaluate(prepared.candidate, stages)
+            # Counters are one process's at a time, and would be kept for the next kernel.
+            if turn.is_wanted:
+                judge.release_counters()
+        return evaluation
+
+    def release_counters(self) -> None:
+        """Let other processes count on the GPU."""
+        self._opened()[0].release_counters()
 
     def interrupt(self) -> None:
         """End the GPU process for good, and wait for no turn."""

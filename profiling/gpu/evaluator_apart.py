@@ -27,7 +27,7 @@ from mctskernel.profiling.gpu.evaluator_process import (
     TaskRefused,
     UseBaseline,
 )
-from mctskernel.profiling.gpu.protocol import Opened
+from mctskernel.profiling.gpu.protocol import Done, Opened, ReleaseCounters
 from mctskernel.profiling.gpu.session import GPU_SERVICE
 from mctskernel.profiling.processes.compile_process import Prepared
 from mctskernel.profiling.processes.conversation import Conversation, LostError
@@ -82,6 +82,10 @@ class EvaluatorApart:
     def evaluate(self, prepared: Prepared) -> Evaluation:
         """Verify, time and count a kernel that was built."""
         return self._ask(Judge(prepared), Judged).evaluation
+
+    def release_counters(self) -> None:
+        """Let other processes count on the GPU."""
+        self._ask(ReleaseCounters(), Done)
 
     def interrupt(self) -> None:
         """End the process for good, and the GPU's with it."""

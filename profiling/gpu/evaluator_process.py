@@ -16,7 +16,7 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
-from mctskernel.profiling.gpu.protocol import Opened
+from mctskernel.profiling.gpu.protocol import Done, Opened, ReleaseCounters
 from mctskernel.profiling.processes.child_service import serve
 from mctskernel.profiling.processes.compile_process import Prepared
 
@@ -74,8 +74,8 @@ class Judged(msgspec.Struct, tag=True, frozen=True):
     evaluation: Evaluation
 
 
-EvaluatorRequest = OpenEvaluator | UseBaseline | Judge
-EvaluatorReply = EvaluatorReady | TaskRefused | EvaluatorBroken | BaselineUsed | Judged
+EvaluatorRequest = OpenEvaluator | UseBaseline | Judge | ReleaseCounters
+EvaluatorReply = EvaluatorReady | TaskRefused | EvaluatorBroken | BaselineUsed | Judged | Done
 
 EVALUATOR_REQUESTS: msgspec.msgpack.Decoder[EvaluatorRequest] = msgspec.msgpack.Decoder(EvaluatorRequest)
 EVALUATOR_REPLIES: msgspec.msgpack.Decoder[EvaluatorReply] = msgspec.msgpack.Decoder(EvaluatorReply)
@@ -104,6 +104,9 @@ class EvaluatorService:
             return EvaluatorBroken("No GPU is open.")
         if isinstance(request, Judge):
             return Judged(self._evaluator.evaluate(request.prepared))
+        if isinstance(request, ReleaseCounters):
+            self._evaluator.release_counters()
+            return Done()
         self._evaluator.use_baseline(request.candidate)
         return BaselineUsed()
 

@@ -124,6 +124,10 @@ class GpuJudge:
         self._gpu.run(candidate, self._arenas.verified)
         return [(arena.case, arena.outputs()) for arena in self._arenas.verified]
 
+    def release_counters(self) -> None:
+        """Let other processes count on this GPU."""
+        self._gpu.release_counters()
+
     def interrupt(self) -> None:
         """End the GPU process for good, from any thread."""
         self._gpu.interrupt()

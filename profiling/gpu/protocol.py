@@ -155,6 +155,10 @@ class Count(msgspec.Struct, tag=True, frozen=True):
     plan: Plan
 
 
+class ReleaseCounters(msgspec.Struct, tag=True, frozen=True):
+    """Let other processes count on the GPU. Answered by Done."""
+
+
 class Opened(msgspec.Struct, tag=True, frozen=True):
     """The GPU and what it can do; `counters` says why there are no counters, empty when there are.
 
@@ -257,7 +261,7 @@ class Broken(msgspec.Struct, tag=True, frozen=True):
     message: str
 
 
-GpuRequest = OpenGpu | Place | Load | Run | Wear | Time | Recheck | Count
+GpuRequest = OpenGpu | Place | Load | Run | Wear | Time | Recheck | Count | ReleaseCounters
 GpuReply = Opened | Done | Loaded | Ran | Timed | Rechecked | Counted | Failed | Broken
 
 GPU_REQUESTS: msgspec.msgpack.Decoder[GpuRequest] = msgspec.msgpack.Decoder(GpuRequest)

@@ -14,7 +14,7 @@ from mctskernel.profiling.gpu.cuda_driver import (
     open_gpu,
     synchronize,
 )
-from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler
+from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler, when_free
 from mctskernel.profiling.gpu.digests import Digests, Segment
 from mctskernel.profiling.gpu.memory import Arena, place
 from mctskernel.profiling.gpu.protocol import (
@@ -35,6 +35,7 @@ from mctskernel.profiling.gpu.protocol import (
     Read,
     Recheck,
     Rechecked,
+    ReleaseCounters,
     Run,
     Time,
     Timed,
@@ -75,7 +76,7 @@ class GpuService:
             return Broken(str(error))
         return Opened(gpu, ceilings, counters, state)
 
-    def answer(self, request: GpuRequest) -> GpuReply:
+    def answer(self, request: GpuRequest) -> GpuReply:  # noqa: C901 - a table
         """The reply to anything but OpenGpu."""
         try:
             match request:
@@ -93,6 +94,8 @@ class GpuService:
                     return self._recheck(request)
                 case Count():
                     return self._count(request)
+                case ReleaseCounters():
+                    return self._release_counters()
                 case OpenGpu():
                     return Broken("The GPU is open already.")
         except CudaError as error:
@@ -101,7 +104,7 @@ class GpuService:
     def _open_counters(self, metrics: Sequence[str]) -> str:
         self._profiler: RangeProfiler | None = None
         try:
-            self._profiler = RangeProfiler(metrics)
+            self._profiler = when_free(lambda: RangeProfiler(metrics))
         except CountersUnavailableError as error:
             return str(error)
         return ""
@@ -245,10 +248,18 @@ class GpuService:
             launches: tuple[dict[str, float], ...] = ()
             problem = ""
             try:
-                launches = tuple(self._profiler.measure(plan.run, len(plan.launches), bring_back))
+                profiler = self._profiler
+                launches = tuple(
+                    when_free(lambda: profiler.measure(plan.run, len(plan.launches), bring_back))
+                )
             except CountersUnavailableError as error:
                 problem = str(error)
             return Counted(launches, problem, self._trespass(foreign, before))
+
+    def _release_counters(self) -> Done:
+        if self._profiler is not None:
+            self._profiler.release()
+        return Done()
 
     def _bound(self, plan: Plan) -> AbstractContextManager[BoundPlan]:
         return bound(plan, self._arenas[plan.arena], self._kernels[plan.slot])

@@ -7,6 +7,7 @@ replaced, and the tensors and the baseline are put where they were.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from mctskernel.core.device import DeviceError
@@ -35,6 +36,7 @@ from mctskernel.profiling.gpu.protocol import (
     Ran,
     Recheck,
     Rechecked,
+    ReleaseCounters,
     Run,
     ScratchPlace,
     Step,
@@ -81,6 +83,7 @@ class GpuSession:
         self._task = task
         self._window = SharedWindow()
         self._baseline: Candidate | None = None
+        self._counts = False
         self._opened: Opened | None = None
         # The process starts while the inputs are drawn.
         self._process: Conversation[GpuReply] = Conversation(
@@ -158,8 +161,18 @@ class GpuSession:
 
     def count(self, candidate: Candidate, arena: Arena) -> Counted:
         """Count one run of the loaded candidate in hardware."""
+        self._counts = True
         request = Count(self._plan(CANDIDATE, candidate, arena))
         return self._own(self._ask(request, COUNT_SECONDS, Counted, candidate), candidate)
+
+    def release_counters(self) -> None:
+        """Let other processes count on this GPU; the next count begins with setting up again."""
+        if not self._counts:
+            return
+        self._counts = False
+        # A process that is lost over it has nothing left to release.
+        with suppress(LostError):
+            self._process.ask(ReleaseCounters(), COUNT_SECONDS)
 
     def interrupt(self) -> None:
         """End the GPU process for good, from any thread."""

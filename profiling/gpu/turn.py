@@ -15,7 +15,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,10 +60,12 @@ class Turn:
             )
 
     @contextmanager
-    def held(self, patience: float = math.inf) -> Iterator[None]:
+    def held(
+        self, patience: float = math.inf, before_waiting: Callable[[], None] = lambda: None
+    ) -> Iterator[None]:
         """Wait for the turn and keep it meanwhile; after `patience` seconds go on without it.
 
-        Raises InterruptedTurnError once `interrupt` was called.
+        `before_waiting` is called where the turn isn't free. Raises InterruptedTurnError once `interrupt` was called.
         """
         if not self._locks:
             self._refuse_interrupted()
@@ -71,6 +73,8 @@ class Turn:
             return
         following, holding = self._locks
         deadline = time.monotonic() + patience
+        if not self._is_free:
+            before_waiting()
         if not self._take(following, deadline):
             yield
             return
@@ -84,6 +88,11 @@ class Turn:
             if taken:
                 fcntl.flock(holding, fcntl.LOCK_UN)
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for the turn; to be asked by who has it."""
+        return bool(self._locks) and not _is_unlocked(self._locks[0])
+
     def interrupt(self) -> None:
         """Wait no longer, for good; from any thread."""
         self._interrupted.set()
@@ -93,6 +102,10 @@ class Turn:
         for lock in self._locks:
             os.close(lock)
         self._locks = ()
+
+    @property
+    def _is_free(self) -> bool:
+        return all(map(_is_unlocked, self._locks))
 
     def _take(self, lock: int, deadline: float) -> bool:
         """Whether the lock could be had in time."""
@@ -110,6 +123,15 @@ class Turn:
     def _refuse_interrupted(self) -> None:
         if self._interrupted.is_set():
             raise InterruptedTurnError("The GPU's turn is no longer wanted.")
+
+
+def _is_unlocked(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    return True
 
 
 def _open(path: Path) -> int:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
+from mctskernel.executors import gpu_pool
 from mctskernel.executors.gpu import GpuExecutor
 from mctskernel.executors.gpu_pool import GpuPool, Seat
 from mctskernel.executors.recorded import RecordedExecutor
@@ -49,7 +51,7 @@ from pathlib import Path
 
 from fake_gpu import FakeGpu
 
-from mctskernel.profiling.gpu.protocol import Broken, Count, Time
+from mctskernel.profiling.gpu.protocol import Broken, Count, ReleaseCounters, Time
 
 
 class LoggingGpu(FakeGpu):
@@ -68,6 +70,8 @@ class LoggingGpu(FakeGpu):
         return super().open(request)
 
     def answer(self, request):
+        if isinstance(request, ReleaseCounters):
+            self.counts.write("released\\n")
         if isinstance(request, Count):
             began = time.monotonic()
             time.sleep(0.02)
@@ -95,6 +99,7 @@ class FakeEvaluator:
     remark: str = ""
     stopped: threading.Event = field(default_factory=threading.Event)
     closed: bool = False
+    released: int = 0
 
     def open(self) -> Opened:
         if self.fails == 0:
@@ -107,6 +112,9 @@ class FakeEvaluator:
         self.judged.append(name)
         self.stopped.wait(self.seconds)
         return replace(FINE, message=name)
+
+    def release_counters(self) -> None:
+        self.released += 1
 
     def interrupt(self) -> None:
         self.stopped.set()
@@ -298,6 +306,18 @@ def test_words_that_name_none_are_refused(word: str, sentence: str) -> None:
         choose_gpus(("0ab",), twins)
 
 
+def test_a_gpu_without_work_lets_others_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_pool, "IDLE_SECONDS", 0.02)
+    fake = FakeEvaluator()
+    with Pool(fake) as pool:
+        pool.begin()
+        time.sleep(0.2)
+        assert fake.released == 1
+        pool.submit("a")
+        pool.wait(1)
+        assert fake.judged == ["a"]
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the locks of this test are, in this process."""
@@ -337,6 +357,27 @@ def test_the_turns_of_two_gpus_have_nothing_to_do_with_each_other(folder: Path) 
         assert sorted(path.name for path in folder.iterdir()) == sorted(
             f"mctskernel-gpu-{uuid}.{kind}" for uuid in (A, B) for kind in ("lock", "next")
         )
+
+
+def test_who_has_the_turn_knows_that_it_is_wanted_and_who_waits_is_told_before(folder: Path) -> None:
+    told: list[str] = []
+    turn, other = Turn(A), Turn(A)
+
+    def wait() -> None:
+        with other.held(before_waiting=lambda: told.append("waits")):
+            told.append("has it")
+
+    with turn.held(before_waiting=lambda: told.append("must not")):
+        assert not turn.is_wanted
+        thread = threading.Thread(target=wait)
+        thread.start()
+        deadline = time.monotonic() + 5
+        while not turn.is_wanted and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert turn.is_wanted
+        assert told == ["waits"]
+    thread.join()
+    assert told == ["waits", "has it"]
 
 
 def test_who_is_not_that_patient_goes_on_without_the_turn_and_takes_it_from_nobody(folder: Path) -> None:
@@ -486,10 +527,38 @@ def test_two_gpus_count_one_after_the_other(
     with ThreadPoolExecutor(2) as pool:
         judged = [each for found in pool.map(judge, (A, B)) for each in found]
     assert all(each.ok for each in judged)
-    rows = [line.split() for line in logging.with_name("counts").read_text().splitlines()]
+    said = logging.with_name("counts").read_text().splitlines()
+    assert "released" not in said, "nobody shares a GPU"
+    rows = [line.split() for line in said]
     times = sorted((float(began), float(ended)) for _, began, ended in rows)
     assert ({row[0] for row in rows}, len(rows)) == ({A, B}, 8)
     assert all(before[1] <= after[0] for before, after in itertools.pairwise(times))
+
+
+def test_who_shares_a_gpu_gives_its_counters_back_between_turns_and_before_the_last_gate(
+    write_task: Callable[..., Path], prepared: Prepared, logging: Path, folder: Path
+) -> None:
+    def judge(evaluator: GpuEvaluator) -> list[Evaluation]:
+        return [evaluator.evaluate(prepared) for _ in range(3)]
+
+    spec, service = DeviceSpec("gpu", write_task(), gpu=A), "logging_gpu:LoggingGpu"
+    with (
+        closing(GpuEvaluator(spec, COUNTED, service)) as one,
+        closing(GpuEvaluator(spec, COUNTED, service)) as other,
+    ):
+        for evaluator in (one, other):
+            evaluator.open()
+        with ThreadPoolExecutor(2) as pool:
+            judging = [pool.submit(judge, each) for each in (one, other)]
+            assert all(found.ok for each in judging for found in each.result())
+    assert logging.with_name("counts").read_text().split("\n").count("released") >= 4
+    logging.with_name("counts").unlink()
+    with opened(spec.task_folder, A) as executor:
+        executor.submit(0, kernel("faster"))
+        collected(executor, 1)
+        assert executor.last_gate(kernel("faster"), kernel("twice")).ok
+    first, second, *_ = logging.with_name("counts").read_text().splitlines()
+    assert (first.split()[0], second) == (A, "released"), "counted, and given back before the gate counts"
 
 
 @pytest.mark.parametrize(("metrics", "waits"), [(COUNTED, True), ((TIME,), False)])
@@ -505,9 +574,9 @@ def test_counting_waits_for_its_turn_only_so_long_and_for_the_time_alone_not_at_
 ) -> None:
     asked = []
 
-    def held(turn: Turn, patience: float = math.inf) -> AbstractContextManager[None]:
+    def held(turn: Turn, patience: float = math.inf, **options: Any) -> AbstractContextManager[None]:
         asked.append(patience)
-        return really_held(turn, 0.01)
+        return really_held(turn, 0.01, **options)
 
     really_held = Turn.held
     with Turn(turns.COUNTING).held():

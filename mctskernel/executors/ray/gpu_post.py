@@ -46,6 +46,7 @@ class OnGpu:
     def answer(self, stage: Stage, data: bytes) -> tuple[Reply, bytes]:
         """Judged."""
         if stage is Stage.GATE:
+            self.evaluator.release_counters()
             found = FINALISTS.decode(data)
             spec = replace(self.spec, gpu=self.opened.gpu.uuid)
             evaluation = judge_at_last_gate(
