@@ -38,7 +38,10 @@ SAVING_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Moment:
-    """A campaign just after an evaluation of `task`. `before` and `now` are the model's time, as it counts it."""
+    """A campaign just after an evaluation of `task`, or a remark of its search's.
+
+    `before` and `now` are the model's time, as the campaign counts it.
+    """
 
     task: str
     snapshot: Snapshot
@@ -215,7 +218,8 @@ class _Conductor:
             each.collect(POLL_SECONDS / len(busy))
 
     def _came_back(self, place: int, snapshot: Snapshot) -> None:
-        self._take_in(place)
+        if not snapshot.remark:
+            self._take_in(place)
         moment = Moment(
             task=self.searched[place].task.name,
             snapshot=snapshot,

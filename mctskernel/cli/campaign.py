@@ -123,8 +123,8 @@ def _following(console: Console) -> Iterator[Callable[[Moment], None]]:
 
         def follow(moment: Moment) -> None:
             progress.update(row, completed=1000 * moment.spent_fraction, state=_state(moment))
-            if moment.snapshot.improved_by:
-                progress.console.print(Text(_improvement(moment)))
+            if line := _news(moment):
+                progress.console.print(Text(line))
 
         yield follow
 
@@ -137,8 +137,8 @@ class _PlainLines:
         self._next_line = 0.0
 
     def __call__(self, moment: Moment) -> None:
-        if moment.snapshot.improved_by:
-            self._print(_improvement(moment))
+        if line := _news(moment):
+            self._print(line)
         if (now := time.monotonic()) >= self._next_line:
             self._next_line = now + PLAIN_INTERVAL
             self._print(_state(moment))
@@ -151,6 +151,13 @@ def _state(moment: Moment) -> str:
     of = f"/{moment.budget.evaluations}" if moment.budget.evaluations else ""
     share = moment.now / moment.before
     return f"{moment.evaluations}{of} evaluations, {moment.seconds:.0f} s, the model's time is {share:.1%}"
+
+
+def _news(moment: Moment) -> str:
+    """What is worth a line: what the search of a task says, or an improvement."""
+    if moment.snapshot.remark:
+        return f"{moment.task}: {moment.snapshot.remark}"
+    return _improvement(moment) if moment.snapshot.improved_by else ""
 
 
 def _improvement(moment: Moment) -> str:

@@ -16,14 +16,13 @@ from mctskernel.cli.errors import BAD_MACHINE
 from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.core.executor import CounterSet, ExecutorOptions
 from mctskernel.core.kernel import Language
-from mctskernel.core.user_errors import MisuseError
 from mctskernel.executors.http_api import ServerStatus
 from mctskernel.executors.room import workers_on
 from mctskernel.profiling.devices import default_kind
 from mctskernel.serving.machine import shared_files
 from mctskernel.serving.orphans import Nursery
 from mctskernel.serving.settings import Limits, Settings
-from mctskernel.serving.tokens import Clients, TokenError, add_client, clients_of, new_token, read_clients
+from mctskernel.serving.tokens import Clients, add_client, clients_of, new_token, read_clients
 
 TOKEN_VARIABLE = "MCTSKERNEL_TOKEN"  # noqa: S105 - the name of one
 ONLY_CLIENT = "client"
@@ -192,8 +191,7 @@ def serve(
 
 def _clients(path: Path | None) -> Clients:
     if path is not None:
-        with _usable_tokens():
-            return read_clients(path)
+        return read_clients(path)
     token = new_token()
     echo(
         f"The token of this server, told only now, for its clients' environment:\n\n    {TOKEN_VARIABLE}={token}\n"
@@ -204,17 +202,8 @@ def _clients(path: Path | None) -> Clients:
 def _add_client(path: Path | None, name: str) -> None:
     if path is None:
         raise click.UsageError("--add-client needs --tokens, the file to add it to.")
-    with _usable_tokens():
-        token = add_client(path, name)
+    token = add_client(path, name)
     echo(f"The token of {name}, told only now, for its environment:\n\n    {TOKEN_VARIABLE}={token}\n")
-
-
-@contextmanager
-def _usable_tokens() -> Iterator[None]:
-    try:
-        yield
-    except TokenError as error:
-        raise MisuseError(str(error)) from error
 
 
 def _log_requests(path: Path | None) -> None:

@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mctskernel.core.user_errors import MisuseError
+
 MAX_BYTES = 1 << 20
 _TOKEN_BYTES = 32
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class TokenError(ValueError):
+class TokenError(MisuseError, ValueError):
     """A file of tokens that can't be used; the message is a sentence that says what to do."""
 
 

@@ -13,7 +13,9 @@ from mctskernel.campaign.conduct import Moment, conduct
 from mctskernel.campaign.configuration import Campaign, CampaignError, parse_campaign
 from mctskernel.campaign.report import FILE, Report, markdown, read_report
 from mctskernel.core.device import DeviceError
+from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.task import TaskError
+from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.report.view import load_view
 from mctskernel.search import Ending
 from mctskernel.space_task import write_space_task
@@ -85,6 +87,27 @@ def test_one_budget_is_spent_over_all_tasks(finished: tuple[Path, Report, list[M
     assert [moment.evaluations for moment in moments] == list(range(1, 21))
     assert moments[-1].spent_fraction == 1.0
     assert sorted(told(out, Submitted)) == sorted(set(evaluations(out)))
+
+
+def test_what_a_search_remarks_is_passed_on_and_no_evaluation(
+    tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float | None] = []
+    really_wait = RecordedExecutor.wait
+
+    def wait(executor: RecordedExecutor, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
+        waited.append(timeout)
+        executor.remarks = ("The server is not there.",) if len(waited) % 3 == 0 else ()
+        return really_wait(executor, timeout)
+
+    monkeypatch.setattr(RecordedExecutor, "wait", wait)
+    moments: list[Moment] = []
+    report = conducted(a_campaign(tasks, evaluations=8), tmp_path / "out", moments.append)
+    said = [moment for moment in moments if moment.snapshot.remark]
+    assert said
+    assert {moment.snapshot.remark for moment in said} == {"The server is not there."}
+    assert report.evaluations == len(report.trace) == len(evaluations(tmp_path / "out")) == 8
+    assert [moment.evaluations for moment in moments if not moment.snapshot.remark] == list(range(1, 9))
 
 
 def test_what_promises_more_gets_more(finished: tuple[Path, Report, list[Moment]]) -> None:
