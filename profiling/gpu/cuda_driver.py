@@ -129,6 +129,12 @@ def _told_in_sentences() -> Iterator[None]:
     except CudaError as error:
         if error.name == "CUDA_ERROR_OUT_OF_MEMORY":
             raise DeviceError(f"The GPU is full ({error}): perhaps another process is using it.") from error
+        if error.name == "CUDA_ERROR_OPERATING_SYSTEM":
+            raise DeviceError(
+                f"The NVIDIA driver can't start: {error}. The usual reason is a sandbox that keeps it from writing to "
+                "/proc/self/task/*/comm, where it names its threads. `mctskernel doctor` says whether the sessions of "
+                "`mctskernel serve` are such a sandbox here."
+            ) from error
         raise DeviceError(f"The NVIDIA driver finds no GPU that it can use: {error}.") from error
 
 
