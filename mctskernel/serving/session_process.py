@@ -53,6 +53,7 @@ def confinement(opening: Open, scratch: Path) -> Confinement:
         processes=PROGRAMS,
         file_bytes=FILE_BYTES,
         capabilities=counter_capabilities() if on_gpu else (),
+        names_threads=on_gpu,
     )
 
 

@@ -7,9 +7,9 @@ all of them hold for whatever the process starts.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mctskernel.profiling.isolation import landlock, privileges, seccomp
+from mctskernel.profiling.isolation import landlock, privileges, proc_mounts, seccomp
 from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
 from mctskernel.profiling.isolation.policy import Confinement
 
@@ -40,10 +40,18 @@ def enclose(policy: Confinement) -> tuple[Mechanism, ...]:
 
     Loading programs, libraries and CUDA goes on to work. Best called before there are threads.
     """
-    return (
+    isolated: tuple[Mechanism, ...] = (
         _try("network namespace", privileges.leave_network),
         # Behind it: in a user namespace of our own nobody else's processes are counted.
         _try("process limit", lambda: privileges.limit_processes(policy.processes)),
+    )
+    if policy.names_threads:
+        # While root still may mount. Without what this does, nobody gets the right.
+        naming = _try("thread names", proc_mounts.keep_all_but_processes)
+        policy = replace(policy, names_threads=naming.in_force)
+        isolated = (*isolated, naming)
+    return (
+        *isolated,
         _try("capabilities", lambda: privileges.drop_capabilities(policy.capabilities)),
         _try("no new privileges", privileges.forbid_new_privileges),
         _try("Landlock", lambda: f"version {landlock.restrict(policy).version}"),

@@ -26,6 +26,7 @@ KERNEL_WITH_LANDLOCK = (
 )
 SYSTEM_WITH_SECCOMP = "Run on Linux on x86-64 or Arm with seccomp filters (CONFIG_SECCOMP_FILTER)."
 NOT_ROOT = "Run as an ordinary user: the limit on processes does not count for root."
+MAY_MOUNT = "Run `mctskernel serve` as an ordinary user, or where root may mount (CAP_SYS_ADMIN)."
 GPU_OF_ONES_OWN = "Use a GPU or a MIG slice that nobody else uses while you search."
 
 _MECHANISMS = msgspec.json.Decoder(tuple[Mechanism, ...])
@@ -74,6 +75,7 @@ def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None) -> tup
     network = _by(wrapper, "seccomp" if seccomp else "", "a namespace" if namespace else "")
     signals = _by(wrapper, "Landlock" if version >= 6 else "")
     counted = "process limit" in detail
+    why = "".join(f" ({each.detail})" for each in mechanisms if each.name == "thread names")
     in_session = "they end with their worker, but root's are not counted"
     return (
         _aspect("network", network, "candidates can reach it", SYSTEM_WITH_SECCOMP),
@@ -83,6 +85,12 @@ def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None) -> tup
         _aspect("reading your files", files, "candidates can read what you can", KERNEL_WITH_LANDLOCK),
         Aspect("your environment", covered=True, detail="only what libraries need is passed on, no keys"),
         Aspect("your open files", covered=True, detail="closed, except each worker's own channel"),
+        Aspect(
+            "the kernel's settings, from sessions on a GPU",
+            covered="thread names" in detail,
+            detail=detail.get("thread names", f"they would not be, so that sessions can't use one{why}"),
+            remedy="" if "thread names" in detail else MAY_MOUNT,
+        ),
         _aspect("memory of other processes", files, "only mctskernel's own is hidden", KERNEL_WITH_LANDLOCK),
         _aspect(
             "signals to other processes", signals, "your other processes can be ended", KERNEL_WITH_LANDLOCK
@@ -126,4 +134,6 @@ def _by(*mechanisms: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(confine(Confinement(Path.cwd(), processes=1))))
+    sys.stdout.buffer.write(
+        msgspec.json.encode(confine(Confinement(Path.cwd(), processes=1, names_threads=True)))
+    )

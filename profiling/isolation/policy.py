@@ -57,7 +57,8 @@ class Confinement:
     interpreter, its packages, the system's libraries and CUDA; `devices` are device nodes that it may use.
     `processes` is how many programs it may have running besides itself (0: it can't start any). `memory_bytes` is
     the most memory of its own, `file_bytes` the largest file. `capabilities` are numbers of those that a process of
-    root keeps; all others are dropped.
+    root keeps; all others are dropped. `names_threads` lets it and what it starts name threads by writing to
+    /proc/PID/task/TID/comm, as CUDA does when it starts, where nothing else of the machine can be had with that.
     """
 
     scratch: Path
@@ -67,6 +68,7 @@ class Confinement:
     memory_bytes: int | None = None
     file_bytes: int = 1 << 30
     capabilities: tuple[int, ...] = ()
+    names_threads: bool = False
 
     @property
     def readable(self) -> tuple[Path, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,6 +58,8 @@ class StubExecutor:
                 return Evaluation(
                     Outcome.OK, Source.MEASURED, "\n".join(f"{k}={v}" for k, v in os.environ.items())
                 )
+            case "name":
+                return Evaluation(Outcome.OK, Source.MEASURED, _name_thread())
             case "read":
                 return Evaluation(Outcome.OK, Source.MEASURED, _read(Path(argument)))
             case "long":
@@ -70,6 +73,14 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError as error:
         return type(error).__name__
+
+
+def _name_thread() -> str:
+    try:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("named")
+    except OSError as error:
+        return type(error).__name__
+    return "named"
 
 
 @contextmanager

@@ -1,15 +1,20 @@
-"""A GPU that is judged on from inside a session, which can write nothing but its own folder."""
+"""A GPU that is judged on from inside a session, which can write to its own folder, and name threads for the driver."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from mctskernel.executors.http_api import SESSIONS, OpenSession, SessionOpened, decode, encode
 from mctskernel.profiling.gpu.turn import Turn, turn_files
+from mctskernel.profiling.isolation import landlock
+from mctskernel.profiling.isolation.coverage import try_mechanisms
+from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
 from mctskernel.serving.settings import Settings
 from tests.conftest import KERNEL
 from tests.executors.fake_gpu import GPU
-from tests.serving.conftest import serving
+from tests.serving.conftest import STUB, serving
 
 
 def test_kernels_are_compiled_judged_and_put_through_the_gate_in_turn(small_task: Path) -> None:
@@ -33,3 +38,19 @@ def test_kernels_are_compiled_judged_and_put_through_the_gate_in_turn(small_task
     assert found["gate"].ok, found["gate"].message
     assert found["gate"].timings[0].baseline_seconds
     assert found["crash"].outcome == "crash"
+
+
+def test_only_a_session_on_a_gpu_may_name_threads_beneath_proc() -> None:
+    said = {}
+    for kind in ("gpu", "model"):
+        with serving(Settings(kind, workers=1, opener=STUB)) as served:
+            client = served.client()
+            client.open()
+            client.put("name", "name")
+            said[kind] = client.judged(1)[0].evaluation.message
+    try:
+        landlock.abilities()
+    except RefusedByKernelError:
+        pytest.skip("this kernel has no Landlock")
+    may = any(each.in_force for each in try_mechanisms() if each.name == "thread names")
+    assert said == {"gpu": "named" if may else "PermissionError", "model": "PermissionError"}

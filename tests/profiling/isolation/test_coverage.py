@@ -10,6 +10,7 @@ from mctskernel.profiling.isolation.coverage import aspects
 EVERYTHING = {
     "network namespace": "root's rights",
     "process limit": "alone",
+    "thread names": "read-only mounts",
     "Landlock": "version 7",
     "seccomp": "",
     "size limits": "",
@@ -38,6 +39,7 @@ def test_everything_is_covered_but_the_gpu() -> None:
         (("seccomp",), set()),
         (("seccomp", "network namespace"), {"network"}),
         (("process limit",), {"number of processes"}),
+        (("thread names",), {"the kernel's settings, from sessions on a GPU"}),
         (
             ("Landlock",),
             {
