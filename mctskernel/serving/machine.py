@@ -17,9 +17,9 @@ def shared_files(kind: str, architecture: str, gpus: Sequence[str]) -> tuple[Pat
         return (Path(architecture),) if architecture.endswith(FILE_SUFFIX) else ()
     # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
     from mctskernel.profiling.gpu.choice import chosen_gpus  # noqa: PLC0415 - as said above
-    from mctskernel.profiling.gpu.turn import Turn, turn_files  # noqa: PLC0415 - as said above
+    from mctskernel.profiling.gpu.turn import COUNTING, Turn, turn_files  # noqa: PLC0415 - as said above
 
-    uuids = chosen_gpus(gpus).uuids
-    for uuid in uuids:
-        Turn(uuid).close()
-    return tuple(file for uuid in uuids for file in turn_files(uuid))
+    turns = (*chosen_gpus(gpus).uuids, COUNTING)
+    for turn in turns:
+        Turn(turn).close()
+    return tuple(file for turn in turns for file in turn_files(turn))

@@ -20,6 +20,7 @@ import pytest
 from mctskernel import opening as opening_module
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.executor import CounterSet, ExecutorOptions
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import gpu_pool
@@ -617,6 +618,54 @@ def test_a_run_goes_on_where_a_gpu_of_its_own_is(
     expected = pytest.raises(RunError, match="begin a new run") if refused else nullcontext()
     with expected, opening_module.reopen(folder.path, None, None):
         pass
+
+
+ALL, FEW = CounterSet.ALL, CounterSet.FEW
+
+
+@pytest.mark.parametrize(
+    ("before", "executor", "counters", "after"),
+    [
+        (ExecutorOptions(counters=FEW), None, None, ExecutorOptions(counters=FEW)),
+        (ExecutorOptions("ray", address="a:1"), None, ALL, ExecutorOptions("ray", (), "a:1", ALL)),
+        (
+            ExecutorOptions(counters=FEW),
+            ExecutorOptions(gpus=("0",)),
+            None,
+            ExecutorOptions("local", ("0",), "", FEW),
+        ),
+        (
+            ExecutorOptions(counters=FEW),
+            ExecutorOptions(gpus=("0",)),
+            ALL,
+            ExecutorOptions("local", ("0",), "", ALL),
+        ),
+    ],
+)
+def test_a_run_goes_on_with_the_counters_that_it_had_unless_it_is_told_others(
+    *,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write_task: Callable[..., Path],
+    before: ExecutorOptions,
+    executor: ExecutorOptions | None,
+    counters: CounterSet | None,
+    after: ExecutorOptions,
+) -> None:
+    folder = prepare_run(tmp_path / "run", load_task(write_task()))
+    limits = Budget(evaluations=1)
+    configuration = Configuration("double", "gpu", "H100", "rules", 0, 1, limits, Policy(), executor=before)
+    write_manifest(folder, configuration, {"gpu": "H200"})
+    asked = []
+
+    @contextmanager
+    def opening(_spec: object, _workers: int, options: ExecutorOptions) -> Iterator[RecordedExecutor]:
+        asked.append(options)
+        yield RecordedExecutor(lambda _: FINE, {"gpu": "H200"})
+
+    monkeypatch.setattr(opening_module, "open_executor", opening)
+    with opening_module.reopen(folder.path, None, None, executor, counters=counters) as (_, found, _executor):
+        assert asked == [found.executor] == [after]
 
 
 def test_an_evaluator_that_was_not_opened_says_what_to_do(write_task: Callable[..., Path]) -> None:

@@ -7,14 +7,31 @@ from pathlib import Path
 import pytest
 
 from mctskernel.executors.http_api import SESSIONS, OpenSession, SessionOpened, decode, encode
+from mctskernel.profiling.gpu import choice
+from mctskernel.profiling.gpu import turn as turns
+from mctskernel.profiling.gpu.cuda_driver import VisibleGpu
 from mctskernel.profiling.gpu.turn import Turn, turn_files
 from mctskernel.profiling.isolation import landlock
 from mctskernel.profiling.isolation.coverage import try_mechanisms
 from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
+from mctskernel.serving.machine import shared_files
 from mctskernel.serving.settings import Settings
 from tests.conftest import KERNEL
 from tests.executors.fake_gpu import GPU
 from tests.serving.conftest import STUB, serving
+
+
+def test_what_sessions_take_turns_by_is_there_before_they_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = VisibleGpu(0, "H200", "ab" * 16, "sm_90", 1)
+    monkeypatch.setattr(turns, "FOLDER", tmp_path)
+    monkeypatch.setattr(choice, "visible_gpus", lambda: (found,))
+    files = shared_files("gpu", "H100", ())
+    assert {file.name for file in files} == {
+        f"mctskernel-gpu-{turn}.{kind}" for turn in (found.uuid, "counters") for kind in ("next", "lock")
+    }
+    assert all(file.exists() for file in files)
 
 
 def test_kernels_are_compiled_judged_and_put_through_the_gate_in_turn(small_task: Path) -> None:

@@ -62,6 +62,7 @@ def test_kernels_are_built_on_cpus_and_judged_on_every_gpu_of_the_first_ones_kin
     assert executor.fingerprint()["gpu"] == "Fake GPU"
     assert "uuid" not in executor.fingerprint()
     until(lambda: any("its gpu is Other GPU, theirs Fake GPU" in remark for remark in executor.remarks))
+    assert any("Few counters were read" in remark for remark in executor.remarks), "of three GPUs of a node"
 
 
 def test_the_last_gate_is_passed_on_one_of_them(executor: RayExecutor, small_task: Path) -> None:
