@@ -99,19 +99,18 @@ class RangeProfiler:
         self,
         run: Callable[[], None],
         launches: int = MAX_LAUNCHES,
-        prepare: Callable[[], None] = lambda: None,
     ) -> list[dict[str, float]]:
         """The counters of each launch that `run` makes, in order; metrics without a value are left out.
 
-        `run` is called once for each pass, behind `prepare`, and must do the same every time. It makes up to
-        `launches` of kernels; more aren't read, and fills and copies aren't counted. What `prepare` does isn't either,
-        and takes less time there. Raises CountersUnavailableError, and whatever the two raise.
+        `run` is called once for each pass and must do the same every time, on memory that it may have written before.
+        Nothing but launches of kernels is counted: it may also fill and copy. It makes up to `launches`; more
+        aren't read. Raises CountersUnavailableError, and whatever `run` raises.
         """
         with _sentences():
             if self._session is None:
                 self._session = self._enable()
             try:
-                return self._measured(self._session, run, launches, prepare)
+                return self._measured(self._session, run, launches)
             except BaseException:
                 # The passes are incomplete, and perhaps the context is lost: the next time starts afresh.
                 self._disable()
@@ -200,9 +199,7 @@ class RangeProfiler:
                 self._cupti.call(api.RangeProfilerDisable(pRangeProfilerObject=self._session.profiler))
             self._session = None
 
-    def _measured(
-        self, session: _Session, run: Callable[[], None], launches: int, prepare: Callable[[], None]
-    ) -> list[dict[str, float]]:
+    def _measured(self, session: _Session, run: Callable[[], None], launches: int) -> list[dict[str, float]]:
         profiler, image = session.profiler, self._room(session, launches)
         self._cupti.call(
             api.RangeProfilerCounterDataImageInitialize(
@@ -227,7 +224,6 @@ class RangeProfiler:
             )
         )
         for _ in range(self.passes):
-            prepare()
             self._cupti.call(api.RangeProfilerStart(pRangeProfilerObject=profiler))
             run()
             synchronize()

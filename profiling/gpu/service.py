@@ -12,7 +12,6 @@ from mctskernel.profiling.gpu.cuda_driver import (
     CudaError,
     DeviceBuffer,
     open_gpu,
-    synchronize,
 )
 from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler, when_free
 from mctskernel.profiling.gpu.digests import Digests, Segment
@@ -240,18 +239,17 @@ class GpuService:
             foreign = self._foreign([request.plan.arena])
             before = self._digests.now(foreign)
 
-            def bring_back() -> None:
+            def run_cold() -> None:
+                # Every pass runs it again. Fills and copies are no launches, so they aren't counted.
                 plan.restore()
                 self._cleaner.cool()
-                synchronize()
+                plan.run()
 
             launches: tuple[dict[str, float], ...] = ()
             problem = ""
             try:
                 profiler = self._profiler
-                launches = tuple(
-                    when_free(lambda: profiler.measure(plan.run, len(plan.launches), bring_back))
-                )
+                launches = tuple(when_free(lambda: profiler.measure(run_cold, len(plan.launches))))
             except CountersUnavailableError as error:
                 problem = str(error)
             return Counted(launches, problem, self._trespass(foreign, before))

@@ -186,13 +186,6 @@ def test_room_is_made_once_for_as_many_launches_as_there_are(fake: FakeCupti) ->
     assert made == [(1, True), (1, False), (3, True), (64, True)]
 
 
-def test_what_prepares_a_pass_is_done_before_it_is_counted(fake: FakeCupti) -> None:
-    profiler = RangeProfiler(["dram__bytes.sum"])
-    counted = []
-    profiler.measure(fake.launch, 1, lambda: counted.append(fake.profiling))
-    assert counted == [False] * PASSES
-
-
 def test_metrics_that_the_chip_lacks_are_listed(fake: FakeCupti) -> None:
     profiler = RangeProfiler(["nonsense.sum", "dram__bytes.sum", "launch__registers_per_thread"])
     assert profiler.missing == ("nonsense.sum", "launch__registers_per_thread")
