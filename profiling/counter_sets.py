@@ -56,18 +56,13 @@ How busy L2 is with sending (`L2_SENDING`) is not read: it would take a pass of 
 there.
 """
 
-DEAR_METRICS = (
-    names.LOAD_SECTORS,
-    names.STORE_SECTORS,
-    names.L2_SECTORS,
-    names.L2_READS,
-    names.L2_WRITES,
-    names.L2_BUSY,
-    names.L2_RECEIVING,
-    names.L2_ATOMICS,
-    names.L2_REDUCTIONS,
+DEAR_METRICS = tuple(
+    name
+    for name in DEFAULT_METRICS
+    if name.startswith("lts__") or name in (names.LOAD_SECTORS, names.STORE_SECTORS)
 )
-"""Those that few counters do without: two thirds of the cost, for a third of the counters."""
+"""Those that few counters do without, counted by L2's slices and slice by slice in L1: two thirds of the cost, for a
+third of the counters."""
 
 STAND_INS = (names.L1_SECTORS, names.L1_FROM_L2)
 """What the multiprocessors say of the same for next to nothing: sectors of loads and stores in one number, and what L2

@@ -14,7 +14,7 @@ import rich_click as click
 from mctskernel.cli import options
 from mctskernel.cli.errors import BAD_MACHINE
 from mctskernel.cli.plain_console import PlainConsole, echo
-from mctskernel.core.executor import CounterSet, ExecutorOptions
+from mctskernel.core.executor import LOCAL
 from mctskernel.core.kernel import Language
 from mctskernel.executors.http_api import ServerStatus
 from mctskernel.executors.room import workers_on
@@ -171,12 +171,8 @@ def serve(
         idle_seconds=idle,
         grace_seconds=grace,
     )
-    if gpus and kind != "gpu":
-        raise click.UsageError(f"--gpus is for --device gpu, not {kind}.")
-    if counters and kind != "gpu":
-        raise click.UsageError(f"--counters is for --device gpu, not {kind}.")
-    workers = workers or workers_on(kind, Language.CUDA)
-    executor = ExecutorOptions(gpus=gpus, counters=CounterSet(counters) if counters else None)
+    executor = options.executor_options(kind, None, gpus, "", counters) or LOCAL
+    workers = workers or workers_on(kind, Language.CUDA, executor)
     settings = Settings(kind, architecture, workers, executor, limits, shared_files(kind, architecture, gpus))
     _log_requests(access_log)
     nursery = Nursery()
