@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from mctskernel.profiling.isolation import landlock
-from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError, architecture
+from tests.profiling.isolation.kernels import NEEDS_LANDLOCK
 
 VICTIM = "import ctypes; room = ctypes.create_string_buffer(8); print(ctypes.addressof(room)); input()"
 HOSTILE = Path(__file__).parent / "hostile.py"
@@ -46,16 +45,7 @@ UP_TO_THE_MACHINE = {
 """What settings of the machine, or not being root, may refuse or allow by themselves."""
 
 
-def _newest_landlock() -> bool:
-    try:
-        return landlock.abilities().signals
-    except RefusedByKernelError:
-        return False
-
-
-pytestmark = pytest.mark.skipif(
-    architecture() is None or not _newest_landlock(), reason="needs Linux 6.12 or newer with Landlock"
-)
+pytestmark = NEEDS_LANDLOCK
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.profiling.isolation import landlock
-from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError, architecture
+from tests.profiling.isolation.kernels import NEEDS_LANDLOCK
 
 PROGRAM = """
 import ctypes, json, os, subprocess, sys
@@ -91,16 +90,7 @@ SETTINGS = (
 )
 
 
-def _newest_landlock() -> bool:
-    try:
-        return landlock.abilities().signals
-    except RefusedByKernelError:
-        return False
-
-
-pytestmark = pytest.mark.skipif(
-    architecture() is None or not _newest_landlock(), reason="needs Linux 6.12 or newer with Landlock"
-)
+pytestmark = NEEDS_LANDLOCK
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root could change settings of the kernel")
 
 
