@@ -165,9 +165,10 @@ def test_two_gpus_count_one_after_the_other(
     write_task: Callable[..., Path], prepared: Prepared, logging: Path, folder: Path
 ) -> None:
     together = threading.Barrier(2)
+    task = write_task()
 
     def judge(uuid: str) -> list[Evaluation]:
-        spec = DeviceSpec("gpu", write_task(), gpu=uuid)
+        spec = DeviceSpec("gpu", task, gpu=uuid)
         with closing(GpuEvaluator(spec, COUNTED, "logging_gpu:LoggingGpu")) as evaluator:
             evaluator.open()
             found = []
