@@ -22,6 +22,9 @@ from mctskernel.profiling.architecture import FILE_SUFFIX
 END, PRESENCE = "end", "presence"
 """The threads of an actor in which it is told to stop while it judges in another, and in which it only is there."""
 
+NONE_BEGUN = -1
+"""What `stay` returns before the first call."""
+
 END_SECONDS = 1.5
 """How long what is being done may take to notice that it is to stop."""
 
@@ -33,20 +36,32 @@ class Actor:
         self._opening = OPENINGS.decode(opening)
         self._open = ExitStack()
         self._busy = threading.Lock()
-        self._ended = threading.Event()
+        self._ended = False
+        # The last call that was begun, and the last that `stay` has told of.
+        self._begun = self._told = NONE_BEGUN
+        self._news = threading.Condition()
         self._post: Post | None = None
 
     def greet(self) -> bytes:
         """Open the post: Ready or Broken."""
         return self._answer(self._greet)[0]
 
-    def ask(self, stage: int, data: bytes) -> tuple[bytes, bytes]:
-        """The reply to one stage of a job, and what was made for the next."""
+    def ask(self, call: int, stage: int, data: bytes) -> tuple[bytes, bytes]:
+        """The reply to one stage of a job, and what was made for the next. Calls are numbered upwards."""
+        with self._news:
+            self._begun = call
+            self._news.notify()
         return self._answer(lambda: self._opened.answer(Stage(stage), data))
 
-    def stay(self, seconds: float) -> None:
-        """Return in so many seconds, or at the end: whoever waits for it learns that this process is there, or lost."""
-        self._ended.wait(seconds)
+    def stay(self, seconds: float) -> int:
+        """The call that was begun last, told when it begins, or after so many seconds, or at the end.
+
+        Whoever waits for it learns that this process is there, or lost, and whether it died of what it was asked.
+        """
+        with self._news:
+            self._news.wait_for(lambda: self._ended or self._begun != self._told, seconds)
+            self._told = self._begun
+            return self._told
 
     def end(self) -> None:
         """Stop, whatever is being done, and leave nothing on this node."""
@@ -54,7 +69,9 @@ class Actor:
             self._post.interrupt()
         if self._busy.acquire(timeout=END_SECONDS):
             self._open.close()
-        self._ended.set()
+        with self._news:
+            self._ended = True
+            self._news.notify()
 
     @property
     def _opened(self) -> Post:

@@ -30,6 +30,7 @@ from mctskernel.executors.ray.messages import (
     Judged,
     Opening,
     Ready,
+    Reply,
     encode,
     reply_of,
 )
@@ -236,12 +237,12 @@ class RayExecutor:
                 order = self._orders[call.job]
                 data = order.data if order.built is None else order.built
                 ask = self._staff.handle(call.evaluator).ask.options(num_returns=2)
-                reply, product = ask.remote(int(call.stage), data)
+                reply, product = ask.remote(call.number, int(call.stage), data)
                 reply.future().add_done_callback(self._hearer(call, product))
 
     def _hearer(self, call: Call, product: Any) -> Callable[[Future[object]], None]:
         """What a thread of Ray's calls with the reply."""
-        return lambda reply: self._events.put(partial(self._hear, call.number, reply, product))
+        return lambda reply: self._events.put(partial(self._hear, call, reply, product))
 
     def _begin(self, order: _Order, route: tuple[Stage, ...]) -> None:
         if self._broken is not None:
@@ -251,19 +252,19 @@ class RayExecutor:
         self._orders[job] = order
         self._assignments.begin(job, route)
 
-    def _hear(self, number: int, future: Future[object], product: Any) -> None:
-        call = self._assignments.answered(number)
-        if call is None:
-            return
-        try:
-            reply = reply_of(future.result())
-        except RayActorError as error:
+    def _hear(self, call: Call, future: Future[object], product: Any) -> None:
+        error = future.exception()
+        if isinstance(error, RayActorError):
             self._lose(call.evaluator, first_line(error))
-            self._try_again(call.job, first_line(error))
+        elif self._assignments.answered(call.number) is None:
             return
-        except Exception as error:  # noqa: BLE001 - what was built is gone with its node, say
+        elif error is not None:
+            # What was built is gone with its node, say.
             self._try_again(call.job, first_line(error))
-            return
+        else:
+            self._take(call, reply_of(future.result()), product)
+
+    def _take(self, call: Call, reply: Reply, product: Any) -> None:
         match reply:
             case Judged(evaluation):
                 self._end(call.job, evaluation)
@@ -275,8 +276,7 @@ class RayExecutor:
                 self._assignments.leave(call.evaluator)
                 self._count()
                 self._staff.failed(call.evaluator, message)
-                self._orders[call.job].built = None
-                self._assignments.retry(call.job)
+                self._begin_again(call.job)
             case _:
                 self._lose(call.evaluator, UNASKED)
                 self._try_again(call.job, UNASKED)
@@ -290,12 +290,21 @@ class RayExecutor:
     def _lose(self, number: int, why: str) -> None:
         """Do without an evaluator; what it was doing is tried once more elsewhere."""
         call = self._assignments.leave(number)
+        began = call is not None and self._staff.has_begun(number, call.number)
         self._staff.dismiss(number)
         self._count()
-        if call is not None:
+        if call is not None and began:
             self._try_again(call.job, why)
+        elif call is not None:
+            self._begin_again(call.job)
+
+    def _begin_again(self, job: int) -> None:
+        """Have a job done elsewhere that had no part in what went wrong."""
+        self._orders[job].built = None
+        self._assignments.retry(job)
 
     def _try_again(self, job: int, why: str) -> None:
+        """Have a job done elsewhere, unless that has been tried."""
         self._orders[job].built = None
         if not self._assignments.lost(job):
             message = f"The evaluator of this kernel was lost {TRIES} times; the last time {why}."

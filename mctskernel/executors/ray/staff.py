@@ -15,7 +15,7 @@ import msgspec
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from mctskernel.executors.ray.actor import END, PRESENCE, Actor
+from mctskernel.executors.ray.actor import END, NONE_BEGUN, PRESENCE, Actor
 from mctskernel.executors.ray.cluster import Cluster
 from mctskernel.executors.ray.messages import Broken, Opening, Ready, encode, reply_of
 from mctskernel.executors.ray.roster import FAILURES, Place, Plan, Role, openings
@@ -31,12 +31,13 @@ _REMOTE: Any = ray.remote(concurrency_groups={END: 1, PRESENCE: 1})(Actor)  # ty
 
 @dataclass
 class Member:
-    """An evaluator: what it does and where, when it was heard of last, and whether it is open."""
+    """An evaluator: what it does and where, when it was heard of last, what it has begun, and whether it is open."""
 
     role: Role
     node: str
     handle: Any
     heard: float
+    begun: int = NONE_BEGUN
     joined: bool = False
 
     @property
@@ -100,6 +101,11 @@ class Staff:
     def heard(self, number: int) -> float:
         """The moment at which an evaluator was heard of last."""
         return self._members[number].heard
+
+    def has_begun(self, number: int, call: int) -> bool:
+        """Whether an evaluator is known to have begun a call; one that was lost before has not."""
+        member = self._members.get(number)
+        return member is not None and member.begun >= call
 
     def look(self) -> list[int]:
         """Start evaluators where there is room for them; the numbers of those whose nodes are gone."""
@@ -184,7 +190,7 @@ class Staff:
             case _:
                 self.failed(number, "It said what it wasn't asked.")
 
-    def _attended(self, number: int, presence: Future[object]) -> None:
+    def _attended(self, number: int, presence: Future[int]) -> None:
         """It is there; or its process has ended, unasked. One that never opened says why by its greeting."""
         member = self._members.get(number)
         if member is None:
@@ -192,6 +198,7 @@ class Staff:
         error = presence.exception()
         if error is None:
             member.heard = time.monotonic()
+            member.begun = presence.result()
             self._attend(number, member.handle)
         elif member.joined:
             self._lost(number, first_line(error))

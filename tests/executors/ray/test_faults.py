@@ -85,6 +85,18 @@ def test_an_evaluator_that_is_lost_while_idle_costs_nothing(executor: RayExecuto
     assert drain(executor, 1)[1].ok
 
 
+def test_a_kernel_that_nobody_had_begun_to_judge_is_not_blamed(executor: RayExecutor) -> None:
+    stopped = alive()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    executor.submit(1, Kernel("ok"))
+    for pid in stopped:
+        time.sleep(0.5)
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: executor.capacity == 1)
+    assert drain(executor, 1)[1].ok
+
+
 def test_a_kernel_that_was_being_judged_is_tried_once_more_and_then_it_is_the_kernel(
     executor: RayExecutor,
 ) -> None:
