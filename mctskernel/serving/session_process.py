@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.isolation.confinement import enclose
-from mctskernel.profiling.isolation.policy import Confinement, counter_capabilities, gpu_devices
+from mctskernel.profiling.isolation.policy import DEVICES, Confinement, counter_capabilities, gpu_devices
 from mctskernel.profiling.processes.channel import Channel
 from mctskernel.profiling.processes.child_service import die_with_parent, next_request
 from mctskernel.serving.session_protocol import (
@@ -49,6 +49,8 @@ def confinement(opening: Open, scratch: Path) -> Confinement:
         scratch=scratch,
         # What it starts looks into its own folder of /proc. That of a process outside says no more than `ps` does.
         reads=(Path(opening.task_folder), Path("/proc"), *map(Path, opening.reads)),
+        # What it starts looks for the GPUs' nodes to allow itself no others.
+        lists=(DEVICES,) if on_gpu else (),
         devices=gpu_devices() if on_gpu else (),
         processes=PROGRAMS,
         file_bytes=FILE_BYTES,

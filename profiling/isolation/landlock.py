@@ -97,6 +97,7 @@ def restrict(policy: Confinement) -> Abilities:
     ruleset = _create_ruleset(able)
     try:
         _allow(ruleset, policy.readable, _READ & able.files)
+        _allow(ruleset, policy.lists, Files.READ_FOLDER & able.files)
         _allow(ruleset, program_folders(), (_READ | Files.EXECUTE) & able.files)
         _allow(ruleset, policy.read_and_written, _DEVICE & able.files)
         _allow(ruleset, (policy.scratch,), _SCRATCH & able.files)

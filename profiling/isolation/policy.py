@@ -12,6 +12,8 @@ from pathlib import Path
 READABLE_VARIABLE = "MCTSKERNEL_READABLE"
 """Further files and folders that workers may read, such as data that a task's reference loads; split like PATH."""
 
+DEVICES = Path("/dev")
+
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/nix/store", "/gnu/store")
@@ -54,7 +56,8 @@ class Confinement:
     """What a process may do besides running the programs that are installed; the rest is refused.
 
     `scratch` is the one folder in which it may write. `reads` are files and folders that it may read besides the
-    interpreter, its packages, the system's libraries and CUDA; `devices` are device nodes that it may use.
+    interpreter, its packages, the system's libraries and CUDA; `lists` are folders in which it may see what there is,
+    and read none of it; `devices` are device nodes that it may use.
     `processes` is how many programs it may have running besides itself (0: it can't start any). `memory_bytes` is
     the most memory of its own, `file_bytes` the largest file. `capabilities` are numbers of those that a process of
     root keeps; all others are dropped. `names_threads` lets it and what it starts name threads by writing to
@@ -63,6 +66,7 @@ class Confinement:
 
     scratch: Path
     reads: tuple[Path, ...] = ()
+    lists: tuple[Path, ...] = ()
     devices: tuple[Path, ...] = ()
     processes: int = 0
     memory_bytes: int | None = None
@@ -83,8 +87,8 @@ class Confinement:
 
 
 def gpu_devices() -> tuple[Path, ...]:
-    """The device nodes through which CUDA reaches this machine's GPUs."""
-    return tuple(sorted(found for pattern in _GPU_NODES for found in Path("/dev").glob(pattern)))
+    """The device nodes through which CUDA reaches this machine's GPUs; none for whoever may not list `DEVICES`."""
+    return tuple(sorted(found for pattern in _GPU_NODES for found in DEVICES.glob(pattern)))
 
 
 def counter_capabilities() -> tuple[int, ...]:

@@ -62,6 +62,8 @@ class StubExecutor:
                 return Evaluation(Outcome.OK, Source.MEASURED, _name_thread())
             case "read":
                 return Evaluation(Outcome.OK, Source.MEASURED, _read(Path(argument)))
+            case "list":
+                return Evaluation(Outcome.OK, Source.MEASURED, _list(Path(argument)))
             case "long":
                 return Evaluation(Outcome.OK, Source.MEASURED, log="x" * int(argument))
         self._judged[kernel.source] = count = self._judged.get(kernel.source, 0) + 1
@@ -71,6 +73,13 @@ class StubExecutor:
 def _read(path: Path) -> str:
     try:
         return path.read_text()
+    except OSError as error:
+        return type(error).__name__
+
+
+def _list(folder: Path) -> str:
+    try:
+        return " ".join(sorted(path.name for path in folder.iterdir()))
     except OSError as error:
         return type(error).__name__
 

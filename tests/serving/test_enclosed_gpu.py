@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,13 @@ from mctskernel.profiling.gpu import choice
 from mctskernel.profiling.gpu import turn as turns
 from mctskernel.profiling.gpu.cuda_driver import VisibleGpu
 from mctskernel.profiling.gpu.turn import Turn, turn_files
-from mctskernel.profiling.isolation import landlock
 from mctskernel.profiling.isolation.coverage import try_mechanisms
-from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
+from mctskernel.profiling.isolation.policy import DEVICES
 from mctskernel.serving.machine import shared_files
 from mctskernel.serving.settings import Settings
 from tests.conftest import KERNEL
 from tests.executors.fake_gpu import GPU
+from tests.profiling.isolation.kernels import NEEDS_LANDLOCK
 from tests.serving.conftest import STUB, serving
 
 
@@ -57,17 +58,29 @@ def test_kernels_are_compiled_judged_and_put_through_the_gate_in_turn(small_task
     assert found["crash"].outcome == "crash"
 
 
+@NEEDS_LANDLOCK
 def test_only_a_session_on_a_gpu_may_name_threads_beneath_proc() -> None:
-    said = {}
-    for kind in ("gpu", "model"):
-        with serving(Settings(kind, workers=1, opener=STUB)) as served:
-            client = served.client()
-            client.open()
-            client.put("name", "name")
-            said[kind] = client.judged(1)[0].evaluation.message
-    try:
-        landlock.abilities()
-    except RefusedByKernelError:
-        pytest.skip("this kernel has no Landlock")
+    said = {kind: said_by_stub(kind, "name") for kind in ("gpu", "model")}
     may = any(each.in_force for each in try_mechanisms() if each.name == "thread names")
     assert said == {"gpu": "named" if may else "PermissionError", "model": "PermissionError"}
+
+
+@NEEDS_LANDLOCK
+def test_only_a_session_on_a_gpu_sees_which_devices_there_are_and_reads_none() -> None:
+    names = " ".join(sorted(path.name for path in DEVICES.iterdir()))
+    with tempfile.NamedTemporaryFile("w", dir=DEVICES / "shm", prefix="mctskernel-test-") as file:
+        file.write("of somebody else")
+        file.flush()
+        listed = {kind: said_by_stub(kind, f"list {DEVICES}") for kind in ("gpu", "model")}
+        read = said_by_stub("gpu", f"read {file.name}")
+    assert listed == {"gpu": names, "model": "PermissionError"}
+    assert read == "PermissionError"
+
+
+def said_by_stub(kind: str, source: str) -> str:
+    """What comes of a kernel in a session of the kind."""
+    with serving(Settings(kind, workers=1, opener=STUB)) as served:
+        client = served.client()
+        client.open()
+        client.put("key", source)
+        return client.judged(1)[0].evaluation.message
