@@ -63,8 +63,8 @@ def test_scratch_is_held_as_long_as_its_kernel_may_run(monkeypatch: pytest.Monke
 
 
 @pytest.mark.gpu
-# PyTorch 2.11 uses what it deprecates.
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+# PyTorch warns of itself, of what it deprecates and uses and of graphs that it captures for a try.
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["softmax", "histogram", "sum"])
 def test_all_contenders_are_timed_on_a_gpu(name: str) -> None:
     kernel = load_task(builtin_tasks()[name]).starting_kernel
