@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
 from mctskernel.edits.indexing import code
 from mctskernel.edits.syntax import (
+    Source,
     assigned_names,
     calls,
     identifiers,
@@ -17,17 +19,41 @@ from mctskernel.edits.syntax import (
     walk,
 )
 
-COMBINED = {"sum": "{0} + {1}", "max": "fmaxf({0}, {1})", "min": "fminf({0}, {1})"}
-NEUTRAL = {"sum": "0.0f", "max": "__int_as_float(0xff800000)", "min": "__int_as_float(0x7f800000)"}
+COMBINED = {
+    "sum": "{0} + {1}",
+    "max": "fmaxf({0}, {1})",
+    "min": "fminf({0}, {1})",
+    "nan_max": "nan_max({0}, {1})",
+    "nan_min": "nan_min({0}, {1})",
+}
+_SMALLEST, _LARGEST = "__int_as_float(0xff800000)", "__int_as_float(0x7f800000)"
+NEUTRAL = {"sum": "0.0f", "max": _SMALLEST, "min": _LARGEST, "nan_max": _SMALLEST, "nan_min": _LARGEST}
 """What changes no result; NVRTC has no INFINITY without a header."""
-WORDS = {"sum": "sum", "max": "maximum", "min": "minimum"}
-EXTREMA = {"max": ("fmaxf", "fmax", "max"), "min": ("fminf", "fmin", "min")}
+WORDS = {
+    "sum": "sum",
+    "max": "maximum",
+    "min": "minimum",
+    "nan_max": "maximum, or NaN,",
+    "nan_min": "minimum, or NaN,",
+}
+EXTREMA = {
+    "max": ("fmaxf", "fmax", "max"),
+    "min": ("fminf", "fmin", "min"),
+    "nan_max": ("nan_max",),
+    "nan_min": ("nan_min",),
+}
+_OF_TWO = {
+    "nan_max": "// The larger of two numbers, NaN if one is.\n__device__ float nan_max(float a, float b) {\n"
+    "    return a > b || a != a ? a : b;\n}\n",
+    "nan_min": "// The smaller of two numbers, NaN if one is.\n__device__ float nan_min(float a, float b) {\n"
+    "    return a < b || a != a ? a : b;\n}\n",
+}
 _OPERATIONS = {function: operation for operation, functions in EXTREMA.items() for function in functions}
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """`variable` gathers the `operation` (sum, max, min) of a value over a loop's iterations."""
+    """`variable` gathers the `operation`, a key of `COMBINED`, of a value over a loop's iterations."""
 
     variable: str
     operation: str
@@ -65,6 +91,12 @@ def reduced_value(statement: Node, variable: str) -> Node | None:
 def is_zero(node: Node | None) -> bool:
     """Whether an initialiser is a literal zero."""
     return node is not None and re.fullmatch(r"0+(\.0*)?f?|\.0+f?", text_of(node)) is not None
+
+
+def combining_functions(source: Source, operations: Iterable[str]) -> list[str]:
+    """Device functions that `COMBINED` needs for some operations and a source doesn't have yet."""
+    there = {function.name for function in source.functions}
+    return [_OF_TWO[operation] for operation in operations if operation in _OF_TWO and operation not in there]
 
 
 def block_reduction(name: str, operation: str, threads: str) -> str:
@@ -174,6 +206,9 @@ def _comparison(condition: Node, chosen: str, variable: str) -> str | None:
     if left is None or right is None or operator is None:
         return None
     operands, sign = (text_of(left), text_of(right)), text_of(operator)
+    if sign == "||" and operands[1] == f"{chosen} != {chosen}":
+        extremum = _comparison(strip_parentheses(left), chosen, variable)
+        return {"max": "nan_max", "min": "nan_min"}.get(extremum or "")
     if operands == (variable, chosen):
         operands, sign = (chosen, variable), {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(sign, "")
     if operands != (chosen, variable) or calls(condition):

@@ -15,6 +15,7 @@ from mctskernel.edits.indexing import Guarded, code, global_index_axis, guarded,
 from mctskernel.edits.reductions import (
     Reduction,
     block_reduction,
+    combining_functions,
     is_zero,
     reduced_value,
     reductions_of,
@@ -129,7 +130,7 @@ class RowThreads:
 def row_threads(context: Context, launch: Launch, function: Function) -> RowThreads | None:
     """The kernel as one thread per row, none of which talks to another, if it is that."""
     body = guarded(function)
-    if body is None or len(body.bounds) != 1 or _is_cooperative(function):
+    if body is None or len(body.bounds) != 1 or is_cooperative(function):
         return None
     ((row, bound),) = body.bounds.items()
     known = definitions(function)
@@ -253,7 +254,8 @@ def _sums_start_at_zero(loops: tuple[RowLoop, ...], function: Function, body: Gu
     return True
 
 
-def _is_cooperative(function: Function) -> bool:
+def is_cooperative(function: Function) -> bool:
+    """Whether threads of a kernel share memory, wait for each other or add up with atomics."""
     if any(d.shared for d in function.declarations):
         return True
     return any("sync" in text_of(c) or text_of(c).startswith("atomic") for c in calls(function.body))
@@ -277,7 +279,10 @@ def _block_per_row(context: Context, launch: Launch, function: Function, found: 
             plan=with_launch(context.plan, launch, (found.extent,), (block,)),
             about="One block per row.",
             defines=defines,
-            functions=[block_reduction(names[op], op, block) for op in operations],
+            functions=[
+                *combining_functions(context.source, operations),
+                *(block_reduction(names[op], op, block) for op in operations),
+            ],
             more=_shared_out(context, found, "blockIdx.x", block, names),
         ),
     )
@@ -295,7 +300,10 @@ def _warp_per_row(context: Context, launch: Launch, function: Function, found: R
             plan=with_launch(context.plan, launch, (f"ceil_div({found.extent}, {warps})",), (32, warps)),
             about=f"One warp per row, {warps} rows per block.",
             defines={warps: 4},
-            functions=[warp_reduction(names[op], op) for op in operations],
+            functions=[
+                *combining_functions(context.source, operations),
+                *(warp_reduction(names[op], op) for op in operations),
+            ],
             more=_shared_out(context, found, row, "32", names),
         ),
     )
