@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ from mctskernel.problems.kernelbench.reference import (
     state_of,
     with_extents,
 )
+from mctskernel.problems.kernelbench.sums import LongestSum
 from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
 from mctskernel.torch_dimensions import Dimensions, awkward_shapes
 
@@ -214,12 +216,19 @@ class Operands:
         return flops // 2 + int(elements)
 
     def longest_sum(self, shape: Shape) -> int:
-        """About how many numbers a plain kernel adds up for an output, at a shape."""
+        """About how many numbers a plain kernel adds up for an output, at a shape, products among them."""
         with FlopCounterMode(display=False) as counter:
             count = max(1, called(self.function, self.inputs, shape, "meta").numel())
-        most = max(math.prod(each.extents(shape)) for each in self.inputs)
         flops: int = counter.get_total_flops()
-        return max(flops // (2 * int(count)), most // int(count))
+        return max(flops // (2 * int(count)), self.longest_reduction(shape))
+
+    def longest_reduction(self, shape: Shape) -> int:
+        """How many numbers a plain kernel adds up one after the other where no products are added."""
+        sums = LongestSum()
+        # An operator that can't be taken apart leaves what was found until then.
+        with suppress(*_FAILURES), sums:
+            called(self.function, self.inputs, shape, "meta")
+        return sums.longest
 
     @property
     def nbytes(self) -> int:

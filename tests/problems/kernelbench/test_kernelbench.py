@@ -142,6 +142,17 @@ def test_the_harness_tolerance_is_never_exceeded(tmp_path: Path) -> None:
     assert task_of(tmp_path, loose).tolerance.relative <= 1e-4
 
 
+def test_what_an_operator_adds_up_widens_the_tolerance(tmp_path: Path) -> None:
+    """A plain kernel adds up one number after the other, PyTorch in pairs."""
+    normalised = problem("return self.n(x)", "torch.rand(64, 1024)", init="self.n = nn.LayerNorm(1024)")
+    tolerance = task_of(tmp_path, normalised).tolerance
+    assert tolerance.relative == pytest.approx(1024 * 2.0**-24, rel=0.1)
+    assert tolerance.ratio == 410
+    (tmp_path / "other").mkdir()
+    kept = task_of(tmp_path / "other", problem("return torch.relu(x)", "torch.rand(64, 1024)")).tolerance
+    assert (kept.relative, kept.ratio) == (1e-5, 64.0)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
