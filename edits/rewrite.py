@@ -141,10 +141,21 @@ def indented(lines: Iterable[str], levels: int = 1) -> list[str]:
     return [f"{'    ' * levels}{line}" if line else line for line in lines]
 
 
-def _heading(source: Source, function: Function, rewrite: Rewrite) -> Replacement:
+def whole_function(source: Source, function: Function) -> tuple[int, int]:
+    """The bytes from which and up to which a function goes, with its linkage and the comment above it."""
+    anchor = _with_linkage(function)
+    return _with_comment(source, anchor).start_byte, anchor.end_byte
+
+
+def _with_linkage(function: Function) -> Node:
     anchor = function.node
     while anchor.parent is not None and anchor.parent.type == "linkage_specification":
         anchor = anchor.parent
+    return anchor
+
+
+def _with_comment(source: Source, anchor: Node) -> Node:
+    """The first line of the comment right above a node, or the node; the launch plan's comment is none."""
     start = anchor
     before = anchor.prev_sibling
     lead = leading_comment(source.text)
@@ -155,6 +166,12 @@ def _heading(source: Source, function: Function, rewrite: Rewrite) -> Replacemen
         and (lead is None or before.start_byte > lead[1])
     ):
         start, before = before, before.prev_sibling
+    return start
+
+
+def _heading(source: Source, function: Function, rewrite: Rewrite) -> Replacement:
+    anchor = _with_linkage(function)
+    start = _with_comment(source, anchor)
     text = "".join(f"{function_text.strip()}\n\n" for function_text in rewrite.functions)
     if rewrite.about is None:
         return Replacement(start.start_byte, start.start_byte, text)

@@ -10,10 +10,11 @@ from mctskernel.core.launch_plan import LaunchPlanError, plan_of
 from mctskernel.edits.limits import Limits
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.edits.rule import Context, Rule
-from mctskernel.edits.rules import row_parallel, row_registers, vectorize, warp_reduction
+from mctskernel.edits.rules import row_fusion, row_parallel, row_registers, vectorize, warp_reduction
 from mctskernel.edits.syntax import parse
 
 Step = Callable[[Context], Iterable[Edit]]
+(FUSED_ROWS,) = (rule.propose for rule in row_fusion.RULES)
 (PARALLEL_ROWS,) = (rule.propose for rule in row_parallel.RULES)
 (SHUFFLES,) = (rule.propose for rule in warp_reduction.RULES)
 (VECTORS,) = (rule.propose for rule in vectorize.RULES)
@@ -24,6 +25,14 @@ def rows_on_chip(context: Context) -> Iterator[Edit]:
     """A block or a warp for each row, with shuffles, vectors, and the row in registers where it is read again."""
     for first in PARALLEL_ROWS(context):
         for steps in chains(context, first, (SHUFFLES, VECTORS, KEEP_ROW)):
+            if len(steps) > 1:
+                yield _together(steps)
+
+
+def fused_rows_on_chip(context: Context) -> Iterator[Edit]:
+    """Launches over the same rows as one kernel, and then the same: with one thread a row it would be slower."""
+    for first in FUSED_ROWS(context):
+        for steps in chains(context, first, (PARALLEL_ROWS, SHUFFLES, VECTORS, KEEP_ROW)):
             if len(steps) > 1:
                 yield _together(steps)
 
@@ -82,5 +91,12 @@ RULES = (
         row_parallel.RELIEVED_BY_ROW_THREADS,
         rows_on_chip,
         prior=2.5,
+    ),
+    Rule(
+        "fused-rows-on-chip",
+        Category.FUSION,
+        row_fusion.RELIEVED_BY_FUSION | row_parallel.RELIEVED_BY_ROW_THREADS,
+        fused_rows_on_chip,
+        prior=3.0,
     ),
 )

@@ -1,0 +1,364 @@
+"""Launches that go over the same rows, as one kernel: what one leaves for the next stays in registers."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.evaluation import Bottleneck
+from mctskernel.core.expression import evaluate_int
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.launch_plan import LaunchPlan
+from mctskernel.edits.indexing import replace_names
+from mctskernel.edits.plan_text import with_plan
+from mctskernel.edits.rewrite import (
+    changed,
+    fresh_names,
+    indented,
+    names_used,
+    only_launches,
+    whole_function,
+    without_dead_macros,
+)
+from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.rules.row_parts import Part, part_of
+from mctskernel.edits.syntax import (
+    Access,
+    Parameter,
+    Replacement,
+    accesses,
+    assigned_names,
+    fresh_name,
+    identifiers,
+    replace,
+    swap,
+    text_of,
+    within,
+)
+
+RELIEVED_BY_FUSION = frozenset(
+    {Bottleneck.LAUNCH_OVERHEAD, Bottleneck.DRAM_BANDWIDTH, Bottleneck.L2_BANDWIDTH}
+)
+_MOST_COLUMNS = 110
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What comes of some parts in one kernel.
+
+    `parameters` are names and what they are declared as, by argument; `lines` are what is done for a row. `values` are
+    variables that hold what was computed for the row, by the buffer that it goes to; nobody else may touch what is in
+    `written`. `taken` are names that the next part can't have.
+    """
+
+    row: str
+    parameters: Mapping[str, tuple[str, Parameter]]
+    taken: frozenset[str]
+    lines: tuple[str, ...] = ()
+    values: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    read: frozenset[str] = frozenset()
+    written: frozenset[str] = frozenset()
+
+
+def fuse_rows(context: Context) -> Iterator[Edit]:
+    """Each longest run of launches that can be one kernel with a thread for each row."""
+    found = {launch.kernel: part_of(context, launch, function) for launch, function in only_launches(context)}
+    waiting = [found.get(launch.kernel) for launch in context.plan.launches]
+    while waiting:
+        run, fused = _longest_run(context, waiting)
+        waiting = waiting[max(1, len(run)) :]
+        if fused is None or len(run) < 2:
+            continue
+        names = [part.function.name for part in run]
+        yield edit(
+            Category.FUSION,
+            f"fuse {', '.join(names[:-1])} and {names[-1]}",
+            _text(context, run, fused),
+            rationale=(
+                f"{len(run)} launches go over the same rows, and each reads from memory what others left there for its "
+                "row; one kernel keeps that in registers, and its threads can share a row afterwards."
+            ),
+            expected_effect=f"{len(run) - 1} launches fewer, and a row that is read again while it is near.",
+        )
+
+
+def _longest_run(context: Context, waiting: Sequence[Part | None]) -> tuple[tuple[Part, ...], Fused | None]:
+    """The parts from the first on that can be fused, and what comes of them."""
+    run: tuple[Part, ...] = ()
+    fused: Fused | None = None
+    for part in waiting:
+        longer = _fused(context, (*run, part)) if part is not None else None
+        if part is None or longer is None:
+            break
+        run, fused = (*run, part), longer
+    return run, fused
+
+
+def _fused(context: Context, parts: Sequence[Part]) -> Fused | None:
+    """The parts as one kernel, if that computes the same: a row's first, and then a row's or its elements'."""
+    first = parts[0]
+    if first.length is not None or any(part.index.type != first.index.type for part in parts):
+        return None
+    if not all(_same_rows(context, first, part) for part in parts):
+        return None
+    inside = [part.launch for part in parts]
+    elsewhere = {str(a) for launch in context.plan.launches if launch not in inside for a in launch.args}
+    outputs = {tensor.name for tensor in context.task.outputs}
+    fused = Fused(
+        first.index.name, {}, context.source.macro_names | context.source.macro_words | {first.index.name}
+    )
+    for part in parts:
+        longer = _with_part(context, fused, part, frozenset(elsewhere | outputs))
+        if longer is None:
+            return None
+        fused = longer
+    return fused
+
+
+def _same_rows(context: Context, first: Part, part: Part) -> bool:
+    """Whether a part goes over as many rows as the first, at every shape of the task."""
+    for shape in context.shapes:
+        names = context.task.names(shape, context.kernel)
+        rows = evaluate_int(first.extent, names)
+        length = evaluate_int(part.length, names) if part.length is not None else 1
+        if evaluate_int(part.extent, names) != rows * length:
+            return False
+    return True
+
+
+def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str]) -> Fused | None:
+    """One more part, if what it reads for a row comes from the row alone. `wanted` are buffers that others read."""
+    found = [access for node in part.statements for access in accesses(node)]
+    reads = frozenset(part.argument(access.array) for access in found if access.reads)
+    writes = frozenset(part.argument(access.array) for access in found if access.writes)
+    if writes & (fused.read | fused.written | fused.values.keys()) or reads & fused.written:
+        return None
+    handed = [access for access in found if part.argument(access.array) in fused.values]
+    if not all(len(access.indices) == 1 and part.is_row(access.indices[0]) for access in handed):
+        return None
+    parameters = _with_parameters(fused, part)
+    column, *_ = fresh_names(fused.taken | _names_of(part), "k")
+    names = _new_names(fused, part, parameters, column)
+    rewrite = _Rewriting(context, part, fused, names, column)
+    # Names inside a loop end with it.
+    outside = {names[d.name] for d in part.function.declarations if d.node in part.statements}
+    values, lines, taken = dict(fused.values), list[str](), set(fused.taken) | outside
+    for position, node in enumerate(part.statements):
+        store = _store_for_row(part, node, found) if part.length is None else None
+        if store is None:
+            lines += rewrite.lines(node)
+            continue
+        buffer, parameter, value = store
+        values[buffer] = names.get(text_of(value), "")
+        if not _stays(part, value, parameter, part.statements[position + 1 :]):
+            (values[buffer],) = fresh_names(taken, f"row_{parameter.name}")
+            lines.append(f"{parameter.type} {values[buffer]} = {rewrite.text(value)};")
+        taken.add(values[buffer])
+        if buffer in wanted:
+            lines.append(f"{parameters[buffer][0]}[{fused.row}] = {values[buffer]};")
+    return dataclasses.replace(
+        fused,
+        parameters=parameters,
+        taken=frozenset(taken | {name for name, _ in parameters.values()}),
+        lines=(*fused.lines, *(rewrite.over_columns(lines) if part.length is not None else lines)),
+        values=values,
+        read=fused.read | (reads - fused.values.keys()),
+        written=fused.written | (writes - values.keys()),
+    )
+
+
+def _with_parameters(fused: Fused, part: Part) -> dict[str, tuple[str, Parameter]]:
+    """The parameters with those of a part; what stands for the same is the same one."""
+    parameters = dict(fused.parameters)
+    for parameter in part.function.parameters:
+        argument = part.argument(parameter.name)
+        if argument not in parameters:
+            used = fused.taken | {name for name, _ in parameters.values()}
+            (name,) = fresh_names(used, parameter.name)
+            parameters[argument] = (name, parameter)
+    return parameters
+
+
+def _new_names(
+    fused: Fused, part: Part, parameters: Mapping[str, tuple[str, Parameter]], column: str
+) -> dict[str, str]:
+    """What each name of a part is called in the fused kernel; the index of an element has no name there."""
+    names = {each.name: parameters[part.argument(each.name)][0] for each in part.function.parameters}
+    used = fused.taken | set(names.values()) | _names_of(part)
+    for declaration in part.function.declarations:
+        name, value = declaration.name, declaration.value
+        if name in names or name == part.index.name:
+            continue
+        if value is not None and part.length is not None and (part.is_row(value) or part.is_column(value)):
+            names[name] = fused.row if part.is_row(value) else column
+        elif name in fused.taken or name in {new for new in names.values() if new != name}:
+            (names[name],) = fresh_names(used, name)
+            used |= {names[name]}
+        else:
+            names[name] = name
+    if part.length is None:
+        names[part.index.name] = fused.row
+    return names
+
+
+def _names_of(part: Part) -> frozenset[str]:
+    return identifiers(part.function.node)
+
+
+@dataclass(frozen=True)
+class _Rewriting:
+    """A part's statements in the words of the fused kernel."""
+
+    context: Context
+    part: Part
+    fused: Fused
+    names: Mapping[str, str]
+    column: str
+
+    def lines(self, node: Node) -> list[str]:
+        """A statement; nothing for one that only names the row or the column of an element."""
+        if self.part.length is not None and node.type == "declaration":
+            values = [
+                d.value for d in self.part.function.declarations if d.node == node and d.value is not None
+            ]
+            if values and all(self.part.is_row(value) or self.part.is_column(value) for value in values):
+                return []
+        return changed(self.context.source, node, self._changes(node))
+
+    def text(self, node: Node) -> str:
+        """An expression."""
+        return "\n".join(changed(self.context.source, node, self._changes(node)))
+
+    def over_columns(self, lines: Sequence[str]) -> list[str]:
+        """Lines for one element in a loop over those of a row."""
+        index, length = self.part.index.type, self._length
+        head = f"for ({index} {self.column} = 0; {self.column} < {length}; ++{self.column}) {{"
+        return [head, *indented(lines), "}"]
+
+    @property
+    def _length(self) -> str:
+        assert self.part.divisor is not None  # noqa: S101 - elements have one
+        return replace_names(text_of(self.part.divisor), self.names)
+
+    def _changes(self, node: Node) -> list[Replacement]:
+        new = self._meaning(node)
+        if new is not None:
+            return [swap(node, new)] if new != text_of(node) else []
+        return [change for child in node.named_children for change in self._changes(child)]
+
+    def _meaning(self, node: Node) -> str | None:
+        """What an expression is called as a whole, if it isn't called what its parts are."""
+        part = self.part
+        if node.type == "subscript_expression":
+            buffer = self._buffer(node)
+            return self.fused.values.get(buffer) if buffer is not None else None
+        if node.type == "binary_expression" and part.length is not None:
+            return self.fused.row if part.is_row(node) else self.column if part.is_column(node) else None
+        if node.type != "identifier":
+            return None
+        if part.length is None or text_of(node) != part.index.name:
+            return self.names.get(text_of(node), text_of(node))
+        length = self._length if re.fullmatch(r"\w+", self._length) else f"({self._length})"
+        element = f"{self.fused.row} * {length} + {self.column}"
+        alone = node.parent is not None and node.parent.type in {"subscript_argument_list", "argument_list"}
+        return element if alone else f"({element})"
+
+    def _buffer(self, node: Node) -> str | None:
+        (access, *_) = accesses(node) or (None,)
+        is_parameter = access is not None and self.part.function.parameter(access.array) is not None
+        return self.part.argument(access.array) if access is not None and is_parameter else None
+
+
+def _store_for_row(part: Part, node: Node, found: Sequence[Access]) -> tuple[str, Parameter, Node] | None:
+    """The buffer, its parameter and the value of a statement that stores what a part computes for its row.
+
+    None unless nothing else in the part touches the buffer.
+    """
+    assignment = (
+        node.named_children[0] if node.type == "expression_statement" and node.named_children else node
+    )
+    value = assignment.child_by_field_name("right")
+    inside = [access for access in found if within(access.node, node) and access.writes]
+    if assignment.type != "assignment_expression" or value is None or len(inside) != 1 or inside[0].reads:
+        return None
+    (access,) = inside
+    parameter = part.function.parameter(access.array)
+    alone = sum(other.array == access.array for other in found) == 1
+    at_row = len(access.indices) == 1 and part.is_row(access.indices[0])
+    if parameter is None or not alone or not at_row or access.node != assignment.child_by_field_name("left"):
+        return None
+    return part.argument(access.array), parameter, value
+
+
+def _stays(part: Part, value: Node, parameter: Parameter, later: Sequence[Node]) -> bool:
+    """Whether a value is a variable of the buffer's type that is seen by what follows and changes no more."""
+    name = text_of(value)
+    declared = [d for d in part.function.declarations if d.name == name]
+    if len(declared) != 1 or declared[0].node not in part.statements:
+        return False
+    same = declared[0].type == parameter.type and not declared[0].extents and not declared[0].pointer
+    return same and not any(name in assigned_names(node) for node in later)
+
+
+def _text(context: Context, run: Sequence[Part], fused: Fused) -> str:
+    """The kernel with one function and one launch in place of those of a run."""
+    first, source = run[0], context.source
+    name = fresh_name(source, "fused_rows")
+    guard = f"if ({fused.row} < {text_of(first.bound)}) {{"
+    body = [text_of(first.index.node), guard, *indented(fused.lines), "}"]
+    used = names_used(["void f() {", *body, "}"])
+    kept = {argument: each for argument, each in fused.parameters.items() if each[0] in used}
+    declared = ", ".join(_declared(parameter, new) for new, parameter in kept.values())
+    head = textwrap.wrap(
+        f'extern "C" __global__ void {name}({declared}) {{',
+        _MOST_COLUMNS,
+        subsequent_indent="        ",
+        break_long_words=False,
+    )
+    names = [part.function.name for part in run]
+    about = f"// {', '.join(names[:-1])} and {names[-1]}, with a thread for each row."
+    spans = [whole_function(source, part.function) for part in run]
+    text = replace(
+        source,
+        [
+            Replacement(*spans[0], "\n".join([about, *head, *indented(body), "}"])),
+            *(Replacement(start, end, "") for start, end in spans[1:]),
+        ],
+    )
+    text = re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
+    return without_dead_macros(source, with_plan(Kernel(text), _plan(context, run, name, tuple(kept))).source)
+
+
+def _declared(parameter: Parameter, name: str) -> str:
+    return re.sub(rf"\b{re.escape(parameter.name)}$", name, text_of(parameter.node))
+
+
+def _plan(context: Context, run: Sequence[Part], name: str, arguments: Sequence[str]) -> LaunchPlan:
+    given = {str(argument): argument for part in run for argument in part.launch.args}
+    args = tuple(given[argument] for argument in arguments)
+    fused = dataclasses.replace(run[0].launch, kernel=name, args=args)
+    inside = [part.launch for part in run]
+    launches = tuple(
+        fused if launch is inside[0] else launch
+        for launch in context.plan.launches
+        if launch is inside[0] or launch not in inside
+    )
+    used = {str(argument) for launch in launches for argument in launch.args}
+    return LaunchPlan(launches, tuple(each for each in context.plan.scratch if each.name in used))
+
+
+RULES = (
+    Rule(
+        "fuse-rows",
+        Category.FUSION,
+        RELIEVED_BY_FUSION,
+        fuse_rows,
+        prior=0.5,
+    ),
+)
