@@ -134,7 +134,8 @@ def _same_rows(context: Context, first: Part, part: Part) -> bool:
 
 def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str]) -> Fused | None:
     """One more part, if what it reads for a row comes from the row alone. `wanted` are buffers that others read."""
-    found = [access for node in part.statements for access in accesses(node)]
+    every = [access for node in part.statements for access in accesses(node)]
+    found = [access for access in every if part.function.parameter(access.array) is not None]
     reads = frozenset(part.argument(access.array) for access in found if access.reads)
     writes = frozenset(part.argument(access.array) for access in found if access.writes)
     if writes & (fused.read | fused.written | fused.values.keys()) or reads & fused.written:
@@ -143,6 +144,8 @@ def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str
     if not all(len(access.indices) == 1 and part.is_row(access.indices[0]) for access in handed):
         return None
     parameters = _with_parameters(fused, part)
+    if parameters is None:
+        return None
     column, *_ = fresh_names(fused.taken | _names_of(part), "k")
     names = _new_names(fused, part, parameters, column)
     rewrite = _Rewriting(context, part, fused, names, column)
@@ -173,8 +176,8 @@ def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str
     )
 
 
-def _with_parameters(fused: Fused, part: Part) -> dict[str, tuple[str, Parameter]]:
-    """The parameters with those of a part; what stands for the same is the same one."""
+def _with_parameters(fused: Fused, part: Part) -> dict[str, tuple[str, Parameter]] | None:
+    """The parameters with those of a part; what stands for the same is the same one, and has to be of the same type."""
     parameters = dict(fused.parameters)
     for parameter in part.function.parameters:
         argument = part.argument(parameter.name)
@@ -182,6 +185,9 @@ def _with_parameters(fused: Fused, part: Part) -> dict[str, tuple[str, Parameter
             used = fused.taken | {name for name, _ in parameters.values()}
             (name,) = fresh_names(used, parameter.name)
             parameters[argument] = (name, parameter)
+        before = parameters[argument][1]
+        if (before.type, before.pointer) != (parameter.type, parameter.pointer):
+            return None
     return parameters
 
 

@@ -166,6 +166,7 @@ def test_names_that_several_kernels_use_are_kept_apart(
         ("float sum = 0.0f;", "float sum = blockIdx.x;"),
         ("    int i = blockIdx.x", "    long long i = blockIdx.x"),
         ("out[i] = expf", "if (most < 9.0f) out[i] = expf"),
+        ("const float* x, float* out", "const int* x, float* out"),
     ],
 )
 def test_what_may_be_something_else_stays_apart(task: Task, results: Results, old: str, new: str) -> None:
@@ -188,6 +189,15 @@ def test_a_value_that_changes_after_it_was_stored_is_kept_as_it_was(
     changed = SOFTMAX.replace("largest[row] = most;", "largest[row] = most;\n        most = 0.0f;")
     (fused,) = results(task, changed, RULE)
     assert "float row_largest = most;" in fused
+    assert device.evaluate(Kernel(fused)).ok
+
+
+def test_arrays_of_a_thread_go_with_it(task: Task, device: ModelDevice, results: Results) -> None:
+    own = SOFTMAX.replace(
+        "float most = x[row * cols];",
+        "float first[1];\n        first[0] = x[row * cols];\n        float most = first[0];",
+    )
+    (fused,) = results(task, own, RULE)
     assert device.evaluate(Kernel(fused)).ok
 
 
