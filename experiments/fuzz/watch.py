@@ -72,10 +72,11 @@ def watched(
     now = _most_resident_bytes()
     if reached:
         raise DefectError(f"it reaches for {reached[0]}")
-    if seconds > MOST_SECONDS:
-        raise DefectError(f"it takes {seconds:.1f} s")
-    if now > most and now - resident > MOST_BYTES:  # an older peak is not this input's
-        raise DefectError(f"it takes {now - resident >> 20} MiB")
+    # A peak that is older is not this input's.
+    taken = [f"{seconds:.1f} s"] if seconds > MOST_SECONDS else []
+    taken += [f"{now - resident >> 20} MiB"] if now > most and now - resident > MOST_BYTES else []
+    if taken:
+        raise DefectError(f"it takes {' and '.join(taken)}")
     return Reading(refusal, seconds)
 
 
