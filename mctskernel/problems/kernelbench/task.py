@@ -33,9 +33,6 @@ from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimensi
 RELATIVE, ABSOLUTE, RATIO = 1e-5, 1e-6, 64.0
 """The tolerance of a task in float32, where the problem's own results in float32 allow it."""
 
-MOST_RELATIVE = 1e-2
-"""What no sum is so long as to allow, of a row's largest value."""
-
 OWN_ERRORS = 4.0
 """How many times as far off as the problem's own result in float32 a kernel may be, besides the tolerance."""
 
@@ -113,8 +110,7 @@ def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> Torch
     shapes = (operands.sizes, *verify, *held_out)
     added = max(map(operands.longest_sum, shapes))
     reduced = max(map(operands.longest_reduction, shapes))
-    # The harness judges the elements of drawn inputs; where that is asked of kernels here, other values may cost more.
-    relative = min(MOST_RELATIVE if reachable else tolerance, max(RELATIVE, OWN_ERRORS * own, added * UNIT))
+    relative = min(tolerance, max(RELATIVE, OWN_ERRORS * own, added * UNIT))
     return TorchTask(
         name=problem.name,
         summary=f"{problem.name}, of {problem.benchmark}.",
