@@ -42,12 +42,6 @@ EXTREMA = {
     "nan_max": ("nan_max",),
     "nan_min": ("nan_min",),
 }
-_OF_TWO = {
-    "nan_max": "// The larger of two numbers, NaN if one is.\n__device__ float nan_max(float a, float b) {\n"
-    "    return a > b || a != a ? a : b;\n}\n",
-    "nan_min": "// The smaller of two numbers, NaN if one is.\n__device__ float nan_min(float a, float b) {\n"
-    "    return a < b || a != a ? a : b;\n}\n",
-}
 _OPERATIONS = {function: operation for operation, functions in EXTREMA.items() for function in functions}
 
 
@@ -96,7 +90,12 @@ def is_zero(node: Node | None) -> bool:
 def combining_functions(source: Source, operations: Iterable[str]) -> list[str]:
     """Device functions that `COMBINED` needs for some operations and a source doesn't have yet."""
     there = {function.name for function in source.functions}
-    return [_OF_TWO[operation] for operation in operations if operation in _OF_TWO and operation not in there]
+    comparisons = {"nan_max": ("larger", ">"), "nan_min": ("smaller", "<")}
+    return [
+        _of_two(operation, *comparisons[operation])
+        for operation in operations
+        if operation in comparisons and operation not in there
+    ]
 
 
 def block_reduction(name: str, operation: str, threads: str) -> str:
@@ -133,6 +132,15 @@ __device__ float {name}(float value) {{
         value = {combined};
     }}
     return value;
+}}
+"""
+
+
+def _of_two(name: str, which: str, sign: str) -> str:
+    return f"""
+// The {which} of two numbers, NaN if one is.
+__device__ float {name}(float a, float b) {{
+    return a {sign} b || a != a ? a : b;
 }}
 """
 

@@ -23,7 +23,7 @@ from mctskernel.problems.kernelbench.reference import (
     state_of,
     with_extents,
 )
-from mctskernel.problems.kernelbench.sums import LongestSum
+from mctskernel.problems.kernelbench.sums import LongestReduction, LongestSums
 from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
 from mctskernel.torch_dimensions import Dimensions, awkward_shapes
 
@@ -215,20 +215,16 @@ class Operands:
         flops: int = counter.get_total_flops()
         return flops // 2 + int(elements)
 
-    def longest_sum(self, shape: Shape) -> int:
-        """About how many numbers a plain kernel adds up for an output, at a shape, products among them."""
+    def longest_sums(self, shape: Shape) -> LongestSums:
+        """About how many numbers a plain kernel adds up for an output, at a shape."""
         with FlopCounterMode(display=False) as counter:
             count = max(1, called(self.function, self.inputs, shape, "meta").numel())
         flops: int = counter.get_total_flops()
-        return max(flops // (2 * int(count)), self.longest_reduction(shape))
-
-    def longest_reduction(self, shape: Shape) -> int:
-        """How many numbers a plain kernel adds up one after the other where no products are added."""
-        sums = LongestSum()
+        reductions = LongestReduction()
         # An operator that can't be taken apart leaves what was found until then.
-        with suppress(*_FAILURES), sums:
+        with suppress(*_FAILURES), reductions:
             called(self.function, self.inputs, shape, "meta")
-        return sums.longest
+        return LongestSums(flops // (2 * int(count)), reductions.longest)
 
     @property
     def nbytes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._decomp import decomposition_table
@@ -12,7 +12,14 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class LongestSum(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LongestSums(NamedTuple):
+    """The numbers in the longest sum of products, as of matrices or a convolution, and in the longest other one."""
+
+    of_products: int
+    of_numbers: int
+
+
+class LongestReduction(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
     """Finds in `longest` the longest sum of what is called meanwhile, products of matrices and convolutions aside.
 
     Operators are taken apart by PyTorch's own decompositions: a layer normalisation adds up what it normalises, a
@@ -20,7 +27,7 @@ class LongestSum(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call] # nor its constructor
         self.longest = 1
 
     def __torch_dispatch__(

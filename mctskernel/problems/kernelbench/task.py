@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from mctskernel.core.task import TaskError
+from mctskernel.plain_cuda.schedule import LONG
 from mctskernel.problems.device_memory import Memory, available_memory
 from mctskernel.problems.kernelbench.checks import check_calls, modes_differ, used_state
 from mctskernel.problems.kernelbench.dimensions import shaped_operands
@@ -108,8 +109,9 @@ def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> Torch
     own = max(each.of_row for each in errors)
     reachable = all(OWN_ERRORS * each.of_element <= tolerance for each in errors)
     shapes = (operands.sizes, *verify, *held_out)
-    added = max(map(operands.longest_sum, shapes))
-    reduced = max(map(operands.longest_reduction, shapes))
+    sums = [operands.longest_sums(shape) for shape in shapes]
+    added = max(map(max, sums))
+    in_order = max(2, min(max(each.of_numbers for each in sums), LONG))
     relative = min(tolerance, max(RELATIVE, OWN_ERRORS * own, added * UNIT))
     return TorchTask(
         name=problem.name,
@@ -124,7 +126,7 @@ def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> Torch
         tolerance={
             "relative": float(f"{relative:.2g}"),
             "absolute": ABSOLUTE,
-            "ratio": max(RATIO, math.ceil(OWN_ERRORS * reduced / math.log2(max(2, reduced)))),
+            "ratio": max(RATIO, math.ceil(OWN_ERRORS * in_order / math.log2(in_order))),
             **({"element": {"relative": tolerance, "absolute": tolerance}} if reachable else {}),
         },
         independent=independent_dimension(

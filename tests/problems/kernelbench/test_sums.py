@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from mctskernel.problems.kernelbench.sums import LongestSum
+from mctskernel.problems.kernelbench.sums import LongestReduction
 
 Function = Callable[[Any], Any]
 
@@ -33,6 +33,6 @@ Function = Callable[[Any], Any]
     ],
 )
 def test_the_longest_sum_of_an_operator(function: Function, numbers: int) -> None:
-    with LongestSum() as sums:
+    with LongestReduction() as sums:
         function(torch.empty(8, 64, 32, device="meta"))
     assert sums.longest == numbers
