@@ -20,6 +20,7 @@ from mctskernel.edits.syntax import (
     assigned_names,
     identifiers,
     parse,
+    squeezed,
     text_of,
     walk,
     whole_number,
@@ -138,7 +139,7 @@ def _expand(node: Node, known: Mapping[str, Node], depth: int) -> Polynomial:
         case "identifier" if text_of(node) in known:
             return _expand(known[text_of(node)], known, depth + 1)
         case "identifier" | "field_expression":
-            name = "".join(text_of(node).split())
+            name = squeezed(node)
             return Polynomial({(Atom(name, frozenset({name})),): 1})
         case "parenthesized_expression" if node.named_child_count == 1:
             return _expand(node.named_children[0], known, depth + 1)

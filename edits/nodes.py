@@ -26,6 +26,11 @@ def text_of(node: Node) -> str:
     return (node.text or b"").decode()
 
 
+def squeezed(node: Node) -> str:
+    """A node's text without blanks."""
+    return "".join(text_of(node).split())
+
+
 def walk(node: Node, *types: str) -> Iterator[Node]:
     """The node and all below it, in the order of the text; only of the given types if there are any."""
     query = _of_types(types)
@@ -60,7 +65,7 @@ def identifiers(node: Node) -> frozenset[str]:
     names: set[str] = set()
     for found in walk(node, "identifier", "type_identifier", "field_expression"):
         if found.type == "field_expression":
-            names.add("".join(text_of(found).split()))
+            names.add(squeezed(found))
         else:
             names.add(text_of(found))
     return frozenset(names)

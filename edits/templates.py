@@ -12,7 +12,7 @@ from functools import lru_cache
 from tree_sitter import Node
 
 from mctskernel.edits.indexing import code
-from mctskernel.edits.syntax import parse, strip_parentheses, text_of, walk
+from mctskernel.edits.syntax import parse, squeezed, strip_parentheses, text_of, walk
 
 _IGNORED = frozenset({"comment", ";", "preproc_call"})
 _ANY = "$"
@@ -38,7 +38,7 @@ def expression(text: str) -> Node:
 
 def same_text(first: Node, second: Node) -> bool:
     """Whether two nodes are the same text but for blanks and outer parentheses."""
-    return _squeezed(strip_parentheses(first)) == _squeezed(strip_parentheses(second))
+    return squeezed(strip_parentheses(first)) == squeezed(strip_parentheses(second))
 
 
 @lru_cache(maxsize=64)
@@ -80,7 +80,3 @@ def _bare(node: Node) -> Node:
 
 def _parts(node: Node) -> list[Node]:
     return [child for child in node.children if child.type not in _IGNORED]
-
-
-def _squeezed(node: Node) -> str:
-    return "".join(text_of(node).split())

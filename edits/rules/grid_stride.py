@@ -33,6 +33,7 @@ from mctskernel.edits.syntax import (
     identifiers,
     indentation,
     names_in_scope,
+    squeezed,
     strip_parentheses,
     swap,
     text_of,
@@ -173,7 +174,7 @@ def _stored_partial(function: Function, tree: Tree) -> str | None:
     if value is None or str(polynomial(stores[0].indices[0], known)) != "blockIdx.x":
         return None
     parameter = function.parameter(stores[0].array)
-    is_first = "".join(text_of(value).split()) == f"{tree.array.name}[0]"
+    is_first = squeezed(value) == f"{tree.array.name}[0]"
     named = sum(text_of(n) == stores[0].array for n in walk(function.body, "identifier"))
     if parameter is None or parameter.type != "float" or not is_first or named != 1:
         return None
@@ -295,7 +296,7 @@ def _without_line(data: bytes, node: Node) -> Replacement:
 
 def _uses(function: Function, name: str) -> int:
     kind = "field_expression" if "." in name else "identifier"
-    return sum("".join(text_of(node).split()) == name for node in walk(function.body, kind))
+    return sum(squeezed(node) == name for node in walk(function.body, kind))
 
 
 def _names(function: Function) -> frozenset[str]:

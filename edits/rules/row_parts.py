@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from tree_sitter import Node
 
@@ -13,7 +14,7 @@ from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import Guarded, global_index_axis, guarded, plan_expression
 from mctskernel.edits.rule import Context
 from mctskernel.edits.rules.row_parallel import is_cooperative
-from mctskernel.edits.syntax import Declaration, Function, strip_parentheses, text_of, walk, within
+from mctskernel.edits.syntax import Declaration, Function, squeezed, strip_parentheses, text_of, walk, within
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,28 @@ class Part:
 
     def is_row(self, node: Node) -> bool:
         """Whether an expression is the number of the thread's row."""
-        return squeezed(node) in self._spellings("/", self.index.name if self.divisor is None else "")
+        return _bare(node) in self._rows
 
     def is_column(self, node: Node) -> bool:
         """Whether an expression is the number of the thread's element in its row."""
-        return squeezed(node) in self._spellings("%", "")
+        return _bare(node) in self._columns
 
-    def _spellings(self, operator: str, itself: str) -> frozenset[str]:
+    @cached_property
+    def _rows(self) -> frozenset[str]:
         if self.divisor is None:
-            return frozenset({itself})
-        quotient = f"{self.index.name}{operator}{squeezed(self.divisor)}"
-        names = (name for name, value in definitions(self.function).items() if squeezed(value) == quotient)
-        return frozenset({quotient, *names})
+            return frozenset({self.index.name})
+        return self._spellings(f"{self.index.name}/{_bare(self.divisor)}")
+
+    @cached_property
+    def _columns(self) -> frozenset[str]:
+        if self.divisor is None:
+            return frozenset()
+        return self._spellings(f"{self.index.name}%{_bare(self.divisor)}")
+
+    def _spellings(self, number: str) -> frozenset[str]:
+        """A number, and the names that are given to it."""
+        names = (name for name, value in definitions(self.function).items() if _bare(value) == number)
+        return frozenset({number, *names})
 
 
 def part_of(context: Context, launch: Launch, function: Function) -> Part | None:
@@ -72,7 +83,7 @@ def part_of(context: Context, launch: Launch, function: Function) -> Part | None
     if is_cooperative(function) or not _is_plain(function, body):
         return None
     part = Part(launch, function, index, bound, extent, body.statements)
-    divisors = {squeezed(node): node for node in _divisors(part)}
+    divisors = {_bare(node): node for node in _divisors(part)}
     if not divisors:
         return part
     (divisor, *others) = divisors.values()
@@ -116,6 +127,5 @@ def _is_plain(function: Function, body: Guarded) -> bool:
     )
 
 
-def squeezed(node: Node) -> str:
-    """An expression's text without blanks and outer parentheses."""
-    return "".join(text_of(strip_parentheses(node)).split())
+def _bare(node: Node) -> str:
+    return squeezed(strip_parentheses(node))

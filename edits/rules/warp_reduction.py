@@ -25,6 +25,7 @@ from mctskernel.edits.syntax import (
     indentation,
     names_in_scope,
     replace,
+    squeezed,
     swap,
     text_of,
     walk,
@@ -128,10 +129,10 @@ def _levels(loop: Node, thread: str, array: str) -> tuple[str, str] | None:
     then, clause = step.child_by_field_name("consequence"), step.child_by_field_name("condition")
     if step.type != "if_statement" or then is None or clause is None or len(code(then)) != 1:
         return None
-    initializer, condition, update = ("".join(text_of(part).split()) for part in header if part is not None)
+    initializer, condition, update = (squeezed(part) for part in header if part is not None)
     declarator = header[0].child_by_field_name("declarator") if header[0] is not None else None
     variable = text_of(next(walk(declarator, "identifier"))) if declarator is not None else ""
-    guard = "".join(text_of(clause).split())
+    guard = squeezed(clause)
     thread_text = "".join(thread.split())
     down = condition in {f"{variable}>0", f"{variable}>=1"} and update in {
         f"{variable}/=2",
@@ -158,7 +159,7 @@ def _levels(loop: Node, thread: str, array: str) -> tuple[str, str] | None:
 
 def _combination(statement: Node, array: str, thread: str, stride: str) -> str | None:
     """The operation of `array[thread] = op(array[thread], array[thread + stride])`."""
-    text = "".join(text_of(statement).split()).rstrip(";")
+    text = squeezed(statement).rstrip(";")
     own = f"{array}[{thread}]"
     for other in (f"{array}[{thread}+{stride}]", f"{array}[{stride}+{thread}]"):
         if text == f"{own}+={other}":

@@ -35,6 +35,7 @@ from mctskernel.edits.syntax import (
     calls,
     identifiers,
     parse,
+    squeezed,
     strip_parentheses,
     text_of,
     walk,
@@ -117,7 +118,7 @@ def _inner_loop(loop: Loop) -> Loop | None:
     statements = [node for node in code(loop.body) if node.type != "preproc_call"]
     if len(statements) < 4 or statements[-2].type != "for_statement":
         return None
-    if any("".join(text_of(statements[i]).split()) != "__syncthreads();" for i in (-1, -3)):
+    if any(squeezed(statements[i]) != "__syncthreads();" for i in (-1, -3)):
         return None
     inner = as_loop(statements[-2])
     if inner is None or text_of(inner.start) != "0" or inner.step != "1" or inner.comparison != "<":
