@@ -75,10 +75,9 @@ def fuse_rows(context: Context) -> Iterator[Edit]:
         waiting = waiting[max(1, len(run)) :]
         if fused is None or len(run) < 2:
             continue
-        names = [part.function.name for part in run]
         yield edit(
             Category.FUSION,
-            f"fuse {', '.join(names[:-1])} and {names[-1]}",
+            f"fuse {_listed(run)}",
             _text(context, run, fused),
             rationale=(
                 f"{len(run)} launches go over the same rows, and each reads from memory what others left there for its "
@@ -148,7 +147,8 @@ def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str
         return None
     column, *_ = fresh_names(fused.taken | _names_of(part), "k")
     names = _new_names(fused, part, parameters, column)
-    rewrite = _Rewriting(context, part, fused, names, column)
+    length = replace_names(text_of(part.divisor), names) if part.divisor is not None else ""
+    rewrite = _Rewriting(context, part, fused, names, column, length)
     # Names inside a loop end with it.
     outside = {names[d.name] for d in part.function.declarations if d.node in part.statements}
     values, lines, taken = dict(fused.values), list[str](), set(fused.taken) | outside
@@ -219,13 +219,14 @@ def _names_of(part: Part) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _Rewriting:
-    """A part's statements in the words of the fused kernel."""
+    """A part's statements in the words of the fused kernel: those of elements with a `column` below a `length`."""
 
     context: Context
     part: Part
     fused: Fused
     names: Mapping[str, str]
     column: str
+    length: str
 
     def lines(self, node: Node) -> list[str]:
         """A statement; nothing for one that only names the row or the column of an element."""
@@ -243,14 +244,9 @@ class _Rewriting:
 
     def over_columns(self, lines: Sequence[str]) -> list[str]:
         """Lines for one element in a loop over those of a row."""
-        index, length = self.part.index.type, self._length
-        head = f"for ({index} {self.column} = 0; {self.column} < {length}; ++{self.column}) {{"
+        column = self.column
+        head = f"for ({self.part.index.type} {column} = 0; {column} < {self.length}; ++{column}) {{"
         return [head, *indented(lines), "}"]
-
-    @property
-    def _length(self) -> str:
-        assert self.part.divisor is not None  # noqa: S101 - elements have one
-        return replace_names(text_of(self.part.divisor), self.names)
 
     def _changes(self, node: Node) -> list[Replacement]:
         new = self._meaning(node)
@@ -270,7 +266,7 @@ class _Rewriting:
             return None
         if part.length is None or text_of(node) != part.index.name:
             return self.names.get(text_of(node), text_of(node))
-        length = self._length if re.fullmatch(r"\w+", self._length) else f"({self._length})"
+        length = self.length if re.fullmatch(r"\w+", self.length) else f"({self.length})"
         element = f"{self.fused.row} * {length} + {self.column}"
         alone = node.parent is not None and node.parent.type in {"subscript_argument_list", "argument_list"}
         return element if alone else f"({element})"
@@ -327,8 +323,7 @@ def _text(context: Context, run: Sequence[Part], fused: Fused) -> str:
         subsequent_indent="        ",
         break_long_words=False,
     )
-    names = [part.function.name for part in run]
-    about = f"// {', '.join(names[:-1])} and {names[-1]}, with a thread for each row."
+    about = f"// {_listed(run)}, with a thread for each row."
     spans = [whole_function(source, part.function) for part in run]
     text = replace(
         source,
@@ -339,6 +334,11 @@ def _text(context: Context, run: Sequence[Part], fused: Fused) -> str:
     )
     text = re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
     return without_dead_macros(source, with_plan(Kernel(text), _plan(context, run, name, tuple(kept))).source)
+
+
+def _listed(run: Sequence[Part]) -> str:
+    *names, last = (part.function.name for part in run)
+    return f"{', '.join(names)} and {last}"
 
 
 def _declared(parameter: Parameter, name: str) -> str:
