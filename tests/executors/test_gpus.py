@@ -322,6 +322,7 @@ def test_a_run_goes_on_with_the_counters_that_it_had_unless_it_is_told_others(
 
 def test_an_evaluator_that_was_not_opened_says_what_to_do(write_task: Callable[..., Path]) -> None:
     evaluator = GpuEvaluator(DeviceSpec("gpu", write_task(), gpu=A), ())
+    # It is refused before the candidate is looked at.
     with pytest.raises(RuntimeError, match="call `open` first"):
         evaluator.evaluate(None)  # type: ignore[arg-type]
     evaluator.close()

@@ -26,6 +26,7 @@ END_SECONDS = 3.0
 
 Event = Callable[[], None]
 
+# Ray's types don't know of an actor's groups of calls.
 _REMOTE: Any = ray.remote(concurrency_groups={END: 1, PRESENCE: 1})(Actor)  # type: ignore[call-overload]
 
 
