@@ -2,7 +2,7 @@
 
     python -m mctskernel.experiments.collect_families --out FOLDER [--minutes 12] [--limit 50] [--families gemv,scan]
 
-Each family is one kernel of `families/` with other tunables. The folders are those of `mctskernel record`, and so is
+Each family is one kernel of `families/` with other tunables. The folders are those of `experiments.record`, and so is
 what happens when the same command is started again: it goes on. Families share the minutes evenly.
 """
 
@@ -48,7 +48,7 @@ class Family:
 
     @property
     def task_folder(self) -> Path:
-        """The task that the kernel is judged by."""
+        """The task that evaluates the kernel."""
         return find_task(self.task or self.file.parent)
 
 
@@ -172,7 +172,11 @@ FAMILIES = {
 @click.option("--device", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
 @click.option("--architecture", default="H100", show_default=True, help="What --device model stands for.")
 @click.option(
-    "--workers", type=click.IntRange(min=1), default=8, show_default=True, help="As of `mctskernel record`."
+    "--workers",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="As of `experiments.record`.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 def main(

@@ -1,17 +1,16 @@
-"""Whether what counters say of a step predicts what the step gains, and what comes after it.
+"""Whether the change of a counter in a step predicts the gain of the step, and of the steps after it.
 
-    python -m mctskernel.experiments.counter_evidence RUN|FOLDER... --out docs/results/counter_evidence_h100.json
-    python -m mctskernel.experiments.counter_evidence --steps FILE.jsonl.xz --out FILE.json
+    python -m mctskernel.experiments.counter_evidence RUN|FOLDER... --out counter_evidence.json
 
-Each RUN is a finished search, each FOLDER one of variants (docs/model_benchmark.md has the form) or of several of
-either. The steps that they are made of are written beside the result, which can be made of them again with --steps.
+Each RUN is a finished search, each FOLDER one of variants (docs/model_benchmark.md has the form), or a folder of
+several of either. The tables are printed.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +18,9 @@ import click
 import msgspec
 import numpy as np
 
-from mctskernel.experiments.counters.partial_ranks import FEWEST, Group, by_cluster, held_out_gains
-from mctskernel.experiments.counters.proxies import MOVED, PROXIES
-from mctskernel.experiments.counters.steps import Step, read_steps, steps_of, write_steps
-from mctskernel.experiments.records.cluster_bootstrap import Interval, clustered_mean
-from mctskernel.experiments.records.provenance import write_result
+from mctskernel.experiments.counter_steps import MOVED, PROXIES, Step, steps_of
+from mctskernel.experiments.partial_ranks import FEWEST, Group, by_cluster, held_out_gains
+from mctskernel.experiments.results import Interval, clustered_mean, interval_text, page, table, write_result
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.report.resampling import holm, sign_flip_p
 from mctskernel.run import RunError
@@ -31,7 +28,7 @@ from mctskernel.tree.journal import JournalError
 from mctskernel.variants import VariantError
 
 FEWEST_TASKS = 3
-"""Over which a correlation is told."""
+"""Above which a correlation is reported."""
 
 FEWEST_STEPS = 20
 """Of a category that has a row."""
@@ -150,39 +147,39 @@ NEAR = Question(
 QUESTIONS = (GAIN, AHEAD, TIED_AHEAD, NEAR)
 
 
+SHOWN = (
+    "DRAM bytes",
+    "L2 sectors",
+    "sectors a load",
+    "shared wavefronts",
+    "instructions",
+    "warps active",
+    "waits for global memory",
+    "waits at barriers",
+)
+"""Counters that have a column by category."""
+
+
 @click.command()
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option(
-    "--steps", "steps_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="Of before."
+@click.argument(
+    "folders", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
-def main(folders: tuple[Path, ...], steps_file: Path | None, out: Path) -> None:
-    """Read steps, weigh the evidence and write it."""
-    if bool(folders) == bool(steps_file):
-        raise click.UsageError("Give runs and folders of variants, or --steps with the steps of before.")
+def main(folders: tuple[Path, ...], out: Path) -> None:
+    """Read the steps of FOLDERS, test every proxy, and write and print the tables."""
     try:
-        steps = (
-            read_steps(steps_file) if steps_file else [step for each in folders for step in steps_of(each)]
-        )
+        steps = [step for each in folders for step in steps_of(each)]
     except (RunError, JournalError, VariantError) as error:
         raise click.ClickException(str(error)) from error
     if not steps:
         raise click.ClickException("No kernel was made of another one: there is no step.")
-    if steps_file is None:
-        write_steps(steps_beside(out), steps)
     report = weigh(steps)
     write_result(out, report)
-    for each in report.evidence:
-        click.echo(f"{each.proxy}, {each.question}: {each.correlation.mean:+.2f}, p {each.adjusted:.3f}")
-
-
-def steps_beside(out: Path) -> Path:
-    """Where the steps behind a result are."""
-    return out.with_name(f"{out.stem}_steps.jsonl.xz")
+    click.echo(document(report))
 
 
 def weigh(steps: Sequence[Step]) -> Report:
-    """What steps say."""
+    """Compute all tables of steps."""
     return Report(
         searches=len({step.search for step in steps}),
         sources=sorted({step.source for step in steps}),
@@ -192,6 +189,33 @@ def weigh(steps: Sequence[Step]) -> Report:
         moves=[row for name in MOVED if (row := _move(steps, name)) is not None],
         evidence=_all_evidence(steps),
     )
+
+
+def document(report: Report) -> str:
+    """Make the page."""
+    lead = (
+        f"{report.steps} steps from a kernel to one made of it by an edit, both right and timed, in {report.searches} "
+        f"searches and families of {len(report.tasks)} tasks: {', '.join(report.tasks)}. The numbers are "
+        f"{' or '.join(report.sources)}. Intervals are at 95 %, from drawing whole tasks again."
+    )
+    questions: dict[str, list[Evidence]] = {}
+    for each in report.evidence:
+        questions.setdefault(each.question, []).append(each)
+    supported = []
+    blocks = [
+        "## What edits did, by category",
+        _CATEGORIES,
+        _category_table(report.categories),
+        "## How counters went with the gain",
+        _MOVES,
+        _move_table(report.moves),
+    ]
+    for question, rows in questions.items():
+        names = ", ".join(row.proxy for row in rows if row.supported)
+        supported.append(f"- Supported as a predictor of {question}: the relief of {names or 'none'}.")
+        blocks += [f"## Does a relief predict {question}?", _evidence_table(rows)]
+    blocks += ["## What the columns mean", _COLUMNS]
+    return page("Counters as evidence", lead, "\n".join(supported), *blocks)
 
 
 def _categories(steps: Sequence[Step]) -> list[CategoryRow]:
@@ -297,12 +321,70 @@ def _groups(
     ]
 
 
-def by_question(evidence: Iterable[Evidence]) -> Mapping[str, list[Evidence]]:
-    """The evidence of each question, in order."""
-    found: dict[str, list[Evidence]] = {}
-    for each in evidence:
-        found.setdefault(each.question, []).append(each)
-    return found
+_CATEGORIES = (
+    "Factors are means over tasks of the median of their steps: of the time, parent over child (above 1 is faster); of "
+    "counters, child over parent. `faster` and `slower` are steps that changed the time by more than the noise."
+)
+
+_MOVES = (
+    "The rank correlation of the logarithm of child over parent with that of the speed-up, within searches, as a mean "
+    "over tasks."
+)
+
+_COLUMNS = (
+    "`correlation` is the partial rank correlation within searches, a mean over tasks; `p` counts sign flips over "
+    "tasks, `Holm` raises it for all rows of all questions. `error taken away` is the share of the squared error of a "
+    "linear prediction that knowing the relief takes away on tasks that were left out when it was fitted; below 0 it "
+    "does harm. `supported` needs a positive correlation, Holm below 0.05, and an interval of the error taken away "
+    "above 0."
+)
+
+
+def _category_table(rows: Sequence[CategoryRow]) -> str:
+    return table(
+        ["category", "steps", "tasks", "speed-up", "faster", "slower", *SHOWN],
+        [
+            [
+                row.category,
+                str(row.steps),
+                str(row.tasks),
+                interval_text(row.speedup, ".3f"),
+                f"{row.faster:.0%}",
+                f"{row.slower:.0%}",
+                *(f"{row.moves[name].mean:.2f}" if name in row.moves else "" for name in SHOWN),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _move_table(rows: Sequence[MoveRow]) -> str:
+    return table(
+        ["counter", "steps", "tasks", "correlation with the gain"],
+        [
+            [row.counter, str(row.steps), str(row.tasks), interval_text(row.correlation, "+.2f")]
+            for row in sorted(rows, key=lambda row: row.correlation.mean)
+        ],
+    )
+
+
+def _evidence_table(rows: Sequence[Evidence]) -> str:
+    return table(
+        ["relief of", "steps", "tasks", "correlation", "p", "Holm", "error taken away", "supported"],
+        [
+            [
+                row.proxy,
+                str(row.steps),
+                str(row.tasks),
+                interval_text(row.correlation, "+.2f"),
+                f"{row.p:.4f}",
+                f"{row.adjusted:.3f}",
+                interval_text(row.held_out, "+.1%") if row.held_out else "",
+                "yes" if row.supported else "no",
+            ]
+            for row in rows
+        ],
+    )
 
 
 if __name__ == "__main__":

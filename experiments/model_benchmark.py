@@ -3,7 +3,7 @@
     python -m mctskernel.experiments.model_benchmark DIR... [--jobs 4] [--out rows.jsonl]
     python -m mctskernel.experiments.model_benchmark --from rows.jsonl
 
-Each DIR is a folder of variants (docs/model_benchmark.md has the form): `mctskernel record` makes them. Pricing takes
+Each DIR is a folder of variants (docs/model_benchmark.md has the form): `experiments.record` makes them. Pricing takes
 about a second a kernel; the tables are made of the rows that it leaves, again and at once with `--from`. Tables go to
 standard output as Markdown, progress to standard error.
 """
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -22,13 +23,23 @@ import msgspec
 from rich.console import Console
 from rich.progress import track
 
+from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import Outcome
-from mctskernel.experiments.model.priced_kernels import Row, price_variant, read_rows
-from mctskernel.experiments.model.tables import benchmark_tables
-from mctskernel.experiments.records.documents import markdown
-from mctskernel.experiments.records.provenance import write_result
-from mctskernel.profiling.architecture import known_architectures
+from mctskernel.core.task import Task, TaskError
+from mctskernel.experiments.json_lines import LineError, append_line, read_lines
+from mctskernel.experiments.measured_kernels import MeasuredKernel, measured_kernel
+from mctskernel.experiments.model_tables import Row, benchmark_page
+from mctskernel.profiling.architecture import known_architectures, load_architecture
+from mctskernel.profiling.candidate import RefusedError
+from mctskernel.profiling.machine_code.cubin import DisassemblerError
+from mctskernel.profiling.model.modelled import Modelled
+from mctskernel.profiling.pricing import Pricing
+from mctskernel.profiling.stages import Stages
+from mctskernel.tunables import TunableError
 from mctskernel.variants import Variant, VariantError, read_variants
+
+SEED = 0
+"""Of the inputs; their contents decide which way a kernel branches."""
 
 
 @click.command()
@@ -39,7 +50,6 @@ from mctskernel.variants import Variant, VariantError, read_variants
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Rows that --out wrote: make the tables again without pricing anything.",
 )
-@click.option("--family", "families", multiple=True, help="Only these families; may be given several times.")
 @click.option(
     "--every", type=click.IntRange(min=1), default=1, show_default=True, help="Take every n-th variant."
 )
@@ -56,47 +66,85 @@ from mctskernel.variants import Variant, VariantError, read_variants
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write a JSON object per variant."
 )
-@click.option(
-    "--tables", type=click.Path(path_type=Path, dir_okay=False), help="Write the tables as JSON, too."
-)
 def main(
     *,
     folders: tuple[Path, ...],
     rows_file: Path | None,
-    families: tuple[str, ...],
     every: int,
     architecture: str,
     jobs: int,
     out: Path | None,
-    tables: Path | None,
 ) -> None:
     """Rank measured kernels by the model and print how well it did."""
     if bool(folders) == bool(rows_file):
         raise click.UsageError("Give folders of variants, or --from with rows that were written before.")
     try:
         if rows_file is not None:
-            rows = [row for row in read_rows(rows_file) if not families or row.family in families]
+            rows = read_lines(rows_file, msgspec.json.Decoder(Row))
         else:
-            rows = list(_priced(_wanted(folders, families, every), architecture, jobs, out))
-    except VariantError as error:
+            rows = list(_priced(_wanted(folders, every), architecture, jobs, out))
+    except (VariantError, LineError) as error:
         raise click.ClickException(str(error)) from error
     if not any(row.modelled_us for row in rows):
         for row in rows:
             click.echo(f"{row.family} {row.name}: {row.error}", err=True)
         raise click.ClickException("No variant could be priced.")
-    document = benchmark_tables(rows)
-    if tables is not None:
-        write_result(tables, document)
-    click.echo(markdown(document))
+    click.echo(benchmark_page(rows))
 
 
-def _wanted(folders: Sequence[Path], families: Sequence[str], every: int) -> list[tuple[Path, Variant]]:
+def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
+    """Model one measured variant; an error that the variant causes is in the row."""
+    row = Row(
+        folder=folder.name, family=variant.family, name=variant.name, us=variant.us or 0.0, ncu=variant.ncu
+    )
+    stages = Stages()
+    try:
+        found = _pricer(architecture).price(measured_kernel(folder, variant), stages)
+    except (VariantError, TunableError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
+        return msgspec.structs.replace(row, error=str(error))
+    launches = sum(launch.price.seconds for launch in found.launches)
+    return msgspec.structs.replace(
+        row,
+        modelled_us=float(found.seconds) * 1e6,
+        launches_us=[
+            {str(term): float(seconds) * 1e6 for term, seconds in launch.price.terms.items()}
+            for launch in found.launches
+        ],
+        gaps_us=float(found.seconds - launches) * 1e6,
+        counters={name: float(value) for name, value in found.counters.items()},
+        diagnosis=found.diagnosis.summary,
+        stage_seconds=stages.seconds,
+    )
+
+
+class _Pricer:
+    """Prices kernels of one task after another, and draws a task's inputs once."""
+
+    def __init__(self, architecture: str) -> None:
+        self._gpu = load_architecture(architecture)
+        self._task: Task | None = None
+        self._pricing: Pricing | None = None
+
+    def price(self, measured: MeasuredKernel, stages: Stages) -> Modelled:
+        """Raises RefusedError, DeviceError and DisassemblerError."""
+        if self._pricing is None or measured.task is not self._task:
+            self._task, self._pricing = measured.task, Pricing(measured.task, self._gpu, SEED)
+        prepared = self._pricing.prepare(measured.kernel, stages)
+        with self._pricing.disassembling(prepared) as disassemblies:
+            (found,) = self._pricing.price(prepared, disassemblies, stages)
+        return found
+
+
+_pricer = cache(_Pricer)
+"""One in each process."""
+
+
+def _wanted(folders: Sequence[Path], every: int) -> list[tuple[Path, Variant]]:
     """Every n-th of the variants that have a time, folder by folder."""
     found = []
     for folder in folders:
         timed = [each for each in read_variants(folder) if each.outcome is Outcome.OK and each.us]
-        chosen = [each for each in timed if not families or each.family in families]
-        found += [(folder.resolve(), each) for each in chosen[::every]]
+        found += [(folder.resolve(), each) for each in timed[::every]]
     return found
 
 
@@ -114,13 +162,11 @@ def _priced(
             disable=not console.is_terminal,
         )
         if out is not None:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_bytes(b"")
+            out.unlink(missing_ok=True)
         for (folder, variant), future in waiting:
             row = _row(folder, variant, future)
             if out is not None:
-                with out.open("ab") as file:
-                    file.write(msgspec.json.encode(row) + b"\n")
+                append_line(out, row)
             yield row
 
 

@@ -1,10 +1,9 @@
-"""How many problems in KernelBench's form get a plain CUDA C++ kernel, and how many of these are right when emulated.
+"""Count the KernelBench problems that get a plain CUDA C++ kernel, and the kernels that are correct when emulated.
 
     python -m mctskernel.experiments.plain_cuda_coverage FOLDER [--every N] [--only TEXT] [--out FILE]
 
-FOLDER holds files as level1/19_ReLU.py. Each is read as `mctskernel search` reads it; its kernel is verified on the
-`model` device at the smallest of the task's verify shapes. What remains is told with the reason. The file gets one line
-of JSON for each problem.
+FOLDER holds files such as level1/19_ReLU.py. Each is read as `mctskernel search` does, and its kernel is verified on
+the emulator at the smallest verify shape. The file gets a line of JSON for each problem.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.problems.problem import Problem
 from mctskernel.problems.registry import read_problem
 from mctskernel.profiling.candidate import RefusedError, prepare
-from mctskernel.profiling.emulable import emulable
-from mctskernel.profiling.emulation import emulate
+from mctskernel.profiling.emulation import emulable, emulate
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import draw_cases
 
@@ -35,7 +33,7 @@ ARCHITECTURE = "sm_90"
 
 @dataclass(frozen=True)
 class Found:
-    """What became of a problem. `reason` says why it has no kernel, or why that isn't right."""
+    """The result of a problem. `reason` says why it has no kernel, or why that is wrong."""
 
     level: str
     name: str
@@ -47,14 +45,14 @@ class Found:
 
 
 def covered(file: Path) -> Found:
-    """Read a problem, and verify its starting kernel where it has one; `seconds` are those of both."""
+    """Read a problem, and verify its starting kernel if there is one."""
     level, name, start = file.parent.name, file.stem, time.perf_counter()
     try:
         problem = read_problem(file, Language.CUDA)
     except TaskError as error:
         return Found(level, name, seconds=_since(start), reason=str(error))
     if "kernel.cu" not in problem.files:
-        return Found(level, name, seconds=_since(start), reason=" ".join(problem.remarks[-1:]))
+        return Found(level, name, seconds=_since(start), reason=" ".join(problem.notes[-1:]))
     launches = problem.files["kernel.cu"].decode().count("[[launch]]")
     reason = _difference(problem)
     return Found(
@@ -69,7 +67,7 @@ def covered(file: Path) -> Found:
 
 
 def table(found: Sequence[Found]) -> str:
-    """The figures of each level as a table in Markdown, and under it what has no kernel, or a wrong one."""
+    """A Markdown table by level, and the problems without a kernel or with a wrong one."""
     lines = ["| level | problems | with a kernel | right when emulated |", "|---|---|---|---|"]
     for level in sorted({each.level for each in found}):
         of_level = [each for each in found if each.level == level]
@@ -80,7 +78,7 @@ def table(found: Sequence[Found]) -> str:
 
 
 def _difference(problem: Problem) -> str:
-    """In what the starting kernel is wrong, or an empty text."""
+    """The error of the starting kernel, or an empty text."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file, content in problem.files.items():
@@ -115,8 +113,8 @@ def _number(file: Path) -> tuple[str, int, str]:
 
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--every", default=1, help="Of the problems, each so manieth by number.")
-@click.option("--only", default="", help="Of the problems, those with this in their path.")
+@click.option("--every", default=1, help="Take every N-th problem.")
+@click.option("--only", default="", help="Take problems with this text in their path.")
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="A line of JSON for each problem."
 )

@@ -1,142 +1,109 @@
-"""The results that this repository keeps, each with what renders it, and docs/results/README.md, made from them.
-
-    python -m mctskernel.experiments.results [--folder docs/results]           what is not what its JSON says
-    python -m mctskernel.experiments.results --write [--folder docs/results]   render all of it again
-
-A result is a JSON file with its provenance at its head (`records.provenance.write_result`) and an `Entry` in
-`records.entries.ENTRIES`; its tables and plots are rendered from the JSON alone.
-"""
+"""How results are written: JSON with the command, machine and versions at its head, Markdown, and 95 % intervals."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-import click
 import msgspec
+import numpy as np
 
-from mctskernel.experiments.records.entries import ENTRIES
-from mctskernel.experiments.records.entry import Entry, Group
-from mctskernel.experiments.records.provenance import Provenance, read_provenance
+from mctskernel.core.device import DeviceError
+from mctskernel.core.disk import write_whole
+from mctskernel.profiling.versions import package_versions
+from mctskernel.report.resampling import CONFIDENCE, RESAMPLES
+from mctskernel.report.terminal import table_lines
 
-README = "README.md"
-
-INTRODUCTION = """\
-# Where these results come from
-
-Each file was printed by a command of this repository, and says at its head, under `provenance`, which one, on what
-machine, when, and with which versions. Tables and plots are rendered from the JSON beside them, this page included, by
-`python -m mctskernel.experiments.results --write`, and a test compares every byte; only the remarks in the last column
-were written by hand. The H100 was lent several times, so UUIDs differ between files and between rows.
-"""
-
-_MATPLOTLIB = re.compile(r"Matplotlib v(\d+\.\d+\.\d+)")
+PACKAGES = ("numpy", "nvidia-cuda-nvrtc", "triton", "torch")
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """A file that is not what it should be, and why."""
+class Provenance(msgspec.Struct, frozen=True):
+    """What made a result. Of the paths in `command` only the last names are kept."""
 
-    file: str
-    sentence: str
-
-
-@click.command()
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    default=Path("docs/results"),
-    show_default=True,
-)
-@click.option("--write", is_flag=True, help="Render every table, every plot and the README again.")
-@click.option("--only", default="", help="Render those whose names contain this.")
-def main(*, folder: Path, write: bool, only: str) -> None:
-    """Compare what is rendered with its JSON, or write it."""
-    if write:
-        chosen = [entry for entry in ENTRIES if only in entry.data]
-        for name, data in rendered(folder, chosen):
-            (folder / name).write_bytes(data)
-        (folder / README).write_bytes(readme(folder, ENTRIES).encode())
-    problems = list(check(folder, ENTRIES))
-    for problem in problems:
-        click.echo(f"{problem.file}: {problem.sentence}")
-    if problems:
-        raise click.ClickException(f"{len(problems)} files are not what they should be.")
+    command: str
+    machine: str
+    date: str
+    versions: dict[str, str] = {}
 
 
-def check(folder: Path, entries: Sequence[Entry]) -> Iterator[Problem]:
-    """What is wrong with a folder of results: no provenance, not as rendered, missing, or of no entry."""
-    known = {README, *(name for entry in entries for name in _files(entry))}
-    for entry in entries:
-        missing = [name for name in _files(entry) if not (folder / name).exists()]
-        yield from (Problem(name, "It has an entry, and isn't there.") for name in missing)
-        if not missing:
-            yield from _entry_problems(folder, entry)
-    folders = tuple(f"{Path(entry.data).parent}/" for entry in entries if "/" in entry.data)
-    for file in sorted(folder.rglob("*")):
-        name = file.relative_to(folder).as_posix()
-        if file.is_file() and name not in known and not name.startswith(folders):
-            yield Problem(name, "It has no entry in mctskernel.experiments.records.entries.")
+class Interval(msgspec.Struct, frozen=True):
+    """A mean and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def provenance_here(command: str = "") -> Provenance:
+    """Describe this process; an empty `command` means the words that it was started with."""
+    versions = {"python": platform.python_version(), **package_versions(*PACKAGES)}
+    known = {name: version for name, version in versions.items() if version != "not installed"}
+    return Provenance(command or _command(), _machine(), datetime.now(UTC).date().isoformat(), known)
+
+
+def write_result(path: Path, result: object, provenance: Provenance | None = None) -> None:
+    """Write a result as JSON under its provenance: beside the fields of an object, above the `rows` of a list."""
+    plain = msgspec.to_builtins(result)
+    fields: Mapping[str, object] = plain if isinstance(plain, dict) else {"rows": plain}
+    document = {"provenance": provenance or provenance_here(), **fields}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+
+
+def page(title: str, *blocks: str) -> str:
+    """Join a title and blocks of Markdown to a page without a newline at its end; empty blocks are left out."""
+    return "\n\n".join([f"# {title}", *filter(None, blocks)])
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Make a Markdown table of cells as they are shown; the first column is text and the others are numbers."""
+    return "\n".join(table_lines(columns, rows))
+
+
+def interval_text(found: Interval, form: str) -> str:
+    """Write `mean (low to high)`, each in a format such as `.3f`."""
+    return f"{found.mean:{form}} ({found.low:{form}} to {found.high:{form}})"
+
+
+def clustered_mean(values: Sequence[float], clusters: Sequence[str]) -> Interval:
+    """The mean of all values, and its percentile interval when whole clusters are drawn again with replacement.
+
+    Values of one cluster may depend on each other. With one cluster the interval says nothing, and is the mean.
+    Source: Davison and Hinkley, "Bootstrap methods and their application", 1997, section 3.8. Raises ValueError without
+    values.
+    """
+    if not values:
+        raise ValueError("There is no mean of no values.")
+    names = list(dict.fromkeys(clusters))
+    place = [names.index(each) for each in clusters]
+    sums = np.bincount(place, values)
+    counts = np.bincount(place)
+    drawn = np.random.default_rng(0).integers(len(names), size=(RESAMPLES, len(names)))
+    means = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
+    low, high = np.quantile(means, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return Interval(float(np.mean(values)), float(low), float(high))
+
+
+def _command() -> str:
+    specification = getattr(sys.modules["__main__"], "__spec__", None)
+    name = specification.name.removesuffix(".__main__") if specification else Path(sys.argv[0]).name
+    words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    return " ".join((*(("python", "-m") if specification else ()), name, *words))
+
+
+def _machine() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    host = f"{next(names, platform.machine())}, {os.cpu_count()} cores, {platform.system()}"
     try:
-        text = readme(folder, entries)
-    except (OSError, msgspec.MsgspecError):
-        return
-    if not (folder / README).exists() or (folder / README).read_text(encoding="utf-8") != text:
-        yield Problem(README, "It is not what the entries say: write it again.")
+        # Imported here: it needs the driver's bindings.
+        from mctskernel.profiling.gpu.cuda_driver import describe_gpu  # noqa: PLC0415 - as said above
 
-
-def rendered(folder: Path, entries: Iterable[Entry]) -> Iterator[tuple[str, bytes]]:
-    """The files that are made of the entries' data, by name."""
-    for entry in entries:
-        for name, render in entry.renderers.items():
-            yield name, render(folder)
-
-
-def readme(folder: Path, entries: Sequence[Entry]) -> str:
-    """The page that says where each result comes from. Raises OSError, msgspec.MsgspecError."""
-    parts = [INTRODUCTION]
-    for group in Group:
-        members = [entry for entry in entries if entry.group is group]
-        if not members:
-            continue
-        parts.append(f"\n## {group.value}\n\n| file | command | on | what to know |\n|---|---|---|---|\n")
-        parts += [_line(entry, read_provenance((folder / entry.data).read_bytes())) for entry in members]
-    return "".join(parts)
-
-
-def _files(entry: Entry) -> tuple[str, ...]:
-    return (entry.data, *entry.beside, *entry.renderers)
-
-
-def _entry_problems(folder: Path, entry: Entry) -> Iterator[Problem]:
-    try:
-        read_provenance((folder / entry.data).read_bytes())
-    except msgspec.MsgspecError as error:
-        yield Problem(entry.data, f"It doesn't say where it comes from: {error}.")
-        return
-    for name, data in rendered(folder, [entry]):
-        found = (folder / name).read_bytes()
-        if found != data and not _of_another_matplotlib(found, data):
-            yield Problem(name, f"It is not what {entry.data} says: write it again.")
-
-
-def _of_another_matplotlib(first: bytes, second: bytes) -> bool:
-    """Whether two plots were drawn by different versions, so that their bytes say nothing."""
-    versions = [_MATPLOTLIB.search(each.decode("utf-8", "replace")) for each in (first, second)]
-    return all(versions) and len({each.group(1) for each in versions if each}) > 1
-
-
-def _line(entry: Entry, provenance: Provenance) -> str:
-    files = ", ".join(_link(name) for name in (entry.shown, *entry.beside, *entry.renderers))
-    versions = ", ".join(f"{name} {version}" for name, version in provenance.versions.items())
-    where = f"{provenance.date}, {provenance.machine}" + (f" ({versions})" if versions else "")
-    cells = (files, f"`{provenance.command}`", where, entry.remark)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
-
-
-def _link(name: str) -> str:
-    return f"[{name}]({name})" if name.endswith(".md") else f"`{name}`"
-
-
-if __name__ == "__main__":
-    main()
+        return f"{describe_gpu()}; {host}"
+    except (DeviceError, ImportError):
+        return host

@@ -1,6 +1,6 @@
-"""What a reward's weights are worth: recorded runs searched again, each with every weight and with none.
+"""Whether a weight on relieved bottlenecks in the reward helps: recorded runs searched again with each weight and none.
 
-    python -m mctskernel.experiments.reward_value RUN|FOLDER... --out docs/results/reward_value_h100.json
+    python -m mctskernel.experiments.reward_value RUN|FOLDER... --out reward_value.json
 
 Each RUN is a finished search whose kernels have counters, each FOLDER one of such. Nothing is built or run.
 """
@@ -8,7 +8,7 @@ Each RUN is a finished search whose kernels have counters, each FOLDER one of su
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +19,9 @@ import numpy as np
 from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.recorded import RecordedExecutor
-from mctskernel.experiments.records.cluster_bootstrap import Interval, clustered_mean
-from mctskernel.experiments.records.documents import Document, Section, Table, Text
-from mctskernel.experiments.records.provenance import write_result
-from mctskernel.experiments.strategies.simulated_search import grow
-from mctskernel.experiments.subjects.recorded_spaces import RecordedProposer, RecordedSpace, read_spaces
+from mctskernel.experiments.recorded_spaces import RecordedProposer, RecordedSpace, read_spaces
+from mctskernel.experiments.results import clustered_mean, page, table, write_result
+from mctskernel.experiments.simulated_search import grow
 from mctskernel.profiling.counter_diagnosis import diagnose_counters
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.profiling.reward import Reward, first_bottleneck_relief, time_alone
@@ -89,7 +87,9 @@ def main(folders: tuple[Path, ...], seeds: int, out: Path) -> None:
     for number, (task, space) in enumerate(spaces, 1):
         click.echo(f"{number}/{len(spaces)}: {space.name}", err=True)
         trials += list(trials_of(task, space, range(seeds)))
-    write_result(out, Report(STRATEGY, seeds, CHECKPOINTS, dict(WEIGHTS), trials))
+    report = Report(STRATEGY, seeds, CHECKPOINTS, dict(WEIGHTS), trials)
+    write_result(out, report)
+    click.echo(document(report))
 
 
 def with_relief(weight: float) -> Reward:
@@ -117,14 +117,14 @@ def trials_of(task: str, space: RecordedSpace, seeds: Iterable[int]) -> Iterator
             yield Trial(space.name, task, name, seed, shares)
 
 
-def document(report: Report) -> Document:
-    """The page: what each weight gained over none."""
+def document(report: Report) -> str:
+    """Make the page: what each weight gained over none."""
     tasks = {trial.task for trial in report.trials}
     spaces = {trial.space for trial in report.trials}
     lead = (
-        f"{len(spaces)} recorded searches of {len(tasks)} tasks, searched again by `{report.strategy}` with "
-        f"{report.seeds} seeds each: the reward is the logarithm of the speed-up, and so much for relieving all of the "
-        "parent's first bottleneck. Differences are of the share of the best kernel's speed that was reached, in "
+        f"{len(spaces)} recorded searches of {len(tasks)} tasks, searched again by `{report.strategy}`, "
+        f"{report.seeds} seeds each: the reward is the logarithm of the speed-up, and a weight times the relieved "
+        "share of the parent's first bottleneck. Differences are of the share of the best kernel's speed reached, in "
         "percentage points, against time alone with the same seed; intervals at 95 % draw whole tasks again, `p` "
         "counts sign flips over tasks, `Holm` raises it for all rows."
     )
@@ -133,64 +133,34 @@ def document(report: Report) -> Document:
     ]
     adjusted = holm([p for _, p in rows])
     cells = [[*cells, f"{each:.3f}"] for (cells, _), each in zip(rows, adjusted, strict=True)]
-    columns = [
-        "weight of the relief",
-        "evaluations",
-        "share",
-        "against time alone",
-        "better",
-        "worse",
-        "p",
-        "Holm",
-    ]
+    columns = ["weight", "evaluations", "share", "against time alone", "better", "worse", "p", "Holm"]
     alone = [
         f"{at} evaluations: {np.mean([each.shares[column] for each in report.trials if each.weight == TIME_ALONE]):.3f}"
         for column, at in enumerate(report.checkpoints)
     ]
-    return Document(
-        "What weights of the reward are worth",
-        [Section("Against time alone", [Table(columns, cells), Text(f"Time alone: {', '.join(alone)}.")])],
-        [Text(lead)],
+    return page(
+        "The weight of relieved bottlenecks", lead, table(columns, cells), f"Time alone: {', '.join(alone)}."
     )
 
 
-def against_time_alone(report: Report, weight: str, column: int) -> tuple[list[float], list[str]]:
-    """Paired differences of the share at a checkpoint, with the task of each."""
-    alone = {(each.space, each.seed): each for each in report.trials if each.weight == TIME_ALONE}
-    pairs = [(each, alone[each.space, each.seed]) for each in report.trials if each.weight == weight]
-    return [each.shares[column] - other.shares[column] for each, other in pairs], [
-        each.task for each, _ in pairs
-    ]
-
-
 def _row(report: Report, weight: str, column: int) -> tuple[list[str], float]:
-    differences, tasks = against_time_alone(report, weight, column)
-    shares = [each.shares[column] for each in report.trials if each.weight == weight]
-    by_task = _means(differences, tasks)
-    found = clustered_mean(list(by_task.values()), list(by_task))
-    p = sign_flip_p(np.array(list(by_task.values())))
-    better, worse = (float(np.mean([sign * each > 0 for each in differences])) for sign in (1, -1))
+    alone = {(each.space, each.seed): each for each in report.trials if each.weight == TIME_ALONE}
+    trials = [each for each in report.trials if each.weight == weight]
+    differences = [each.shares[column] - alone[each.space, each.seed].shares[column] for each in trials]
+    by_task: dict[str, list[float]] = {}
+    for trial, difference in zip(trials, differences, strict=True):
+        by_task.setdefault(trial.task, []).append(difference)
+    means = [float(np.mean(each)) for each in by_task.values()]
+    found = clustered_mean(means, list(by_task))
+    p = sign_flip_p(np.array(means))
     return [
         weight,
         str(report.checkpoints[column]),
-        f"{np.mean(shares):.3f}",
-        _points(found),
-        f"{better:.0%}",
-        f"{worse:.0%}",
+        f"{np.mean([each.shares[column] for each in trials]):.3f}",
+        f"{100 * found.mean:+.2f} ({100 * found.low:+.2f} to {100 * found.high:+.2f})",
+        *(f"{np.mean([sign * each > 0 for each in differences]):.0%}" for sign in (1, -1)),
         f"{p:.3f}",
     ], p
-
-
-def _means(values: Sequence[float], tasks: Sequence[str]) -> dict[str, float]:
-    """The mean of each task, so that all tasks count alike."""
-    return {
-        name: float(np.mean([value for value, task in zip(values, tasks, strict=True) if task == name]))
-        for name in dict.fromkeys(tasks)
-    }
-
-
-def _points(found: Interval) -> str:
-    return f"{100 * found.mean:+.2f} ({100 * found.low:+.2f} to {100 * found.high:+.2f})"
 
 
 def _spaces(folder: Path) -> Iterator[tuple[str, RecordedSpace]]:

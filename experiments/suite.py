@@ -1,14 +1,10 @@
-"""The suite: every built-in task searched on this machine's GPU, beside PyTorch and the floor.
+"""The built-in tasks, searched on this machine, and their winners timed interleaved with PyTorch.
 
     python -m mctskernel.experiments.suite --tasks softmax,matmul --languages cuda,triton --seconds 60 --out FOLDER
-    python -m mctskernel.experiments.suite --in-turns --minutes 8 --runs RUNS --out FOLDER
 
-Each row is in FOLDER/rows.jsonl as soon as it is known, and is not measured again: started once more, the same command
-goes on where it was cut off, a search in the middle included. At the end of every call FOLDER/suite.json and
-FOLDER/suite.md hold the table. The runs are in --runs.
-
-With --in-turns nothing is searched: the winners of the runs that are there are timed in turns with PyTorch
-(`mctskernel.experiments.suite_timing`), and FOLDER/ratios.json and FOLDER/ratios.md hold the ratios with intervals.
+The runs are in FOLDER/runs. FOLDER/rows.jsonl has the times of a task as soon as they are known, and nothing is
+measured twice: the same command continues where it was interrupted, a search included. At the end of every call
+FOLDER/suite.json and FOLDER/suite.md hold the tables. On `--device model` nothing is timed beside PyTorch.
 """
 
 from __future__ import annotations
@@ -16,72 +12,81 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import geometric_mean
 
 import click
 import msgspec
+import numpy as np
 
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import TaskError
-from mctskernel.core.task_file import load_task
-from mctskernel.experiments.records.documents import markdown
-from mctskernel.experiments.records.json_lines import append_line
-from mctskernel.experiments.records.provenance import write_result
-from mctskernel.experiments.suites.ratios import document, ratio_rows
-from mctskernel.experiments.suites.rows import (
-    CeilingsRow,
-    Row,
-    SearchRow,
-    TimesRow,
-    TorchRow,
-    arithmetic,
-    read_rows,
-    uses_tensor_cores,
-)
-from mctskernel.experiments.suites.search_cost import search_cost
-from mctskernel.experiments.suites.searches import Plan, run_search
-from mctskernel.experiments.suites.table import markdown_table, table_rows
-from mctskernel.experiments.summarise_runs import summarise
+from mctskernel.experiments.json_lines import append_line, read_lines
+from mctskernel.experiments.results import page, table, write_result
+from mctskernel.experiments.suite_searches import Plan, SearchCost, run_search, search_cost
+from mctskernel.report.resampling import ratio_of_medians
 from mctskernel.report.view import load_view
-from mctskernel.run import Budget, RunError
-from mctskernel.tasks import builtin_tasks, find_task
-from mctskernel.tree.journal import JournalError
-
-Key = tuple[str, Language]
+from mctskernel.run import Budget
+from mctskernel.tasks import builtin_tasks
 
 TIMING_SECONDS = 75.0
-"""Allowed for the timing of one task in turns: most of it is torch.compile's."""
+"""Allowed for timing one task beside PyTorch: most of it is torch.compile's."""
 
 STARTING_SECONDS = 25.0
-"""Allowed for what a search takes besides its budget: inputs drawn, a GPU opened, the last gate."""
+"""Allowed for a search beside its budget: drawing inputs, opening a GPU, the final validation."""
+
+ALIKE = 0.02
+"""A kernel whose output is further from PyTorch's than this share is marked: it may compute something else."""
+
+BEST, START = " best", " start"
+
+
+class TaskTimes(msgspec.Struct, frozen=True):
+    """Samples of each contender at each search shape, in seconds; `mctskernel.experiments.suite_timing` takes them.
+
+    `differences` are how far each kernel's output is from eager PyTorch's, as the norm of the difference over that of
+    the output. `floor_seconds` is the time of a copy of the compulsory bytes at the first shape, or of the arithmetic
+    where that is longer. `problem` says in a sentence what could not be timed.
+    """
+
+    task: str
+    seconds: dict[str, dict[str, tuple[float, ...]]] = {}
+    differences: dict[str, float] = {}
+    floor_seconds: float = 0.0
+    versions: dict[str, str] = {}
+    problem: str = ""
+
+
+class Searched(msgspec.Struct, frozen=True):
+    """A search; times in seconds. `problem` says in a sentence why numbers are missing."""
+
+    task: str
+    language: Language
+    start_seconds: float = 0.0
+    best_seconds: float = 0.0
+    speedup: float = 0.0
+    cost: SearchCost | None = None
+    problem: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All searches and times so far."""
+
+    searches: list[Searched]
+    times: list[TaskTimes]
 
 
 @click.command()
 @click.option("--tasks", help="Names or folders, with commas. [default: all built-in tasks]")
 @click.option("--languages", default="cuda,triton", show_default=True, help="With commas.")
 @click.option("--device", type=click.Choice(["gpu", "model"]), default="gpu", show_default=True)
-@click.option("--architecture", default="H100", show_default=True, help="What --device model stands for.")
-@click.option(
-    "--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Evaluations a search."
-)
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds a search, at the most.")
+@click.option("--architecture", default="H100", show_default=True, help="The GPU of --device model.")
+@click.option("--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Evaluations.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds a search, at most.")
 @click.option("--workers", type=click.IntRange(min=1), help="As of `mctskernel search`.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option(
-    "--minutes",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Begin nothing that wouldn't be over by then; the next call goes on.",
-)
-@click.option("--skip-torch", is_flag=True, help="Search alone.")
-@click.option("--only-torch", is_flag=True, help="Time PyTorch alone.")
-@click.option(
-    "--in-turns", is_flag=True, help="Search nothing: time the winners of --runs in turns with PyTorch."
-)
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs/suite"), show_default=True)
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="The folder of the rows and the table."
-)
+@click.option("--minutes", type=float, help="Begin nothing that would end later; the next call continues.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="A folder.")
 def main(
     *,
     tasks: str | None,
@@ -93,149 +98,175 @@ def main(
     workers: int | None,
     seed: int,
     minutes: float | None,
-    skip_torch: bool,
-    only_torch: bool,
-    in_turns: bool,
-    runs: Path,
     out: Path,
 ) -> None:
-    """Search the suite's tasks and print the table."""
-    if skip_torch and only_torch:
-        raise click.UsageError("--skip-torch and --only-torch leave nothing to do.")
+    """Search the tasks, time their winners beside PyTorch, and print the tables."""
     end = time.monotonic() + 60 * minutes if minutes else float("inf")
-    names = tasks.split(",") if tasks else list(builtin_tasks())
-    plan = Plan(device, architecture, workers, Budget(budget, seconds), seed, runs)
+    plan = Plan(device, architecture, workers, Budget(budget, seconds), seed, out / "runs")
     rows = out / "rows.jsonl"
-    if in_turns:
-        measure_ceilings(rows)
-        time_in_turns(rows, {name: plan.finished(name) for name in names}, end)
-        write_ratios(out, read_rows(rows))
-        return
-    if device == "gpu":
-        measure_ceilings(rows)
-        if not skip_torch:
-            time_torch(rows, names)
-    if not only_torch:
-        wanted = [(name, Language(word)) for name in names for word in languages.split(",")]
-        search_missing(rows, wanted, plan, end)
-    write_tables(out, read_rows(rows))
+    searches: list[Searched] = []
+    for name in tasks.split(",") if tasks else builtin_tasks():
+        for language in map(Language, languages.split(",")):
+            searches.append(search_task(name, language, plan, end))
+            click.echo(f"{name} in {language}: {searches[-1].problem or f'{searches[-1].speedup:.2f}x'}")
+        if device == "gpu":
+            runs = [plan.folder(name, each.language) for each in searches if each.task == name and each.cost]
+            time_task(rows, name, runs, end)
+    report = Report(searches, list(read_times(rows).values()))
+    write_result(out / "suite.json", report)
+    text = document(report) + "\n"
+    (out / "suite.md").write_text(text, encoding="utf-8")
+    click.echo(text)
 
 
-def measure_ceilings(rows: Path) -> None:
-    """Measure what the GPU can do at most, if no row says so yet."""
-    if not any(isinstance(row, CeilingsRow) for row in read_rows(rows)):
-        _run_module("floors", rows)
-
-
-def time_torch(rows: Path, tasks: Sequence[str]) -> None:
-    """Time PyTorch's operators of the tasks that have no such row yet. One that kills its process has a gap."""
-    missing = [name for name in tasks if name not in _timed(rows)]
-    while missing and (status := _run_module("torch_baselines", rows, *missing)) < 0:
-        known = {row.task for row in read_rows(rows) if isinstance(row, TorchRow)}
-        missing = [name for name in missing if name not in known]
-        if missing:
-            append_line(
-                rows, TorchRow(task=missing.pop(0), problem=f"It ended PyTorch's process ({status}).")
-            )
-
-
-def time_in_turns(rows: Path, runs: Mapping[str, Sequence[Path]], end: float = float("inf")) -> None:
-    """Time the winners of each task's runs beside PyTorch, unless a row has their times or `end` is near.
-
-    `end` is a time of `time.monotonic`.
-    """
-    known = {row.task for row in read_rows(rows) if isinstance(row, TimesRow) and row.seconds}
-    for name, folders in runs.items():
-        if name in known or not folders:
-            continue
-        if time.monotonic() + TIMING_SECONDS > end:
-            click.echo(f"No time is left for {name} and what follows.")
-            return
-        if status := _run_module("suite_timing", rows, name, *map(str, folders)):
-            append_line(rows, TimesRow(task=name, problem=f"Its timing ended with status {status}."))
-
-
-def search_missing(rows: Path, wanted: Sequence[Key], plan: Plan, end: float = float("inf")) -> None:
-    """Search each task in each language that has no finished search yet, as long as it would be over by `end`.
-
-    `end` is a time of `time.monotonic`.
-    """
-    takes = (plan.budget.seconds or 0.0) + STARTING_SECONDS
-    known = {
-        (row.task, row.language)
-        for row in read_rows(rows)
-        if isinstance(row, SearchRow) and row.device == plan.device and row.summary
-    }
-    for number, (name, language) in enumerate(wanted, 1):
-        if (name, language) in known:
-            continue
-        if time.monotonic() + takes > end:
-            click.echo(f"No time is left for {name} in {language} and what follows.")
-            return
-        click.echo(f"{number}/{len(wanted)}: {name} in {language}")
-        row = search_task(name, language, plan)
-        append_line(rows, row)
-        click.echo(f"  {_remark(row)}")
-
-
-def search_task(name: str, language: Language, plan: Plan) -> SearchRow:
-    """Search one task, going on with a run that was cut off. What goes wrong is the row's problem."""
-    row = SearchRow(task=name, language=language, device=plan.device)
-    try:
-        task = load_task(find_task(name), language)
+def search_task(name: str, language: Language, plan: Plan, end: float = float("inf")) -> Searched:
+    """Search one task, or continue an interrupted search, unless it would end after `end` (`time.monotonic`)."""
+    folder = plan.folder(name, language)
+    if not (folder / "best" / "answer.json").exists():
+        if time.monotonic() + (plan.budget.seconds or 0.0) + STARTING_SECONDS > end:
+            return Searched(name, language, problem="No time was left.")
         if problem := run_search(name, language, plan):
-            return msgspec.structs.replace(row, problem=problem)
-        view = load_view(plan.folder(name, language))
-    except (TaskError, RunError, JournalError) as error:
-        return msgspec.structs.replace(row, problem=str(error))
-    return msgspec.structs.replace(
-        row,
-        compulsory_bytes=task.compulsory_bytes(task.search_shapes[0]),
-        flops=arithmetic(task),
-        tensor_cores=uses_tensor_cores(task),
-        summary=summarise(view),
-        cost=search_cost(view),
-    )
+            return Searched(name, language, problem=problem)
+    view = load_view(folder)
+    first, last = view.steps[0], view.steps[-1]
+    cost = search_cost(view)
+    return Searched(name, language, first.seconds or 0.0, last.seconds or 0.0, last.speedup, cost)
 
 
-def write_tables(out: Path, rows: Sequence[Row]) -> None:
-    """Write suite.json and suite.md, and print the table."""
-    table = table_rows(rows)
-    text = markdown_table(table)
-    write_result(out / "suite.json", table)
-    (out / "suite.md").write_text(text)
-    click.echo(text)
-
-
-def write_ratios(out: Path, rows: Sequence[Row]) -> None:
-    """Write ratios.json and ratios.md, and print the page."""
-    found = ratio_rows(rows)
-    text = markdown(document(found))
-    write_result(out / "ratios.json", found)
-    (out / "ratios.md").write_text(text + "\n")
-    click.echo(text)
-
-
-def _remark(row: SearchRow) -> str:
-    if row.summary is None or row.cost is None:
-        return row.problem
-    return (
-        f"{row.summary.speedup:.2f}x in {row.cost.evaluations} evaluations and {row.cost.wall_seconds:.0f} s, "
-        f"{row.cost.candidate_seconds:.2f} s a candidate"
-    )
-
-
-def _timed(rows: Path) -> set[str]:
-    return {row.task for row in read_rows(rows) if isinstance(row, TorchRow) and row.eager_seconds}
-
-
-def _run_module(name: str, rows: Path, *words: str) -> int:
-    """Run another experiment, which adds to the rows, in a process of its own: nothing else holds the GPU meanwhile."""
-    command = [sys.executable, "-m", f"mctskernel.experiments.{name}", "--rows", str(rows), *words]
-    done = subprocess.run(command, check=False)
+def time_task(rows: Path, name: str, runs: Sequence[Path], end: float) -> None:
+    """Time the winners of a task's runs beside PyTorch in a process of its own, unless a row has their times."""
+    known = read_times(rows).get(name)
+    if not runs or (known is not None and known.seconds):
+        return
+    if time.monotonic() + TIMING_SECONDS > end:
+        click.echo(f"No time is left to time {name} beside PyTorch.")
+        return
+    command = [sys.executable, "-m", "mctskernel.experiments.suite_timing", "--rows", str(rows), name]
+    done = subprocess.run([*command, *map(str, runs)], check=False)
     if done.returncode:
-        click.echo(f"{name} ended with status {done.returncode}: its columns have gaps.", err=True)
-    return done.returncode
+        append_line(rows, TaskTimes(name, problem=f"Its timing ended with status {done.returncode}."))
+
+
+def read_times(rows: Path) -> dict[str, TaskTimes]:
+    """The times of each task; of several rows the last one holds. Raises LineError."""
+    return {row.task: row for row in read_lines(rows, msgspec.json.Decoder(TaskTimes))}
+
+
+def document(report: Report) -> str:
+    """Make the page of tables."""
+    columns = [
+        "task",
+        "language",
+        "start, us",
+        "best, us",
+        "speed-up",
+        "evaluations",
+        "s a candidate",
+        "GPU busy",
+    ]
+    searches = [_search_cells(each) for each in report.searches if each.cost]
+    timed = [times for times in report.times if best_of(times)]
+    versions = next((each.versions for each in timed), {})
+    blocks = [
+        ", ".join(f"{name} {value}" for name, value in versions.items()),
+        "## Searches",
+        table(columns, searches),
+    ]
+    if timed:
+        columns = [
+            "task",
+            "best",
+            "us",
+            "start / best",
+            "eager / best",
+            "torch.compile / best",
+            "floor / best",
+        ]
+        blocks += ["## Beside PyTorch", table(columns, [_time_cells(each) for each in timed]), _means(timed)]
+    reported: list[Searched | TaskTimes] = [*report.searches, *report.times]
+    problems = [f"- {each.task}: {each.problem}" for each in reported if each.problem]
+    problems += [
+        f"- {each.task}: the output of {name} is {difference:.1%} from PyTorch's."
+        for each in timed
+        for name, difference in each.differences.items()
+        if difference > ALIKE
+    ]
+    if problems:
+        blocks += ["## Problems", "\n".join(problems)]
+    return page("The suite", *blocks)
+
+
+def best_of(times: TaskTimes) -> str:
+    """The fastest of a task's best kernels, by contender; empty where none was timed."""
+    names = [name for name in _contenders(times) if name.endswith(BEST)]
+    return min(names, key=lambda name: _median(times, name), default="")
+
+
+def ratio(times: TaskTimes, contender: str) -> str:
+    """How many times as long a contender takes as the best kernel, with its 95 % interval; empty where unknown."""
+    if contender not in _contenders(times):
+        return ""
+    best = best_of(times)
+    found = ratio_of_medians(
+        [(np.array(shape[contender]), np.array(shape[best])) for shape in times.seconds.values()]
+    )
+    return f"{found.mean:.3f} ({found.low:.3f} to {found.high:.3f})"
+
+
+def compiled(times: TaskTimes) -> str:
+    """The faster of torch.compile's modes, with CUDA graphs or without; empty where none was timed."""
+    names = [name for name in _contenders(times) if name != "eager" and not name.endswith((BEST, START))]
+    return min(names, key=lambda name: _median(times, name), default="")
+
+
+def _contenders(times: TaskTimes) -> set[str]:
+    return set.intersection(*map(set, times.seconds.values())) if times.seconds else set()
+
+
+def _median(times: TaskTimes, contender: str) -> float:
+    return geometric_mean(float(np.median(shape[contender])) for shape in times.seconds.values())
+
+
+def _means(timed: Sequence[TaskTimes]) -> str:
+    """Write the geometric means over the tasks as a sentence."""
+    means = []
+    for title, contender in (("eager", lambda _: "eager"), ("torch.compile", compiled)):
+        ratios = [
+            _median(each, contender(each)) / _median(each, best_of(each))
+            for each in timed
+            if contender(each) in _contenders(each)
+        ]
+        if ratios:
+            means.append(f"{title} takes {geometric_mean(ratios):.3f} times as long over {len(ratios)} tasks")
+    return "Geometric means: " + ", ".join(means) + "." if means else ""
+
+
+def _search_cells(each: Searched) -> list[str]:
+    assert each.cost is not None  # noqa: S101 - only searches that ended have cells
+    return [
+        each.task,
+        each.language,
+        f"{each.start_seconds * 1e6:.1f}",
+        f"{each.best_seconds * 1e6:.1f}",
+        f"{each.speedup:.2f}x",
+        str(each.cost.evaluations),
+        f"{each.cost.candidate_seconds:.2f}",
+        f"{each.cost.gpu_busy_share:.0%}",
+    ]
+
+
+def _time_cells(times: TaskTimes) -> list[str]:
+    best = best_of(times)
+    seconds = _median(times, best)
+    return [
+        times.task,
+        best.removesuffix(BEST),
+        f"{seconds * 1e6:.1f}",
+        ratio(times, best.removesuffix(BEST) + START),
+        ratio(times, "eager"),
+        ratio(times, compiled(times)),
+        f"{times.floor_seconds / seconds:.0%}",
+    ]
 
 
 if __name__ == "__main__":

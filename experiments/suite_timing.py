@@ -1,10 +1,10 @@
-"""A task's kernels beside PyTorch, in turns in one process: what the suite's ratios are made of.
+"""A task's kernels interleaved with PyTorch in one process, for `mctskernel.experiments.suite`.
 
     python -m mctskernel.experiments.suite_timing --rows rows.jsonl TASK RUN...
 
-Each RUN is a finished search of the task. Its starting kernel and its best one take turns with PyTorch's operator,
-eager and compiled with max-autotune, on the same tensors, on PyTorch's stream, the L2 cache flushed before every run.
-Each is timed by the GPU's clock. Needs a GPU and the extra `gpu`; a row is appended when all of it is known.
+Each RUN is a finished search of the task. Its starting kernel and its best one are interleaved with PyTorch's operator,
+eager and compiled with max-autotune, on the same tensors, on PyTorch's stream, with the L2 cache flushed before every
+run, and timed by CUDA events. Needs a GPU and the extra `gpu`; one row is appended.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from functools import cache, partial
 from pathlib import Path
 
 import click
+import numpy as np
 import torch
 from torch import Tensor
 
 from mctskernel.core.device import DeviceError
+from mctskernel.core.expression import evaluate
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.records.json_lines import append_line
-from mctskernel.experiments.suites.rows import TimesRow, arithmetic, uses_tensor_cores
-from mctskernel.experiments.suites.turns import Run, in_turns
-from mctskernel.experiments.torch_baselines import OPERATORS, as_tensor, bound
+from mctskernel.experiments.json_lines import append_line
+from mctskernel.experiments.operators import OPERATORS, as_tensor, bound
+from mctskernel.experiments.suite import TaskTimes
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
-from mctskernel.profiling.gpu.code import LoadedKernel
-from mctskernel.profiling.gpu.cuda_driver import CudaError, PreparedLaunch, open_gpu
+from mctskernel.profiling.ceilings import default_cache_folder, measured_ceilings
+from mctskernel.profiling.gpu.buffers import LoadedKernel
+from mctskernel.profiling.gpu.cuda_driver import CudaError, Gpu, PreparedLaunch, open_gpu
 from mctskernel.profiling.gpu.protocol import Code
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.versions import package_versions
@@ -50,6 +52,12 @@ FLUSHED_BYTES = 1 << 28
 LAUNCH_CYCLES = 2_000_000
 """The GPU waits so long before each run, about a millisecond, in which a busy machine has launched all of it too."""
 
+SECONDS, WARM_UP, FEWEST, MOST = 0.1, 3, 5, 100
+"""Of each contender: the time of its samples, runs before them, and how many samples at least and at most."""
+
+Run = Callable[[], float]
+"""Runs a contender once and returns its seconds."""
+
 
 @click.command()
 @click.argument("name", metavar="TASK")
@@ -58,7 +66,7 @@ LAUNCH_CYCLES = 2_000_000
 )
 @click.option("--rows", type=click.Path(path_type=Path), required=True, help="Append the row there.")
 def main(name: str, runs: tuple[Path, ...], rows: Path) -> None:
-    """Time the kernels of RUNS and PyTorch's operator in turns."""
+    """Time the kernels of RUNS interleaved with PyTorch's operator."""
     if not torch.cuda.is_available():
         click.echo("PyTorch finds no GPU.", err=True)
         sys.exit(1)
@@ -82,7 +90,7 @@ def kernels_of(runs: tuple[Path, ...]) -> dict[str, Kernel]:
     return found
 
 
-def time_task(name: str, kernels: Mapping[str, Kernel]) -> TimesRow:
+def time_task(name: str, kernels: Mapping[str, Kernel]) -> TaskTimes:
     """Samples of all contenders at each search shape. What can't be run has a sentence in `problem`."""
     task = load_task(find_task(name))
     torch.cuda.init()  # type: ignore[no-untyped-call]
@@ -92,16 +100,16 @@ def time_task(name: str, kernels: Mapping[str, Kernel]) -> TimesRow:
     problems: dict[str, str] = {}
     for shape in task.search_shapes:
         with _contenders(task, shape, kernels, gpu.architecture, problems) as found:
-            seconds[shape_label(shape)] = in_turns({each: _timed(call) for each, call in found.calls.items()})
+            seconds[shape_label(shape)] = interleaved(
+                {each: _timed(call) for each, call in found.calls.items()}
+            )
             for each, difference in _differences(found).items():
                 differences[each] = max(differences.get(each, 0.0), difference)
-    return TimesRow(
+    return TaskTimes(
         task=task.name,
         seconds=seconds,
         differences=differences,
-        compulsory_bytes=task.compulsory_bytes(task.search_shapes[0]),
-        flops=arithmetic(task),
-        tensor_cores=uses_tensor_cores(task),
+        floor_seconds=_floor(task, gpu),
         versions={
             "gpu": gpu.name,
             "uuid": gpu.uuid,
@@ -109,6 +117,32 @@ def time_task(name: str, kernels: Mapping[str, Kernel]) -> TimesRow:
         },
         problem=" ".join(f"{each}: {said}" for each, said in problems.items()),
     )
+
+
+def interleaved(runs: Mapping[str, Run], seed: int = 0) -> dict[str, tuple[float, ...]]:
+    """The samples of each contender, in seconds. Every round runs each of them once, in a random order."""
+    for run in runs.values():
+        for _ in range(WARM_UP):
+            run()
+    rng = np.random.default_rng(seed)
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+
+    def goes_on(name: str) -> bool:
+        taken = samples[name]
+        return len(taken) < FEWEST or (len(taken) < MOST and sum(taken) < SECONDS)
+
+    while left := [name for name in runs if goes_on(name)]:
+        for place in rng.permutation(len(left)):
+            samples[left[place]].append(runs[left[place]]())
+    return {name: tuple(taken) for name, taken in samples.items()}
+
+
+def _floor(task: Task, gpu: Gpu) -> float:
+    ceilings, shape = measured_ceilings(gpu, default_cache_folder()), task.search_shapes[0]
+    tensor_cores = all(tensor.dtype in ("float16", "bfloat16") for tensor in task.outputs)
+    rate = ceilings.tensor_flops_per_second if tensor_cores else ceilings.fp32_flops_per_second
+    flops = float(evaluate(task.flops, shape)) if task.flops is not None else 0.0
+    return max(task.compulsory_bytes(shape) / ceilings.copy_bytes_per_second, flops / rate)
 
 
 Call = Callable[[], object]
@@ -127,7 +161,7 @@ class _Contenders:
 def _contenders(
     task: Task, shape: Shape, kernels: Mapping[str, Kernel], architecture: str, problems: dict[str, str]
 ) -> Iterator[_Contenders]:
-    """All that can be built and called; the others' problems are told."""
+    """All that can be built and called; `problems` has the others' errors."""
     inputs = task.draw_inputs(shape, seed=0)
     tensors = {each: as_tensor(array, "cuda") for each, array in inputs.items()}
     operator = bound(OPERATORS[task.name], task, inputs, shape, "cuda")

@@ -1,15 +1,13 @@
-"""The surrogate study: modelled times against measured ones, and what they are worth to a search.
+"""The surrogate study: modelled times against measured ones, and how many evaluations predictions save a search.
 
     python -m mctskernel.experiments.surrogate_study FOLDER... --predictions predictions.jsonl --out STUDY.json
-    python -m mctskernel.experiments.surrogate_study --from STUDY.json
 
 Each FOLDER is the run of a search on a GPU, or a folder of variants (docs/model_benchmark.md has the form). Nothing is
-run on a GPU: times are those that were recorded. Every kernel is priced once; what the file of predictions has isn't
-priced again, so the command goes on where it was cut off. Then every space is searched by the real loop, once for each
-seed and each way to use predictions. STUDY.md and STUDY.svg are made of STUDY.json alone.
+run on a GPU: times are those that were recorded. Every kernel is priced once: the file of predictions is read again, so
+the command continues where it was interrupted. Then every space is searched by the real loop, once for each seed and
+each contender. The page, STUDY.md, is written beside the JSON.
 
-A run only holds edits that its own search chose to try, so what a surrogate would have found among the others isn't
-seen: searching a run again understates what a surrogate is worth.
+A run only holds edits that its own search chose to try, so searching a run again understates the value of a surrogate.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -25,25 +23,57 @@ import msgspec
 from rich.console import Console
 from rich.progress import track
 
-from mctskernel.experiments.records.documents import markdown
-from mctskernel.experiments.records.provenance import write_result
-from mctskernel.experiments.subjects.recorded_spaces import RecordedSpace, read_spaces
-from mctskernel.experiments.surrogate.accuracy import accuracy
-from mctskernel.experiments.surrogate.document import Study, document
-from mctskernel.experiments.surrogate.predictions import Predicted, by_space, predict
-from mctskernel.experiments.surrogate.replays import CONTENDERS, Pace, replays
+from mctskernel.experiments.recorded_spaces import RecordedSpace, read_spaces
+from mctskernel.experiments.results import interval_text, page, table, write_result
+from mctskernel.experiments.surrogate_accuracy import (
+    LEVELS,
+    Accuracy,
+    Predicted,
+    accuracy,
+    by_space,
+    pooled,
+    predict,
+)
+from mctskernel.experiments.surrogate_replays import (
+    CHECKPOINTS,
+    CONTENDERS,
+    EVALUATION_SECONDS,
+    TARGETS,
+    Replays,
+    Savings,
+    replays,
+    savings,
+)
 from mctskernel.profiling.architecture import known_architectures, load_architecture
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
 from mctskernel.variants import VariantError
 
 
+class Study(msgspec.Struct, frozen=True):
+    """A study: the GPU that was modelled, how accurate predictions were by space, and searches with them.
+
+    `prediction_seconds` are CPU seconds of a prediction, the mean of each space. `runs` names the spaces that are
+    recorded searches; the others are families of variants.
+    """
+
+    gpu: str
+    accuracy: tuple[Accuracy, ...]
+    prediction_seconds: dict[str, float]
+    seeds: int
+    replays: tuple[Replays, ...]
+    runs: tuple[str, ...]
+
+
 @click.command()
-@click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument(
+    "folders", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False)
+)
 @click.option(
     "--predictions",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where predictions are kept, and read the next time.",
+    required=True,
+    help="File of the predictions: read, and completed.",
 )
 @click.option(
     "--architecture",
@@ -53,50 +83,13 @@ from mctskernel.variants import VariantError
     help="The GPU of the recordings.",
 )
 @click.option(
-    "--limit",
-    type=click.IntRange(min=2),
-    default=60,
-    show_default=True,
-    help="Kernels of each run, the first.",
-)
-@click.option(
     "--seeds", type=click.IntRange(min=0), default=20, show_default=True, help="Searches of each kind."
 )
-@click.option(
-    "--in-flight", type=click.IntRange(min=1), default=1, show_default=True, help="Evaluations at a time."
-)
-@click.option("--pace", type=float, help="Predictions per evaluation that are made in time. [default: all]")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The JSON, with a page and a plot beside it.",
-)
-@click.option(
-    "--from",
-    "known",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="JSON that --out wrote: make its page and its plot again.",
-)
-def main(
-    *,
-    folders: tuple[Path, ...],
-    predictions: Path | None,
-    architecture: str,
-    limit: int,
-    seeds: int,
-    in_flight: int,
-    pace: float | None,
-    out: Path | None,
-    known: Path | None,
-) -> None:
-    """Compare predictions with what was measured, search with and without them, and print the page."""
-    if known is not None:
-        show(msgspec.json.decode(known.read_bytes(), type=Study), known)
-        return
-    if not folders or predictions is None:
-        raise click.UsageError("Give folders with recorded times and a file for --predictions, or --from.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
+def main(*, folders: tuple[Path, ...], predictions: Path, architecture: str, seeds: int, out: Path) -> None:
+    """Compare predictions with measurements, search with and without them, and print the page."""
     try:
-        spaces = [space.first(limit) for folder in folders for space in read_spaces(folder)]
+        spaces = [space for folder in folders for space in read_spaces(folder)]
     except (RunError, JournalError, VariantError) as error:
         raise click.ClickException(str(error)) from error
     names = [space.name for space in spaces]
@@ -104,31 +97,21 @@ def main(
         raise click.ClickException(f"Two folders hold a space called {twice[0]}: rename one of them.")
     console = Console(stderr=True)
     total = sum(len(space.evaluations) for space in spaces)
-    rows = list(
-        track(
-            predict(spaces, architecture, predictions),
-            "Pricing",
-            total,
-            console=console,
-            disable=not console.is_terminal,
-        )
-    )
-    study = made_study(spaces, rows, seeds, Pace(in_flight, pace), load_architecture(architecture).name)
+    pricing = predict(spaces, architecture, predictions)
+    rows = list(track(pricing, "Pricing", total, console=console, disable=not console.is_terminal))
+    study = made_study(spaces, rows, seeds, load_architecture(architecture).name)
     if not study.accuracy:
         raise click.ClickException(
             "No space has three kernels with different times that the model could price."
         )
-    if out is not None:
-        write_result(out, study)
-        show(study, out)
-    else:
-        click.echo(markdown(document(study)))
+    write_result(out, study)
+    text = document(study)
+    out.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
+    click.echo(text)
 
 
-def made_study(
-    spaces: Sequence[RecordedSpace], rows: Sequence[Predicted], seeds: int, pace: Pace, gpu: str
-) -> Study:
-    """All figures of the study; without seeds no searches are made."""
+def made_study(spaces: Sequence[RecordedSpace], rows: Sequence[Predicted], seeds: int, gpu: str) -> Study:
+    """Compute all figures; without seeds no searches are made."""
     known = by_space(rows)
     found = [accuracy(space, known.get(space.name, {})) for space in spaces]
     costs: dict[str, list[float]] = {}
@@ -141,7 +124,7 @@ def made_study(
         {space: statistics.fmean(seconds) for space, seconds in costs.items()},
         seeds,
         tuple(
-            replays(space, known.get(space.name, {}), contender, seeds, pace)
+            replays(space, known.get(space.name, {}), contender, seeds)
             for space in plain
             for contender in CONTENDERS
         ),
@@ -149,15 +132,112 @@ def made_study(
     )
 
 
-def show(study: Study, file: Path) -> None:
-    """Write the page and the plot beside the JSON, and print the page."""
-    # Imported here: matplotlib is an extra.
-    from mctskernel.experiments.surrogate.plot import draw  # noqa: PLC0415 - as said above
+def document(study: Study) -> str:
+    """Make the page."""
+    kernels = sum(each.kernels for each in study.accuracy)
+    blocks = [
+        f"{kernels} kernels that were timed on {study.gpu} or its like, and the model's times for them. Intervals are "
+        "of 95 %, from 2000 bootstrap draws of whole tasks.",
+        "## How well modelled times rank measured ones",
+        _ranking(study),
+        "First pick: the time of the kernel that the model ranks first, over that of the fastest; best of 5: the same "
+        "of the best among its first five.",
+        "## Whether the stated uncertainty is right",
+        _calibration(study),
+        "The share of pairs of kernels of a space whose measured ratio lies in the interval that the model states; the "
+        "last column is the root mean square of the error over the stated deviation, 1 where that is right.",
+    ]
+    for title, group in _groups(study, [each.space for each in study.replays]):
+        blocks += [f"## Searches of {title}", *_searches(study, group)]
+    return page("The surrogate against measurements", *blocks)
 
-    text = markdown(document(study))
-    file.with_suffix(".md").write_text(text + "\n", encoding="utf-8")
-    draw(study, file.with_suffix(".svg"))
-    click.echo(text)
+
+def _groups(study: Study, spaces: Sequence[str]) -> Iterator[tuple[str, frozenset[str]]]:
+    """Families of variants and runs, each if there are any: the title, and the spaces."""
+    runs = frozenset(study.runs)
+    for kind, group in (
+        ("families of variants", frozenset(spaces) - runs),
+        ("recorded runs", runs & frozenset(spaces)),
+    ):
+        if group:
+            yield f"{len(group)} {kind}", group
+
+
+def _pools(study: Study) -> Iterator[tuple[str, list[Accuracy]]]:
+    for title, group in _groups(study, [each.space for each in study.accuracy]):
+        yield title, [each for each in study.accuracy if each.space in group]
+
+
+def _ranking(study: Study) -> str:
+    columns = ["space", "kernels", "Spearman", "first pick", "best of 5", "CPU s a prediction"]
+    rows = [
+        [
+            each.space,
+            str(each.kernels),
+            *(f"{figure:.3f}" for figure in (each.spearman, each.first, each.best_of_five)),
+            f"{study.prediction_seconds[each.space]:.2f}",
+        ]
+        for each in study.accuracy
+    ]
+    for title, members in _pools(study):
+        mean = pooled(members)
+        figures = (interval_text(each, ".3f") for each in (mean.spearman, mean.first, mean.best_of_five))
+        rows.append([f"mean of {title}", str(mean.kernels), *figures, ""])
+    return table(columns, rows)
+
+
+def _calibration(study: Study) -> str:
+    rows = [
+        [each.space, *(f"{share:.0%}" for share in each.coverage), f"{each.error_in_sigmas:.2f}"]
+        for each in study.accuracy
+    ]
+    for title, members in _pools(study):
+        mean = pooled(members)
+        shares = (interval_text(each, ".0%") for each in mean.coverage)
+        rows.append([f"mean of {title}", *shares, interval_text(mean.error_in_sigmas, ".3f")])
+    return table(["space", *(f"in the {level:.0%} interval" for level in LEVELS), "error in sigmas"], rows)
+
+
+def _searches(study: Study, group: frozenset[str]) -> list[str]:
+    found = savings([each for each in study.replays if each.space in group], study.prediction_seconds)
+    return [
+        f"{study.seeds} seeds each. Evaluations are the GPU's, the starting kernel's among them. Times fewer: those "
+        "without a surrogate over those with it, the geometric mean over spaces and seeds, paired by seed; p flips the "
+        "signs of the tasks' means.",
+        _evaluations(found),
+        "The best kernel's time over that of the space's best, after so many evaluations:",
+        table(
+            ["search", *(f"after {count}" for count in CHECKPOINTS)],
+            [[each.contender, *(f"{ratio:.3f}" for ratio in each.best)] for each in found],
+        ),
+        "Seconds to within 5 % without a surrogate over those with it, by the cost of an evaluation, if every "
+        "prediction is waited for on one core; and the cost of an evaluation from which on it pays:",
+        table(
+            ["search", *(f"{cost:g} s" for cost in EVALUATION_SECONDS), "pays from"],
+            [
+                [
+                    each.contender,
+                    *(f"{speedup:.2f}x" for speedup in each.speedups),
+                    f"{each.break_even_seconds:.2f} s" if each.break_even_seconds is not None else "never",
+                ]
+                for each in found
+            ],
+        ),
+    ]
+
+
+def _evaluations(found: Sequence[Savings]) -> str:
+    columns = ["search"]
+    for target in TARGETS:
+        columns += [f"to within {target - 1:.0%}", "predictions", "times fewer", "p"]
+    rows = []
+    for each in found:
+        cells = [each.contender]
+        for saved in each.saved:
+            cells += [f"{saved.evaluations:.1f}", f"{saved.predictions:.1f}"]
+            cells += [interval_text(saved.ratio, ".2f"), f"{saved.p:.3f}"]
+        rows.append(cells)
+    return table(columns, rows)
 
 
 if __name__ == "__main__":

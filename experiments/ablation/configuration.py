@@ -1,16 +1,16 @@
-"""The file that says what is compared: arms, what is searched, seeds and budgets.
+"""The TOML file of an ablation: its arms, what they search, seeds and budget.
 
     title = "Exploration"
     question = "Does more exploration help?"
-    against = "default"
-    spaces = ["made:made_tiles", "recorded/"]   # or tasks = ["softmax", "my_task/"] and device = "model" or "gpu"
+    baseline = "default"                        # the arm that the others are compared with
+    spaces = ["synthetic:tiles", "caches/"]     # or tasks = ["softmax", "my_task/"] and device = "model" or "gpu"
     seeds = 20
     checkpoints = [50, 100]
 
     [budget]
     evaluations = 100
 
-    [search]                                    # what all arms share
+    [search]                                    # settings that all arms share
     strategy = "mcts"
 
     [[arms]]
@@ -20,16 +20,15 @@
     name = "more"
     exploration = 1.4
 
-    [small]                                     # what is less of it at `--size small`
+    [small]                                     # what `--size small` replaces
     seeds = 2
 
-Paths are relative to the folder in which a command is run.
+Paths are relative to the current folder.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -38,67 +37,45 @@ from typing import Annotated, Any
 import msgspec
 import tomlkit
 
-from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml
-from mctskernel.experiments.ablation.names import AblationError, check_name
-from mctskernel.experiments.ablation.settings import Settings, arm_settings, check_arm, check_for_spaces
+from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
+from mctskernel.core.user_errors import MisuseError
 from mctskernel.run import Budget
-from mctskernel.search_settings import merged
+from mctskernel.search_settings import SearchSettings, SettingError, check_complete, merged, read_settings
 
 PAPER = "paper"
 SMALL = "small"
 SIZES = (PAPER, SMALL)
-"""How much is searched: enough to tell arms apart, or just enough to see that everything works."""
 
 DEVICES = ("model", "gpu")
+
+SPACE_SETTINGS = frozenset({"policy", "workers"})
+"""What can differ between searches of a search-space cache: nothing there is proposed, rewarded or built."""
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 _Seed = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class BudgetTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What each trial may spend. Several numbers of `evaluations` are one search that is looked at after each of them.
-
-    That is the same as searching with each budget, because no strategy knows its budget.
-    """
-
-    evaluations: _Count | tuple[_Count, ...]
-    seconds: _Positive | None = None
-    dollars: _Positive | None = None
-
-
-class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """A configuration as it is written. Arms and `search` are tables of settings, `small` replaces other fields."""
-
-    title: str
-    question: str = ""
-    against: str
-    arms: Annotated[tuple[dict[str, Any], ...], msgspec.Meta(min_length=2)]
-    budget: BudgetTable
-    search: dict[str, Any] = {}
-    spaces: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
-    device: str = "model"
-    architecture: str = "H100"
-    seeds: _Count | Annotated[tuple[_Seed, ...], msgspec.Meta(min_length=1)] = 20
-    checkpoints: tuple[_Count, ...] = ()
+class AblationError(MisuseError, ValueError):
+    """A configuration or a results folder that can't be used; the message is a sentence."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """What is compared: settings under a name."""
+    """Search settings under a name; `summary` lists what the arm sets itself."""
 
     name: str
-    settings: Settings
+    settings: SearchSettings
+    summary: str
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """A configuration that was read. `document` holds its effective fields, of which `text` and `digest` are made."""
+    """A configuration. `document` holds its effective fields; `checkpoints` ends with the budget."""
 
     title: str
     question: str
-    against: str
+    baseline: str
     arms: tuple[Arm, ...]
     spaces: tuple[str, ...]
     tasks: tuple[str, ...]
@@ -111,18 +88,21 @@ class Ablation:
 
     @property
     def text(self) -> str:
-        """The configuration as TOML, sizes and replacements applied."""
+        """The effective configuration as TOML."""
         return tomlkit.dumps(self.document)
 
     @property
-    def digest(self) -> str:
-        """Equal for configurations that ask for the same trials."""
-        return hashlib.sha256(msgspec.json.encode(self.document, order="sorted")).hexdigest()[:16]
+    def is_deterministic(self) -> bool:
+        """Whether the same configuration must find the same again."""
+        if not self.tasks:
+            return True
+        serial = all(arm.settings.workers == 1 and not arm.settings.asks_a_model for arm in self.arms)
+        return self.device == "model" and serial and self.budget.seconds is None
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What a command line puts in place of a configuration's fields; empty for what it leaves."""
+class Overrides:
+    """What a command line replaces in a configuration; empty fields replace nothing."""
 
     size: str = PAPER
     spaces: tuple[str, ...] = ()
@@ -133,33 +113,31 @@ class Changes:
 
 
 def ready_configurations() -> Mapping[str, str]:
-    """The texts of the configurations that come with the package, by name."""
+    """Return the texts of the configurations that come with the package, by name."""
     folder = files("mctskernel.experiments.ablation") / "configurations"
-    return {
-        each.name.removesuffix(".toml"): each.read_text("utf-8")
-        for each in sorted(folder.iterdir(), key=lambda each: each.name)
-        if each.name.endswith(".toml")
+    found = {
+        each.name.removesuffix(".toml"): each for each in folder.iterdir() if each.name.endswith(".toml")
     }
+    return {name: found[name].read_text("utf-8") for name in sorted(found)}
 
 
 def find_configuration(name_or_path: str) -> str:
-    """The text of a ready configuration, of a file, or of the configuration in a manifest. Raises AblationError."""
+    """Return the text of a ready configuration or of a TOML file. Raises AblationError."""
     ready = ready_configurations()
     if name_or_path in ready:
         return ready[name_or_path]
     path = Path(name_or_path)
     if not path.is_file():
-        beside = (each.name for each in path.parent.glob("*.toml"))
-        check_name(name_or_path, (*ready, *sorted(beside)), "configuration")
+        beside = sorted(each.name for each in path.parent.glob("*.toml"))
+        check_name(name_or_path, (*ready, *beside), "configuration")
     try:
-        text = path.read_text("utf-8")
-        return msgspec.json.decode(text, type=_Kept).configuration if path.suffix == ".json" else text
+        return path.read_text("utf-8")
     except (OSError, *UNDECODABLE) as error:
-        raise AblationError(f"{path} can't be read as a configuration: {excerpt(error)}.") from error
+        raise AblationError(f"{path} can't be read: {excerpt(error)}.") from error
 
 
-def read_ablation(text: str, changes: Changes | None = None) -> Ablation:
-    """A configuration from its text, with what a command line changes. Raises AblationError."""
+def read_ablation(text: str, overrides: Overrides | None = None) -> Ablation:
+    """Parse a configuration and apply overrides. Raises AblationError."""
     try:
         document = parse_toml(text)
     except DocumentError as error:
@@ -167,53 +145,60 @@ def read_ablation(text: str, changes: Changes | None = None) -> Ablation:
     small = document.pop(SMALL, {})
     _check_fields(document, "field of a configuration")
     _check_fields(small, "field of [small]")
-    changes = changes or Changes()
-    document |= small if changes.size == SMALL else {}
-    return _read(_changed(document, changes))
+    overrides = overrides or Overrides()
+    document |= small if overrides.size == SMALL else {}
+    return _read(_overridden(document, overrides))
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """In words, what one document has otherwise than another: "budget.evaluations was 100 and is 200"."""
-    before, after = dict(_flat(then)), dict(_flat(now))
-    return [
-        f"{name} was {before.get(name, 'not set')} and is {after.get(name, 'not set')}"
-        for name in (*before, *(each for each in after if each not in before))
-        if before.get(name) != after.get(name)
-    ]
+def check_name(name: str, known: tuple[str, ...] | list[str], kind: str) -> None:
+    """Raise AblationError, with the nearest known name, for an unknown one."""
+    if sentence := unknown_name(name, known, kind):
+        raise AblationError(sentence)
 
 
-class _Kept(msgspec.Struct):
-    configuration: str
+class _Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    # Several numbers of evaluations are one search with as many checkpoints: no strategy knows its budget.
+    evaluations: _Count | Annotated[tuple[_Count, ...], msgspec.Meta(min_length=1)]
+    seconds: _Positive | None = None
+    dollars: _Positive | None = None
 
 
-def _changed(document: dict[str, Any], changes: Changes) -> dict[str, Any]:
-    """The fields that are left, in a form that is the same however they were come to."""
+class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    title: str
+    question: str = ""
+    baseline: str
+    arms: Annotated[tuple[dict[str, Any], ...], msgspec.Meta(min_length=2)]
+    budget: _Budget
+    search: dict[str, Any] = {}
+    spaces: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    device: str = "model"
+    architecture: str = "H100"
+    seeds: _Count | Annotated[tuple[_Seed, ...], msgspec.Meta(min_length=1)] = 20
+    checkpoints: tuple[_Count, ...] = ()
+
+
+def _overridden(document: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
     found = dict(document)
-    if changes.spaces or changes.tasks:
-        found |= {"spaces": list(changes.spaces), "tasks": list(changes.tasks)}
-    if changes.seeds is not None:
-        found["seeds"] = changes.seeds
-    if changes.evaluations is not None:
-        found |= _up_to(changes.evaluations, found)
-    if changes.model and found.get("tasks"):
+    if overrides.spaces or overrides.tasks:
+        found |= {"spaces": list(overrides.spaces), "tasks": list(overrides.tasks)}
+    if overrides.seeds is not None:
+        found["seeds"] = overrides.seeds
+    if overrides.evaluations is not None:
+        budget = _table(document, "budget")
+        earlier = (document.get("checkpoints"), budget.get("evaluations"))
+        numbers = {
+            each for some in earlier if isinstance(some, list) for each in some if isinstance(each, int)
+        }
+        found["budget"] = {**budget, "evaluations": overrides.evaluations}
+        found["checkpoints"] = sorted(each for each in numbers if each < overrides.evaluations)
+    if overrides.model and found.get("tasks"):
         search = _table(found, "search")
-        found["search"] = {**search, "model": {**_table(search, "model"), **changes.model}}
+        found["search"] = {**search, "model": {**_table(search, "model"), **overrides.model}}
     return {name: value for name, value in found.items() if value != []}
 
 
-def _up_to(evaluations: int, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Another budget, and the checkpoints that still lie within it."""
-    budget = _table(document, "budget")
-    told = (document.get("checkpoints"), budget.get("evaluations"))
-    earlier = {each for some in told if isinstance(some, list) for each in some if isinstance(each, int)}
-    return {
-        "budget": {**budget, "evaluations": evaluations},
-        "checkpoints": sorted(each for each in earlier if each < evaluations),
-    }
-
-
 def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A table of a document; whatever else stands there is refused later."""
     found = document.get(name)
     return found if isinstance(found, Mapping) else {}
 
@@ -225,37 +210,33 @@ def _read(document: dict[str, Any]) -> Ablation:
         raise AblationError(f"The configuration can't be used: {excerpt(error)}.") from error
     if bool(found.spaces) == bool(found.tasks):
         raise AblationError(
-            "A configuration searches spaces or tasks, one of them: shares of an optimum and speed-ups don't average."
+            "Give spaces or tasks, one of them: shares of an optimum and speed-ups don't average."
         )
     if found.tasks:
         check_name(found.device, DEVICES, "device")
     elif found.budget.seconds or found.budget.dollars:
-        raise AblationError(
-            "A recorded space is searched by evaluations: leave seconds and dollars out of [budget]."
-        )
+        raise AblationError("The budget of a search-space cache is evaluations: remove seconds and dollars.")
     evaluations = found.budget.evaluations
     budgets = (evaluations,) if isinstance(evaluations, int) else evaluations
-    largest = max(budgets, default=0)
     checkpoints = tuple(sorted({*found.checkpoints, *budgets}))
-    if not largest or checkpoints[-1] > largest:
+    if checkpoints[-1] > max(budgets):
         raise AblationError(
-            f"Checkpoints are evaluations within the budget of {largest}, not {checkpoints[-1] if checkpoints else 0}."
+            f"Checkpoint {checkpoints[-1]} is beyond the budget of {max(budgets)} evaluations."
         )
     arms = tuple(_arms(found))
-    check_name(found.against, [arm.name for arm in arms], "arm")
+    check_name(found.baseline, [arm.name for arm in arms], "arm")
+    seeds = tuple(range(found.seeds)) if isinstance(found.seeds, int) else tuple(dict.fromkeys(found.seeds))
     return Ablation(
         title=found.title,
         question=found.question,
-        against=found.against,
+        baseline=found.baseline,
         arms=arms,
         spaces=found.spaces,
         tasks=found.tasks,
         device=found.device if found.tasks else "recorded",
         architecture=found.architecture,
-        seeds=tuple(range(found.seeds))
-        if isinstance(found.seeds, int)
-        else tuple(dict.fromkeys(found.seeds)),
-        budget=Budget(largest, found.budget.seconds, found.budget.dollars),
+        seeds=seeds,
+        budget=Budget(max(budgets), found.budget.seconds, found.budget.dollars),
         checkpoints=checkpoints,
         document=document,
     )
@@ -263,49 +244,49 @@ def _read(document: dict[str, Any]) -> Ablation:
 
 def _arms(document: _Document) -> Iterator[Arm]:
     names = set[str]()
-    shared = dict(document.search)
-    arm_settings(shared, "[search]")
+    _settings(document.search, "[search]")
     for number, table in enumerate(document.arms, 1):
         name = table.get("name")
-        if not isinstance(name, str) or not _is_plain(name):
-            raise AblationError(f"Arm {number} needs a name, without '/' and not longer than 60 characters.")
+        if not isinstance(name, str) or not _is_file_name(name):
+            raise AblationError(f"Arm {number} needs a name of at most 60 characters, without '/'.")
         if name in names:
             raise AblationError(f"Two arms are called '{name}'.")
         names.add(name)
+        where = f"arm '{name}'"
         own = {key: value for key, value in table.items() if key != "name"}
-        arm_settings(own, f"arm '{name}'")
-        settings = arm_settings(merged(shared, own), f"arm '{name}'")
-        if document.spaces:
-            check_for_spaces(settings, f"arm '{name}'")
-        check_arm(settings, f"arm '{name}'")
-        yield Arm(name, settings)
+        _settings(own, where)
+        settings = _settings(merged(document.search, own), where)
+        try:
+            check_complete(settings, where)
+        except SettingError as error:
+            raise AblationError(str(error)) from error
+        unused = set(msgspec.to_builtins(settings)) - SPACE_SETTINGS
+        if document.spaces and unused:
+            raise AblationError(
+                f"The {where} sets {', '.join(sorted(unused))}, which a search-space cache doesn't use: set "
+                "fields of the policy or workers, or search tasks."
+            )
+        yield Arm(name, settings, ", ".join(f"{key}={value}" for key, value in own.items()))
 
 
-def _is_plain(name: str) -> bool:
+def _settings(table: Mapping[str, Any], where: str) -> SearchSettings:
+    try:
+        return read_settings(table, where, SearchSettings)
+    except SettingError as error:
+        raise AblationError(str(error)) from error
+
+
+def _is_file_name(name: str) -> bool:
     return 0 < len(name) <= 60 and name.isprintable() and "/" not in name and not name.startswith(".")
 
 
-def _check_fields(table: object, what: str) -> None:
+def _check_fields(table: object, kind: str) -> None:
     if not isinstance(table, Mapping):
-        raise AblationError(f"[{SMALL}] is a table of fields.")
-    known = [field.name for field in msgspec.structs.fields(_Document)]
-    for name in table:
-        check_name(name, known, what)
-    budget = table.get("budget")
-    if isinstance(budget, Mapping):
-        for name in budget:
-            check_name(
-                name, [field.name for field in msgspec.structs.fields(BudgetTable)], "field of [budget]"
-            )
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Values by dotted names; arms go by their own."""
-    for name, each in value.items():
-        if isinstance(each, Mapping):
-            yield from _flat(each, f"{prefix}{name}.")
-        elif name == "arms" and isinstance(each, Sequence):
-            for arm in each:
-                yield from _flat(arm, f"arms.{arm.get('name')}.")
-        else:
-            yield f"{prefix}{name}", each
+        raise AblationError(f"[{SMALL}] must be a table of fields.")
+    for struct, fields, what in (
+        (_Document, table, kind),
+        (_Budget, table.get("budget"), "field of [budget]"),
+    ):
+        known = [field.name for field in msgspec.structs.fields(struct)]
+        for name in fields if isinstance(fields, Mapping) else ():
+            check_name(str(name), known, what)

@@ -1,4 +1,4 @@
-"""Plots of an ablation, of its results alone; they need matplotlib, which is the extra `plots`."""
+"""The plot of an ablation; it needs matplotlib, the extra `plots`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mctskernel.experiments.ablation.results import Results
 from mctskernel.experiments.ablation.statistics import Comparison, grouped, statistics
+from mctskernel.experiments.ablation.sweep import Results
 from mctskernel.report.resampling import estimate
 
 SIZE = (9.0, 3.6)
@@ -21,7 +21,7 @@ POINTS = 30
 
 
 def plot(results: Results, *files: Path) -> None:
-    """Curves of the mean figure with bootstrap bands beside the effects against one arm, as SVG, PDF or PNG.
+    """Draw curves of the mean score with bootstrap bands, and the differences from the baseline, as SVG, PDF or PNG.
 
     The same results make the same bytes of SVG.
     """
@@ -53,19 +53,19 @@ def _curves(panel: Axes, results: Results) -> None:
         (line,) = panel.plot(counts, [each.mean for each in known], label=arm.name, linewidth=1.2)
         low, high = [each.low for each in known], [each.high for each in known]
         panel.fill_between(counts, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    panel.set(xlabel="evaluations", ylabel=f"{results.figure}, mean", xlim=(1, longest))
+    panel.set(xlabel="evaluations", ylabel=f"{results.score}, mean", xlim=(1, longest))
     panel.grid(visible=True, alpha=0.3)
     panel.legend(frameon=False)
 
 
 def _effects(panel: Axes, results: Results) -> None:
-    """A forest plot: the differences after the last checkpoint, the first arm on top."""
+    """Draw a forest plot of the differences after the last checkpoint, the first arm on top."""
     shown = [each for each in statistics(results).comparisons if each.at == results.checkpoints[-1]]
     for place, each in enumerate(shown):
         _effect(panel, len(shown) - 1 - place, each)
     panel.axvline(0, color="grey", linewidth=0.8)
     panel.set_yticks(range(len(shown)), [each.arm for each in reversed(shown)])
-    panel.set_xlabel(f"{results.figure}: difference from {results.against} after {results.checkpoints[-1]}")
+    panel.set_xlabel(f"{results.score}: difference from {results.baseline} after {results.checkpoints[-1]}")
     panel.margins(y=0.15)
     panel.grid(visible=True, axis="x", alpha=0.3)
 

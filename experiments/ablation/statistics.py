@@ -1,8 +1,8 @@
-"""What trials say of arms: means, paired differences and their tests, and what each arm cost.
+"""Statistics of an ablation: means, paired differences with tests, and the cost of each arm.
 
 Arms are compared in pairs of trials of the same subject and seed, after the same number of evaluations. Intervals are
-95 % bootstrap intervals over seeds within each subject, and tests flip the signs of the pairs: they say how far other
-seeds on these subjects could have led, not other subjects.
+95 % bootstrap intervals over seeds within each subject, and tests flip the signs of the pairs: both generalise to other
+seeds on these subjects, not to other subjects.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mctskernel.core.task import Array
-from mctskernel.experiments.ablation.results import Results, Trial
+from mctskernel.experiments.ablation.sweep import Results
+from mctskernel.experiments.ablation.trials import Trial
 from mctskernel.report.resampling import Estimate, estimate, holm, sign_flip_p
 
 FEWEST = 5
-"""Pairs from which on there is an interval and a test: of fewer, no outcome would be unlikely enough."""
+"""Pairs that an interval and a test need: with fewer, no outcome would be unlikely enough."""
 
 
 @dataclass(frozen=True)
 class ArmRow:
-    """An arm: the mean figure after each checkpoint, and what a trial cost on average.
+    """An arm: its mean score after each checkpoint, and the mean cost of a trial.
 
-    `means` are over subjects of the means over seeds. `failed` is the share of evaluations. `passed` counts trials
-    whose answer came through the last gate; None where there is none.
+    `means` are over subjects of the means over seeds. `failed` is a share of the evaluations. `passed` counts trials
+    whose best kernel passed final validation; None where there is none.
     """
 
     arm: str
@@ -36,7 +37,6 @@ class ArmRow:
     failed: float
     seconds: float
     device_seconds: float
-    predictions: float
     dollars: float
     tokens: float
     passed: int | None
@@ -44,7 +44,7 @@ class ArmRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """An arm against another after `at` evaluations: the mean of its figures minus the other's, over pairs.
+    """An arm against the baseline after `at` evaluations: the mean difference of their scores over pairs.
 
     `standardised` is that mean over the standard deviation of the differences within subjects (Cohen's d of paired
     samples), None where they don't differ. The arm was ahead in `won` pairs and behind in `lost`, and its mean was
@@ -53,7 +53,6 @@ class Comparison:
     """
 
     arm: str
-    against: str
     at: int
     pairs: int
     difference: float
@@ -70,13 +69,13 @@ class Comparison:
 
     @property
     def share_won(self) -> float:
-        """Of the pairs, a tie counting half: the probability of superiority of paired samples."""
+        """Return the share of pairs won, a tie counting half: the probability of superiority of paired samples."""
         return (self.won + self.tied / 2) / self.pairs
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Everything that the tables of some results show. `by_subject` are means after the last checkpoint."""
+    """What the tables show. `by_subject` are means after the last checkpoint."""
 
     arms: tuple[ArmRow, ...]
     comparisons: tuple[Comparison, ...]
@@ -84,7 +83,7 @@ class Statistics:
 
 
 def statistics(results: Results) -> Statistics:
-    """The figures of some results; an arm without any trial has no row."""
+    """Compute the statistics of an ablation; an arm without a trial has no row."""
     trials = {
         arm.name: grouped(trial for trial in results.trials if trial.arm == arm.name) for arm in results.arms
     }
@@ -96,10 +95,10 @@ def statistics(results: Results) -> Statistics:
         rows,
         tuple(_adjusted(_comparisons(results, known))),
         {
-            subject.name: {
-                arm: estimate([_figures(found[subject.name], last)])
+            subject: {
+                arm: estimate([_scores(found[subject], last)])
                 for arm, found in known.items()
-                if subject.name in found
+                if subject in found
             }
             for subject in results.subjects
         },
@@ -107,7 +106,7 @@ def statistics(results: Results) -> Statistics:
 
 
 def grouped(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
-    """Trials by subject."""
+    """Group trials by subject."""
     found: dict[str, list[Trial]] = {}
     for trial in trials:
         found.setdefault(trial.subject, []).append(trial)
@@ -119,40 +118,38 @@ def _arm_row(
 ) -> ArmRow:
     trials = [trial for each in found.values() for trial in each]
     evaluations = sum(trial.evaluations for trial in trials)
-    gates = [trial.gate for trial in trials if trial.gate is not None]
+    validations = [trial.validation for trial in trials if trial.validation is not None]
     return ArmRow(
         arm=arm,
         settings=settings,
         trials=len(trials),
-        means=tuple(estimate([_figures(each, at) for each in found.values()]) for at in checkpoints),
+        means=tuple(estimate([_scores(each, at) for each in found.values()]) for at in checkpoints),
         evaluations=evaluations / len(trials),
         failed=sum(sum(trial.failures.values()) for trial in trials) / max(evaluations, 1),
         seconds=_mean(trial.seconds for trial in trials),
         device_seconds=_mean(trial.device_seconds for trial in trials),
-        predictions=_mean(trial.predictions for trial in trials),
         dollars=_mean(trial.dollars for trial in trials),
-        tokens=_mean(trial.input_tokens + trial.output_tokens for trial in trials),
-        passed=sum(gate.passed for gate in gates) if gates else None,
+        tokens=_mean(trial.tokens for trial in trials),
+        passed=sum(each.passed for each in validations) if validations else None,
     )
 
 
 def _comparisons(results: Results, known: Mapping[str, Mapping[str, Sequence[Trial]]]) -> list[Comparison]:
-    theirs = known.get(results.against, {})
+    theirs = known.get(results.baseline, {})
     found = []
     for at in results.checkpoints:
         for arm, ours in known.items():
-            if arm == results.against:
+            if arm == results.baseline:
                 continue
             differences = _differences(ours, theirs, at)
             if differences:
-                found.append(_comparison(arm, results.against, at, list(differences.values())))
+                found.append(_comparison(arm, at, list(differences.values())))
     return found
 
 
 def _differences(
     ours: Mapping[str, Sequence[Trial]], theirs: Mapping[str, Sequence[Trial]], at: int
 ) -> dict[str, Array]:
-    """By subject, an arm's figures minus another's, of the seeds that both have."""
     found = {}
     for subject in (each for each in ours if each in theirs):
         other = {trial.seed: trial.after(at) for trial in theirs[subject]}
@@ -162,13 +159,12 @@ def _differences(
     return found
 
 
-def _comparison(arm: str, against: str, at: int, groups: Sequence[Array]) -> Comparison:
+def _comparison(arm: str, at: int, groups: Sequence[Array]) -> Comparison:
     units: Array = np.concatenate(groups)
     enough = len(units) >= FEWEST and min(map(len, groups)) > 1
     found = estimate(groups)
     return Comparison(
         arm=arm,
-        against=against,
         at=at,
         pairs=len(units),
         difference=found.mean,
@@ -198,7 +194,7 @@ def _adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     return [replace(each, adjusted_p=next(adjusted)) if each.p is not None else each for each in comparisons]
 
 
-def _figures(trials: Sequence[Trial], at: int) -> Array:
+def _scores(trials: Sequence[Trial], at: int) -> Array:
     return np.array([trial.after(at) for trial in trials])
 
 

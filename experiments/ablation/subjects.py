@@ -1,8 +1,7 @@
-"""What an ablation searches: recorded spaces, recorded kernels and tasks, by what a configuration calls them."""
+"""What an ablation searches: search-space caches and tasks, by the names that a configuration uses."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -10,143 +9,76 @@ from pathlib import Path
 
 from mctskernel.core.space import SearchSpace
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.ablation.names import AblationError, check_name
-from mctskernel.experiments.made_spaces import makers
-from mctskernel.experiments.strategies.jobs import space_files
-from mctskernel.experiments.subjects.recorded_spaces import RecordedSpace, read_spaces
+from mctskernel.experiments.ablation.configuration import AblationError, check_name
+from mctskernel.experiments.synthetic_spaces import SYNTHETIC_SPACES
 from mctskernel.profiling.spaces import read_space, space_name
 from mctskernel.tasks import find_task
-from mctskernel.variants import LINES
 
-MADE = "made:"
-"""Before the name of a made-up space."""
+SYNTHETIC = "synthetic:"
+"""Prefix of the name of a synthetic space (`mctskernel.experiments.synthetic_spaces`)."""
 
+PLAIN = "plain:"
+"""Prefix of the name of a task of `experiments/plain_suite`."""
 
-@dataclass(frozen=True)
-class SpaceSubject:
-    """A recorded space, in a file or made up."""
-
-    name: str
-    source: str
-
-    def load(self) -> SearchSpace:
-        """The space, read once in each process as long as its file is the same. Raises SpaceError."""
-        return _space(_Version.of(self.source))
+PLAIN_SUITE = Path(__file__).parents[1] / "plain_suite"
 
 
 @dataclass(frozen=True)
-class KernelsSubject:
-    """Kernels that were all timed: those of a run, or a family of a folder of variants."""
+class Subject:
+    """A search-space cache or a task; `source` is the file of a cache, a synthetic space's name or a task's folder."""
 
     name: str
     source: str
+    is_task: bool = False
 
-    def load(self) -> RecordedSpace:
-        """The kernels, read once in each process. Raises RunError, JournalError and VariantError."""
-        return next(each for each in _recorded(self.source) if each.name == self.name)
-
-
-@dataclass(frozen=True)
-class TaskSubject:
-    """A task, of which every trial is a run."""
-
-    name: str
-    source: str
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the task."""
-        return Path(self.source)
-
-
-Subject = SpaceSubject | KernelsSubject | TaskSubject
+    def space(self) -> SearchSpace:
+        """Return the search space, read once in each process. Raises SpaceError."""
+        return _space(self.source)
 
 
 def subjects_of(spaces: Iterable[str], tasks: Iterable[str]) -> tuple[Subject, ...]:
-    """What a configuration searches. Raises AblationError, TaskError, and what reading recorded kernels raises."""
-    found = (*(subject for each in spaces for subject in _of_spaces(each)), *map(_of_task, tasks))
+    """Find what a configuration searches. Raises AblationError and TaskError."""
+    found = (*(subject for each in spaces for subject in _spaces(each)), *map(_task, tasks))
     names = [subject.name for subject in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise AblationError(f"'{twice}' is searched twice, or two things are called so.")
+        raise AblationError(f"Two spaces or tasks are called '{twice}'.")
     return found
 
 
-def described(subject: Subject) -> tuple[str, int]:
-    """A digest of what a subject is, and how many configurations or kernels it has; 0 for a task."""
-    match subject:
-        case SpaceSubject():
-            space = subject.load()
-            return _digest(map(repr, (space.parameters, *space.entries))), len(space.entries)
-        case KernelsSubject():
-            kernels = subject.load()
-            return _digest(f"{each} {kernels.seconds.get(each)}" for each in kernels.evaluations), len(
-                kernels.evaluations
-            )
-        case TaskSubject():
-            texts = (file for file in sorted(subject.folder.glob("*")) if file.is_file())
-            return _digest(
-                f"{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in texts
-            ), 0
+def space_files(path: Path) -> list[Path]:
+    """List the search-space caches of a folder, or the file itself."""
+    return sorted((*path.glob("*.json"), *path.glob("*.json.gz"))) if path.is_dir() else [path]
 
 
-def _of_spaces(source: str) -> Iterator[Subject]:
-    if source.startswith(MADE):
-        name = source.removeprefix(MADE)
-        check_name(name, makers(), "made-up space")
-        yield SpaceSubject(name, source)
+def _spaces(source: str) -> Iterator[Subject]:
+    if source.startswith(SYNTHETIC):
+        name = source.removeprefix(SYNTHETIC)
+        check_name(name, tuple(SYNTHETIC_SPACES), "synthetic space")
+        yield Subject(name, source)
         return
     path = Path(source)
     if not path.exists():
         beside = sorted(each.name for each in path.parent.glob("*")) if path.parent.is_dir() else []
-        check_name(path.name, beside, f"file of a space in {path.parent}")
-    recordings = [each for each in (path, *sorted(path.glob("*/"))) if _holds_kernels(each)]
-    if recordings:
-        yield from (
-            KernelsSubject(each.name, str(folder)) for folder in recordings for each in _recorded(str(folder))
-        )
-        return
-    files = space_files([path])
+        check_name(path.name, beside, f"search-space cache in {path.parent}")
+    files = space_files(path)
     if not files:
-        raise AblationError(f"{path} holds no recorded space: no .json or .json.gz, {LINES} or run.json.")
-    yield from (SpaceSubject(space_name(file), str(file)) for file in files)
+        raise AblationError(f"{path} holds no search-space cache: no .json or .json.gz.")
+    yield from (Subject(space_name(file), str(file)) for file in files)
 
 
-def _holds_kernels(folder: Path) -> bool:
-    return (folder / LINES).is_file() or (folder / "run.json").is_file()
-
-
-def _of_task(source: str) -> TaskSubject:
-    folder = find_task(source)
-    return TaskSubject(load_task(folder).name, str(folder))
-
-
-@dataclass(frozen=True)
-class _Version:
-    """Where a space comes from: a file that was written again is another one."""
-
-    source: str
-    written: int
-
-    @classmethod
-    def of(cls, source: str) -> _Version:
-        return cls(source, 0 if source.startswith(MADE) else Path(source).stat().st_mtime_ns)
+def _task(source: str) -> Subject:
+    if source.startswith(PLAIN):
+        name = source.removeprefix(PLAIN)
+        check_name(name, sorted(each.name for each in PLAIN_SUITE.iterdir()), "plain task")
+        folder = PLAIN_SUITE / name
+    else:
+        folder = find_task(source)
+    return Subject(load_task(folder).name, str(folder), is_task=True)
 
 
 @cache
-def _space(version: _Version) -> SearchSpace:
-    if version.source.startswith(MADE):
-        return makers()[version.source.removeprefix(MADE)]()
-    return read_space(Path(version.source))
-
-
-@cache
-def _recorded(source: str) -> tuple[RecordedSpace, ...]:
-    return tuple(read_spaces(Path(source)))
-
-
-def _digest(parts: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode() + b"\0")
-    return digest.hexdigest()[:16]
+def _space(source: str) -> SearchSpace:
+    if source.startswith(SYNTHETIC):
+        return SYNTHETIC_SPACES[source.removeprefix(SYNTHETIC)]()
+    return read_space(Path(source))

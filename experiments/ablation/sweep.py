@@ -1,149 +1,227 @@
-"""A sweep: every trial of a configuration, beside each other where they can be, each kept as soon as it is done."""
+"""All trials of an ablation: made in several processes, kept as they finish, resumed where they were cut off.
+
+A results folder holds `ablation.toml` (the effective configuration), `trials.jsonl` (a line a trial), `results.json`,
+tables, and under `runs/` the run folder of every trial of a task.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.synchronize import Event
 from multiprocessing.util import Finalize
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from mctskernel.core.disk import write_whole
+from mctskernel.core.documents import UNDECODABLE, excerpt, parse_toml
 from mctskernel.core.evaluation import Source
-from mctskernel.core.surrogate import SurrogateUse
-from mctskernel.experiments.ablation.configuration import Ablation
-from mctskernel.experiments.ablation.evaluators import Evaluators
-from mctskernel.experiments.ablation.manifest import open_manifest, write_manifest
-from mctskernel.experiments.ablation.plans import Known, Plan, plans_of
-from mctskernel.experiments.ablation.recorded_trials import recorded_trial
-from mctskernel.experiments.ablation.results import (
-    LOG_SPEEDUP,
-    SHARE,
-    ArmAccount,
-    Results,
-    SubjectAccount,
-    Trial,
-    encode_results,
-)
-from mctskernel.experiments.ablation.run_trials import run_trial
-from mctskernel.experiments.ablation.subjects import (
-    KernelsSubject,
-    Subject,
-    TaskSubject,
-    described,
-    subjects_of,
-)
-from mctskernel.experiments.records.json_lines import LineLog, read_lines
-from mctskernel.experiments.records.provenance import Provenance
-from mctskernel.experiments.strategies.simulated_search import StopRequested
-from mctskernel.experiments.surrogate.predictions import by_space, predict
+from mctskernel.experiments.ablation.configuration import Ablation, AblationError
+from mctskernel.experiments.ablation.subjects import subjects_of
+from mctskernel.experiments.ablation.trials import Plan, Trial, Trials, plans_of
+from mctskernel.experiments.json_lines import LineLog, read_lines
+from mctskernel.experiments.results import Provenance, provenance_here
+from mctskernel.experiments.simulated_search import StopRequested
 
+CONFIGURATION = "ablation.toml"
 LOG = "trials.jsonl"
-PREDICTIONS = "predictions.jsonl"
+RESULTS = "results.json"
+
+SCHEMA = "mctskernel.ablation"
+SCHEMA_VERSION = 2
+
+SHARE = "share of the optimum"
+LOG_SPEEDUP = "log of the speed-up"
+
+POLL_SECONDS = 0.2
+"""How long to wait for a trial before checking whether to stop."""
 
 Follower = Callable[[int, int, Trial | None], None]
-"""Told how many trials are done, how many there are to be, and which came last."""
+"""Called with the number of finished trials, of planned ones, and the latest trial."""
 
 
-@dataclass(frozen=True)
-class Swept:
-    """A sweep that was made, or stopped on the way."""
+class ArmSummary(msgspec.Struct, frozen=True):
+    """An arm and the settings that it sets itself."""
 
-    results: Results
-    finished: bool
+    name: str
+    settings: str = ""
 
 
-def unwatched(_done: int, _planned: int, _trial: Trial | None) -> None:
-    """A follower that nobody looks at."""
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """An ablation's trials. `score` says what the scores are, `source` where times come from.
+
+    `deterministic` is True where the same configuration must find the same again. Of an interrupted ablation there are
+    fewer trials than `planned`.
+    """
+
+    provenance: Provenance
+    title: str
+    question: str
+    baseline: str
+    score: str
+    source: str
+    deterministic: bool
+    planned: int
+    checkpoints: tuple[int, ...]
+    arms: tuple[ArmSummary, ...]
+    subjects: tuple[str, ...]
+    trials: tuple[Trial, ...]
+    schema: str = SCHEMA
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def finished(self) -> bool:
+        """Whether every planned trial is made."""
+        return len(self.trials) == self.planned
 
 
 def sweep(
     ablation: Ablation,
     out: Path,
     jobs: int = 1,
-    follow: Follower = unwatched,
+    follow: Follower = lambda _done, _planned, _trial: None,
     stop_requested: StopRequested = lambda: False,
-) -> Swept:
-    """Make the trials that the folder doesn't have yet, then write results.json.
+) -> Results:
+    """Make the trials that the folder doesn't have yet, and write results.json.
 
-    Raises AblationError where the folder holds another sweep, LineError where its log is damaged, and what
-    `mctskernel.runner.begin` raises for a trial that can't be made; trials that were made are kept.
+    Raises AblationError where the folder holds another ablation, LineError where its log is damaged, and what
+    `mctskernel.runner.begin` raises; finished trials are kept.
     """
     subjects = subjects_of(ablation.spaces, ablation.tasks)
-    accounts = tuple(SubjectAccount(each.name, *described(each)) for each in subjects)
     plans = plans_of(ablation, subjects)
-    began = time.monotonic()
-    manifest = open_manifest(out, ablation, accounts, len(plans))
+    _open(out, ablation)
     made = {trial.key: trial for trial in read_lines(out / LOG, msgspec.json.Decoder(Trial))}
     log = LineLog[Trial](out / LOG)
     left = [plan for plan in plans if plan.key not in made]
     follow(len(made), len(plans), None)
+    # A GPU is held by one search at a time.
+    processes = 1 if ablation.device == "gpu" else min(jobs, len(left))
+    for trial in _make_all(ablation, out, left, processes, stop_requested):
+        log.append(trial)
+        made[trial.key] = trial
+        follow(len(made), len(plans), trial)
+    results = Results(
+        provenance=provenance_here(),
+        title=ablation.title,
+        question=ablation.question,
+        baseline=ablation.baseline,
+        score=LOG_SPEEDUP if ablation.tasks else SHARE,
+        source=str(_SOURCES[ablation.device]),
+        deterministic=ablation.is_deterministic,
+        planned=len(plans),
+        checkpoints=ablation.checkpoints,
+        arms=tuple(ArmSummary(arm.name, arm.summary) for arm in ablation.arms),
+        subjects=tuple(each.name for each in subjects),
+        trials=tuple(made[plan.key] for plan in plans if plan.key in made),
+    )
+    write_whole(out / RESULTS, msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+    return results
+
+
+def read_results(path: Path) -> Results:
+    """Read the results of a folder, or of a results.json. Raises AblationError."""
+    file = path / RESULTS if path.is_dir() else path
     try:
-        known = _predictions(ablation, subjects, out) if left else {}
-        for trial in _made(_Work(ablation, out, known), left, _processes(ablation, jobs), stop_requested):
-            log.append(trial)
-            made[trial.key] = trial
-            follow(len(made), len(plans), trial)
-    finally:
-        seconds = manifest.seconds + time.monotonic() - began
-        manifest = msgspec.structs.replace(manifest, trials=len(made), seconds=round(seconds, 1))
-        write_manifest(out, manifest)
-    trials = tuple(made[plan.key] for plan in plans if plan.key in made)
-    results = _results(ablation, accounts, trials, manifest.provenance, len(plans))
-    write_whole(out / "results.json", encode_results(results))
-    return Swept(results, len(trials) == len(plans))
+        data = file.read_bytes()
+        found = msgspec.json.decode(data, type=_Versioned)
+        if (found.schema, found.schema_version) != (SCHEMA, SCHEMA_VERSION):
+            raise AblationError(
+                f"{file} has schema {found.schema[:80] or 'none'}, version {found.schema_version}; this version reads "
+                f"{SCHEMA}, version {SCHEMA_VERSION}."
+            )
+        return msgspec.json.decode(data, type=Results)
+    except FileNotFoundError as error:
+        raise AblationError(f"{file} doesn't exist: `mctskernel ablate` writes it.") from error
+    except (OSError, *UNDECODABLE) as error:
+        raise AblationError(f"{file} holds no results of an ablation: {excerpt(error)}.") from error
 
 
-def is_deterministic(ablation: Ablation) -> bool:
-    """Whether the same sweep finds the same again: nothing is measured, no model is asked, nothing overtakes."""
-    if ablation.device == "recorded":
-        return True
-    alone = all(arm.settings.workers == 1 and not arm.settings.asks_a_model for arm in ablation.arms)
-    return ablation.device == "model" and alone and ablation.budget.seconds is None
+def differing_trials(first: Results, second: Results) -> tuple[int, tuple[str, ...]]:
+    """Compare two sweeps of one configuration: how many trials both have, and a sentence for each that differs."""
+    before = {trial.key: trial for trial in first.trials}
+    pairs = [(before[trial.key], trial) for trial in second.trials if trial.key in before]
+    return len(pairs), tuple(
+        f"{new.arm} on {new.subject}, seed {new.seed}: {new.after(new.evaluations):.6g} after {new.evaluations} "
+        f"evaluations, {old.after(old.evaluations):.6g} after {old.evaluations} before."
+        for old, new in pairs
+        if (old.evaluations, old.improvements, old.failures)
+        != (new.evaluations, new.improvements, new.failures)
+    )
 
 
-@dataclass(frozen=True)
-class _Work:
-    """What every trial needs."""
-
-    ablation: Ablation
-    out: Path
-    known: Known
+class _Versioned(msgspec.Struct):
+    schema: str = ""
+    schema_version: int = 0
 
 
-def _made(
-    work: _Work, plans: Sequence[Plan], processes: int, stop_requested: StopRequested
-) -> Iterator[Trial]:
-    """Trials as they are done, until all are or a stop is requested."""
-    if processes > 1:
-        yield from _beside_each_other(work, plans, processes, stop_requested)
+_SOURCES = {"recorded": Source.RECORDED, "model": Source.MODELLED, "gpu": Source.MEASURED}
+
+
+def _open(out: Path, ablation: Ablation) -> None:
+    file = out / CONFIGURATION
+    if file.exists():
+        then = parse_toml(file.read_text("utf-8"))
+        if then != parse_toml(ablation.text):
+            changed = "; ".join(_differences(then, ablation.document))
+            raise AblationError(
+                f"{out} holds trials of another configuration: {changed}. Choose another --out, or ask for the same."
+            )
         return
-    with Evaluators() as evaluators:
+    if out.exists() and any(out.iterdir()):
+        raise AblationError(f"{out} isn't empty and holds no ablation: choose another --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    write_whole(file, ablation.text.encode())
+
+
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    before, after = dict(_flat(then)), dict(_flat(now))
+    return [
+        f"{name} was {before.get(name, 'not set')} and is {after.get(name, 'not set')}"
+        for name in dict.fromkeys((*before, *after))
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, each in value.items():
+        if isinstance(each, Mapping):
+            yield from _flat(each, f"{prefix}{name}.")
+        elif name == "arms":
+            for arm in each:
+                yield from _flat(arm, f"arms.{arm.get('name')}.")
+        else:
+            yield f"{prefix}{name}", each
+
+
+def _make_all(
+    ablation: Ablation, out: Path, plans: Sequence[Plan], processes: int, stop_requested: StopRequested
+) -> Iterator[Trial]:
+    if processes > 1:
+        yield from _make_in_processes(ablation, out, plans, processes, stop_requested)
+        return
+    with Trials(ablation, out) as trials:
         for plan in plans:
-            if stop_requested():
+            trial = None if stop_requested() else trials.make(plan, stop_requested)
+            if trial is None:
                 return
-            trial = _make(work, plan, evaluators, stop_requested)
-            if trial is not None:
-                yield trial
+            yield trial
 
 
-def _beside_each_other(
-    work: _Work, plans: Sequence[Plan], processes: int, stop_requested: StopRequested
+def _make_in_processes(
+    ablation: Ablation, out: Path, plans: Sequence[Plan], processes: int, stop_requested: StopRequested
 ) -> Iterator[Trial]:
     # One thread each: the matrices are small, and the cores are taken.
     os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     waiting, running = iter(plans), set[Future[Trial | None]]()
-    with ProcessPoolExecutor(processes, context, _begin_process, (work, stop)) as pool:
+    with ProcessPoolExecutor(processes, context, _begin_process, (ablation, out, stop)) as pool:
         try:
             while True:
                 if stop_requested():
@@ -156,90 +234,23 @@ def _beside_each_other(
                 if not running:
                     return
                 done, running = wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-                for future in done:
-                    if (trial := future.result()) is not None:
-                        yield trial
+                yield from (trial for future in done if (trial := future.result()) is not None)
         finally:
             stop.set()
 
 
-POLL_SECONDS = 0.2
-"""How long to wait for a trial before looking whether to stop."""
-
-_process: list[tuple[_Work, Evaluators, Event]] = []
-"""What a process of a pool works with."""
+_process: list[tuple[Trials, Event]] = []
+"""What a process of the pool works with."""
 
 
-def _begin_process(work: _Work, stop: Event) -> None:
-    # Ctrl-C reaches every process of a terminal; when these stop, the one that began them says.
+def _begin_process(ablation: Ablation, out: Path, stop: Event) -> None:
+    # Ctrl-C reaches every process of a terminal; the parent says when these stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    evaluators = Evaluators()
-    Finalize(None, evaluators.close, exitpriority=1)
-    _process.append((work, evaluators, stop))
+    trials = Trials(ablation, out)
+    Finalize(None, trials.close, exitpriority=1)
+    _process.append((trials, stop))
 
 
 def _make_here(plan: Plan) -> Trial | None:
-    work, evaluators, stop = _process[0]
-    return None if stop.is_set() else _make(work, plan, evaluators, stop.is_set)
-
-
-def _make(work: _Work, plan: Plan, evaluators: Evaluators, stop_requested: StopRequested) -> Trial | None:
-    """A trial; None where it was told to stop, and is to be made again or gone on with."""
-    if isinstance(plan.subject, TaskSubject):
-        return run_trial(
-            plan,
-            plan.subject,
-            work.ablation,
-            work.out,
-            evaluators=evaluators,
-            stop_requested=stop_requested,
-        )
-    return recorded_trial(plan, plan.subject, work.ablation, work.known, stop_requested)
-
-
-def _processes(ablation: Ablation, jobs: int) -> int:
-    """A GPU is held by one search at a time."""
-    return 1 if ablation.device == "gpu" else jobs
-
-
-def _predictions(ablation: Ablation, subjects: Iterable[Subject], out: Path) -> Known:
-    """What the model says of the recorded kernels, where an arm wants to know; each is priced once."""
-    settings = (arm.settings for arm in ablation.arms)
-    wanted = any(each.surrogate is not SurrogateUse.OFF and each.oracle == "model" for each in settings)
-    kernels = [each.load() for each in subjects if isinstance(each, KernelsSubject)]
-    if not wanted or not kernels:
-        return {}
-    return by_space(predict(kernels, ablation.architecture, out / PREDICTIONS))
-
-
-def _results(
-    ablation: Ablation,
-    subjects: tuple[SubjectAccount, ...],
-    trials: tuple[Trial, ...],
-    provenance: Provenance,
-    planned: int,
-) -> Results:
-    tables = {table["name"]: table for table in ablation.document["arms"]}
-    return Results(
-        provenance=provenance,
-        title=ablation.title,
-        question=ablation.question,
-        against=ablation.against,
-        figure=LOG_SPEEDUP if ablation.tasks else SHARE,
-        source=str(_SOURCES[ablation.device]),
-        deterministic=is_deterministic(ablation),
-        planned=planned,
-        checkpoints=ablation.checkpoints,
-        arms=tuple(ArmAccount(arm.name, _told(tables[arm.name])) for arm in ablation.arms),
-        subjects=subjects,
-        trials=trials,
-    )
-
-
-def _told(table: dict[str, object]) -> str:
-    """What an arm sets, in a line."""
-    return ", ".join(f"{name}={value}" for name, value in table.items() if name != "name")
-
-
-_SOURCES = {"recorded": Source.RECORDED, "model": Source.MODELLED, "gpu": Source.MEASURED}
-"""Where the times of a device come from."""
+    trials, stop = _process[0]
+    return None if stop.is_set() else trials.make(plan, stop.is_set)

@@ -1,4 +1,4 @@
-"""Tables of an ablation, of its results alone: Markdown to read, LaTeX (booktabs) to print, CSV to compute with."""
+"""Tables of an ablation: Markdown to read, LaTeX (booktabs) to print, CSV to compute with."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
 
-from mctskernel.experiments.ablation.results import LOG_SPEEDUP, Results
 from mctskernel.experiments.ablation.statistics import FEWEST, ArmRow, Comparison, Statistics, statistics
+from mctskernel.experiments.ablation.sweep import LOG_SPEEDUP, Results
 from mctskernel.report.resampling import Estimate
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The same tables in each form, as the texts of files."""
+    """The same tables in each format."""
 
     markdown: str
     latex: str
@@ -25,25 +27,42 @@ class Tables:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as they are shown, under a caption; the first column is text and the others are figures."""
+    """Formatted cells under a caption; the first column is text, the others are numbers."""
 
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
+def write_tables(out: Path, results: Results) -> tuple[Path, ...]:
+    """Write table.md, table.tex, table.csv, and plot.svg and plot.pdf where matplotlib is installed. Raises OSError."""
+    tables = render(results)
+    texts = {"table.md": tables.markdown, "table.tex": tables.latex, "table.csv": tables.csv}
+    for name, text in texts.items():
+        (out / name).write_text(text, encoding="utf-8")
+    written = [out / name for name in texts]
+    if find_spec("matplotlib") is not None:
+        # Imported here: it needs the extra.
+        from mctskernel.experiments.ablation.plots import plot  # noqa: PLC0415 - as said above
+
+        plots = (out / "plot.svg", out / "plot.pdf")
+        plot(results, *plots)
+        written += plots
+    return tuple(written)
+
+
 def render(results: Results) -> Tables:
-    """The tables of some results: the same results make the same bytes."""
+    """Render the tables: the same results make the same bytes."""
     found = statistics(results)
     shown = _tables(results, found)
     return Tables(_markdown(results, shown), _latex(results, shown), _csv(results, found))
 
 
 def _tables(results: Results, found: Statistics) -> list[Table]:
-    words = _SPEEDUPS if results.figure == LOG_SPEEDUP else _SHARES
+    words = _SPEEDUPS if results.score == LOG_SPEEDUP else _SHARES
     return [
         Table(
-            f"{words.mean.capitalize()} after so many evaluations, with 95 % bootstrap intervals over seeds",
+            f"{words.mean.capitalize()} by number of evaluations, with 95 % bootstrap intervals over seeds",
             ("arm", *map(str, results.checkpoints), *_cost_head(found.arms)),
             tuple(
                 (row.arm, *map(words.interval, row.means), *_costs(row, _columns(found.arms)))
@@ -51,7 +70,7 @@ def _tables(results: Results, found: Statistics) -> list[Table]:
             ),
         ),
         Table(
-            f"Against {results.against}, in pairs of the same subject and seed: {words.difference}",
+            f"Against {results.baseline}, paired by subject and seed: {words.difference}",
             (
                 "arm",
                 "after",
@@ -81,7 +100,7 @@ def _tables(results: Results, found: Statistics) -> list[Table]:
 
 @dataclass(frozen=True)
 class _Words:
-    """How figures are told: shares as they are and differences in points, logarithms as factors."""
+    """How scores are shown: shares as they are and differences in points, logarithms as factors."""
 
     mean: str
     difference: str
@@ -93,7 +112,7 @@ class _Words:
 
 _SHARES = _Words(
     "mean share of the optimum",
-    "percentage points more",
+    "difference in percentage points",
     "points",
     lambda found: f"{found.mean:.3f}",
     lambda found: f"{found.mean:.3f} ({found.low:.3f} to {found.high:.3f})",
@@ -102,8 +121,8 @@ _SHARES = _Words(
 
 _SPEEDUPS = _Words(
     "geometric mean of the speed-up over the starting kernel",
-    "times as fast",
-    "times as fast",
+    "ratio of the speed-ups",
+    "ratio",
     lambda found: f"{math.exp(found.mean):.2f}x",
     lambda found: f"{math.exp(found.mean):.2f}x ({math.exp(found.low):.2f} to {math.exp(found.high):.2f})",
     lambda value: f"{math.exp(value):.3f}",
@@ -135,7 +154,7 @@ def _p(value: float | None) -> str:
 
 @dataclass(frozen=True)
 class _Column:
-    """A cost: shown where any arm has some."""
+    """A cost; shown if any arm has some."""
 
     name: str
     cell: Callable[[ArmRow], str]
@@ -148,11 +167,10 @@ _COSTS = (
     _Column("failed", lambda row: f"{row.failed:.0%}"),
     _Column("seconds a trial", lambda row: f"{row.seconds:.2f}"),
     _Column("device seconds", lambda row: f"{row.device_seconds:.1f}", lambda row: row.device_seconds > 0),
-    _Column("predictions", lambda row: f"{row.predictions:.0f}", lambda row: row.predictions > 0),
     _Column("dollars", lambda row: f"{row.dollars:.4f}", lambda row: row.dollars > 0),
     _Column("tokens", lambda row: f"{row.tokens:.0f}", lambda row: row.tokens > 0),
     _Column(
-        "last gate passed", lambda row: f"{row.passed} of {row.trials}", lambda row: row.passed is not None
+        "validation passed", lambda row: f"{row.passed} of {row.trials}", lambda row: row.passed is not None
     ),
 )
 
@@ -176,13 +194,13 @@ def _notes(results: Results) -> Iterator[str]:
         f"seeds; times are {results.source}."
     )
     if len(results.trials) < results.planned:
-        yield f"The sweep is not finished: {results.planned} trials were asked for."
+        yield f"Not finished: {results.planned} trials are planned."
     yield from dict.fromkeys(f"{trial.subject}: {trial.problem}" for trial in results.trials if trial.problem)
     yield (
-        "Intervals and p-values (sign flips of the pairs, Holm's correction for all rows of the table) say how far "
-        f"other seeds on these subjects could have led, not other subjects; of fewer than {FEWEST} pairs there are "
-        "none. Standardised: the mean difference over the standard deviation of differences within subjects. Share "
-        "won: of the pairs, a tie counting half."
+        "Intervals (bootstrap) and p-values (sign flips of the pairs; Holm's correction over all rows) generalise to "
+        f"other seeds on these subjects, not to other subjects; fewer than {FEWEST} pairs have none. Standardised: the "
+        "mean difference over the standard deviation of differences within subjects. Share won: of the pairs, a tie "
+        "counting half."
     )
 
 
@@ -201,7 +219,6 @@ def _arms_list(results: Results) -> str:
 
 
 def _latex(results: Results, tables: Iterable[Table]) -> str:
-    """Floats for a document that uses booktabs."""
     parts = [f"% {_plain(results.title)}. Needs \\usepackage{{booktabs}}."]
     for table in tables:
         lines = [
@@ -230,24 +247,24 @@ def _escaped(text: str) -> str:
 
 
 def _csv(results: Results, found: Statistics) -> str:
-    """A line for each arm and checkpoint: its mean, its comparison with `against` if it has one, and its costs."""
+    # A line for each arm and checkpoint: its mean, its comparison with the baseline if it has one, and its costs.
     compared = {(each.arm, each.at): each for each in found.comparisons}
     names = [field.name for field in fields(Comparison) if field.name not in ("arm", "at")]
     costs = [field.name for field in fields(ArmRow) if field.name not in ("arm", "settings", "means")]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("arm", "settings", "at", "figure", "mean", "mean_low", "mean_high", *names, *costs))
+    writer.writerow(("arm", "settings", "at", "score", "mean", "mean_low", "mean_high", *names, *costs))
     for row in found.arms:
         for at, mean in zip(results.checkpoints, row.means, strict=True):
             comparison = compared.get((row.arm, at))
-            told = [getattr(comparison, name) if comparison else None for name in names]
+            compared_to = [getattr(comparison, name) if comparison else None for name in names]
             spent = [getattr(row, name) for name in costs]
-            figures = (*astuple(mean), *told, *spent)
-            writer.writerow((row.arm, row.settings, at, results.figure, *map(_figure, figures)))
+            numbers = (*astuple(mean), *compared_to, *spent)
+            writer.writerow((row.arm, row.settings, at, results.score, *map(_number, numbers)))
     return text.getvalue()
 
 
-def _figure(value: object) -> object:
+def _number(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else value
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
-from mctskernel.edits.limits import Limits
+from mctskernel.edits.rule import Limits
 from mctskernel.experiments.collect_families import FAMILIES, main
 from mctskernel.tunables import combinations, tunables, with_tunables
 from mctskernel.variants import read_variants
@@ -28,6 +28,7 @@ def test_a_family_has_many_kernels_that_could_run(name: str) -> None:
     assert set(family.space) == set(tunables(kernel))
 
 
+@pytest.mark.slow
 def test_a_family_is_recorded_and_gone_on_with(tmp_path: Path) -> None:
     arguments = ["--device", "model", "--workers", "1", "--families", "gemv_cuda", "--out", str(tmp_path)]
     assert CliRunner().invoke(main, [*arguments, "--limit", "1"]).exit_code == 0

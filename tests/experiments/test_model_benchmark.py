@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mctskernel.core.kernel import Language
-from mctskernel.experiments.model.priced_kernels import price_variant, read_rows
-from mctskernel.experiments.model_benchmark import main
-from mctskernel.experiments.subjects.measured_kernels import measured_kernel
-from mctskernel.variants import Variant, VariantError, read_variants
+from mctskernel.experiments.measured_kernels import measured_kernel
+from mctskernel.experiments.model_benchmark import main, price_variant
+from mctskernel.experiments.model_tables import Row, by_family, in_one_norm, naive_baselines, regret, terms_of
+from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS, L2_SECTORS, OCCUPANCY
+from mctskernel.profiling.model.price import Term, combined
+from mctskernel.variants import VariantError, read_variants
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 
 SCALE = """\
@@ -33,7 +38,7 @@ README = f"""\
 | family | what | floats in A, B, C |
 |---|---|---|
 | other | not these | 1, 1, 1 |
-| scale | twice | {ELEMENTS}, 1, 4096 x 1Ki |
+| scale | twice | {ELEMENTS}, 1, {ELEMENTS} |
 """
 
 
@@ -84,37 +89,10 @@ def test_a_lines_own_buffers_come_before_the_readme(tmp_path: Path, buffers: obj
     assert sizes(folder) == {"A": 16, "B": 12, "C": 20}
 
 
-def test_without_any_word_of_them_buffers_are_what_the_blocks_touch(tmp_path: Path) -> None:
-    known = plain_folder(tmp_path / "known", [line(256, 10.0)])
-    bare = plain_folder(tmp_path / "bare", [line(256, 10.0)], readme="")
-    (variant,) = read_variants(known)
-    assert not measured_kernel(bare, variant).sized
-    said, found = (price_variant(folder, variant, "H100") for folder in (known, bare))
-    assert (said.error, found.error) == ("", "")
-    assert said.modelled_us is not None
-    assert found.modelled_us == pytest.approx(said.modelled_us, rel=1e-3)
-
-
-def test_a_plain_kernel_is_priced_with_its_macros_and_arguments(tmp_path: Path) -> None:
-    (tmp_path / "h100").mkdir()
-    (tmp_path / "h100" / "add.cu").write_text(
-        'extern "C" __global__ void add(float* out, const float* in, int n, float by) {\n'
-        "    int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
-        "    if (i < n) { out[i] = in[i] + by; }\n}\n"
-    )
-    variant = Variant(
-        name="add",
-        family="add",
-        source="add.cu",
-        us=1.0,
-        kernel="add",
-        grid=(4,),
-        block=(256,),
-        arguments=("out", "in", 1000, 1.5),
-    )
-    row = price_variant(tmp_path / "h100", variant, "H100")
-    assert row.error == ""
-    assert row.counters["l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"] == 125
+def test_buffers_of_unknown_size_are_an_error(tmp_path: Path) -> None:
+    folder = plain_folder(tmp_path / "bare", [line(256, 10.0)], readme="")
+    (variant,) = read_variants(folder)
+    assert "does not say in `buffers` how large 'A' is" in price_variant(folder, variant, "H100").error
 
 
 def extended_folder(path: Path, lines: list[Mapping[str, Any]]) -> Path:
@@ -198,25 +176,13 @@ def test_the_tables_have_every_family_and_what_could_not_be_priced(tables: tuple
     assert "smsp__inst_executed.sum" in result.output
     for title in ("Ranking", "Without each term", "Without a model", "Cost of a kernel"):
         assert f"## {title}" in result.output
-    assert len(list(read_rows(rows))) == 7
+    assert len(rows.read_bytes().splitlines()) == 7
 
 
 def test_tables_can_be_made_again_from_the_rows(tables: tuple[Result, Path]) -> None:
     result, rows = tables
     again = run("--from", rows)
     assert again.output == result.output
-
-
-def test_a_torn_last_row_is_left_out(tables: tuple[Result, Path], tmp_path: Path) -> None:
-    torn = tmp_path / "torn.jsonl"
-    torn.write_bytes(tables[1].read_bytes()[:-20])
-    assert len(list(read_rows(torn))) == 6
-
-
-def test_one_family_can_be_asked_for(tables: tuple[Result, Path]) -> None:
-    result = run("--from", tables[1], "--family", "double")
-    assert "double" in result.output
-    assert "scale" not in result.output
 
 
 def test_folders_and_rows_exclude_each_other(tables: tuple[Result, Path]) -> None:
@@ -231,23 +197,59 @@ def test_a_folder_of_nothing_but_failures_is_an_error(tmp_path: Path) -> None:
     assert "No variant could be priced" in result.output
 
 
-def test_a_single_kernel_has_a_cost_and_no_ranking(tables: tuple[Result, Path], tmp_path: Path) -> None:
-    first = tmp_path / "first.jsonl"
-    first.write_bytes(tables[1].read_bytes().splitlines(keepends=True)[0])
-    result = run("--from", first)
-    assert result.exit_code == 0, result.output
-    assert "Cost of a kernel" in result.output
-    assert "Ranking" not in result.output
+MEASURED = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0])
 
 
-def test_three_families_are_fitted_and_tested_in_turn(tables: tuple[Result, Path], tmp_path: Path) -> None:
-    rows = [row for row in read_rows(tables[1]) if row.modelled_us]
-    copies = [msgspec.structs.replace(row, family=f"{row.family} {copy}") for row in rows for copy in "ab"]
-    alone = msgspec.structs.replace(rows[0], family="alone")
-    more = tmp_path / "more.jsonl"
-    more.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in (*copies, alone)))
-    result = run("--from", more)
-    assert result.exit_code == 0, result.output
-    (table,) = (part for part in result.output.split("## ") if part.startswith("Fitted on some families"))
-    assert all(f"| {family} " in table for family in ("scale a", "scale b", "double a", "double b", "mean"))
-    assert "alone" not in table
+def test_regret_is_the_time_of_the_best_pick_over_the_best_time() -> None:
+    backwards = MEASURED[::-1]
+    assert [regret(MEASURED, backwards, picks) for picks in (1, 5, 7)] == [7.0, 3.0, 1.0]
+    # Among equals the slowest is picked first.
+    assert regret(MEASURED, np.ones(7), 1) == 7.0
+    assert regret(MEASURED[::-1], np.ones(7), 5) == 3.0
+
+
+def test_families_are_ranked_apart_and_single_kernels_left_out() -> None:
+    families = ["a", "b", "a", "b", "a", "b", "c"]
+    measured = np.array([1.0, 100.0, 2.0, 200.0, 3.0, 300.0, 5.0])
+    modelled = np.array([10.0, 3.0, 20.0, 2.0, 30.0, 1.0, 5.0])
+    found = by_family(families, measured, modelled)
+    assert {each.family: each.correlation for each in found} == pytest.approx({"a": 1.0, "b": -1.0})
+    assert [each.first for each in found] == [1.0, 3.0]
+
+
+TERMS = st.dictionaries(st.sampled_from(Term), st.floats(0.0, 1e4), min_size=1)
+
+
+def row(*launches: Mapping[Term, float], gaps: float = 0.0, **more: Any) -> Row:
+    terms = [{str(term): value for term, value in launch.items()} for launch in launches]
+    return Row(
+        folder="f", family="sum", name="n", us=1.0, modelled_us=1.0, launches_us=terms, gaps_us=gaps, **more
+    )
+
+
+@given(st.lists(TERMS, min_size=1, max_size=3), st.floats(0.0, 10.0))
+def test_terms_add_up_to_the_modelled_time(launches: list[dict[Term, float]], gaps: float) -> None:
+    expected = gaps + sum(
+        1e6 * combined({term: 1e-6 * value for term, value in launch.items()}) for launch in launches
+    )
+    found = terms_of([row({Term.FMA: 7.0}), row(*launches, gaps=gaps)]).microseconds()
+    assert found[1] == pytest.approx(expected)
+    assert found[0] == pytest.approx(7.0)
+
+
+def test_a_term_is_left_out_of_every_launch() -> None:
+    terms = terms_of([row({Term.FMA: 3.0, Term.LATENCY: 50.0}, {Term.FMA: 4.0, Term.LATENCY: 1.0}, gaps=2.0)])
+    assert terms.microseconds(without=(Term.LATENCY,)) == pytest.approx([9.0])
+
+
+@pytest.mark.parametrize(("norm", "expected"), [(1.0, 7.0), (2.0, 5.0), (math.inf, 4.0)])
+def test_one_norm_goes_from_the_sum_to_the_largest_term(norm: float, expected: float) -> None:
+    terms = terms_of([row({Term.FMA: 3.0, Term.DRAM: 4.0, Term.LAUNCH: 2.0, Term.TAIL: 1.0})])
+    assert terms.microseconds(in_one_norm(norm)) == pytest.approx([expected + 3.0])
+
+
+def test_baselines_rank_by_their_names() -> None:
+    counters = {OCCUPANCY: 50.0, DRAM_BYTES: 640.0, L2_SECTORS: 10.0, INSTRUCTIONS: 7.0}
+    launch = {Term.FMA: 3.0, Term.DRAM: 2.0, Term.ISSUE: 99.0}
+    found = naive_baselines([row(launch, launch, counters=counters)])
+    assert [value.tolist() for value in found.values()] == [[-50.0], [640.0], [10.0], [7.0], [6.0]]

@@ -1,4 +1,4 @@
-"""What weights of the reward are worth: searches of a recorded run are paired, and differences are told as they are."""
+"""Weights of the reward: searches of a recorded run are paired by seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from mctskernel.core.evaluation import (
     Timing,
 )
 from mctskernel.experiments import reward_value
-from mctskernel.experiments.records.documents import markdown
 from mctskernel.experiments.reward_value import (
     CHECKPOINTS,
     TIME_ALONE,
@@ -42,7 +41,7 @@ def evaluation(share: float, outcome: Outcome = Outcome.OK) -> Evaluation:
     )
 
 
-def test_a_weight_is_what_relieving_all_of_it_earns() -> None:
+def test_the_weight_is_earned_by_relieving_all_of_the_bottleneck() -> None:
     parent, root = evaluation(0.5), evaluation(0.5)
     reward = with_relief(0.3)
     assert reward(evaluation(0.0), parent, root).reward == pytest.approx(0.3)
@@ -66,18 +65,19 @@ def report(gain: float) -> Report:
     return Report("mcts", 3, CHECKPOINTS, dict(WEIGHTS), trials)
 
 
-def test_the_page_tells_paired_differences() -> None:
-    better = markdown(document(report(0.1)))
+def test_the_page_has_paired_differences() -> None:
+    better = document(report(0.1))
     assert (
         "| a quarter of the noise   |          10 | 0.610 | +10.00 (+10.00 to +10.00) |   100% |    0% |"
         in better
     )
     # As likely as that any of nine tables' rows had all of 8 tasks on one side.
     assert f"{min(1.0, 9 * 2 / 2**8):.3f} |" in better
-    same = markdown(document(report(0.0)))
+    same = document(report(0.0))
     assert "+0.00 (+0.00 to +0.00) |     0% |    0% | 1.000 | 1.000 |" in same
 
 
+@pytest.mark.slow
 def test_a_recorded_run_is_searched_again_with_every_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

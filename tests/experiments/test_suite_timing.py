@@ -1,4 +1,4 @@
-"""Kernels in turns with PyTorch: which kernels of a run are timed, how outputs are compared, and all of it on a GPU."""
+"""Kernels interleaved with PyTorch: which kernels of a run are timed, how outputs are compared, and all on a GPU."""
 
 from __future__ import annotations
 
@@ -17,21 +17,11 @@ torch = pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 timing = pytest.importorskip("mctskernel.experiments.suite_timing")
 
 
+@pytest.mark.slow
 def test_a_run_gives_its_first_kernel_and_its_best_one(tmp_path: Path, write_task: WriteTask) -> None:
     run = tmp_path / "run"
-    words = [
-        "search",
-        str(write_task()),
-        "--device",
-        "model",
-        "--budget",
-        "2",
-        "--workers",
-        "1",
-        "--out",
-        str(run),
-    ]
-    mctskernel(words, standalone_mode=False)
+    words = ["search", str(write_task()), "--device", "model", "--budget", "2", "--workers", "1"]
+    mctskernel([*words, "--out", str(run)], standalone_mode=False)
     found = timing.kernels_of((run,))
     assert list(found) == ["cuda start", "cuda best"]
     assert found["cuda start"].source == load_task(run / "task").starting_kernel.source
@@ -60,6 +50,19 @@ def test_scratch_is_held_as_long_as_its_kernel_may_run(monkeypatch: pytest.Monke
     call, _ = timing._bound(task, task.search_shapes[0], candidate, None, {})
     call()
     assert made[16]() is not None, "or PyTorch lends it to somebody else"
+
+
+def test_contenders_run_once_a_round_in_a_random_order() -> None:
+    order: list[str] = []
+
+    def run(name: str, seconds: float) -> timing.Run:
+        return lambda: order.append(name) or seconds
+
+    samples = timing.interleaved({"fast": run("fast", 1e-3), "slow": run("slow", 0.05)})
+    assert len(samples["slow"]) == timing.FEWEST
+    assert len(samples["fast"]) == timing.MOST
+    rounds = order[2 * timing.WARM_UP :]
+    assert {tuple(sorted(rounds[2 * i : 2 * i + 2])) for i in range(timing.FEWEST)} == {("fast", "slow")}
 
 
 @pytest.mark.gpu

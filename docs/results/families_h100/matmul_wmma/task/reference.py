@@ -1,5 +1,0 @@
-"""C = A B."""
-
-
-def reference(a, b):
-    return a @ b

@@ -1,0 +1,253 @@
+"""One trial: a search of a subject by an arm with a seed, and what is kept of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import msgspec
+
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.executor import Executor
+from mctskernel.executors import open_executor
+from mctskernel.experiments.ablation.configuration import Ablation, Arm
+from mctskernel.experiments.ablation.shared_evaluations import SharedEvaluations
+from mctskernel.experiments.ablation.subjects import Subject
+from mctskernel.experiments.simulated_search import StopRequested, search_space
+from mctskernel.report.document import QUARANTINED
+from mctskernel.report.progress import moments
+from mctskernel.run import Configuration, RunFolder, discard_run
+from mctskernel.runner import SearchResult, begin, resume
+from mctskernel.search import StopReason
+from mctskernel.search_settings import policy_of, run_configuration
+from mctskernel.tree.events import Proposed
+from mctskernel.tree.journal import read_events
+
+RUNS = "runs"
+
+DIGITS = 6
+"""Decimals of a kept score: searches that find the same agree in more."""
+
+
+class FinalValidation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the best kernel of a run did at held-out shapes and fresh seeds.
+
+    `passed` is False where no kernel but the starting one passed; `refused` counts faster kernels that failed.
+    """
+
+    passed: bool
+    refused: int = 0
+    speedup: float | None = None
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One search by an arm, of a subject, with a seed.
+
+    `improvements` are pairs of an evaluation's number, from 1, and the score from then on: the share of the optimum (0
+    before the first success), or the logarithm of the speed-up over the starting kernel. `failures` counts evaluations
+    by outcome. `seconds` are the search's own, `device_seconds` those of its evaluations. `problem` says why nothing
+    could be searched. `run` is the run folder, relative to the results folder.
+    """
+
+    arm: str
+    subject: str
+    seed: int
+    evaluations: int
+    improvements: tuple[tuple[int, float], ...] = ()
+    failures: dict[str, int] = {}
+    seconds: float = 0.0
+    device_seconds: float = 0.0
+    dollars: float = 0.0
+    tokens: int = 0
+    validation: FinalValidation | None = None
+    problem: str = ""
+    run: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Identify the trial within its ablation."""
+        return self.arm, self.subject, self.seed
+
+    def after(self, evaluations: int) -> float:
+        """Return the score after a number of evaluations."""
+        return max((score for number, score in self.improvements if number <= evaluations), default=0.0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A trial to make."""
+
+    arm: Arm
+    subject: Subject
+    seed: int
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Return the key of its trial."""
+        return self.arm.name, self.subject.name, self.seed
+
+
+def plans_of(ablation: Ablation, subjects: Sequence[Subject]) -> list[Plan]:
+    """List every trial, seed by seed, so that an interrupted ablation has pairs."""
+    return [
+        Plan(arm, subject, seed) for seed, subject, arm in product(ablation.seeds, subjects, ablation.arms)
+    ]
+
+
+class Trials:
+    """Makes trials of one ablation in this process; a context manager.
+
+    On `model` an evaluation depends on the kernel alone, so consecutive trials of one task and seed share evaluations.
+    On a GPU they don't: one lucky time would be every arm's.
+    """
+
+    def __init__(self, ablation: Ablation, out: Path) -> None:
+        self._ablation, self._out = ablation, out
+        self._open = ExitStack()
+        self._key: tuple[object, ...] = ()
+        self._shared: Executor | None = None
+
+    def __enter__(self) -> Trials:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes of the executor that is open."""
+        self._key, self._shared = (), None
+        self._open.close()
+
+    def make(self, plan: Plan, stop_requested: StopRequested) -> Trial | None:
+        """Make a trial; None if it was stopped before its end. Raises what `mctskernel.runner.begin` raises."""
+        if plan.subject.is_task:
+            return self._run(plan, stop_requested)
+        return _search_space(plan, self._ablation, stop_requested)
+
+    def _run(self, plan: Plan, stop_requested: StopRequested) -> Trial | None:
+        name = f"{RUNS}/{plan.arm.name}/{plan.subject.name}/{plan.seed}"
+        folder = RunFolder(self._out / name)
+        if folder.manifest.exists():
+            search_result = resume(folder.path, None, None, lambda _: None, stop_requested)
+        else:
+            discard_run(folder)
+            configuration = run_configuration(
+                plan.arm.settings,
+                task=plan.subject.name,
+                device=self._ablation.device,
+                architecture=self._ablation.architecture,
+                seed=plan.seed,
+                budget=self._ablation.budget,
+            )
+            search_result = begin(
+                folder.path,
+                Path(plan.subject.source),
+                configuration,
+                lambda _: None,
+                stop_requested,
+                executor=self._executor(plan.subject, configuration),
+            )
+        return (
+            None if search_result.stop_reason is StopReason.INTERRUPTED else _trial(plan, search_result, name)
+        )
+
+    def _executor(self, subject: Subject, configuration: Configuration) -> Executor | None:
+        if configuration.device != "model" or configuration.budget.seconds is not None:
+            return None
+        key = subject.source, configuration.language, configuration.seed, configuration.workers
+        if key != self._key:
+            self.close()
+            spec = DeviceSpec(
+                configuration.device,
+                Path(subject.source),
+                architecture=configuration.architecture,
+                seed=configuration.seed,
+                language=configuration.language,
+            )
+            opened = open_executor(spec, configuration.workers, configuration.executor)
+            self._key, self._shared = key, SharedEvaluations(self._open.enter_context(opened))
+        return self._shared
+
+
+def _search_space(plan: Plan, ablation: Ablation, stop_requested: StopRequested) -> Trial | None:
+    space, settings = plan.subject.space(), plan.arm.settings
+    began = time.process_time()
+    found = search_space(
+        space,
+        policy_of(settings, ablation.device),
+        plan.seed,
+        ablation.budget.evaluations or 1,
+        in_flight=settings.workers,
+        stop_requested=stop_requested,
+    )
+    if not found.finished:
+        return None
+    return Trial(
+        arm=plan.arm.name,
+        subject=plan.subject.name,
+        seed=plan.seed,
+        evaluations=len(found.entries),
+        improvements=_improvements(
+            space.optimum_seconds / entry.seconds if entry.seconds else 0.0 for entry in found.entries
+        ),
+        failures=_counts(str(entry.outcome) for entry in found.entries if entry.seconds is None),
+        seconds=round(time.process_time() - began, 3),
+        device_seconds=round(found.recorded_seconds, 3),
+    )
+
+
+def _trial(plan: Plan, search_result: SearchResult, name: str) -> Trial:
+    events = list(read_events(search_result.folder.journal))
+    progress = list(moments(events))
+    evaluations = [node.evaluation for node in search_result.tree.nodes if node.evaluation is not None]
+    exchanges = [each for event in events if isinstance(event, Proposed) for each in event.exchanges]
+    failures = (
+        (QUARANTINED if each.quarantine else "") if each.ok else str(each.outcome) for each in evaluations
+    )
+    return Trial(
+        arm=plan.arm.name,
+        subject=plan.subject.name,
+        seed=plan.seed,
+        evaluations=search_result.tree.evaluations,
+        improvements=_improvements(
+            {each.evaluations: math.log(each.best_speedup) for each in progress if each.best_speedup}
+        ),
+        failures=_counts(filter(None, failures)),
+        seconds=round(progress[-1].seconds, 3) if progress else 0.0,
+        device_seconds=round(math.fsum(each.cost_seconds for each in evaluations), 3),
+        dollars=search_result.tree.dollars,
+        tokens=sum(each.input_tokens + each.output_tokens for each in exchanges),
+        validation=_validation(search_result),
+        problem=search_result.problem,
+        run=name,
+    )
+
+
+def _validation(search_result: SearchResult) -> FinalValidation:
+    answer = search_result.answer
+    logs = [
+        math.log(each.baseline_seconds / each.seconds) for each in answer.timings if each.baseline_seconds
+    ]
+    speedup = round(math.exp(math.fsum(logs) / len(logs)), DIGITS) if logs else None
+    return FinalValidation(passed=bool(answer.node), refused=len(answer.refused), speedup=speedup)
+
+
+def _improvements(scores: Iterable[float] | dict[int, float]) -> tuple[tuple[int, float], ...]:
+    """Keep the scores that were the best so far, with the numbers of their evaluations."""
+    found: list[tuple[int, float]] = []
+    best = -math.inf if isinstance(scores, dict) else 0.0
+    for number, score in scores.items() if isinstance(scores, dict) else enumerate(scores, 1):
+        if score > best:
+            best = score
+            found.append((number, round(score, DIGITS)))
+    return tuple(found)
+
+
+def _counts(outcomes: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(outcomes).most_common())

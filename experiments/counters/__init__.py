@@ -1,1 +1,0 @@
-"""What counters say of kernels, held against how long the kernels take."""

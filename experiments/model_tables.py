@@ -1,0 +1,286 @@
+"""The tables of the model's benchmark, from rows: no kernel is modelled again."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from mctskernel.core.task import Array
+from mctskernel.experiments.results import page, table
+from mctskernel.profiling import counters as names
+from mctskernel.profiling.model.price import ADDED, Term, combined, soft_sum
+from mctskernel.report.resampling import rank_correlation
+
+PICKS = 5
+
+COUNTS = (
+    names.INSTRUCTIONS,
+    names.LOAD_REQUESTS,
+    names.LOAD_SECTORS,
+    names.STORE_REQUESTS,
+    names.STORE_SECTORS,
+    names.WAVEFRONTS,
+    names.SHARED_WAVEFRONTS,
+    names.L2_READS,
+    names.L2_WRITES,
+    names.DRAM_READ,
+    names.DRAM_BYTES,
+)
+CLOSE = 0.05
+FAIRLY_CLOSE = 0.25
+
+NORMS = {
+    "the sum of all terms": 1.0,
+    "all terms in one norm of 2": 2.0,
+    "all terms in one norm of 3": 3.0,
+    "all terms in one norm of 6": 6.0,
+    "the largest term alone": math.inf,
+}
+
+COMPUTE = (Term.FMA, Term.FP64, Term.SPECIAL, Term.TENSOR)
+
+
+class Row(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A variant with its measured and its modelled time, in microseconds.
+
+    `launches_us` are the terms of each launch of its plan and `gaps_us` the time between them, so that a price can
+    be made again without the kernel. `counters` and `ncu` are the modelled and the measured ones; `stage_seconds` is
+    the cost of the price. `error` is a sentence where there is no price.
+    """
+
+    folder: str
+    family: str
+    name: str
+    us: float
+    ncu: dict[str, float] = {}
+    modelled_us: float | None = None
+    launches_us: list[dict[str, float]] = []
+    gaps_us: float = 0.0
+    counters: dict[str, float] = {}
+    diagnosis: str = ""
+    stage_seconds: dict[str, float] = {}
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How well a ranking does in one family.
+
+    `correlation` is Spearman's, NaN where either side is constant. `first` and `best_of_five` are the measured time of
+    the first pick, and of the best of the first five, over that of the true best. `quartiles` are of modelled over
+    measured time.
+    """
+
+    family: str
+    kernels: int
+    correlation: float
+    first: float
+    best_of_five: float
+    quartiles: tuple[float, float, float]
+
+
+def benchmark_page(rows: Sequence[Row]) -> str:
+    """Make all tables of rows, at least one of which has a price."""
+    priced = [row for row in rows if row.modelled_us]
+    terms = terms_of(priced)
+    sections = [
+        *(_rankings(priced, terms) if max(Counter(terms.families).values()) > 1 else ()),
+        ("Counts against Nsight Compute", _counts([row for row in priced if row.ncu])),
+        ("Cost of a kernel, in seconds", _cost(priced)),
+        ("Not priced", "\n".join(f"- {r.family} {r.name}: {r.error}" for r in rows if not r.modelled_us)),
+    ]
+    blocks = (block for title, text in sections if text for block in (f"## {title}", text))
+    return page("The model against measurements", *blocks)
+
+
+def rank(family: str, measured: Array, modelled: Array) -> Ranking:
+    """Compare two sets of times, each in the same unit."""
+    low, middle, high = np.percentile(modelled / measured, [25, 50, 75])
+    return Ranking(
+        family,
+        len(measured),
+        rank_correlation(measured, modelled),
+        regret(measured, modelled, 1),
+        regret(measured, modelled, PICKS),
+        (float(low), float(middle), float(high)),
+    )
+
+
+def regret(measured: Array, modelled: Array, picks: int) -> float:
+    """Measured time of the best among the first `picks`, over that of the true best.
+
+    Among kernels that the ranking holds for equal the slowest comes first, so that no order of the file flatters it.
+    """
+    chosen = np.lexsort((-measured, modelled))[:picks]
+    return float(measured[chosen].min() / measured.min())
+
+
+def by_family(families: Sequence[str], measured: Array, modelled: Array) -> list[Ranking]:
+    """Rank each family of two kernels and more, in their order of appearance."""
+    of = np.array(families)
+    members = ((family, of == family) for family in dict.fromkeys(families))
+    return [rank(family, measured[at], modelled[at]) for family, at in members if np.count_nonzero(at) > 1]
+
+
+def _rankings(rows: Sequence[Row], terms: Terms) -> tuple[tuple[str, str], ...]:
+    modelled = terms.microseconds()
+    # Terms that are zero everywhere change nothing and have no row.
+    used = [name for name, column in zip(terms.names, terms.launches.T, strict=True) if np.any(column)]
+    variations = {
+        "the model": modelled,
+        **{f"without {name}": terms.microseconds(without=(name,)) for name in used},
+        **{label: terms.microseconds(in_one_norm(norm)) for label, norm in NORMS.items()},
+    }
+    baselines = {"the model": modelled, **naive_baselines(rows)}
+    return (
+        ("Ranking", _ranking(rows, terms)),
+        ("Without each term", _summaries("", terms, variations)),
+        ("Without a model", _summaries("ranked by", terms, baselines)),
+    )
+
+
+def _ranking(rows: Sequence[Row], terms: Terms) -> str:
+    modelled = np.array([row.modelled_us for row in rows], dtype=float)
+    rankings = by_family(terms.families, terms.measured, modelled)
+    columns = ("family", "kernels", "Spearman", "first pick", "best of 5", "modelled / measured, quartiles")
+    lines = [
+        (
+            each.family,
+            str(each.kernels),
+            *(f"{figure:.3f}" for figure in (each.correlation, each.first, each.best_of_five)),
+            " ".join(f"{value:.2f}" for value in each.quartiles),
+        )
+        for each in rankings
+    ]
+    mean = (np.mean(figures) for figures in _figures(rankings))
+    lines.append(
+        ("mean", str(sum(each.kernels for each in rankings)), *(f"{figure:.3f}" for figure in mean), "")
+    )
+    return table(columns, lines)
+
+
+def _summaries(title: str, terms: Terms, ranked_by: Mapping[str, Array]) -> str:
+    """A row for each way to rank: means and worst cases over families."""
+    columns = (title, "Spearman, mean", "worst", "first pick, mean", "worst", "best of 5, mean", "worst")
+    lines = []
+    for label, times in ranked_by.items():
+        correlations, *regrets = _figures(by_family(terms.families, terms.measured, times))
+        cells = [np.mean(correlations), min(correlations)]
+        for each in regrets:
+            cells += [np.mean(each), max(each)]
+        lines.append((label, *(f"{cell:.3f}" for cell in cells)))
+    return table(columns, lines)
+
+
+def _figures(rankings: Sequence[Ranking]) -> tuple[list[float], list[float], list[float]]:
+    """Correlation (0 where undefined), first pick and best of five of each family."""
+    return (
+        [0.0 if math.isnan(each.correlation) else each.correlation for each in rankings],
+        [each.first for each in rankings],
+        [each.best_of_five for each in rankings],
+    )
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    lines = []
+    for name in COUNTS:
+        both = [
+            (row.counters[name], row.ncu[name]) for row in rows if row.ncu.get(name) and name in row.counters
+        ]
+        if not both:
+            continue
+        ratios = np.array([modelled / measured for modelled, measured in both])
+        quantiles = " ".join(f"{value:.2f}" for value in np.percentile(ratios, [5, 25, 50, 75, 95]))
+        shares = (f"{np.mean(np.abs(ratios - 1.0) <= limit):.0%}" for limit in (CLOSE, FAIRLY_CLOSE))
+        lines.append((name, str(len(ratios)), *shares, quantiles))
+    within = (f"within {limit:.0%}" for limit in (CLOSE, FAIRLY_CLOSE))
+    columns = ("counter", "kernels", *within, "modelled / measured: 5, 25, 50, 75, 95 %")
+    return table(columns, lines) if lines else ""
+
+
+def _cost(rows: Sequence[Row]) -> str:
+    stages = dict.fromkeys(stage for row in rows for stage in row.stage_seconds)
+    seconds = {stage: [row.stage_seconds.get(stage, 0.0) for row in rows] for stage in stages}
+    seconds["all"] = [sum(row.stage_seconds.values()) for row in rows]
+    return table(
+        ("stage", "median", "most", "all kernels"),
+        [
+            (stage, f"{statistics.median(each):.3f}", f"{max(each):.2f}", f"{sum(each):.1f}")
+            for stage, each in seconds.items()
+        ],
+    )
+
+
+Combine = Callable[[Mapping[str, float]], float]
+"""From the terms of a launch to its time, in the same unit."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Seconds of each term (columns) of each launch (rows), and the kernel that a launch belongs to.
+
+    `measured` and the result of `microseconds` are of kernels; `gaps` are seconds between a kernel's launches.
+    """
+
+    families: tuple[str, ...]
+    measured: Array
+    names: tuple[str, ...]
+    launches: Array
+    kernel: Array
+    gaps: Array
+
+    def microseconds(self, combine: Combine = combined, *, without: Collection[str] = ()) -> Array:
+        """The time of each kernel without the terms in `without`."""
+        scale = [0.0 if name in without else 1.0 for name in self.names]
+        seconds = [
+            combine(dict(zip(self.names, row, strict=True))) for row in (self.launches * scale).tolist()
+        ]
+        return 1e6 * (np.bincount(self.kernel, seconds, len(self.measured)) + self.gaps)
+
+
+def in_one_norm(norm: float) -> Combine:
+    """Combine all terms that overlap in one p-norm, from their sum (1) to the largest of them (infinity)."""
+
+    def combine(terms: Mapping[str, float]) -> float:
+        overlapped = soft_sum((seconds for name, seconds in terms.items() if name not in ADDED), norm)
+        return overlapped + math.fsum(seconds for name, seconds in terms.items() if name in ADDED)
+
+    return combine
+
+
+def terms_of(rows: Sequence[Row]) -> Terms:
+    """Collect the terms of rows that have a price."""
+    columns = tuple(dict.fromkeys(name for row in rows for launch in row.launches_us for name in launch))
+    launches = [(index, launch) for index, row in enumerate(rows) for launch in row.launches_us]
+    return Terms(
+        tuple(row.family for row in rows),
+        np.array([row.us for row in rows]),
+        columns,
+        1e-6 * np.array([[launch.get(name, 0.0) for name in columns] for _, launch in launches]),
+        np.array([index for index, _ in launches]),
+        1e-6 * np.array([row.gaps_us for row in rows]),
+    )
+
+
+def naive_baselines(rows: Sequence[Row]) -> dict[str, Array]:
+    """Rank without a model, by what was counted; smaller is better in all of them."""
+
+    def counted(name: str) -> Array:
+        return np.array([row.counters.get(name, 0.0) for row in rows])
+
+    def roofline(terms: Mapping[str, float]) -> float:
+        return max(terms.get(term, 0.0) for term in (*COMPUTE, Term.DRAM))
+
+    return {
+        "occupancy": -counted(names.OCCUPANCY),
+        "DRAM bytes": counted(names.DRAM_BYTES),
+        "sectors at L2": counted(names.L2_SECTORS),
+        "instructions": counted(names.INSTRUCTIONS),
+        "roofline": np.array([sum(map(roofline, row.launches_us)) for row in rows]),
+    }

@@ -1,0 +1,173 @@
+"""PyTorch functions as people write them: the operators of the built-in tasks, and others to make tasks of.
+
+    mctskernel new-task swiglu --from-torch mctskernel.experiments.operators:swiglu --shape 8192x4096
+
+Those of a built-in task take the arguments of the task's reference, as tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - as everybody calls it
+from torch import Tensor
+
+from mctskernel.core.expression import Number
+from mctskernel.core.task import Array, Shape, Task, TaskError
+
+Operator = Callable[..., Tensor]
+Bound = functools.partial[Tensor]
+
+
+def softmax(x: Tensor) -> Tensor:
+    """Softmax of each row."""
+    return F.softmax(x, dim=-1)
+
+
+def layernorm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:
+    """Each row less its mean and over its deviation, times a weight, plus a bias."""
+    return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
+
+
+def rmsnorm(x: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
+    """Each row over its root mean square, times a weight."""
+    return F.rms_norm(x, x.shape[-1:], weight, eps)
+
+
+def transpose(x: Tensor) -> Tensor:
+    """A copy: a view would move nothing."""
+    return x.t().contiguous()
+
+
+def total(x: Tensor) -> Tensor:
+    """The sum, as an array of one element."""
+    return x.sum().reshape(1)
+
+
+def cumsum(x: Tensor) -> Tensor:
+    """Running sum along each row."""
+    return torch.cumsum(x, dim=-1)
+
+
+def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
+    """GELU in its tanh form, of a sum with a bias."""
+    return F.gelu(x + bias, approximate="tanh")
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """`torch.matmul`; float32 without TF32, which is PyTorch's default."""
+    return a @ b
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """`F.cross_entropy` in float32, the precision that the task wants of it."""
+    return F.cross_entropy(logits.float(), targets, reduction="none")
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """`F.scaled_dot_product_attention`, whose fast kernels want a batch."""
+    return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
+
+
+def conv3x3(x: Tensor, weight: Tensor) -> Tensor:
+    """`F.conv2d`."""
+    return F.conv2d(x, weight, padding=1)
+
+
+def histogram(values: Tensor) -> Tensor:
+    """`torch.bincount`."""
+    return torch.bincount(values, minlength=256).int()
+
+
+def spmv(offsets: Tensor, columns: Tensor, values: Tensor, x: Tensor) -> Tensor:
+    """A sparse CSR tensor, which is a view of the three, times the vector."""
+    matrix = torch.sparse_csr_tensor(
+        offsets, columns, values, (len(offsets) - 1, len(x)), check_invariants=False
+    )
+    return matrix @ x
+
+
+def int4_matmul(x: Tensor, packed: Tensor, scales: Tensor, group: int) -> Tensor:
+    """The weights unpacked, then `torch.matmul`: public PyTorch has no operator for them."""
+    codes = torch.stack((packed & 15, packed >> 4), dim=-1).reshape(len(packed), -1)
+    weights = (codes.to(x.dtype) - 8) * scales.repeat_interleave(group, dim=1)
+    return x @ weights.t()
+
+
+def stencil(grid: Tensor, center: float, side: float) -> Tensor:
+    """Slices of the grid."""
+    out = grid.clone()
+    around = grid[:-2, 1:-1] + grid[2:, 1:-1] + grid[1:-1, :-2] + grid[1:-1, 2:]
+    out[1:-1, 1:-1] = center * grid[1:-1, 1:-1] + side * around
+    return out
+
+
+def add_rmsnorm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor]:
+    """A residual connection and the norm of its sum: both are outputs."""
+    total = x + residual
+    return total, F.rms_norm(total, total.shape[-1:], weight, eps)
+
+
+def rope(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotary position embedding of (position, head, channel), its halves rotated."""
+    first, second = x.chunk(2, dim=-1)
+    cosine, sine = cosine[:, None, :], sine[:, None, :]
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+
+
+def masked_softmax(x: Tensor, scale: float = 0.125) -> Tensor:
+    """Softmax of each row of scores up to its own position, as in causal attention."""
+    rows, cols = x.shape[-2:]
+    position = torch.arange(rows, device=x.device)[:, None]
+    later = torch.arange(cols, device=x.device)[None, :] > position
+    return F.softmax((x * scale).masked_fill(later, float("-inf")), dim=-1)
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """SiLU of a gate times what it gates."""
+    return F.silu(gate) * up
+
+
+OPERATORS: Mapping[str, Operator] = {
+    "softmax": softmax,
+    "layernorm": layernorm,
+    "rmsnorm": rmsnorm,
+    "transpose": transpose,
+    "sum": total,
+    "cumsum": cumsum,
+    "bias_gelu": bias_gelu,
+    "matmul": matmul,
+    "matmul_bf16": matmul,
+    "cross_entropy": cross_entropy,
+    "attention": attention,
+    "conv3x3": conv3x3,
+    "histogram": histogram,
+    "spmv": spmv,
+    "int4_matmul": int4_matmul,
+    "stencil": stencil,
+}
+
+
+def bound(operator: Operator, task: Task, inputs: Mapping[str, Array], shape: Shape, device: str) -> Bound:
+    """An operator with the arguments that the task's reference would get, on a device.
+
+    Raises TaskError when the task has no such argument.
+    """
+    tensors = {name: as_tensor(array, device) for name, array in inputs.items()}
+    available: dict[str, Tensor | Number] = {**tensors, **shape, **task.scalars}
+    wanted = inspect.signature(operator).parameters
+    missing = [name for name in wanted if name not in available]
+    if missing:
+        raise TaskError(f"The operator of {task.name} takes '{missing[0]}', which the task doesn't have.")
+    return functools.partial(operator, **{name: available[name] for name in wanted})
+
+
+def as_tensor(array: Array, device: str) -> Tensor:
+    """The same numbers on a device; bfloat16 is not a type of numpy's own, so its bits are carried over."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).to(device)
+    return torch.from_numpy(array).to(device)

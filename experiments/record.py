@@ -1,0 +1,173 @@
+"""Record kernels with their times, to test a model of a GPU on, or as a search space that can be searched again.
+
+python -m mctskernel.experiments.record softmax --language triton --tunable num_warps=1,2,4,8 --out softmax
+python -m mctskernel.experiments.record softmax --format kernel-tuner --tunable BLOCK=64,128 --out softmax.json
+python -m mctskernel.experiments.record --from-run runs/softmax-20260101-120000 --out softmax
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
+from mctskernel.core.space import Entry, SearchSpace
+from mctskernel.core.task_file import load_task
+from mctskernel.core.user_errors import UserError
+from mctskernel.executors import open_executor, workers_on
+from mctskernel.profiling.devices import default_kind
+from mctskernel.profiling.quantities import time_text
+from mctskernel.record import Wanted as Kernels
+from mctskernel.record import record as record_kernels
+from mctskernel.record import record_run
+from mctskernel.record_space import Wanted as Configurations
+from mctskernel.record_space import record_space
+from mctskernel.report.view import load_view
+from mctskernel.tasks import find_task
+from mctskernel.tunables import Space, default_space
+from mctskernel.variants import Variant
+
+VARIANTS = "variants"
+SPACE = "kernel-tuner"
+
+KERNELS = 50
+"""How many kernels a folder gets by default."""
+
+
+@click.command()
+@click.argument("task", required=False)
+@click.option(
+    "--language",
+    type=click.Choice([each.value for each in SOURCE_LANGUAGES]),
+    default=Language.CUDA.value,
+    show_default=True,
+    help="The language of the task's kernel.",
+)
+@click.option(
+    "--kernel",
+    "kernel_file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Vary this kernel. [default: the task's starting kernel]",
+)
+@click.option(
+    "--tunable",
+    "tunables",
+    multiple=True,
+    metavar="NAME=V1,V2",
+    help="Values of a macro, a Triton constant, num_warps or num_stages; again for more. [default: halves and doubles]",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([VARIANTS, SPACE]),
+    default=VARIANTS,
+    show_default=True,
+    help="A folder of kernels with sources and counters, or one cache file for `mctskernel search --space`.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help=f"At most so many kernels with a time, or configurations of a cache file. [default: {KERNELS}, or all]",
+)
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Begin nothing after so long.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--family", default="", help="What to call the kernels. [default: TASK_LANGUAGE]")
+@click.option("--device", type=click.Choice(["auto", "gpu", "model"]), default="auto", show_default=True)
+@click.option("--architecture", default="H100", show_default=True, help="What --device model stands for.")
+@click.option("--workers", type=click.IntRange(min=1))
+@click.option(
+    "--from-run",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Take the measured kernels of this run instead, spread over their times.",
+)
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder or cache file.")
+def main(
+    *,
+    task: str | None,
+    language: str,
+    kernel_file: Path | None,
+    tunables: tuple[str, ...],
+    form: str,
+    limit: int | None,
+    seconds: float | None,
+    seed: int,
+    family: str,
+    device: str,
+    architecture: str,
+    workers: int | None,
+    from_run: Path | None,
+    out: Path,
+) -> None:
+    """Record kernels of TASK with their verified times and counters.
+
+    Each line is written as soon as it is known: the same command continues an interrupted recording.
+    """
+    command = shlex.join(["python", "-m", "mctskernel.experiments.record", *sys.argv[1:]])
+    if form == SPACE and (family or from_run is not None or out.suffix != ".json"):
+        raise click.UsageError(
+            f"--format {SPACE} needs --out FILE.json, and neither --family nor --from-run."
+        )
+    if (task is None) == (from_run is None):
+        raise click.UsageError("Give a TASK, or --from-run with a run.")
+    most = KERNELS if limit is None else limit
+    try:
+        if from_run is not None:
+            count = record_run(load_view(from_run), out, most, command=command)
+            click.echo(f"Recorded {count} kernels of {from_run} in {out}")
+            return
+        folder, chosen = find_task(task or ""), Language(language)
+        loaded = load_task(folder, chosen)
+        kernel = loaded.starting_kernel
+        if kernel_file is not None:
+            kernel = Kernel(kernel_file.read_text(encoding="utf-8"), chosen)
+        space, ends = _space(kernel, tunables), seconds or float("inf")
+        kind = default_kind() if device == "auto" else device
+        spec = DeviceSpec(kind, folder, architecture, seed, chosen)
+        with open_executor(spec, workers or workers_on(kind, chosen)) as executor:
+            if form == SPACE:
+                wanted = Configurations(kernel, space, limit, seed, ends)
+                click.echo(_summary(record_space(loaded, wanted, out, executor, _print_entry)))
+            else:
+                kernels = Kernels(kernel, space, most, seed=seed, seconds=ends, family=family)
+                record_kernels(loaded, kernels, out, executor, command=command, follow=_print_variant)
+    except UserError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"Recorded in {out}")
+
+
+def _space(kernel: Kernel, texts: tuple[str, ...]) -> Space:
+    """The default space, with the values that the user gives instead."""
+    space = dict(default_space(kernel))
+    for text in texts:
+        name, _, values = text.partition("=")
+        try:
+            space[name] = tuple(int(value) for value in values.split(","))
+        except ValueError as error:
+            raise click.UsageError(f"--tunable {text!r} is not NAME=V1,V2 with whole numbers.") from error
+    return space
+
+
+def _print_variant(variant: Variant) -> None:
+    ok = variant.outcome is Outcome.OK
+    click.echo(f"  {variant.name}: {f'{variant.us:.1f} us' if ok else variant.outcome}", err=True)
+
+
+def _print_entry(label: str, entry: Entry) -> None:
+    click.echo(f"  {label}: {time_text(entry.seconds) if entry.seconds else entry.outcome}", err=True)
+
+
+def _summary(space: SearchSpace) -> str:
+    outcomes = Counter(str(entry.outcome) for entry in space.entries)
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+    best = f"; the fastest takes {time_text(space.optimum_seconds)}" if outcomes[Outcome.OK] else ""
+    return f"{len(space.entries)} configurations: {counts}{best}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Recorded searches as spaces to search again: every kernel's time is known, and nothing is built or run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.proposer import ProposalRequest, Proposals
+from mctskernel.core.task import Task
+from mctskernel.edits.patch import apply
+from mctskernel.executors.recorded import RecordedExecutor
+from mctskernel.experiments.measured_kernels import measured_kernel
+from mctskernel.profiling.reward import is_eligible
+from mctskernel.report.view import load_view
+from mctskernel.tree.blobs import get_edit, get_kernel
+from mctskernel.tree.trajectory import run_seconds
+from mctskernel.variants import LINES, Variant, read_variants
+
+NEAR = 12
+FAR = 4
+"""Edits of a variant: most lead to variants made with nearly the same values, a few elsewhere, as rules have them."""
+
+
+@dataclass(frozen=True)
+class RecordedSpace:
+    """Kernels with their evaluations, and the edits that lead from one to another, all by the kernels' identity.
+
+    `tasks` says what each kernel was judged by where that differs. `ranked` says that the edits have priors.
+    `origins` are the identities that kernels without their texts had before.
+    """
+
+    name: str
+    task: Task
+    kernels: Mapping[str, Kernel]
+    evaluations: Mapping[str, Evaluation]
+    edits: Mapping[str, tuple[Edit, ...]]
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    ranked: bool = True
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def seconds(self) -> Mapping[str, float]:
+        """The time of each kernel that may be an answer."""
+        found = {
+            each: run_seconds(judged) for each, judged in self.evaluations.items() if is_eligible(judged)
+        }
+        return {each: seconds for each, seconds in found.items() if seconds}
+
+    def without_texts(self) -> RecordedSpace:
+        """The same space of kernels that are a word each: to search it takes no parsing of what is never built."""
+        words = {each: Kernel(f"kernel_{each}", Language.CUDA) for each in self.kernels}
+        known = {each: words[each].identity for each in self.kernels}
+
+        def renamed(origin: str, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+            made = (apply(self.kernels[origin], edit).identity for edit in edits)
+            return tuple(
+                replace(edit, change=WholeSource(words[identity].source))
+                for edit, identity in zip(edits, made, strict=True)
+            )
+
+        return replace(
+            self,
+            task=replace(self.task, starting_kernel=words[self.task.starting_kernel.identity])
+            if self.ranked
+            else self.task,
+            kernels={known[each]: word for each, word in words.items()},
+            evaluations={known[each]: judged for each, judged in self.evaluations.items()},
+            edits={known[each]: renamed(each, edits) for each, edits in self.edits.items()},
+            tasks={known[each]: task for each, task in self.tasks.items()},
+            origins={known[each]: each for each in self.kernels},
+        )
+
+    def start(self, seed: int) -> Kernel:
+        """Where a search begins: at the starting kernel, or where there is none at one of the slower half."""
+        if self.ranked:
+            return self.task.starting_kernel
+        slower = sorted(self.seconds, key=lambda each: self.seconds[each])[len(self.seconds) // 2 :]
+        return self.kernels[slower[int(np.random.default_rng(seed).integers(len(slower)))]]
+
+
+def read_spaces(folder: Path) -> Iterator[RecordedSpace]:
+    """The space of a run folder, or those of the families of a folder of variants.
+
+    Raises RunError, JournalError and VariantError.
+    """
+    if (folder / LINES).is_file():
+        families = defaultdict(list)
+        for variant in read_variants(folder):
+            families[variant.family].append(variant)
+        for name, variants in families.items():
+            yield _of_variants(folder, name, variants)
+    else:
+        yield _of_run(folder)
+
+
+def _of_run(folder: Path) -> RecordedSpace:
+    """The edits are those that were tried, with their priors: others can't be chosen."""
+    view = load_view(folder)
+    tree, blobs = view.tree, view.folder.blobs
+    identities = [node.kernel.identity for node in tree.nodes]
+    return RecordedSpace(
+        folder.name,
+        view.folder.load_task(),
+        {node.kernel.identity: get_kernel(blobs, node.kernel) for node in tree.nodes},
+        {each: node.evaluation for each, node in zip(identities, tree.nodes, strict=True) if node.evaluation},
+        {
+            node.kernel.identity: tuple(
+                get_edit(blobs, edit)
+                for edit, fate in zip(node.edits, node.fates, strict=True)
+                if fate.node is not None and tree.nodes[fate.node].evaluation is not None
+            )
+            for node in tree.nodes
+        },
+    )
+
+
+def _of_variants(folder: Path, family: str, variants: list[Variant]) -> RecordedSpace:
+    """Edits lead from a variant to those made with the fewest other values, and to a few of the rest."""
+    measured = [(variant, measured_kernel(folder, variant)) for variant in variants]
+    edits: dict[str, tuple[Edit, ...]] = {}
+    for first, before in measured:
+        others = [each for each in measured if each[1].kernel.identity != before.kernel.identity]
+        others.sort(key=lambda each: (_changes(first, each[0]), each[0].name))
+        near, far = others[:NEAR], others[NEAR:]
+        edits[before.kernel.identity] = tuple(
+            Edit(Category.TUNING, second.name, WholeSource(after.kernel.source))
+            for second, after in (*near, *far[:: max(len(far) // FAR, 1)])
+        )
+    return RecordedSpace(
+        family if folder.name == family else f"{folder.name}/{family}",
+        measured[0][1].task,
+        {each.kernel.identity: each.kernel for _, each in measured},
+        {each.kernel.identity: _evaluation(variant) for variant, each in measured},
+        edits,
+        {each.kernel.identity: each.task for _, each in measured},
+        ranked=False,
+    )
+
+
+def _changes(first: Variant, second: Variant) -> int:
+    before, after = ({"source": each.source, **each.macros, **each.tunables} for each in (first, second))
+    return sum(before.get(name) != after.get(name) for name in before.keys() | after.keys())
+
+
+def _evaluation(variant: Variant) -> Evaluation:
+    seconds = (variant.us or 0.0) * 1e-6
+    timings = (Timing("", seconds, seconds, seconds),) if variant.outcome is Outcome.OK else ()
+    return Evaluation(variant.outcome, Source.RECORDED, timings=timings)
+
+
+@dataclass
+class RecordedProposer:
+    """Proposes the edits of a space; in an order drawn from the seed where they have no priors."""
+
+    space: RecordedSpace
+    seed: int
+    name: str = "recorded"
+
+    def propose(self, request: ProposalRequest) -> Proposals:
+        """All edits of the request's kernel."""
+        edits = self.space.edits.get(request.kernel.identity, ())
+        if not self.space.ranked and edits:
+            drawn = np.random.default_rng((self.seed, request.seed)).permutation(len(edits))
+            edits = tuple(edits[index] for index in drawn)
+        return Proposals(edits)
+
+
+def executor_of(space: RecordedSpace, seen: Callable[[str], None] = lambda _: None) -> RecordedExecutor:
+    """Make an executor that looks up the kernels of a space and calls `seen` with the identity of each."""
+
+    def look_up(kernel: Kernel) -> Evaluation:
+        seen(kernel.identity)
+        # Times of a run are interleaved with its own starting kernel's; a search may begin elsewhere.
+        return replace(space.evaluations[kernel.identity], counters={}, diagnosis=None)
+
+    return RecordedExecutor(look_up, {"device": "recorded", "space": space.name})

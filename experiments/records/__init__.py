@@ -1,1 +1,0 @@
-"""How results are written, with what made them, and which of them docs/results holds."""

@@ -1,1 +1,0 @@
-"""What is done to a server of evaluations, and what must hold meanwhile."""

@@ -1,1 +1,0 @@
-"""What experiments are tried on: measured kernels and spaces, functions, planted bugs, made-up trees and runs."""

@@ -1,0 +1,58 @@
+"""PyTorch's operators compute what the tasks' references do, so that their times may stand side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.dtypes import numpy_dtype
+from mctskernel.core.task import Array, TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.profiling.verify import draw_case, judge
+from mctskernel.tasks import builtin_tasks
+
+pytestmark = pytest.mark.slow
+
+torch = pytest.importorskip("torch", reason="the extra `gpu` is not installed")
+operators = pytest.importorskip("mctskernel.experiments.operators")
+
+
+ALLOWED = 4.0
+"""Eager PyTorch rounds to 16 bits between two operators, so it may be off by more than a task allows one kernel."""
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize("name", builtin_tasks())
+def test_the_operator_computes_the_task(name: str) -> None:
+    task = load_task(builtin_tasks()[name])
+    assert name in operators.OPERATORS, "the suite's table would have a gap"
+    for seed, shape in enumerate(task.verify_shapes):
+        case = draw_case(task, shape, seed)
+        made = operators.bound(operators.OPERATORS[name], task, case.inputs, shape, "cpu")()
+        (output,) = task.outputs
+        found = {output.name: as_array(made, output.dtype)}
+        assert found[output.name].shape == output.extents(shape)
+        verdict = judge(case, found)
+        assert verdict.error <= ALLOWED, f"{shape}: {verdict.message}"
+
+
+def test_every_operator_is_of_a_task() -> None:
+    assert set(operators.OPERATORS) <= set(builtin_tasks())
+
+
+def test_an_argument_that_the_task_lacks_is_a_sentence(tmp_path: Path) -> None:
+    task = load_task(builtin_tasks()["softmax"])
+    shape = task.verify_shapes[0]
+    with pytest.raises(TaskError, match="takes 'weight'"):
+        operators.bound(operators.layernorm, task, task.draw_inputs(shape, 0), shape, "cpu")
+
+
+def as_array(tensor: torch.Tensor, dtype: str) -> Array:
+    kind = numpy_dtype(dtype)
+    if dtype == "bfloat16":
+        assert tensor.dtype is torch.bfloat16
+        return tensor.contiguous().view(torch.int16).numpy().view(kind)
+    found = tensor.numpy()
+    assert found.dtype == kind
+    return found

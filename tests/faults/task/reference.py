@@ -1,2 +1,0 @@
-def reference(x):
-    return 2 * x
