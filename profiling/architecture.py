@@ -1,4 +1,4 @@
-"""What a GPU can do, read from one TOML file each, and how many blocks of a kernel fit on one of its SMs."""
+"""What a GPU can do, from one TOML file each; how many blocks of a kernel fit on an SM; the same in sentences."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from mctskernel.core.documents import DocumentError, parse_toml
+from mctskernel.core.task import Task, shape_label
+from mctskernel.profiling.quantities import byte_text, time_text
 
 WARP_LANES = 32
 WARPS_PER_ALLOCATION = 4
@@ -47,7 +49,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Throughput:
-    """Lanes per cycle and SM, for each pipe; instructions and wavefronts per cycle and SM for the LSU.
+    """Lanes per cycle and SM for each pipe; wavefronts per cycle and SM.
 
     Tensor cores do multiply-adds of 16-bit floats, `tensor_fma` of them by their widest instruction (of warp groups
     on Hopper) and `tensor_sync_fma` by `mma.sync`.
@@ -60,8 +62,6 @@ class Throughput:
     shuffle: float
     tensor_fma: float
     tensor_sync_fma: float
-    uniform: float
-    lsu_instructions: float
     wavefronts: float
 
 
@@ -81,7 +81,6 @@ class Memory:
     l2_store_lines_per_second: float
     l2_atomics_per_second: float
     sector_bytes: int
-    line_bytes: int
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,7 @@ class Latency:
     l2: float
     dram: float
     barrier: float
-    fixed_alu: float
     special: float
-    tensor: float
     block_turnover: float
 
 
@@ -295,3 +292,52 @@ def occupancy(gpu: Architecture, threads: int, registers: int, shared_bytes: int
 
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
+
+
+def briefing(architecture: Architecture, task: Task) -> tuple[str, ...]:
+    """Limits, rates and latencies of a described GPU, and the task's least time where memory sets one."""
+    return (*_sentences(architecture), *_floors(architecture, task))
+
+
+def briefing_of(gpu: str, code: str, task: Task) -> tuple[str, ...]:
+    """The same of a GPU by its name and what it runs, such as `sm_90`; little of one that nothing describes."""
+    found = architecture_of(code, gpu)
+    if found is None:
+        return (f"It is one {gpu}; code is compiled for {code}.",)
+    return briefing(found, task)
+
+
+def _sentences(gpu: Architecture) -> tuple[str, ...]:
+    chip, limits, rates, memory, latency = gpu.chip, gpu.limits, gpu.throughput, gpu.memory, gpu.latency
+    most_warps = limits.max_threads // WARP_LANES
+    return (
+        f"It is one {gpu.name} with {chip.sms} multiprocessors (SMs) at {chip.clock_hz / 1e9:.3g} GHz; code is "
+        f"compiled for {gpu.architecture}.",
+        f"An SM holds up to {most_warps} warps, {limits.max_blocks} blocks, {limits.registers} registers (at most "
+        f"{limits.max_registers_per_thread} a thread) and {limits.shared_bytes >> 10} KiB of shared memory, of which "
+        f"a block gets up to {limits.max_shared_bytes_per_block >> 10} KiB.",
+        f"DRAM moves {memory.dram_bytes_per_second / 1e12:.3g} TB/s; L2 holds {memory.l2_bytes >> 20} MiB and moves "
+        f"{memory.l2_bytes_per_second / 1e12:.3g} TB/s. Memory is read in sectors of "
+        f"{memory.sector_bytes} bytes.",
+        f"A load takes about {latency.dram:.0f} cycles from DRAM, {latency.l2:.0f} from L2, {latency.l1:.0f} from L1 "
+        f"and {latency.shared:.0f} from shared memory.",
+        f"In a cycle an SM does {rates.fma:.0f} fp32 multiply-adds, {rates.alu:.0f} integer operations, "
+        f"{rates.special:.0f} special functions (exponentials, roots, reciprocals) or {rates.tensor_sync_fma:.0f} "
+        "multiply-adds of 16-bit floats on the tensor cores by mma.sync.",
+        f"A launch costs {time_text(gpu.overheads.launch, 3)}, one behind another "
+        f"{time_text(gpu.overheads.launch_to_launch, 3)}.",
+    )
+
+
+def _floors(gpu: Architecture, task: Task) -> tuple[str, ...]:
+    """What the compulsory traffic takes at shapes that don't fit into L2."""
+    found = []
+    for shape in task.search_shapes:
+        moved = task.compulsory_bytes(shape)
+        if moved > gpu.memory.l2_bytes:
+            seconds = moved / gpu.memory.dram_bytes_per_second
+            found.append(
+                f"At {shape_label(shape)} reading each input and writing each output once moves {byte_text(moved)}, "
+                f"which takes {time_text(seconds, 3)} at the least."
+            )
+    return tuple(found)

@@ -1,20 +1,29 @@
-"""From CUDA C++ to PTX and machine code, with the compiler's report. Needs neither a GPU nor its driver."""
+"""From CUDA C++ to PTX and machine code, with the compiler's report. Needs neither a GPU nor its driver.
+
+NVRTC is called directly: cuda-core's `Program` gives one product a compilation, and imports the driver's bindings and
+NVML, a quarter of the time in which a worker starts.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
+import msgspec
+from cuda.bindings import nvrtc
 from cuda.pathfinder import find_nvidia_header_directory
 
 from mctskernel.core.evaluation import Resources
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling.nvrtc import Compiled, compile_source
+from mctskernel.profiling import build_cache
+from mctskernel.profiling.versions import NOT_INSTALLED, package_versions
 
 # No such folder: a quoted #include has no directory of this machine to be looked for in.
 _FOLDER = "/candidate"
@@ -24,12 +33,12 @@ _FILE = "kernel.cu"
 _SYSTEM_HEADERS = Path(__file__).parent / "system_headers"
 
 RECENT = 4
-"""Compilations that are kept: a kernel is built for its verification and once more for its last gate."""
+"""Compilations that are kept in memory."""
 
 
 @dataclass(frozen=True)
 class Build:
-    """What the compiler made of a kernel. `entries` maps the plan's kernel names to names in PTX and cubin.
+    """The products of compiling a kernel. `entries` maps the plan's kernel names to names in PTX and cubin.
 
     `resources` has one entry for each `__global__` function, called as in the plan where the plan names it.
     Lines in the log, in the PTX's line table and in the machine code's are lines of the kernel's source.
@@ -44,7 +53,7 @@ class Build:
     seconds: float
 
     def resources_of(self, kernel: str) -> Resources:
-        """The report on one of the plan's kernels."""
+        """The compiler's report on one of the plan's kernels."""
         return next(found for found in self.resources if found.kernel == kernel)
 
 
@@ -82,7 +91,7 @@ def _options(architecture: str) -> tuple[str, ...]:
         "--std=c++17",
         "--generate-line-info",
         "--ptxas-options=-v",
-        # NVRTC keeps a cache on disk, and what comes from there comes without the report of -v.
+        # Products from NVRTC's own cache on disk come without the report of -v.
         "--no-cache",
         *(f"--include-path={folder}" for folder in _include_folders()),
     )
@@ -114,13 +123,31 @@ def _include_folders() -> tuple[str, ...]:
 
 @lru_cache(RECENT)
 def _compile(source: str, architecture: str) -> Compiled | str:
-    """What the compiler made, or its log when it refused."""
+    """The compiler's products, or its log when it refused the source."""
     if "\0" in source:
         return f"{_FILE}(1): error: the source holds a NUL character"
-    made = compile_source(source, f"{_FOLDER}/{_FILE}", _options(architecture))
+    options = _options(architecture)
+    key = build_cache.Key(source, options, _compiler())
+    if (product := build_cache.load(key)) is not None:
+        return msgspec.msgpack.decode(product, type=Compiled)
+    made = compile_source(source, f"{_FOLDER}/{_FILE}", options)
     if isinstance(made, str):
         return _without_paths(made).strip()
-    return Compiled(_without_paths(made.ptx), made.cubin, _without_paths(made.log))
+    compiled = Compiled(_without_paths(made.ptx), made.cubin, _without_paths(made.log))
+    build_cache.store(key, msgspec.msgpack.encode(compiled))
+    return compiled
+
+
+@cache
+def _compiler() -> str:
+    """NVRTC's version, and what identifies the headers."""
+    headers = [
+        hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(_SYSTEM_HEADERS.rglob("*"))
+        if file.is_file()
+    ]
+    installed = [f"{folder} {Path(folder).stat().st_mtime_ns}" for folder in header_folders()]
+    return " ".join(("nvrtc", nvrtc_version(), *installed, *headers))
 
 
 def _without_paths(text: str) -> str:
@@ -200,3 +227,56 @@ def _resources(log: str, plan_names: Mapping[str, str]) -> Iterable[Resources]:
             spill_load_bytes=loads,
             stack_bytes=stack,
         )
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The products of a compilation, and the compiler's log."""
+
+    ptx: str
+    cubin: bytes
+    log: str
+
+
+def compile_source(source: str, name: str, options: Sequence[str]) -> Compiled | str:
+    """Compile CUDA C++ for a named architecture (`-arch=sm_90`), called `name` in messages; the log when it is refused.
+
+    Raises RuntimeError when the compiler is missing or broken.
+    """
+    program = _checked(*nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []))
+    try:
+        words = [option.encode() for option in options]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(words), words)
+        log = _text(_product(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program))
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            return log or status.name
+        cubin = _product(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
+        return Compiled(_text(_product(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)), cubin, log)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def nvrtc_version() -> str:
+    """The compiler's version; that of its package where there is one, without loading the compiler."""
+    installed = package_versions("nvidia-cuda-nvrtc")["nvidia-cuda-nvrtc"]
+    if installed != NOT_INSTALLED:
+        return installed
+    _, major, minor = nvrtc.nvrtcVersion()
+    return f"{major}.{minor}"
+
+
+def _product(size_of: Callable[..., Any], write: Callable[..., Any], program: object) -> bytes:
+    product = bytearray(_checked(*size_of(program)))
+    (status,) = write(program, product)
+    _checked(status, None)
+    return bytes(product)
+
+
+def _checked(status: Any, value: Any) -> Any:
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        raise RuntimeError(f"NVRTC failed: {status.name}.")
+    return value
+
+
+def _text(product: bytes) -> str:
+    return product.rstrip(b"\0").decode(errors="replace")

@@ -11,16 +11,20 @@ from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Resour
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, ResolvedPlan, plan_of, resolve
 from mctskernel.core.task import Shape, Task
-from mctskernel.profiling.arguments import bind, parameter_types
+from mctskernel.profiling.architecture import Architecture, occupancy
 from mctskernel.profiling.build import Build, BuildFailure, build
 from mctskernel.profiling.guardrails import library_reason
+from mctskernel.profiling.ptx_text import bind, parameter_types, variable_bytes
 from mctskernel.profiling.source_rules import breach, unreadable
 from mctskernel.profiling.stages import Stages
+
+MAX_VARIABLE_BYTES = 1 << 30
+"""What the `__device__` and `__constant__` variables of a kernel may take in all, on every device."""
 
 
 @dataclass(frozen=True)
 class Specialised:
-    """What was built for a kernel's launches.
+    """The builds of a kernel's launches.
 
     `launches` maps each launch as the plan has it to the one that is made, whose shared memory and arguments are what
     the compiled code wants, and to the index of its build.
@@ -75,18 +79,13 @@ class Candidate:
         """The compiler's messages on all of it."""
         return "\n".join(dict.fromkeys(made.log for made in self.builds if made.log))
 
-    @property
-    def build_seconds(self) -> float:
-        """What building cost, in seconds."""
-        return sum(made.seconds for made in self.builds)
-
     @cached_property
     def _index(self) -> Mapping[ResolvedLaunch, int]:
         return dict(self.built)
 
 
 class RefusedError(Exception):
-    """A kernel that can't be judged any further; carries the outcome and the guard that noticed."""
+    """A kernel that can't be evaluated any further; carries the outcome and the guard that rejected it."""
 
     def __init__(
         self, outcome: Outcome, guard: Guard, message: str, candidate: Candidate | None = None, log: str = ""
@@ -130,6 +129,9 @@ def prepare(task: Task, kernel: Kernel, architecture: str, stages: Stages) -> Ca
     candidate = Candidate(kernel, ready, made.builds, tuple(made.launches.values()))
     if reason := next((found for each in made.builds if (found := library_reason(each.ptx))), ""):
         raise RefusedError(Outcome.REJECTED, Guard.FOREIGN_CALLS, reason, candidate)
+    if max(variable_bytes(each.ptx) for each in made.builds) > MAX_VARIABLE_BYTES:
+        message = f"The kernel's device variables take more than {MAX_VARIABLE_BYTES >> 30} GiB of memory."
+        raise RefusedError(Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, message, candidate)
     try:
         for plan in ready:
             buffers = (*task.buffer_names, *(each.name for each in plan.scratch))
@@ -168,3 +170,37 @@ def _build(
         if isinstance(made, BuildFailure)
         else Specialised((made,), {each: (each, 0) for each in launches})
     )
+
+
+def check_block(
+    launch: ResolvedLaunch, resources: Resources, max_threads: int | None, max_shared_bytes: int, name: str
+) -> None:
+    """Raise LaunchPlanError, with a sentence, for blocks of more threads or shared memory than there may be.
+
+    `max_threads` is what the kernel's registers and `__launch_bounds__` allow, if that is known; `name` the GPU's.
+    """
+    what = f"The launch of '{launch.kernel}'"
+    if max_threads is not None and launch.threads > max_threads:
+        raise LaunchPlanError(
+            f"{what} has blocks of {launch.threads} threads; its registers and __launch_bounds__ allow {max_threads}."
+        )
+    shared = resources.shared_bytes + launch.shared_bytes
+    if shared > max_shared_bytes:
+        raise LaunchPlanError(
+            f"{what} takes {shared} bytes of shared memory a block ({resources.shared_bytes} static, "
+            f"{launch.shared_bytes} dynamic); {name} has {max_shared_bytes}."
+        )
+
+
+def check_launch(
+    launch: ResolvedLaunch, resources: Resources, max_threads: int | None, gpu: Architecture
+) -> None:
+    """As `check_block` on a GPU that isn't there, and for blocks of which no SM has registers for one."""
+    check_block(launch, resources, max_threads, gpu.limits.max_shared_bytes_per_block, gpu.name)
+    what = f"The launch of '{launch.kernel}'"
+    shared = resources.shared_bytes + launch.shared_bytes
+    if occupancy(gpu, launch.threads, resources.registers, shared).blocks < 1:
+        raise LaunchPlanError(
+            f"{what} takes {resources.registers} registers in each of {launch.threads} threads; "
+            f"{gpu.name} has {gpu.limits.registers} for a block."
+        )

@@ -12,14 +12,21 @@ from __future__ import annotations
 
 import math
 import os
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from mctskernel.core.dtypes import DTYPE_BYTES
+from mctskernel.core.task import Task
 from mctskernel.profiling.architecture import Architecture, known_architectures, load_architecture
+from mctskernel.profiling.counters import TENSOR_ACTIVE, TENSOR_BUSY
 from mctskernel.profiling.gpu.ceiling_kernels import copy_rate, fp32_rate, tensor_rate
 from mctskernel.profiling.gpu.cuda_driver import Gpu
+from mctskernel.profiling.guardrails import Peaks
+from mctskernel.profiling.ptx_text import without_comments
 
 
 class Ceilings(msgspec.Struct, frozen=True):
@@ -34,7 +41,7 @@ def measured_ceilings(gpu: Gpu, folder: Path) -> Ceilings:
     """The ceilings of the open GPU, from a file in `folder` or else measured, which takes about half a second.
 
     A file that can't be used is written anew; without a folder to write to, they are measured every time. Raises
-    CudaError when the GPU has no room for two buffers that its L2 can't hold.
+    CudaError when the GPU lacks the memory for two buffers larger than its L2.
     """
     file = folder / f"ceilings-{gpu.uuid}-{gpu.driver}.json"
     known = _read(file)
@@ -75,7 +82,7 @@ _TCGEN05 = ("sm_10", "sm_11")
 
 
 def architecture_ceilings(architecture: Architecture) -> Ceilings:
-    """The ceilings of a GPU that isn't there, from its description; tensor cores multiply 16-bit floats."""
+    """The ceilings of a GPU that is not present, from its description; tensor cores multiply 16-bit floats."""
     cycles = architecture.chip.sms * architecture.chip.clock_hz
     return Ceilings(
         architecture.memory.dram_bytes_per_second,
@@ -108,3 +115,33 @@ def _read(file: Path) -> Ceilings | None:
         return None
     rates = (found.copy_bytes_per_second, found.fp32_flops_per_second, found.tensor_flops_per_second)
     return found if all(math.isfinite(rate) and rate > 0 for rate in rates) else None
+
+
+IDLE_TENSOR_PIPE = 1.0
+"""Percent. An H100 reports up to 0.4 of kernels without a tensor instruction; what beats the fp32 rate has over 5."""
+
+
+def roofline(
+    task: Task, ptx: Iterable[str], counters: Mapping[str, float], ceilings: Ceilings, l2_bytes: int
+) -> Peaks:
+    """The peaks that bind a kernel of the task, compiled to this PTX, of whose run these counters were read.
+
+    Only tensor instructions reach the tensor rate, and only when they were really executed, which a counter says
+    where there is one. Numbers of 8 bits are multiplied at twice the rate of 16-bit ones there; without
+    tensor cores packed numbers narrower than 32 bits are at twice the fp32 rate.
+    """
+    narrowest = min(DTYPE_BYTES[tensor.dtype] for tensor in (*task.inputs, *task.outputs))
+    if uses_tensor_cores(ptx, counters):
+        flops = ceilings.tensor_flops_per_second * (2 if narrowest == 1 else 1)
+    else:
+        flops = ceilings.fp32_flops_per_second * (2 if narrowest < 4 else 1)
+    return Peaks(ceilings.copy_bytes_per_second, flops, l2_bytes)
+
+
+def uses_tensor_cores(ptx: Iterable[str], counters: Mapping[str, float]) -> bool:
+    """Whether a kernel computes on tensor cores: it has instructions for it, and they keep the pipe busy."""
+    busy = counters.get(TENSOR_BUSY, counters.get(TENSOR_ACTIVE, math.inf))
+    return busy > IDLE_TENSOR_PIPE and any(_TENSOR.search(without_comments(text)) for text in ptx)
+
+
+_TENSOR = re.compile(r"\b(?:mma|wmma|wgmma|tcgen05)\.")

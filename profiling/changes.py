@@ -1,7 +1,7 @@
-"""What an edit did: which parts of the time moved, which counts are behind it, and what binds now.
+"""What an edit changed: which parts of the time moved, which counts explain it, and what binds now.
 
-A modelled kernel is told by the model's terms. A measured one has none, so it is told by how long its counters say
-that each unit was busy; what each of them did to the time is then unknown.
+Modelled kernels are compared by the model's terms. Measured ones have none, so they are compared by how long their
+counters say that each unit was busy; what each unit did to the time is then unknown.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from dataclasses import dataclass, replace
 
 from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.profiling import counters as names
-from mctskernel.profiling.comparable import beside
-from mctskernel.profiling.guardrails import NOISE
-from mctskernel.profiling.model.effects import term_changes
-from mctskernel.profiling.model.explanation import STRONG, explain_launches, launches_of, summed
-from mctskernel.profiling.model.price import Term
-from mctskernel.profiling.model.uncertainty import log_ratio_sigma
+from mctskernel.profiling.guardrails import NOISE, beside
+from mctskernel.profiling.model.explanation import STRONG, explain_launches, launches_of, summed, term_changes
+from mctskernel.profiling.model.price import Term, log_ratio_sigma
 from mctskernel.profiling.quantities import byte_text, count_text, ratio_text, time_text
 from mctskernel.profiling.utilisation import busy_times
 

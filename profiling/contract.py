@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
-from mctskernel.core.numerics import Denormals, Propagation, SignedZero
-from mctskernel.core.task import Shape, Task, TaskError, shape_label
+from mctskernel.core.task import Denormals, Propagation, Shape, SignedZero, Task, TaskError, shape_label
 from mctskernel.profiling.input_values import Values, applicable, places
 from mctskernel.profiling.propagation import settle
 from mctskernel.profiling.verify import draw_case, draw_widened_case, in_float64, judge

@@ -266,7 +266,7 @@ def _latency_causes(
         (
             names.STALL_LG_THROTTLE,
             Bottleneck.L1_THROUGHPUT,
-            "Memory queue: for every instruction issued, {warps:.1f} warps wait until L1's queue has room for one more "
+            "Memory queue: for every instruction issued, {warps:.1f} warps wait until L1's queue can take one more "
             "access; wider or fewer accesses help.",
         ),
     ):

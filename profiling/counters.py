@@ -1,6 +1,10 @@
 """Nsight Compute's names for what the model knows: a reader sees the same ones with and without a GPU.
 
 Units are Nsight Compute's base units: seconds, bytes, counts, fractions of peak in percent.
+
+A pass runs the kernel once more and reads as many counters as the chip has registers for. It costs the driver's set-up
+of the registers, for one GPU of a machine at a time: cheap for the multiprocessors, expensive for L2's slices and L1's
+sectors (docs/evaluator.md has the figures).
 """
 
 from __future__ import annotations
@@ -9,12 +13,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mctskernel.profiling.architecture import WARP_LANES, Architecture
-from mctskernel.profiling.machine_code.instructions import Pipe
+from mctskernel.profiling.machine_code.functions import Pipe
 from mctskernel.profiling.model.price import Price, Term, sm_cycles_per_second
 
 if TYPE_CHECKING:
     # Only what is priced needs a compiler; what binds a kernel is read where there is none.
     from mctskernel.profiling.model.work import KernelWork
+
+
+from mctskernel.core.executor import CounterSet
 
 TIME = "gpu__time_duration.sum"
 CYCLES = "sm__cycles_elapsed.max"
@@ -74,7 +81,7 @@ def modelled_counters(work: KernelWork, price: Price, gpu: Architecture) -> dict
     resident = min(float(work.occupancy.warps), work.blocks * work.warps / gpu.chip.sms)
     most = gpu.limits.max_threads / WARP_LANES
     # Shuffles pass where accesses to shared memory do, and are counted with them.
-    shared = work.shared_wavefronts + work.shuffles + work.idle_wavefronts
+    shared = work.shared_wavefronts + work.shuffles
     issue = work.total_instructions / (gpu.chip.schedulers * sm_cycles_per_second(gpu) * price.seconds)
     return {
         TIME: price.seconds,
@@ -151,3 +158,79 @@ def _combined(name: str, launches: Sequence[Mapping[str, float]]) -> float:
         return sum(launch[name] for launch in launches)
     weights = [launch.get(TIME, 1.0) for launch in launches]
     return sum(launch[name] * weight for launch, weight in zip(launches, weights, strict=True)) / sum(weights)
+
+
+DEFAULT_METRICS = (
+    TIME,
+    CYCLES,
+    INSTRUCTIONS,
+    ISSUE_ACTIVE,
+    WARPS_ACTIVE,
+    SM_ACTIVE,
+    DRAM_READ,
+    DRAM_WRITE,
+    DRAM_BYTES,
+    DRAM_THROUGHPUT,
+    LOAD_REQUESTS,
+    LOAD_SECTORS,
+    STORE_REQUESTS,
+    STORE_SECTORS,
+    WAVEFRONTS,
+    WAVEFRONTS_BUSY,
+    SHARED_WAVEFRONTS,
+    BANK_CONFLICTS,
+    L2_SECTORS,
+    L2_READS,
+    L2_WRITES,
+    L2_BUSY,
+    L2_RECEIVING,
+    L2_ATOMICS,
+    L2_REDUCTIONS,
+    TENSOR_ACTIVE,
+    TENSOR_BUSY,
+    FMA_BUSY,
+    ALU_BUSY,
+    SPECIAL_BUSY,
+    ACTIVE_LANES,
+    STALL_LONG_SCOREBOARD,
+    STALL_BARRIER,
+    STALL_SHORT_SCOREBOARD,
+    STALL_LG_THROTTLE,
+)
+"""What the diagnosis reads, in at most four passes on an H100 (GH100).
+
+How busy L2 is with sending (`L2_SENDING`) is not read: it would take a pass of L2's own, and follows from what is read
+there.
+"""
+
+EXPENSIVE_METRICS = tuple(
+    name for name in DEFAULT_METRICS if name.startswith("lts__") or name in (LOAD_SECTORS, STORE_SECTORS)
+)
+"""Those that few counters do without, counted by L2's slices and slice by slice in L1: two thirds of the cost, for a
+third of the counters."""
+
+STAND_INS = (L1_SECTORS, L1_FROM_L2)
+"""What the multiprocessors say of the same for next to nothing: sectors of loads and stores in one number, and what L2
+sends them."""
+
+METRICS: Mapping[CounterSet, tuple[str, ...]] = {
+    CounterSet.ALL: DEFAULT_METRICS,
+    CounterSet.FEW: (*(name for name in DEFAULT_METRICS if name not in EXPENSIVE_METRICS), *STAND_INS),
+    CounterSet.TIME: (TIME,),
+}
+"""The counters of each set."""
+
+FEWER_REMARK = (
+    "Few counters were read: those of L2, and loads apart from stores, were left out, because the driver counts for "
+    "one GPU of a machine at a time, and the others would wait. --counters all reads them."
+)
+
+
+def counters_for(gpus: int, wanted: CounterSet | None = None) -> CounterSet:
+    """The set to read: the wanted one, or the default for so many GPUs in one machine."""
+    return wanted or (CounterSet.FEW if gpus > 1 else CounterSet.ALL)
+
+
+def fewer_notes(counters: CounterSet, wanted: CounterSet | None) -> tuple[str, ...]:
+    """A note if fewer counters are read than all without the user's choice."""
+    return (FEWER_REMARK,) if wanted is None and counters is not CounterSet.ALL else ()

@@ -12,26 +12,26 @@ from mctskernel.profiling.verify import HELD_OUT_SEED
 
 
 def open_device(spec: DeviceSpec) -> Device:
-    """The device that `spec` describes, ready to judge kernels of its task.
+    """The device that `spec` describes, ready to evaluate kernels of its task.
 
     Raises TaskError for a task that can't be used and DeviceError for a machine that can't run the device.
     """
     task = task_of(spec)
     if task.space:
-        raise DeviceError(f"{task.name} is a recorded space: its configurations can't be run, on no device.")
+        raise DeviceError(f"{task.name} is a recorded space: its configurations can't be run on any device.")
     # Imported here: the one needs a driver, the other a compiler, and neither needs the other's.
     if spec.kind == "model":
         from mctskernel.profiling.model_device import ModelDevice  # noqa: PLC0415 - as said above
 
-        at_last_gate = spec.trial is Trial.LAST_GATE
-        searched = load_task(spec.task_folder, spec.language) if at_last_gate else None
+        in_final_validation = spec.trial is Trial.FINAL_VALIDATION
+        searched = load_task(spec.task_folder, spec.language) if in_final_validation else None
         return ModelDevice(task, spec.architecture, spec.seed, searched)
-    raise DeviceError(f"There is no device called '{spec.kind}' that judges kernels by itself.")
+    raise DeviceError(f"There is no device called '{spec.kind}' that evaluates kernels in a worker.")
 
 
 @dataclass(frozen=True)
-class _InTurn:
-    """Judges on one device after the other, until one of them finds something wrong."""
+class _Sequence:
+    """Evaluates on one device after the other, until one of them finds something wrong."""
 
     devices: tuple[Device, ...]
 
@@ -47,12 +47,12 @@ class _InTurn:
 
 
 def open_for_check(spec: DeviceSpec) -> Device:
-    """What a starting kernel is checked on: the device that is described, then the held-out shapes on another one.
+    """The device that a starting kernel is checked on: the described one, then one with the held-out shapes.
 
     Raises as `open_device` does.
     """
     held_out = replace(spec, trial=Trial.CHECK, seed=HELD_OUT_SEED)
-    return _InTurn((open_device(spec), open_device(held_out)))
+    return _Sequence((open_device(spec), open_device(held_out)))
 
 
 def default_kind() -> str:

@@ -6,24 +6,30 @@ import enum
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check, Guard, Outcome
+from mctskernel.core.kernel import Language
 from mctskernel.core.launch_plan import ResolvedScratch
 from mctskernel.core.task import Array, Task, shape_label
-from mctskernel.profiling.candidate import Candidate
+from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.emulator import (
     Finding,
     Geometry,
     GlobalMemory,
     Limits,
     Module,
+    UnsupportedPtxError,
     execute,
+    parse_ptx,
+    unsupported,
 )
 from mctskernel.profiling.guardrails import worn_check
-from mctskernel.profiling.poison import poison
+from mctskernel.profiling.input_values import poison
+from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import Case, judge
 
 WEARING_RUNS = 24
@@ -37,7 +43,7 @@ LIMITS = Limits(lane_instructions=2_000_000_000, block_executions=300_000, secon
 """Far above what a kernel needs at a verify shape: the built-in ones stay below a hundredth."""
 
 OUTCOMES = {
-    # In order of what is worth telling first.
+    # The first of several is the most important one.
     "unsupported": Outcome.REJECTED,
     "limit": Outcome.TIMEOUT,
     # What a GPU answers with an error, if it is lucky.
@@ -45,13 +51,13 @@ OUTCOMES = {
     "misaligned": Outcome.CRASH,
     "trap": Outcome.CRASH,
     "race": Outcome.RACE,
-    # Undefined behaviour that ends quietly on a GPU, with a result that nobody can rely on.
+    # Undefined behaviour, which ends without an error on a GPU.
     "divergent_barrier": Outcome.WRONG_RESULT,
     "divergent_warp": Outcome.WRONG_RESULT,
     "uninitialised_read": Outcome.WRONG_RESULT,
     "write_to_readonly": Outcome.WRONG_RESULT,
 }
-"""What each kind of finding comes to."""
+"""The outcome of each kind of finding."""
 
 GUARDS = {
     "unsupported": Guard.EMULATOR,
@@ -65,18 +71,18 @@ GUARDS = {
     "uninitialised_read": Guard.MEMORY_CHECKS,
     "write_to_readonly": Guard.UNTOUCHED_INPUTS,
 }
-"""What noticed each kind of finding."""
+"""The guard of each kind of finding."""
 
 
 class BlockOrder(enum.Enum):
-    """In which order the blocks of a launch start; a GPU promises none."""
+    """The order in which blocks of a launch start; a GPU guarantees none."""
 
     ASCENDING = 1
     DESCENDING = -1
 
     @property
     def head_start(self) -> int:
-        """How many blocks are far ahead of the others."""
+        """How many blocks run far ahead of the others."""
         return 1 if self is BlockOrder.DESCENDING else 0
 
 
@@ -93,7 +99,7 @@ class Emulated:
 def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case]) -> Emulated:
     """Run every case until one fails; `modules` are the candidate's builds, their PTX parsed.
 
-    Every other case runs the blocks from the last to the first: what is right in one order alone is not right.
+    Every other case runs the blocks from the last to the first: a kernel must be correct in either order.
     """
     checks: list[Check] = []
     for case, order in zip(cases, itertools.cycle(BlockOrder), strict=False):
@@ -119,7 +125,7 @@ def emulate(task: Task, candidate: Candidate, modules: Sequence[Module], cases: 
 
 
 def _kept_variables(modules: Sequence[Module]) -> set[str]:
-    """The names of the variables that a launch may leave changed."""
+    """The names of `__device__` variables, which keep their values between launches."""
     functions = [
         each for module in modules for each in (*module.entries.values(), *module.functions.values())
     ]
@@ -128,7 +134,7 @@ def _kept_variables(modules: Sequence[Module]) -> set[str]:
 
 
 def _worn(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Sequence[Case]) -> Check:
-    """A check of the small cases in turn as a program runs them, which puts no variable back in between."""
+    """Repeat the small cases without resetting `__device__` variables in between, as a program would."""
     small = cases[:WEARING_CASES]
     names = _kept_variables(modules)
     kept: dict[str, bytes] = {}
@@ -149,7 +155,7 @@ def _worn(task: Task, candidate: Candidate, modules: Sequence[Module], cases: Se
 
 @dataclass(frozen=True)
 class Stopped:
-    """Why a kernel did not run to its end, or may not have: what the emulator found."""
+    """Why a kernel did not complete correctly: the emulator's findings."""
 
     outcome: Outcome
     check: Check
@@ -167,9 +173,9 @@ def emulated_outputs(
     memory: GlobalMemory | None = None,
     variables: Mapping[str, bytes] | None = None,
 ) -> dict[str, Array] | Stopped:
-    """What the outputs hold after one run on a case's inputs, in `memory` that is empty.
+    """Run a kernel once on a case's inputs, in empty `memory`, and return its outputs.
 
-    `variables` are what earlier runs left in variables of these names; others hold what the code says.
+    `variables` holds the contents that earlier runs left in `__device__` variables.
     """
     resolved = candidate.at(task, case.shape)
     memory = GlobalMemory() if memory is None else memory
@@ -232,3 +238,63 @@ def _failed(case: Case, message: str, guard: Guard) -> Check:
     return Check(
         shape_label(case.shape), case.seed, passed=False, error=float("inf"), message=message, guard=guard
     )
+
+
+EMULATED_ARCHITECTURE = "sm_80"
+"""The architecture for which Triton kernels are built where the emulator lacks instructions of a newer GPU."""
+
+RECENT = 4
+"""Parsed modules that are cached: a kernel is verified, and perhaps validated later."""
+
+
+@dataclass(frozen=True)
+class Emulable:
+    """A candidate with the PTX of its builds parsed; `note` is a note if it was built for another GPU.
+
+    `native` is then the kernel as it is built for its own GPU, where its PTX can be parsed: its registers and shared
+    memory decide whether it can be launched.
+    """
+
+    candidate: Candidate
+    modules: tuple[Module, ...]
+    note: str = ""
+    native: Emulable | None = None
+
+
+def emulable(task: Task, candidate: Candidate, stages: Stages) -> Emulable:
+    """The candidate with its PTX parsed, or its kernel built for an older GPU. Raises RefusedError if neither runs."""
+    modules, unknown = _parsed(candidate)
+    if not unknown:
+        return Emulable(candidate, modules)
+    native = Emulable(candidate, modules) if modules else None
+    message = f"The emulator doesn't know {unknown}, so the kernel can't be verified here."
+    if candidate.kernel.language is not Language.TRITON:
+        raise RefusedError(Outcome.REJECTED, Guard.EMULATOR, message, candidate)
+    try:
+        older = prepare(task, candidate.kernel, EMULATED_ARCHITECTURE, stages)
+    except RefusedError as refusal:
+        message += f" Nor does it build for {EMULATED_ARCHITECTURE}: {refusal.message}"
+        raise RefusedError(Outcome.REJECTED, Guard.EMULATOR, message, candidate) from refusal
+    modules, still_unknown = _parsed(older)
+    if still_unknown:
+        message = f"The emulator doesn't know {still_unknown}, so the kernel can't be verified here."
+        raise RefusedError(Outcome.REJECTED, Guard.EMULATOR, message, candidate)
+    note = f"emulated as compiled for {EMULATED_ARCHITECTURE}: the emulator doesn't know {unknown}"
+    return Emulable(older, modules, note, native)
+
+
+@lru_cache(RECENT)
+def _module(ptx: str) -> Module:
+    """Kept with what the emulator makes of it. Raises UnsupportedPtxError."""
+    return parse_ptx(ptx)
+
+
+def _parsed(candidate: Candidate) -> tuple[tuple[Module, ...], str]:
+    """The PTX of each build, and what of it the emulator can't run."""
+    try:
+        modules = tuple(_module(made.ptx) for made in candidate.builds)
+    except UnsupportedPtxError as error:
+        return (), str(error)
+    launched = dict.fromkeys((index, candidate.entry_of(launch)) for launch, index in candidate.built)
+    unknown = (unsupported(modules[index], entry) for index, entry in launched)
+    return modules, next(filter(None, unknown), "")

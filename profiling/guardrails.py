@@ -1,4 +1,8 @@
-"""Guardrails on evaluations: times that are not believed, kernels that are refused, and remarks on what looks bad.
+"""Guardrails on evaluations: impossible times, refused kernels, warnings, and the final validation's verdict.
+
+Two GPUs of one kind aren't equally fast, and one GPU isn't from hour to hour. The starting kernel is timed interleaved
+with every other one, so what slows both down cancels out of their ratio. Times are stored as they were measured;
+times of two kernels are compared by `beside` alone.
 
 `mctskernel.profiling.source_rules` has the rules that refuse a kernel before it is built.
 """
@@ -7,28 +11,34 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from mctskernel.core.evaluation import Check, Evaluation, Guard, Timing
+from mctskernel.core.evaluation import Check, Evaluation, Guard, Source, Timing
 from mctskernel.core.expression import evaluate
 from mctskernel.core.task import Shape, Task, shape_label
-from mctskernel.profiling.comparable import timings_beside
+from mctskernel.profiling.model.price import log_ratio_sigma
 from mctskernel.profiling.ptx_text import without_comments
 
 NOISE = 0.02
 """The fraction by which two medians of the same kernel may differ: differences below it mean nothing."""
 
 MAX_REGISTERS = 255
+
+REGISTER_CLIFFS = (32, 64, 128)
+"""Registers a thread above which half as many warps fit on a multiprocessor."""
+
 BELIEVABLE = 0.95
-"""A time below this fraction of the floor is not believed. The rest covers the clock's resolution."""
+"""A time below this fraction of the floor is impossible. The rest covers the clock's resolution."""
 
 MAX_OUTSIDE = 0.5
 """The largest fraction of a plan's time that may pass outside the candidate's own kernels."""
 
 LAUNCH_SECONDS = 5e-6
-"""What one launch may take besides its kernel: it is no sign of work done elsewhere. Of many launches together no more
-than that and their kernels' time, so that empty ones are no cover for it."""
+"""What one launch may take besides its kernel.
+
+Many launches together may take no more than that and their kernels' time: empty launches can't hide work done
+elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +50,40 @@ class Peaks:
     l2_bytes: int
 
 
-@dataclass(frozen=True)
-class Guardrail:
-    """A rule that remarks on an evaluation, given its parent's: one sentence for each thing it finds."""
+def flags(evaluation: Evaluation) -> tuple[str, ...]:
+    """Warnings about registers and local memory, for people and language models. They refuse nothing."""
+    warnings = []
+    for found in evaluation.resources:
+        if found.spill_store_bytes or found.spill_load_bytes:
+            warnings.append(
+                f"'{found.kernel}' spills {found.spill_store_bytes} bytes of stores and {found.spill_load_bytes} "
+                f"bytes of loads to local memory."
+            )
+        if found.registers >= MAX_REGISTERS:
+            warnings.append(
+                f"'{found.kernel}' uses {found.registers} registers a thread, the most there are."
+            )
+        if found.stack_bytes and not found.spill_store_bytes:
+            warnings.append(
+                f"'{found.kernel}' keeps {found.stack_bytes} bytes a thread in local memory, as an array indexed at "
+                f"run time does."
+            )
+    return tuple(warnings)
 
-    name: str
-    remarks: Callable[[Evaluation, Evaluation | None], Sequence[str]]
 
-
-def flags(evaluation: Evaluation, parent: Evaluation | None = None) -> tuple[str, ...]:
-    """The remarks of every guardrail. They refuse nothing; rewards and people read them."""
-    return tuple(remark for rule in GUARDRAILS for remark in rule.remarks(evaluation, parent))
+def flags_against(evaluation: Evaluation, parent: Evaluation) -> tuple[str, ...]:
+    """Warnings about what got worse since the parent: shapes that are slower, registers past a power of two."""
+    before = {found.kernel: found.registers for found in parent.resources}
+    warnings = slower_shapes(evaluation, parent)
+    for found in evaluation.resources:
+        were = before.get(found.kernel, found.registers)
+        passed = [cliff for cliff in REGISTER_CLIFFS if were <= cliff < found.registers]
+        if passed:
+            warnings.append(
+                f"'{found.kernel}' went from {were} to {found.registers} registers a thread, past the cliff at "
+                f"{passed[-1]}: half as many warps fit on a multiprocessor as just below it."
+            )
+    return tuple(warnings)
 
 
 def floor_seconds(task: Task, shape: Shape, peaks: Peaks) -> float:
@@ -68,11 +101,11 @@ def floor_seconds(task: Task, shape: Shape, peaks: Peaks) -> float:
 
 
 def quarantine_reason(task: Task, timings: Sequence[Timing], peaks: Peaks) -> str:
-    """Why the timings, one for each search shape in their order, are not believed; empty when they are."""
+    """Why the timings, one for each search shape in order, are impossible; empty when they aren't."""
     for shape, timing in zip(task.search_shapes, timings, strict=True):
         floor = floor_seconds(task, shape, peaks)
         if not math.isfinite(timing.seconds) or timing.seconds <= 0:
-            return f"At {shape_label(shape)} the time is {timing.seconds} s, which is no time."
+            return f"At {shape_label(shape)} the time is {timing.seconds} s, which is not a time."
         if timing.seconds < BELIEVABLE * floor:
             return (
                 f"At {shape_label(shape)} the kernel took {timing.seconds * 1e6:.1f} us, but moving the data "
@@ -82,7 +115,7 @@ def quarantine_reason(task: Task, timings: Sequence[Timing], peaks: Peaks) -> st
 
 
 def outside_reason(seconds: float, kernel_seconds: Sequence[float]) -> str:
-    """Why a plan is refused whose time is spent elsewhere; empty when it isn't.
+    """Why a plan is refused that spends its time outside its own kernels; empty when it isn't.
 
     `seconds` is the time of the whole plan, `kernel_seconds` that of each of its kernels alone (the counter
     `gpu__time_duration.sum`), both on a cold cache.
@@ -102,7 +135,7 @@ def library_reason(ptx: str) -> str:
     """Why a kernel is refused whose PTX calls functions that it doesn't define; empty when it calls none.
 
     Printing and failed assertions are the driver's and allowed. Launching kernels from a kernel is the device
-    runtime's, memory from the device's heap is in nobody's plan.
+    runtime's, and memory from the device's heap is in no launch plan.
     """
     called = [
         name for name in _EXTERN_FUNCTION.findall(without_comments(ptx)) if name not in _ALLOWED_FUNCTIONS
@@ -112,17 +145,17 @@ def library_reason(ptx: str) -> str:
     names = ", ".join(f"'{name}'" for name in called)
     if any(name.startswith(("cudaLaunchDevice", "cudaGetParameterBuffer", "cudaCDP")) for name in called):
         return f"The kernel launches kernels from the device ({names}), which the launch plan doesn't show."
-    return f"The kernel calls {names}, which it doesn't define: the kernel itself is asked for, without libraries."
+    return f"The kernel calls {names}, which it doesn't define: kernels may not call libraries."
 
 
 _EXTERN_FUNCTION = re.compile(r"\.extern\s+\.func\s+(?:\([^)]*\)\s*)?([\w$]+)")
 _ALLOWED_FUNCTIONS = frozenset({"vprintf", "__assertfail"})
 
 
-def chance_remark(first: bytes, second: bytes, label: str) -> str:
+def chance_flag(first: bytes, second: bytes, label: str) -> str:
     """A sentence when two runs on the same inputs left different bytes, or digests of them; empty otherwise.
 
-    A task that is `deterministic` refuses such a kernel; any other may keep it, with the remark.
+    A task that is `deterministic` refuses such a kernel; any other keeps it, with the warning.
     """
     if first == second:
         return ""
@@ -132,21 +165,23 @@ def chance_remark(first: bytes, second: bytes, label: str) -> str:
 def worn_check(check: Check, runs: int) -> Check:
     """The check of a run after `runs` others of the same kernel, none of whose variables were put back in between.
 
-    The first run was right: a kernel that isn't right now goes by what it kept, and would fail whoever runs it twice.
+    The first run was right: a kernel that is wrong now depends on what earlier runs left in its variables.
     """
     if check.passed:
         return check
-    message = f"{check.message} Its first run was right; this one followed {runs} others and goes by what they kept."
+    message = f"{check.message} Its first run was right; this one followed {runs} others and depends on what they left."
     return replace(check, message=message, guard=Guard.REPETITION)
 
 
 def slower_shapes(evaluation: Evaluation, parent: Evaluation | None) -> list[str]:
-    """Each shape at which the kernel is slower than its parent by more than the noise."""
-    before = {timing.shape: timing for timing in parent.timings} if parent is not None else {}
+    """A sentence for each shape at which the kernel is slower than its parent by more than the noise."""
+    if parent is None:
+        return []
+    before = {timing.shape: timing for timing in parent.timings}
     return [
         f"Slower than its parent at {timing.shape}: {timing.seconds / before[timing.shape].seconds:.2f} "
         f"times its time."
-        for timing in (timings_beside(evaluation, parent) if parent is not None else ())
+        for timing in timings_beside(evaluation, parent)
         if timing.shape in before and is_slower(timing, before[timing.shape])
     ]
 
@@ -156,54 +191,76 @@ def is_slower(timing: Timing, reference: Timing) -> bool:
     return timing.seconds > reference.seconds * (1 + NOISE) and timing.low > reference.high
 
 
-def spills(evaluation: Evaluation, _: Evaluation | None = None) -> list[str]:
-    """Each kernel that keeps registers in local memory."""
-    return [
-        f"'{found.kernel}' spills {found.spill_store_bytes} bytes of stores and {found.spill_load_bytes} "
-        f"bytes of loads to local memory."
-        for found in evaluation.resources
-        if found.spill_store_bytes or found.spill_load_bytes
-    ]
+def refusal(evaluation: Evaluation, root: Evaluation) -> str:
+    """Why a kernel is not the answer, as a sentence; empty when it passes.
+
+    `evaluation` is of the held-out shapes, with the baseline's times; `root` is the baseline's in the search.
+    """
+    return disbelief(evaluation) or " ".join(regressions(evaluation, root))
 
 
-def register_limit(evaluation: Evaluation, _: Evaluation | None = None) -> list[str]:
-    """Each kernel that uses every register a thread can have."""
-    return [
-        f"'{found.kernel}' uses {found.registers} registers a thread, the most there are."
-        for found in evaluation.resources
-        if found.registers >= MAX_REGISTERS
-    ]
+def disbelief(evaluation: Evaluation) -> str:
+    """Why a kernel is wrong or its time impossible, as a sentence; empty for one that is correct and perhaps slow."""
+    if not evaluation.ok:
+        return f"{evaluation.outcome}: {evaluation.message}"
+    return evaluation.quarantine
 
 
-def register_cliff(evaluation: Evaluation, parent: Evaluation | None) -> list[str]:
-    """Each kernel whose registers passed a power of two, above which half as many warps fit; the highest one."""
-    before = {found.kernel: found.registers for found in parent.resources} if parent is not None else {}
-    remarks = []
-    for found in evaluation.resources:
-        were = before.get(found.kernel, found.registers)
-        passed = [cliff for cliff in (32, 64, 128) if were <= cliff < found.registers]
-        if passed:
-            remarks.append(
-                f"'{found.kernel}' went from {were} to {found.registers} registers a thread, past the cliff at "
-                f"{passed[-1]}: half as many warps fit on a multiprocessor as just below it."
+def regressions(evaluation: Evaluation, root: Evaluation) -> Iterator[str]:
+    """Each held-out shape at which the kernel is slower than the baseline, in a sentence.
+
+    Slower by more than the noise, than what one launch costs, and of modelled times than the model's uncertainty.
+    """
+    for timing in evaluation.timings:
+        baseline = timing.baseline_seconds
+        if baseline is None or timing.low - baseline <= LAUNCH_SECONDS:
+            continue
+        loss = math.log(timing.low / baseline)
+        if loss > _uncertainty(evaluation, root):
+            yield (
+                f"At {timing.shape}, a shape that no search sees, it takes {_microseconds(timing)} and the baseline "
+                f"{baseline * 1e6:.1f} us: {timing.seconds / baseline:.2f} times as long."
             )
-    return remarks
 
 
-def local_arrays(evaluation: Evaluation, _: Evaluation | None = None) -> list[str]:
-    """Each kernel with a stack frame that isn't spills: an array that is indexed at run time."""
-    return [
-        f"'{found.kernel}' keeps {found.stack_bytes} bytes a thread in local memory, as an array indexed at "
-        f"run time does."
-        for found in evaluation.resources
-        if found.stack_bytes and not found.spill_store_bytes
-    ]
+def _uncertainty(evaluation: Evaluation, root: Evaluation) -> float:
+    """The logarithm of a ratio of times that means nothing yet."""
+    if evaluation.source is Source.MODELLED:
+        return log_ratio_sigma(evaluation.terms, root.terms)
+    return math.log1p(NOISE)
 
 
-GUARDRAILS = (
-    Guardrail("slower than the parent", slower_shapes),
-    Guardrail("register spills", spills),
-    Guardrail("register limit", register_limit),
-    Guardrail("register cliff", register_cliff),
-    Guardrail("local arrays", local_arrays),
-)
+def _microseconds(timing: Timing) -> str:
+    return f"{timing.seconds * 1e6:.1f} us"
+
+
+def beside(timing: Timing, reference: Timing) -> Timing:
+    """A timing as it would be where and when another one at its shape was taken.
+
+    It is scaled by the starting kernel's times beside the two, whose own uncertainty makes its interval wider; it is
+    unchanged where that wasn't timed beside both.
+    """
+    if not timing.baseline_seconds or not reference.baseline_seconds:
+        return timing
+    factor = reference.baseline_seconds / timing.baseline_seconds
+    spreads = timing.baseline_spread or 0.0, reference.baseline_spread or 0.0
+    # Three medians, whose errors have nothing to do with each other.
+    below = math.hypot(timing.seconds - timing.low, *(spread * timing.seconds for spread in spreads))
+    above = math.hypot(timing.high - timing.seconds, *(spread * timing.seconds for spread in spreads))
+    return replace(
+        timing,
+        seconds=timing.seconds * factor,
+        low=max(timing.seconds - below, 0.0) * factor,
+        high=(timing.seconds + above) * factor,
+        samples=tuple(sample * factor for sample in timing.samples),
+        baseline_seconds=reference.baseline_seconds,
+    )
+
+
+def timings_beside(evaluation: Evaluation, reference: Evaluation) -> tuple[Timing, ...]:
+    """An evaluation's timings, each as it would be beside the reference's at its shape, where there is one."""
+    theirs = {timing.shape: timing for timing in reference.timings}
+    return tuple(
+        beside(timing, theirs[timing.shape]) if timing.shape in theirs else timing
+        for timing in evaluation.timings
+    )

@@ -1,4 +1,4 @@
-"""The values that a case's inputs have: as they are drawn, or such as kernels fail on first."""
+"""The values of a case's inputs (as drawn, or such as kernels fail on first) and of outputs before a kernel runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from mctskernel.core.dtypes import (
     has_infinity,
@@ -15,8 +16,7 @@ from mctskernel.core.dtypes import (
     smallest_denormal,
     smallest_normal,
 )
-from mctskernel.core.numerics import Denormals, Propagation, SignedZero
-from mctskernel.core.task import Array, Shape, Task, Tensor
+from mctskernel.core.task import Array, Denormals, Propagation, Shape, SignedZero, Task, Tensor
 
 
 class Values(enum.StrEnum):
@@ -39,10 +39,10 @@ class Values(enum.StrEnum):
 
 
 FIRST = (Values.LARGE, Values.SMALL, Values.ZERO, Values.CONSTANT_ROWS)
-"""What every verification has, the first of them on the largest shape."""
+"""Values in every verification, the first of them on the largest shape."""
 
 CONTRACTED = (Values.NAN, Values.INFINITY, Values.DENORMAL)
-"""What every verification has where the task's contract says what comes of it."""
+"""Values in every verification where the task's contract covers them."""
 
 IN_TURN = (
     Values.EXTREMES,
@@ -52,14 +52,14 @@ IN_TURN = (
     Values.ONE_HOT,
     Values.SORTED,
 )
-"""Of these a verification has one, by its seed, and the last gate has all."""
+"""One of these is in each verification, chosen by its seed; all are in the final validation."""
 
 _MIXED_BITS = {"float8_e4m3fn": 2, "float8_e5m2": 4, "float16": 5}
 _POWERS_OF_TWO = (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0)
 
 
 def applicable(task: Task, values: Values) -> bool:
-    """Whether a task's inputs can have such values, and its contract says what comes of it."""
+    """Whether a task's inputs can have such values and its contract covers them."""
     numerics = task.numerics
     match values:
         case Values.DRAWN:
@@ -121,7 +121,7 @@ def with_values(
 def places(
     task: Task, drawn: Mapping[str, Array], values: Values, rng: np.random.Generator
 ) -> tuple[str, Array]:
-    """An input, and what is in which of its places instead of a drawn number; 0 in all the others.
+    """An input, and an array of the special values that replace drawn numbers in it; 0 elsewhere.
 
     One place, or one of each of two rows where there is an independent dimension; of the NaN a whole row as well.
     """
@@ -144,7 +144,7 @@ def places(
 
 
 def flush(array: Array) -> Array:
-    """With zeros for denormals."""
+    """Replace denormals by zeros."""
     if not is_floating(array.dtype):
         return array
     return np.where(
@@ -226,3 +226,47 @@ def _within_limits(
                 drawn.dtype
             )
     return drawn
+
+
+_QUIET_NAN = {
+    "float8_e4m3fn": 0xFF,
+    "float8_e5m2": 0x7D,
+    "float16": 0x7FCB,
+    "bfloat16": 0x7FCB,
+    "float32": 0x7FCBCBCB,
+    "float64": 0x7FFCCBCB7FFCCBCB,
+}
+"""A quiet NaN of each type with a payload that arithmetic doesn't give; repeats in every 32-bit word.
+
+8-bit floats have hardly a payload: of float8_e4m3fn's two NaNs it is the negative one, which no conversion gives.
+"""
+
+
+def poison(dtype: str, extents: tuple[int, ...]) -> Array:
+    """An array that no kernel has written: a NaN with a payload of its own, or 0xCB in every byte."""
+    kind = numpy_dtype(dtype)
+    array = np.empty(extents, kind)
+    array.view(f"u{kind.itemsize}")[...] = _pattern(kind)
+    return array
+
+
+def poison_word(dtype: str) -> int:
+    """The 32-bit pattern that fills memory with poison of a type."""
+    kind = numpy_dtype(dtype)
+    pattern = _pattern(kind).to_bytes(kind.itemsize, "little")
+    return int.from_bytes((pattern * 4)[:4], "little")
+
+
+def is_poison(array: Array) -> npt.NDArray[np.bool_]:
+    """Which elements hold what poison of their type does; every 203 of a uint8 does."""
+    found: npt.NDArray[np.bool_] = np.asarray(as_bits(array) == _pattern(array.dtype))
+    return found.reshape(array.shape)
+
+
+def as_bits(array: Array) -> Array:
+    """The elements as unsigned integers of their size."""
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
+
+
+def _pattern(dtype: np.dtype[np.generic]) -> int:
+    return _QUIET_NAN.get(dtype.name, int.from_bytes(b"\xcb" * dtype.itemsize, "little"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.gpu.cupti import COUNTERS_FORBIDDEN
 from mctskernel.profiling.processes.child_process import environment_without_secrets, worker_environment
-from mctskernel.profiling.replay_process import COMPLAINT
+from mctskernel.profiling.replay import COMPLAINT
 
 LIMIT_SECONDS = 600.0
 """How long a report may take. A kernel runs about 40 times for one, with its memory restored in between."""

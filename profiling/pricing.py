@@ -1,24 +1,41 @@
-"""Pricing: kernels of one task built for a GPU that needn't be there, and their modelled time at each shape."""
+"""Build kernels of one task for a GPU that need not be present, and model their time at each shape.
+
+A modelled time is never below what moving the compulsory bytes (each input read once, each output written once) takes
+at the GPU's copy bandwidth, and modelled DRAM counters are never below these bytes.
+`PricingDevice` is the surrogate: it predicts a kernel's time without verifying the kernel.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 
+from mctskernel.core.device import Device, DeviceError, DeviceSpec
 from mctskernel.core.dtypes import numpy_dtype
-from mctskernel.core.evaluation import Guard, Outcome
+from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source, Timing
+from mctskernel.core.executor import Prediction
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch
 from mctskernel.core.task import Array, Shape, Task, shape_label
-from mctskernel.profiling.architecture import Architecture
-from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
-from mctskernel.profiling.emulable import Emulable, emulable
-from mctskernel.profiling.launch_limits import check_launch
-from mctskernel.profiling.machine_code.disassembly import PendingDisassembly, start_disassembly
+from mctskernel.core.task_file import load_task
+from mctskernel.profiling.architecture import (
+    Architecture,
+    ArchitectureError,
+    architecture_of,
+    known_architectures,
+    load_architecture,
+)
+from mctskernel.profiling.candidate import Candidate, RefusedError, check_launch, prepare
+from mctskernel.profiling.counters import DRAM_BYTES, DRAM_READ, DRAM_THROUGHPUT, DRAM_WRITE, TIME
+from mctskernel.profiling.emulation import Emulable, emulable
+from mctskernel.profiling.machine_code.cubin import DisassemblerError, PendingDisassembly, start_disassembly
 from mctskernel.profiling.model.modelled import Modelled, Unmodelled, model_kernel
 from mctskernel.profiling.stages import Stages
 
@@ -27,22 +44,16 @@ Disassemblies = Mapping[int, PendingDisassembly]
 
 
 class Pricing:
-    """Builds kernels of one task for a GPU and prices them at the search shapes.
+    """Builds kernels of one task for a GPU and models their times at the search shapes.
 
-    Inputs follow from `seed` alone, but those that were `drawn` already, by their shape's label.
+    Inputs follow from `seed` alone.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        gpu: Architecture,
-        seed: int,
-        drawn: Mapping[str, Mapping[str, Array]] | None = None,
-    ) -> None:
+    def __init__(self, task: Task, gpu: Architecture, seed: int) -> None:
         self.gpu = gpu
         self._task = task
         self._seed = seed
-        self._drawn = {label: dict(inputs) for label, inputs in (drawn or {}).items()}
+        self._drawn: dict[str, dict[str, Array]] = {}
 
     def prepare(self, kernel: Kernel, stages: Stages) -> Emulable:
         """A candidate that the GPU would launch, in a form that can be emulated. Raises RefusedError."""
@@ -61,8 +72,8 @@ class Pricing:
 
     @contextmanager
     def disassembling(self, prepared: Emulable) -> Iterator[Disassemblies]:
-        """Machine code of what runs at the search shapes, read beside what the block does. Raises DisassemblerError."""
-        candidate = (prepared.native or prepared).candidate
+        """Disassemble what runs at the search shapes while the block runs. Raises DisassemblerError."""
+        candidate = prepared.candidate
         plans = [candidate.at(self._task, shape) for shape in self._task.search_shapes]
         timed = dict.fromkeys(candidate.index_of(launch) for plan in plans for launch in plan.launches)
         with ExitStack() as stack:
@@ -71,34 +82,8 @@ class Pricing:
                 for index in timed
             }
 
-    def price(
-        self,
-        prepared: Emulable,
-        disassemblies: Disassemblies,
-        stages: Stages,
-        rng: np.random.Generator | None = None,
-    ) -> list[Modelled]:
-        """The price at each search shape. Raises RefusedError and DisassemblerError.
-
-        Of a kernel with a native build that; of the one that is emulated where the native one can't be counted.
-        With `rng` it is made from blocks at random.
-        """
-        if prepared.native is not None:
-            try:
-                return self._price(prepared.native, disassemblies, stages, rng)
-            except RefusedError:
-                emulated = Emulable(prepared.candidate, prepared.modules)
-                with self.disassembling(emulated) as others:
-                    return self._price(emulated, others, stages, rng)
-        return self._price(prepared, disassemblies, stages, rng)
-
-    def _price(
-        self,
-        prepared: Emulable,
-        disassemblies: Disassemblies,
-        stages: Stages,
-        rng: np.random.Generator | None,
-    ) -> list[Modelled]:
+    def price(self, prepared: Emulable, disassemblies: Disassemblies, stages: Stages) -> list[Modelled]:
+        """The modelled time at each search shape. Raises RefusedError and DisassemblerError."""
         candidate, modules = prepared.candidate, prepared.modules
         prices = []
         disassembled = cache(lambda index: disassemblies[index].result())
@@ -111,14 +96,13 @@ class Pricing:
                 self.gpu,
                 buffers={t.name: t.nbytes(shape) for t in (*self._task.inputs, *self._task.outputs)},
                 contents=partial(self._contents, shape),
-                rng=rng,
             )
             if isinstance(found, Unmodelled):
                 outcome = Outcome.LAUNCH_ERROR if found.launch_error else Outcome.REJECTED
                 guard = Guard.LAUNCH_LIMITS if found.launch_error else Guard.EMULATOR
                 raise RefusedError(outcome, guard, f"At {shape_label(shape)}: {found.message}", candidate)
             stages.add(found.stage_seconds)
-            prices.append(found)
+            prices.append(_at_least(found, self._task, shape, self.gpu))
         return prices
 
     def _contents(self, shape: Shape, name: str) -> Array:
@@ -132,10 +116,27 @@ class Pricing:
         return drawn[name]
 
 
-def identity_of_code(candidate: Candidate) -> str:
-    """What a candidate's verdict and price follow from: PTX, source lines included, and every launch of it.
+def _at_least(modelled: Modelled, task: Task, shape: Shape, gpu: Architecture) -> Modelled:
+    """The modelled run with its time and its DRAM counters raised to what the task's tensors make compulsory."""
+    counters = modelled.counters
+    read = max(counters[DRAM_READ], sum(tensor.nbytes(shape) for tensor in task.inputs))
+    written = max(counters[DRAM_WRITE], sum(tensor.nbytes(shape) for tensor in task.outputs))
+    rate = gpu.memory.dram_bytes_per_second
+    seconds = max(modelled.seconds, task.compulsory_bytes(shape) / rate)
+    traffic = {
+        TIME: seconds,
+        DRAM_READ: read,
+        DRAM_WRITE: written,
+        DRAM_BYTES: read + written,
+        DRAM_THROUGHPUT: 100.0 * (read + written) / (rate * seconds),
+    }
+    return replace(modelled, seconds=seconds, counters={**counters, **traffic})
 
-    About every third edit of the rules (a qualifier, a pragma) changes the text and not this.
+
+def identity_of_code(candidate: Candidate) -> str:
+    """A digest of everything that the evaluation depends on: PTX with source lines, and every launch.
+
+    About every third edit of the rules (a qualifier, a pragma) changes the source text and not this.
     """
     ptx = "\n".join(made.ptx for made in candidate.builds)
     return hashlib.sha256(f"{candidate.plans}\n{candidate.built}\n{ptx}".encode()).hexdigest()
@@ -147,3 +148,91 @@ def _most_threads(found: Emulable, launch: ResolvedLaunch) -> int | None:
     if candidate.kernel.language is Language.TRITON:
         return None
     return found.modules[candidate.index_of(launch)].entries[candidate.entry_of(launch)].max_threads
+
+
+NICENESS = 10
+"""Predictions run at a lower priority than the processes that launch, time and compile."""
+
+
+class PricingDevice:
+    """A device that prices kernels and verifies nothing; `ok` says no more than that there is a price."""
+
+    def __init__(self, task: Task, gpu: Architecture, seed: int = 0) -> None:
+        self._shapes = task.search_shapes
+        self._pricing = Pricing(task, gpu, seed)
+        self._priced: dict[str, Evaluation] = {}
+
+    def evaluate(self, kernel: Kernel) -> Evaluation:
+        """Build and price one kernel. Raises DeviceError on a machine that can't do either."""
+        stages = Stages()
+        try:
+            prepared = self._pricing.prepare(kernel, stages)
+            code = identity_of_code(prepared.candidate)
+            if code not in self._priced:
+                with self._pricing.disassembling(prepared) as disassemblies:
+                    prices = self._pricing.price(prepared, disassemblies, stages)
+                self._priced[code] = _evaluation(self._shapes, prices)
+            evaluation = self._priced[code]
+        except RefusedError as refusal:
+            evaluation = refusal.evaluation(Source.MODELLED)
+        except DisassemblerError as error:
+            raise DeviceError(str(error)) from error
+        return replace(evaluation, stage_seconds=stages.seconds)
+
+    def fingerprint(self) -> dict[str, str]:
+        """The GPU that is modelled."""
+        return {"device": "surrogate", "gpu": self._pricing.gpu.name}
+
+
+def open_pricing_device(spec: DeviceSpec) -> Device:
+    """The pricing device of a task, in a process that gives way to others.
+
+    Raises TaskError for a task that can't be used and DeviceError for an architecture that isn't known.
+    """
+    os.nice(NICENESS)
+    try:
+        gpu = load_architecture(spec.architecture)
+    except ArchitectureError as error:
+        raise DeviceError(str(error)) from error
+    return PricingDevice(load_task(spec.task_folder, spec.language), gpu, spec.seed)
+
+
+def prediction_of(evaluation: Evaluation | None) -> Prediction | None:
+    """The modelled time of an evaluation, with the terms of its first search shape; None where there is none."""
+    if evaluation is None or not evaluation.ok or evaluation.source is not Source.MODELLED:
+        return None
+    seconds = [timing.seconds for timing in evaluation.timings]
+    if not seconds or min(seconds) <= 0:
+        return None
+    return Prediction(math.exp(math.fsum(map(math.log, seconds)) / len(seconds)), evaluation.terms)
+
+
+def architecture_for(gpu: str, code: str) -> str:
+    """The short name of the description that fits a GPU best: its driver's name for it, and its code (`sm_90`).
+
+    Raises DeviceError where none runs that code.
+    """
+    found = architecture_of(code, gpu)
+    if found is None:
+        known = ", ".join(known_architectures())
+        raise DeviceError(
+            f"No description fits the GPU '{gpu}' ({code}), so nothing predicts its times (known: {known}; "
+            "`mctskernel calibrate` writes one, for --architecture)."
+        )
+    return next(name for name in known_architectures() if load_architecture(name) == found)
+
+
+def _evaluation(shapes: Sequence[Shape], prices: Sequence[Modelled]) -> Evaluation:
+    return Evaluation(
+        Outcome.OK,
+        Source.MODELLED,
+        timings=tuple(
+            Timing(shape_label(shape), found.seconds, found.seconds, found.seconds)
+            for shape, found in zip(shapes, prices, strict=True)
+        ),
+        terms=_plain(prices[0].terms),
+    )
+
+
+def _plain(terms: Mapping[str, float]) -> dict[str, float]:
+    return {str(name): float(seconds) for name, seconds in terms.items()}

@@ -1,11 +1,10 @@
-"""What must come of a NaN or an infinity among the inputs, and what may.
+"""The results that a kernel may have where an input is NaN or infinite.
 
-The reference says it, in float64. It says too which outputs depend on the place at all: where other finite numbers
-change nothing, an output may be what it is with those, whatever 0 * NaN made of it. And as IEEE 754 and CUDA leave it
-open whether a NaN wins a maximum (`numpy.maximum` keeps it, `fmaxf` drops it), a minimum or a comparison, a task that
-doesn't insist has the reference run once under each convention, in numpy or in PyTorch
-(`mctskernel.profiling.torch_conventions`). Where that can't be, since it sorts or computes in something else, what
-depends on a NaN may be anything.
+The reference in float64 says what they must be, and which outputs depend on the place at all: where other finite
+numbers change nothing, an output may be what it is with those, whatever 0 * NaN makes of it. IEEE 754 and CUDA leave
+open whether a NaN wins a maximum (`numpy.maximum` keeps it, `fmaxf` drops it), a minimum or a comparison, so for a task
+that doesn't insist a numpy reference runs once under each convention. Where that is impossible, since it sorts or
+computes in PyTorch, what depends on a NaN may be anything.
 """
 
 from __future__ import annotations
@@ -18,13 +17,11 @@ from typing import Any
 import numpy as np
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
-from mctskernel.core.numerics import Propagation
-from mctskernel.core.task import Array, Shape, Task
+from mctskernel.core.task import Array, Propagation, Shape, Task
 from mctskernel.profiling.comparison import Mask
-from mctskernel.profiling.torch_conventions import under_convention
 
 SUBSTITUTES = (1.0, -1.5, 40.0, -1000.0)
-"""What is put in the place of a special value to see what depends on it."""
+"""Numbers that replace a special value to find out which outputs depend on it."""
 
 _ORDERING = frozenset(
     {
@@ -51,7 +48,7 @@ _ORDERING = frozenset(
 
 @dataclass(frozen=True)
 class Settled:
-    """What outputs must hold: the `expected`, or one of the `alternatives`; anything where `unsettled`.
+    """Results that outputs may have: `expected` or one of the `alternatives`; anything where `unsettled`.
 
     Elements that `depends` names change with the number in the special value's place.
     """
@@ -63,7 +60,7 @@ class Settled:
 
 
 def settle(task: Task, shape: Shape, inputs: Mapping[str, Array], name: str, special: Array) -> Settled:
-    """What must come of special values in an input, `special` where that isn't 0; all inputs are in float64.
+    """Results for special values in an input, `special` where that isn't 0; all inputs are in float64.
 
     Raises TaskError where the reference can't take them.
     """
@@ -126,8 +123,7 @@ def _under_conventions(task: Task, shape: Shape, inputs: Mapping[str, Array]) ->
             key: _as_traced(array, convention) if array.dtype.kind == "f" else array
             for key, array in inputs.items()
         }
-        with under_convention(convention):
-            found = task.expected(traced, shape)
+        found = task.expected(traced, shape)
         results.append({key: np.asarray(array) for key, array in found.items()})
         followed &= convention.calls > 0 and not convention.ordering
     return _Conventional(tuple(results[1:]), followed)
@@ -191,39 +187,20 @@ class _Traced(np.ndarray[Any, Any]):
         self.convention.ordering |= func in _ORDERING
         return _as_traced(found, self.convention)
 
-    def sort(self, *args: Any, **kwargs: Any) -> None:
-        """In order; a NaN has no place in it."""
-        self._ordered()
-        super().sort(*args, **kwargs)
 
-    def argsort(self, *args: Any, **kwargs: Any) -> Any:
-        """The order; a NaN has no place in it."""
-        self._ordered()
-        return super().argsort(*args, **kwargs)
+def _follow_method(name: str) -> None:
+    """Methods that order elements say so, as the functions of the same names do."""
 
-    def partition(self, *args: Any, **kwargs: Any) -> None:
-        """Partly in order; a NaN has no place in it."""
-        self._ordered()
-        super().partition(*args, **kwargs)
-
-    def argpartition(self, *args: Any, **kwargs: Any) -> Any:
-        """Part of the order; a NaN has no place in it."""
-        self._ordered()
-        return super().argpartition(*args, **kwargs)
-
-    def argmax(self, *args: Any, **kwargs: Any) -> Any:
-        """Where the largest is; a NaN may be it or not."""
-        self._ordered()
-        return super().argmax(*args, **kwargs)
-
-    def argmin(self, *args: Any, **kwargs: Any) -> Any:
-        """Where the smallest is; a NaN may be it or not."""
-        self._ordered()
-        return super().argmin(*args, **kwargs)
-
-    def _ordered(self) -> None:
+    def method(self: _Traced, *args: Any, **kwargs: Any) -> Any:
         if self.convention is not None:
             self.convention.ordering = True
+        return getattr(super(_Traced, self), name)(*args, **kwargs)
+
+    setattr(_Traced, name, method)
+
+
+for _name in ("sort", "argsort", "partition", "argpartition", "argmax", "argmin"):
+    _follow_method(_name)
 
 
 def _convention_of(inputs: tuple[Any, ...]) -> _Convention | None:

@@ -1,27 +1,27 @@
-"""Rewards: a number from an evaluation, stored with its separate terms.
+"""Rewards: a number for an evaluation, stored with its separate terms.
 
-The one that a search has unless another is chosen is the composite:
+The default is the composite:
 
     ok             clip(log(baseline / time), -1, 7) + relief - penalties
     not ok         a fixed number by outcome, below every ok one
 
-The time is the main term. Relief and penalties together are worth a small part of what a gain of `guardrails.NOISE`
-in time is, so they order kernels that are equally fast and never outrank a real gain.
+The time is the main term. Relief and penalties together are far smaller than the reward of a gain of
+`guardrails.NOISE` in time, so they order kernels that are equally fast and never outrank a real gain.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from mctskernel.core.evaluation import Bottleneck, Evaluation, Outcome, Score, Source, Timing
-from mctskernel.profiling.comparable import timings_beside
-from mctskernel.profiling.guardrails import NOISE, slower_shapes
-from mctskernel.profiling.model.uncertainty import log_ratio_sigma
+from mctskernel.profiling.guardrails import NOISE, beside, slower_shapes, timings_beside
+from mctskernel.profiling.model.price import log_ratio_sigma
 
 SLOWEST = -1.0
-"""A kernel e times slower than the baseline is as bad as any; the clip keeps room for what is gained."""
+"""Kernels more than e times slower than the baseline all get the same."""
 
 FASTEST = 7.0
 """Over a thousand times faster."""
@@ -32,16 +32,16 @@ TIE = 0.01 * math.log1p(NOISE)
 RELIEF = TIE
 """The most that relieving the parent's bottleneck earns.
 
-Of steps measured on an H100, what a relief says of the descendants' gain once the child's time is known doesn't differ
-from nothing, for this or any other proxy (docs/results/counter_evidence_h100.md), and searches with up to ten times the
-noise instead did neither better nor worse (docs/results/reward_value_h100.md): a larger weight has no ground.
+In steps measured on an H100, no counter predicts the descendants' gain once the child's time is known
+(docs/results/counter_evidence_h100.md), and searches with larger weights did neither better nor worse
+(docs/results/reward_value_h100.md).
 """
 
 SPILLS = TIE
-"""What spilling registers costs. Its relief says nothing of the descendants' gain either, by the same tables."""
+"""What spilling registers costs."""
 
 REGRESSION = 0.125 * math.log1p(NOISE)
-"""What being slower than the parent at a shape costs: a rule about what is wanted, which no counter stands for."""
+"""What being slower than the parent at a shape costs."""
 
 FAILURES = {
     # Nearly right: it builds and runs, and one barrier may mend it.
@@ -52,12 +52,12 @@ FAILURES = {
     # It builds, with a launch that the GPU refuses.
     Outcome.LAUNCH_ERROR: -1.4,
     Outcome.BUILD_ERROR: -1.5,
-    # Nothing to learn from, and the dearest.
+    # Nothing to learn from, and the most expensive.
     Outcome.TIMEOUT: -1.6,
     Outcome.REJECTED: -1.6,
     Outcome.DUPLICATE: -1.6,
 }
-"""The nearer to a working kernel, the higher; all below the lowest that an ok kernel can get."""
+"""The nearer to a working kernel, the higher; all below the lowest reward of an ok kernel."""
 
 QUARANTINED = FAILURES[Outcome.REJECTED]
 
@@ -65,7 +65,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def composite(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
-    """The time, relief of the parent's bottleneck, and penalties; nothing for the time of a quarantined kernel."""
+    """The time, relief of the parent's bottleneck, and penalties; the reward of a failure for a quarantined kernel."""
     return _refused(evaluation) or _scored(
         evaluation,
         root,
@@ -76,14 +76,14 @@ def composite(evaluation: Evaluation, parent: Evaluation | None, root: Evaluatio
 
 
 def time_alone(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:  # noqa: ARG001 - a Reward
-    """The composite's term of time, and nothing from the counters or the compiler."""
+    """The composite's time term alone, without counters and resources."""
     return _refused(evaluation) or _scored(evaluation, root)
 
 
 def unguarded(evaluation: Evaluation, parent: Evaluation | None, root: Evaluation) -> Score:
-    """The composite without guardrails: a time past the roofline is believed, a slower shape costs nothing.
+    """The composite without guardrails: an impossible time counts, a slower shape costs nothing.
 
-    It is for finding out what guardrails are worth: what is called best has to pass them all the same.
+    For ablations of the guardrails; the final validation applies them all the same.
     """
     return _failed(evaluation) or _scored(
         evaluation,
@@ -96,11 +96,11 @@ def unguarded(evaluation: Evaluation, parent: Evaluation | None, root: Evaluatio
 Reward = Callable[[Evaluation, Evaluation | None, Evaluation], Score]
 """Takes an evaluation, its parent's (None for the root) and the root's, which is the baseline.
 
-Without a root that ran there is no speed-up, and an ok kernel gets 0 for its time.
+Without a root that ran an ok kernel gets 0 for its time.
 """
 
 REWARDS: dict[str, Reward] = {"composite": composite, "time": time_alone, "unguarded": unguarded}
-"""By the names that `--reward` and run.json know. Others may be entered."""
+"""By the names of `--reward` and run.json. Others may be added."""
 
 DEFAULT = "composite"
 
@@ -159,7 +159,7 @@ def first_bottleneck_relief(evaluation: Evaluation, parent: Evaluation) -> float
 
 
 def is_eligible(evaluation: Evaluation) -> bool:
-    """Whether a kernel may be the answer, subject to the held-out check: ok, and its time is believed."""
+    """Whether a kernel may be the answer, subject to the final validation: ok, timed, and not quarantined."""
     return evaluation.ok and not evaluation.quarantine and bool(evaluation.timings)
 
 
@@ -189,3 +189,45 @@ def _share(evaluation: Evaluation, bottleneck: Bottleneck) -> float:
 
 def _spills(evaluation: Evaluation) -> bool:
     return any(found.spill_store_bytes or found.spill_load_bytes for found in evaluation.resources)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The logarithm of a time over another one's, and how far from 0 it may be by noise alone."""
+
+    log: float
+    noise: float
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the second kernel is faster by more than the noise."""
+        return self.log > self.noise
+
+
+def gain_of(after: Evaluation, before: Evaluation) -> Gain | None:
+    """What `after` gains on `before`: the mean over the shapes of log(time before / time after).
+
+    Times are compared beside each other (`guardrails.beside`). The noise of measured times
+    is `guardrails.NOISE` or, if that is more, what their intervals allow; that of modelled ones is one standard
+    deviation of their ratio (`model.price`). None unless both times are eligible for rewards, of one
+    source and of the same shapes.
+    """
+    if not (is_eligible(after) and is_eligible(before)) or after.source is not before.source:
+        return None
+    pairs = list(zip(before.timings, after.timings, strict=False))
+    if [first.shape for first in before.timings] != [second.shape for second in after.timings]:
+        return None
+    log = math.fsum(math.log(first.seconds / beside(second, first).seconds) for first, second in pairs) / len(
+        pairs
+    )
+    if after.source is Source.MODELLED:
+        return Gain(log, max(math.log1p(NOISE), log_ratio_sigma(before.terms, after.terms)))
+    spread = math.fsum(_half_width(first) + _half_width(second) for first, second in pairs) / len(pairs)
+    return Gain(log, max(math.log1p(NOISE), spread))
+
+
+def _half_width(timing: Timing) -> float:
+    """The larger part of the interval on one side of the median, as a logarithm; infinite for no proper interval."""
+    if not 0 < timing.low <= timing.seconds <= timing.high:
+        return math.inf
+    return max(math.log(timing.high / timing.seconds), math.log(timing.seconds / timing.low))

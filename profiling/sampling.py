@@ -1,7 +1,7 @@
-"""Parts of large tensors: enough to see a wrong kernel, few enough to know the truth about and to compare.
+"""Samples of large tensors: enough to find a wrong kernel, few enough to compute the reference and compare.
 
 The shapes that are timed are large. Where a task names an independent dimension, the reference is computed on some
-of its indices only; elsewhere it is computed whole. Either way bands of each tensor are what is compared.
+of its indices only; elsewhere it is computed in full. Either way bands of each tensor are compared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.task import Array, Shape, Task, Tensor
-from mctskernel.profiling.magnitudes import Magnitudes
+from mctskernel.profiling.comparison import Magnitudes
 from mctskernel.profiling.verify import Case, draw_case, expect
 
 ELEMENTS = 1 << 19

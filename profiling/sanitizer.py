@@ -1,39 +1,181 @@
-"""NVIDIA's compute-sanitizer over one kernel: memory, races, initialisation and synchronisation as the GPU ran them.
+"""NVIDIA's compute-sanitizer on one kernel: memory, races, initialisation and synchronisation on the GPU.
 
-It needs a GPU and the `compute-sanitizer` program, and some virtual machines refuse it: what could not be checked comes
-back as a remark, never as a silent pass. A kernel runs 10 to 100 times slower under it, so it runs at the task's small
-shapes, in a process of its own for each tool. What each of them can and can't find is in docs/races.md.
+It needs a GPU and the `compute-sanitizer` program, and some virtual machines refuse it: a check that could not be made
+is noted, never passed silently. A kernel runs 10 to 100 times slower under it, so it runs at the task's small shapes,
+in a process of its own for each tool. docs/races.md says what each of them can and can't find.
 """
 
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
-from mctskernel.profiling.emulator.findings import Finding
+from mctskernel.profiling.emulator.findings import Finding, Kind
 from mctskernel.profiling.processes.child_process import worker_environment
-from mctskernel.profiling.replay_process import COMPLAINT, Freedom
-from mctskernel.profiling.sanitizer_output import Tool, failure, parse_findings
+from mctskernel.profiling.replay import AT_SHAPE, COMPLAINT, Freedom
+
+
+class Tool(enum.StrEnum):
+    """The tools of compute-sanitizer, by their names on its command line."""
+
+    MEMCHECK = "memcheck"
+    RACECHECK = "racecheck"
+    INITCHECK = "initcheck"
+    SYNCCHECK = "synccheck"
+
+
+def parse_findings(tool: Tool, output: str) -> tuple[Finding, ...]:
+    """The defects in a tool's output, the first of each kind on each pair of lines."""
+    found: dict[tuple[str, int | None, int | None], Finding] = {}
+    for record in _records(output):
+        for finding in _findings(tool, record):
+            found.setdefault((finding.kind, finding.line, finding.other_line), finding)
+    return tuple(found.values())
+
+
+def failure(tool: Tool, output: str) -> str:
+    """Why a tool could not check a kernel, in a sentence."""
+    lines = [line.strip() for line in output.splitlines()]
+    for line in lines:
+        if line.startswith(COMPLAINT):
+            return f"{tool.value} could not replay the kernel: {line.removeprefix(COMPLAINT)}"
+    said = [line.removeprefix("=========").strip() for line in lines if line.startswith("=========")]
+    for sentence in said:
+        if "not supported" in sentence.lower() or sentence.startswith("Internal Sanitizer Error"):
+            return f"This machine does not allow {tool.value}: {sentence.removeprefix('Error: ')}"
+    errors = [sentence for sentence in said if "error" in sentence.lower()]
+    reason = (errors or lines or ["it printed nothing"])[-1].removeprefix("Error: ")
+    return f"{tool.value} could not check the kernel: {reason}"
+
+
+@dataclass(frozen=True)
+class _Record:
+    shape: str
+    head: str
+    body: str
+
+
+def _records(output: str) -> Iterator[_Record]:
+    shape, head, body = "", "", list[str]()
+    # A kernel can print without ending the line, which would hide the record behind it.
+    for line in (*_UNSTARTED.sub(f"\n{_PREFIX}", output).splitlines(), f"{_PREFIX} end"):
+        if line.startswith(AT_SHAPE):
+            shape = line.removeprefix(AT_SHAPE).strip()
+        if not line.startswith(_PREFIX):
+            continue
+        text = line.removeprefix(_PREFIX)
+        if text.startswith("   "):
+            body.append(text.strip())
+            continue
+        if head:
+            yield _Record(shape, head, " ".join(body))
+        head, body = text.strip(), []
+
+
+_PREFIX = "========="
+_UNSTARTED = re.compile(rf"(?<=[^\n=]){_PREFIX}(?!=)")
+_ACCESS = re.compile(
+    r"(?:Potential i|I)nvalid __(?P<space>\w+)__ (?P<verb>\w+) of size (?P<size>[\d,]+) bytes"
+)
+_UNINITIALISED = re.compile(r"Uninitialized __(?P<space>\w+)__ memory read of size (?P<size>[\d,]+) bytes")
+_RACE = re.compile(r"Race reported between (?P<verb>\w+) access at (?P<place>.*)")
+_OTHER = re.compile(r"and (?P<verb>\w+) access at (?P<place>.*?)(?= and \w+ access at |$)")
+_BARRIER = re.compile(r"Barrier error detected\. ?(?P<what>[^.]*)")
+_BY = re.compile(r"by thread \((?P<thread>[\d, ]+)\) in block \((?P<block>[\d, ]+)\)")
+_ADDRESS = re.compile(r"(?:Address|Access to) 0x(?P<address>[0-9a-f]+)(?P<detail>.*)")
+_LINE = re.compile(r" in (?P<file>\S+):(?P<line>\d+)")
+_HEADER = (".h", ".hpp", ".cuh", ".inl")
+
+
+def _findings(tool: Tool, record: _Record) -> list[Finding]:
+    if match := _ACCESS.search(record.head):
+        misaligned = "is misaligned" in record.body
+        what = f"{'a misaligned' if misaligned else 'an invalid'} __{match['space']}__ {match['verb']}"
+        return [
+            _access(
+                tool,
+                record,
+                "misaligned" if misaligned else "out_of_bounds",
+                f"{what} of {match['size']} bytes",
+            )
+        ]
+    if match := _UNINITIALISED.search(record.head):
+        what = f"a read of {match['size']} bytes of __{match['space']}__ memory that nothing has written"
+        return [_access(tool, record, "uninitialised_read", what)]
+    if match := _RACE.search(record.head):
+        return _races(tool, record, match)
+    if match := _BARRIER.search(record.head):
+        warp = "warp" in record.head or "warpsync" in record.body or "Invalid arguments" in record.head
+        what = match["what"].strip().lower() or "barrier error"
+        return [_access(tool, record, "divergent_warp" if warp else "divergent_barrier", what)]
+    return []
+
+
+def _access(tool: Tool, record: _Record, kind: Kind, what: str) -> Finding:
+    line = _line(record.body)
+    by = _BY.search(record.body)
+    thread, block = (_dim3(by["thread"]), _dim3(by["block"])) if by else (None, None)
+    address = _ADDRESS.search(record.body)
+    who = f" by thread {thread} of block {block}" if by else ""
+    detail = f" (the address {address['detail'].strip()})" if address and address["detail"].strip() else ""
+    return Finding(
+        kind,
+        f"{_opening(tool, record)}line {line or 'unknown'}: {what}{who}{detail}",
+        line,
+        int(address["address"], 16) if address else None,
+        thread=thread,
+        block=block,
+    )
+
+
+def _races(tool: Tool, record: _Record, match: re.Match[str]) -> list[Finding]:
+    """One access against each of the others that it races with."""
+    line = _line(match["place"])
+    opening = f"{_opening(tool, record)}line {line or 'unknown'}: nothing orders the {match['verb'].lower()}"
+    found = []
+    for other in _OTHER.finditer(record.body):
+        other_line = _line(other["place"])
+        message = f"{opening} and the {other['verb'].lower()} of line {other_line or 'unknown'}"
+        found.append(Finding("race", message, line, buffer="shared", other_line=other_line))
+    return found or [Finding("race", opening, line, buffer="shared")]
+
+
+def _opening(tool: Tool, record: _Record) -> str:
+    return f"{tool.value} at {record.shape}, " if record.shape else f"{tool.value}, "
+
+
+def _line(place: str) -> int | None:
+    """The kernel's line in `f(int *)+0x90 in kernel.cu:41`; None where it is a header's or unknown."""
+    match = _LINE.search(place)
+    return None if match is None or match["file"].endswith(_HEADER) else int(match["line"])
+
+
+def _dim3(text: str) -> tuple[int, int, int]:
+    x, y, z = (int(number) for number in text.split(","))
+    return x, y, z
+
 
 GATE_TOOLS = (Tool.MEMCHECK, Tool.RACECHECK, Tool.INITCHECK, Tool.SYNCCHECK)
-"""What a kernel that is about to be called best has to pass."""
+"""The tools of the final validation."""
 
 UNCONFINED = (
-    "compute-sanitizer works in no confined process here: the kernel was compiled and run in a free one."
+    "compute-sanitizer doesn't work in the sandbox here: the kernel was compiled and run outside of it."
 )
-"""The remark where not even the starting kernel can be checked in a confined process, and can in a free one."""
+"""The note where the starting kernel can't be checked in the sandbox, and can outside of it."""
 
 LIMIT_SECONDS = 90.0
 """How long a tool may take, the start of its process included."""
@@ -53,33 +195,34 @@ _WHERE = (Path("/usr/local/cuda/bin"), Path("/usr/local/cuda/compute-sanitizer")
 
 @dataclass(frozen=True)
 class ToolReport:
-    """What one tool found, or a `remark` on why it could not check everything; its process took `seconds`, all
-    that it was given where it is `late`.
+    """What one tool found, or a `note` on why it could not check everything.
+
+    Its process took `seconds`; `late` says that it was ended at the limit.
     """
 
     tool: Tool
     findings: tuple[Finding, ...] = ()
-    remark: str = ""
+    note: str = ""
     seconds: float = 0.0
     late: bool = False
 
 
 @dataclass(frozen=True)
 class Sanitized:
-    """What compute-sanitizer says of a kernel, tool by tool, and how long all of it took."""
+    """The reports of all tools on a kernel, and the seconds of all of them."""
 
     reports: tuple[ToolReport, ...]
     seconds: float
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong with the kernel."""
+        """The defects of the kernel."""
         return tuple(finding for report in self.reports for finding in report.findings)
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """What could not be checked, and why, in sentences."""
-        return tuple(dict.fromkeys(report.remark for report in self.reports if report.remark))
+    def notes(self) -> tuple[str, ...]:
+        """Which checks could not be made, and why, in sentences."""
+        return tuple(dict.fromkeys(report.note for report in self.reports if report.note))
 
 
 def sanitize(
@@ -94,30 +237,30 @@ def sanitize(
     """Run a kernel at its task's verify and held-out shapes under each of the tools, all at the same time.
 
     Inputs follow from `seed`; `gpu` is a UUID, empty for the first visible GPU. Nothing should be timed there
-    meanwhile. No machine raises: where the program is missing or refuses the GPU there are no findings and one remark.
+    meanwhile. Never raises: where the program is missing or refuses the GPU there are no findings and one note.
     """
     began = time.monotonic()
     program = find_compute_sanitizer()
     if program is None:
-        remark = (
+        note = (
             "compute-sanitizer is not on the PATH, so memory accesses and races were not checked on the GPU: "
             "install the CUDA toolkit or the package nvidia-cuda-sanitizer-api."
         )
-        return Sanitized(tuple(ToolReport(tool, remark=remark) for tool in tools), time.monotonic() - began)
+        return Sanitized(tuple(ToolReport(tool, note=note) for tool in tools), time.monotonic() - began)
     with tempfile.TemporaryDirectory(prefix="mctskernel-sanitizer-") as folder, ThreadPoolExecutor() as pool:
         replay = _Replay(program, task, kernel, seed, Path(folder), limit_seconds, gpu=gpu)
         reports = tuple(pool.map(replay.under, tools))
-        if any(report.remark and not report.late for report in reports):
+        if any(report.note and not report.late for report in reports):
             start = replace(replay, kernel=task.starting_kernel)
             if not start.works(Freedom.CONFINED) and start.works(Freedom.FREE):
                 free = tuple(pool.map(replace(replay, freedom=Freedom.FREE).under, tools))
-                reports = tuple(replace(report, remark=report.remark or UNCONFINED) for report in free)
+                reports = tuple(replace(report, note=report.note or UNCONFINED) for report in free)
         return Sanitized(reports, time.monotonic() - began)
 
 
 @dataclass(frozen=True)
 class _Replay:
-    """What is run under each tool, in folders below `folder`."""
+    """The run under each tool, in folders below `folder`."""
 
     program: str
     task: Task
@@ -129,17 +272,17 @@ class _Replay:
     gpu: str = ""
 
     def works(self, freedom: Freedom) -> bool:
-        """Whether a tool has nothing to complain of, but for the kernel."""
-        return not replace(self, freedom=freedom).under(Tool.MEMCHECK).remark
+        """Whether a tool can check a kernel."""
+        return not replace(self, freedom=freedom).under(Tool.MEMCHECK).note
 
     def under(self, tool: Tool) -> ToolReport:
-        """What a tool says."""
+        """The report of a tool."""
         scratch = Path(tempfile.mkdtemp(dir=self.folder))
         source = scratch / f"kernel{self.kernel.language.suffix}"
         source.write_text(self.kernel.source, encoding="utf-8")
-        replay = [sys.executable, "-P", "-m", "mctskernel.profiling.sanitized_replay"]
+        replay = [sys.executable, "-P", "-m", "mctskernel.profiling.replay"]
         replay += [str(self.task.folder.resolve()), str(source), str(self.seed)]
-        replay += [str(_REPLAY_SHARE * self.limit_seconds), self.freedom.value]
+        replay += [self.freedom.value, str(_REPLAY_SHARE * self.limit_seconds)]
         replay += [self.gpu] if self.gpu else []
         return _report(self.program, tool, replay, scratch, self.limit_seconds)
 
@@ -170,19 +313,19 @@ def _report(
     ) as process:
         try:
             output, _ = process.communicate(timeout=limit_seconds)
-            remark = failure(tool, output) if process.returncode or COMPLAINT in output else ""
+            note = failure(tool, output) if process.returncode or COMPLAINT in output else ""
         except subprocess.TimeoutExpired:
             output, late = _killed(process), True
-            remark = f"{tool.value} was not done after {limit_seconds:.0f} seconds."
+            note = f"{tool.value} was not done after {limit_seconds:.0f} seconds."
         except BaseException:
             _killed(process)
             raise
     findings = parse_findings(tool, output)
-    return ToolReport(tool, findings, "" if findings else remark, time.monotonic() - began, late)
+    return ToolReport(tool, findings, "" if findings else note, time.monotonic() - began, late)
 
 
 def _killed(process: subprocess.Popen[str]) -> str:
-    """End the program and what it started; what they had printed."""
+    """End the program and its children; returns their output."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     return process.communicate()[0]

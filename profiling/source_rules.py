@@ -67,7 +67,7 @@ CUDA_HEADERS = frozenset(
         "vector_types.h",
     }
 )
-"""CUDA's own headers. Libraries (CUB, CUTLASS, Thrust) are not here: the kernel itself is asked for."""
+"""CUDA's own headers. Libraries (CUB, CUTLASS, Thrust) are not allowed."""
 
 PLAIN_HEADERS = frozenset(
     {
@@ -97,7 +97,7 @@ PLAIN_HEADERS = frozenset(
         "utility",
     }
 )
-"""Headers of the C and C++ libraries, as far as they mean something in a kernel: those of `system_headers/`."""
+"""Headers of the C and C++ libraries that are useful in a kernel: those of `system_headers/`."""
 
 HEADERS = CUDA_HEADERS | PLAIN_HEADERS
 
@@ -143,7 +143,7 @@ class Scan:
     code: str
     bare: str
     strings: str
-    remarks: tuple[str, ...]
+    oddities: tuple[str, ...]
 
     @property
     def directives(self) -> Iterator[tuple[str, str]]:
@@ -165,7 +165,7 @@ def breach(kernel: Kernel) -> str:
 
 
 def unreadable(kernel: Kernel) -> str:
-    """Why a source is no text of its language, where that is known before it is built; empty otherwise."""
+    """Why a source can't be parsed, where that is known before it is built; empty otherwise."""
     if kernel.language is Language.TRITON:
         try:
             read_module(kernel.source)
@@ -180,7 +180,7 @@ def _triton_breach(source: str) -> str:
     except ForbiddenError as error:
         return str(error)
     except SourceError:
-        return ""  # What isn't Python doesn't build, which an edit may mend.
+        pass  # What isn't Python doesn't build, which an edit may repair.
     return ""
 
 
@@ -190,13 +190,13 @@ def scan(source: str) -> Scan:
     code: list[str] = []
     bare: list[str] = []
     strings: list[str] = []
-    remarks: list[str] = []
+    oddities: list[str] = []
     for token in _tokens(text):
         kind, piece = token.lastgroup, token[0]
         if kind == "raw":
-            remarks.append("a raw string literal")
+            oddities.append("a raw string literal")
         elif kind == "stray":
-            remarks.append("an unbalanced quote or comment")
+            oddities.append("an unbalanced quote or comment")
         if kind == "comment":
             piece = "\n" * piece.count("\n") or " "
         elif kind == "digraph":
@@ -205,7 +205,7 @@ def scan(source: str) -> Scan:
             strings.append(piece[1:-1])
         code.append(piece)
         bare.append('""' if kind == "string" else piece)
-    return Scan(text, "".join(code), "".join(bare), "".join(strings), tuple(remarks))
+    return Scan(text, "".join(code), "".join(bare), "".join(strings), tuple(oddities))
 
 
 def _tokens(text: str) -> Iterator[re.Match[str]]:
@@ -243,7 +243,7 @@ def _size(source: str) -> str:
 def _readable(_: Kernel, found: Scan) -> str:
     if "\0" in found.text:
         return "The source holds a NUL character."
-    return f"The source has {found.remarks[0]}, which is not allowed here." if found.remarks else ""
+    return f"The source has {found.oddities[0]}, which is not allowed here." if found.oddities else ""
 
 
 def _has_kernel(_: Kernel, found: Scan) -> str:

@@ -1,7 +1,7 @@
-"""Verification: what a kernel wrote against what it should have, for every language and device.
+"""Verification: compare what a kernel wrote with the reference, for every language and device.
 
-A case is one set of fresh inputs with the outputs they must give. A device poisons the outputs, runs the
-kernel on a copy of the inputs, and hands back what both hold afterwards; `judge` says whether that is right.
+A case is one set of fresh inputs with the expected outputs. A device poisons the outputs, runs the kernel on a copy of
+the inputs, and returns the contents of both afterwards; `judge` compares them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,41 @@ from mctskernel.core.dtypes import (
     smallest_normal,
 )
 from mctskernel.core.evaluation import Check, Guard
-from mctskernel.core.numerics import Denormals, SignedZero
-from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, Tolerance, shape_label
-from mctskernel.profiling.comparison import Comparison, Mask, compare, compare_signs_of_zero, nearest_truth
+from mctskernel.core.task import (
+    Array,
+    Denormals,
+    Shape,
+    SignedZero,
+    Task,
+    TaskError,
+    Tensor,
+    Tolerance,
+    shape_label,
+)
+from mctskernel.profiling.comparison import (
+    NUDGES,
+    Comparison,
+    Magnitudes,
+    Mask,
+    compare,
+    compare_signs_of_zero,
+    in_float64,
+    is_single_row,
+    nearest_truth,
+)
 from mctskernel.profiling.input_values import (
     CONTRACTED,
     FIRST,
     IN_TURN,
     Values,
     applicable,
+    as_bits,
     flush,
     places,
+    poison,
+    poison_word,
     with_values,
 )
-from mctskernel.profiling.magnitudes import NUDGES, Magnitudes, in_float64, is_single_row
-from mctskernel.profiling.poison import as_bits, poison, poison_word
 from mctskernel.profiling.propagation import settle
 
 __all__ = [
@@ -62,7 +82,7 @@ _EXACT = Tolerance(relative=0.0, absolute=0.0)
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs, and what they must give.
+    """Inputs and expected outputs.
 
     `expected` is the reference on float64 inputs, `plain` the reference in the inputs' own precision, whose
     error is the yardstick of the ratio test. Each element may be what one of the `alternatives` has instead, and
@@ -100,7 +120,7 @@ def draw_cases(
 
     Of special values there are those that every task gets, those that its numerical contract asks for, and `turns` of
     the others, by the seed. They are left out where the task makes its own inputs and doesn't ask, and where rounding
-    the inputs would change the result so much that nothing could be told.
+    the inputs would change the result too much.
     """
     shapes = sorted(shapes, key=task.compulsory_bytes)
     count = len(shapes) * (draws + 1) + len(CONTRACTED) + len(IN_TURN)
@@ -130,7 +150,7 @@ def draw_verification(task: Task, seed: int) -> tuple[Case, ...]:
 
 
 def draw_held_out_cases(task: Task, seed: int) -> tuple[Case, ...]:
-    """Cases for the last gate: on the held-out shapes, or the verify shapes where there are none, of all values.
+    """Cases for the final validation: on the held-out shapes, or the verify shapes where there are none, of all values.
 
     Their seeds differ from those of every `draw_cases` with the same seed.
     """
@@ -139,7 +159,7 @@ def draw_held_out_cases(task: Task, seed: int) -> tuple[Case, ...]:
 
 
 def draw_case(task: Task, shape: Shape, seed: int, values: Values = Values.DRAWN) -> Case:
-    """Fresh inputs at one shape, with what they must give. Raises TaskError where the reference can't take them."""
+    """Fresh inputs at one shape with expected outputs. Raises TaskError where the reference can't take them."""
     rng = np.random.default_rng(seed)
     drawn = task.draw_inputs(shape, seed)
     if values in {Values.NAN, Values.INFINITY}:
@@ -162,7 +182,7 @@ def expect(
     *,
     part_of: Shape | None = None,
 ) -> Case:
-    """A case of given inputs, with what they must give.
+    """A case of given inputs with their expected outputs.
 
     The tolerance is that of the shape, or of the one that the inputs are `part_of`.
     """
@@ -186,7 +206,7 @@ def expect(
 def judge(
     case: Case, outputs: Mapping[str, Array], inputs_afterwards: Mapping[str, Array] | None = None
 ) -> Check:
-    """The verdict on one run of a kernel. `inputs_afterwards` is what the input buffers hold at its end."""
+    """Check one run of a kernel. `inputs_afterwards` is what the input buffers hold at its end."""
     worst = Comparison(0.0)
     for name in case.expected:
         comparison = _compared(case, name, outputs[name])

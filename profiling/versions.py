@@ -6,9 +6,11 @@ import importlib.metadata
 
 import mctskernel
 
+NOT_INSTALLED = "not installed"
+
 
 def package_versions(*packages: str) -> dict[str, str]:
-    """The version of each package; `not installed` for what came some other way, and mctskernel's own."""
+    """The version of each package, or `not installed`, and mctskernel's own."""
     return {"mctskernel": mctskernel.__version__, **{name: _version(name) for name in packages}}
 
 
@@ -16,4 +18,4 @@ def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+        return NOT_INSTALLED

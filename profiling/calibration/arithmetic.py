@@ -1,13 +1,13 @@
-"""Microbenchmarks of what an SM computes: the clock, the issue rate, the pipes, and their latencies.
+"""Microbenchmarks of the SMs: clock, issue rate, pipes and their latencies, and the cost of launches.
 
-A pipe is filled by 2048 threads on every SM, with eight independent chains in each; a latency shows in one chain of
-one warp. Results depend on one another, so that the compiler can't leave any out, and on a value that only the GPU
-knows, so that it can't compute them beforehand.
+2048 threads on every SM, with eight independent chains each, fill a pipe; one chain of one warp shows a latency.
+Results depend on one another and on a value that only the GPU knows, so that the compiler can't remove or precompute
+any.
 """
 
 from __future__ import annotations
 
-from mctskernel.profiling.calibration.microbenchmark import Board, Microbenchmark, Unit
+from mctskernel.profiling.calibration.microbenchmark import Board, Grows, Microbenchmark, Unit
 from mctskernel.profiling.gpu.ceiling_kernels import (
     MMA_FLOPS,
     MMA_THREADS,
@@ -80,11 +80,6 @@ def shuffle(board: Board) -> Microbenchmark:
     return _pipe(
         board, "throughput.shuffle", "unsigned", "x[j] = __shfl_xor_sync(0xffffffffu, x[j], 1);", "SHFL"
     )
-
-
-def integer_multiply(board: Board) -> Microbenchmark:
-    """Integer multiply-adds, which share the multipliers with fp32."""
-    return _pipe(board, "integer multiply-adds", "unsigned", "x[j] = x[j] * a + b;", "IMAD")
 
 
 def issue(board: Board) -> Microbenchmark:
@@ -163,29 +158,9 @@ def is_filled_by_mma(board: Board) -> bool:
     return not board.architecture.startswith(("sm_90", "sm_10", "sm_11"))
 
 
-def alu_latency() -> Microbenchmark:
-    """A multiply-add that waits for the one before it, as all instructions of fixed latency do."""
-    return _chain("latency.fixed_alu", "float", "x[j] = fmaf(x[j], a, b);", "FFMA")
-
-
 def special_latency() -> Microbenchmark:
     """A power of two of a power of two."""
     return _chain("latency.special", "float", _EX2, "MUFU")
-
-
-def tensor_latency() -> Microbenchmark:
-    """An m16n8k16 that adds to the result of the one before it."""
-    steps = 32
-    return Microbenchmark(
-        "latency.tensor",
-        "m16n8k16 that each add to the last",
-        mma_source(1, steps),
-        1,
-        32,
-        Unit.CYCLES,
-        steps,
-        {"HMMA": steps},
-    )
 
 
 def barrier_latency() -> Microbenchmark:
@@ -266,3 +241,82 @@ extern "C" __global__ void probe(unsigned* out, int rounds) {{
     if (sum == 12345) out[threadIdx.x] = 1;
 }}
 """
+
+
+EMPTY_SOURCE = """
+extern "C" __global__ void probe() {}
+"""
+
+QUEUED = 300
+"""Most launches that the driver queues without waiting for the first to end."""
+
+
+def launch() -> Microbenchmark:
+    """One block of one warp that does nothing, between two events: here the time itself counts, not its slope."""
+    return Microbenchmark(
+        "overheads.launch",
+        "one kernel that does nothing, between two events",
+        EMPTY_SOURCE,
+        1,
+        32,
+        Unit.SECONDS,
+        1,
+        {"EXIT": 1},
+        grows=Grows.NOTHING,
+        buffers=(),
+    )
+
+
+def launch_to_launch() -> Microbenchmark:
+    """Kernels that do nothing, one behind the other in a full queue: from one launch to the next."""
+    return Microbenchmark(
+        "overheads.launch_to_launch",
+        "from one kernel that does nothing to the next",
+        EMPTY_SOURCE,
+        1,
+        32,
+        Unit.SECONDS,
+        1,
+        {"EXIT": 1},
+        grows=Grows.LAUNCHES,
+        first=QUEUED // 3,
+        most=QUEUED,
+        buffers=(),
+    )
+
+
+def block_launch() -> Microbenchmark:
+    """Blocks of 128 threads that do nothing, on the whole GPU."""
+    return Microbenchmark(
+        "overheads.block_launch",
+        "blocks of 128 threads that do nothing",
+        EMPTY_SOURCE,
+        0,
+        128,
+        Unit.SECONDS,
+        1,
+        {"EXIT": 1},
+        grows=Grows.BLOCKS,
+        first=100_000,
+        most=30_000_000,
+        buffers=(),
+    )
+
+
+def block_turnover(board: Board) -> Microbenchmark:
+    """Blocks of 1024 threads of which an SM holds one, because each takes most of the shared memory."""
+    return Microbenchmark(
+        "latency.block_turnover",
+        "from a block of 1024 threads that does nothing to the next on the same SM",
+        EMPTY_SOURCE,
+        0,
+        1024,
+        Unit.CYCLES,
+        1 / board.sms,
+        {"EXIT": 1},
+        grows=Grows.BLOCKS,
+        first=100 * board.sms,
+        most=100_000 * board.sms,
+        shared_bytes=board.max_shared_bytes // 10 * 9,
+        buffers=(),
+    )

@@ -1,4 +1,4 @@
-"""All microbenchmarks on one GPU, and the description of it that comes of them."""
+"""All microbenchmarks on one GPU, and the description of it that they give."""
 
 from __future__ import annotations
 
@@ -9,17 +9,27 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import msgspec
+import tomlkit
+from tomlkit.items import Table
 
 from mctskernel.profiling.architecture import (
+    MEASURED_TABLE,
     Architecture,
     architecture_of,
     known_architectures,
     load_architecture,
 )
-from mctskernel.profiling.calibration.catalogue import clock, microbenchmarks
-from mctskernel.profiling.calibration.derivation import derived
-from mctskernel.profiling.calibration.fit import Machine, Measured, Refused, Timings, fit, time_benchmark
-from mctskernel.profiling.calibration.microbenchmark import Board, Microbenchmark
+from mctskernel.profiling.calibration import arithmetic, memory
+from mctskernel.profiling.calibration.microbenchmark import (
+    Board,
+    Machine,
+    Measured,
+    Microbenchmark,
+    Refused,
+    Timings,
+    fit,
+    time_benchmark,
+)
 from mctskernel.profiling.gpu.cuda_driver import CudaError
 
 SECONDS = 90.0
@@ -43,7 +53,7 @@ class Calibration:
     """A GPU's constants as measured, beside the `shipped` description that the rest was taken from.
 
     `sources` says of every constant of `architecture` where it comes from, by its path (`throughput.fma`).
-    `others` are measurements of what no constant is made of. `timings` are what everything was made from.
+    `timings` are what everything was computed from.
     """
 
     architecture: Architecture
@@ -52,12 +62,7 @@ class Calibration:
     measured: Mapping[str, Measured]
     refused: tuple[Refused, ...]
     timings: Mapping[str, Timings]
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def others(self) -> dict[str, Measured]:
-        """Measurements that no constant is made of."""
-        return {name: each for name, each in self.measured.items() if name not in self.sources}
+    notes: tuple[str, ...] = ()
 
 
 def calibrate_gpu(
@@ -69,8 +74,8 @@ def calibrate_gpu(
 ) -> Calibration:
     """Measure what can be measured of the machine's GPU; the rest is as in `like`.
 
-    The file is to be called `name`, or as the driver calls the GPU. `follow` hears of every microbenchmark before it
-    runs. Raises CudaError when the GPU is lost.
+    The file is to be called `name`, or as the driver calls the GPU. `follow` is called
+    with the name of every microbenchmark before it runs. Raises CudaError when the GPU is lost.
     """
     return describe_gpu(machine.board, time_gpu(machine, follow, now), like, name)
 
@@ -109,27 +114,29 @@ def describe_gpu(
     measured = {each.constant: each for each in found if isinstance(each, Measured)}
     measured |= derived(measured, board)
     refused = {each.constant: each for each in found if isinstance(each, Refused)}
-    document: dict[str, Any] = asdict(replace(like, name=name or board.name, architecture=board.architecture))
+    description: dict[str, Any] = asdict(
+        replace(like, name=name or board.name, architecture=board.architecture)
+    )
     sources: dict[str, str] = {}
     for path, kept in constants(like):
         section, field = path.split(".")
         if path in board.constants:
-            document[section][field] = board.constants[path]
+            description[section][field] = board.constants[path]
             sources[path] = "the driver"
         elif path in measured:
-            document[section][field] = _rounded(measured[path].value, kept)
+            description[section][field] = _rounded(measured[path].value, kept)
             sources[path] = f"measured: {measured[path].why}"
         else:
             why = f": {refused[path].reason}" if path in refused else ""
             sources[path] = f"not measured{why}; as described for {like.name}"
     return Calibration(
-        architecture=msgspec.convert(document, Architecture),
+        architecture=msgspec.convert(description, Architecture),
         shipped=like,
         sources=sources,
         measured=measured,
         refused=tuple(refused.values()),
         timings={which: each for which, each in times.items() if isinstance(each, Timings)},
-        remarks=tuple(_clock_remarks(first, again)),
+        notes=tuple(_clock_notes(first, again)),
     )
 
 
@@ -160,7 +167,7 @@ def _warm_up(benchmark: Microbenchmark, machine: Machine) -> None:
             machine.seconds(benchmark, WARM_UP_CYCLES)
 
 
-def _clock_remarks(before: Measured | Refused, after: Measured | Refused) -> Iterator[str]:
+def _clock_notes(before: Measured | Refused, after: Measured | Refused) -> Iterator[str]:
     if not isinstance(before, Measured) or not isinstance(after, Measured):
         return
     change = after.value / before.value - 1
@@ -184,3 +191,124 @@ def _time(benchmark: Microbenchmark, machine: Machine) -> Timings | Refused:
 
 def _rounded(value: float, like: float) -> float:
     return round(value) if isinstance(like, int) else float(f"{value:.{DIGITS}g}")
+
+
+def clock(board: Board) -> Microbenchmark:
+    """The clock, measured first because the others count in cycles."""
+    return arithmetic.clock(board)
+
+
+def microbenchmarks(board: Board) -> tuple[Microbenchmark, ...]:
+    """All others that the GPU can run."""
+    return (
+        arithmetic.issue(board),
+        arithmetic.fma(board),
+        arithmetic.alu(board),
+        arithmetic.special(board),
+        arithmetic.fp64(board),
+        arithmetic.shuffle(board),
+        arithmetic.mma(board),
+        *((arithmetic.wgmma(board),) if board.architecture == "sm_90" else ()),
+        arithmetic.special_latency(),
+        arithmetic.barrier_latency(),
+        memory.shared_latency(),
+        memory.l1_latency(),
+        memory.l2_latency(),
+        memory.dram_latency(board),
+        memory.shared_conflicts(board),
+        memory.l2_read(board),
+        memory.l2_write(board),
+        memory.l2_store_lines(board),
+        memory.l2_atomics(board),
+        memory.same_address_atomics(board),
+        memory.dram_copy(),
+        memory.dram_copy_in_runs(memory.SHORT_RUN),
+        memory.dram_copy_in_runs(memory.LONG_RUN),
+        arithmetic.launch(),
+        arithmetic.launch_to_launch(),
+        arithmetic.block_launch(),
+        arithmetic.block_turnover(board),
+    )
+
+
+Found = Mapping[str, Measured]
+
+
+def derived(found: Found, board: Board) -> dict[str, Measured]:
+    """The constants that follow from other measurements, as far as these exist."""
+    rules: tuple[Callable[[Found, Board], Measured | None], ...] = (
+        schedulers,
+        tensor_fma,
+        dram_bytes_per_run,
+    )
+    made = (rule(found, board) for rule in rules)
+    return {each.constant: each for each in made if each is not None}
+
+
+def schedulers(found: Found, _: Board) -> Measured | None:
+    """Each issues at most one warp instruction a cycle, and comes close to it."""
+    issue = found.get("issue")
+    if issue is None or round(issue.value) < 1:
+        return None
+    why = f"{issue.value:.3g} warp instructions are issued a cycle"
+    return Measured("chip.schedulers", round(issue.value), issue.spread, why)
+
+
+def tensor_fma(found: Found, board: Board) -> Measured | None:
+    """Without wider instructions than `mma.sync`, its rate is that of the tensor cores."""
+    mma = found.get("throughput.tensor_sync_fma")
+    return (
+        replace(mma, constant="throughput.tensor_fma")
+        if mma is not None and arithmetic.is_filled_by_mma(board)
+        else None
+    )
+
+
+def dram_bytes_per_run(found: Found, _: Board) -> Measured | None:
+    """Moving b bytes in runs of r takes as long as b (1 + lost / r) bytes in one run: two lengths give `lost`."""
+    short, long = found.get(memory.runs_of(memory.SHORT_RUN)), found.get(memory.runs_of(memory.LONG_RUN))
+    if short is None or long is None or not short.value < long.value < 10 * short.value:
+        return None
+    ratio = long.value / short.value
+    lost = (ratio - 1) / (1 / memory.SHORT_RUN - ratio / memory.LONG_RUN)
+    why = f"what a copy in runs of {memory.SHORT_RUN} bytes takes beyond one in runs of {memory.LONG_RUN}"
+    return Measured("memory.dram_bytes_per_run", lost, short.spread + long.spread, why)
+
+
+def document(calibration: Calibration, fingerprint: Mapping[str, str]) -> str:
+    """The file's text: every constant with where it comes from, then the fingerprint of what measured it."""
+    gpu = calibration.architecture
+    text = tomlkit.document()
+    title = f"{gpu.name}, as `mctskernel calibrate` measured it. Each value names where it comes from."
+    text.add(tomlkit.comment(_printable(title)))
+    text.add(tomlkit.nl())
+    text.add("name", tomlkit.string(gpu.name))
+    text.add("architecture", tomlkit.string(gpu.architecture))
+    tables: dict[str, Table] = {}
+    for path, value in constants(gpu):
+        section, field = path.split(".")
+        if section not in tables:
+            tables[section] = tomlkit.table()
+            text.add(section, tables[section])
+        tables[section].add(field, value)
+        tables[section][field].comment(_printable(_source(calibration, path)))
+    text.add(MEASURED_TABLE, _origin(fingerprint))
+    return tomlkit.dumps(text)
+
+
+def _source(calibration: Calibration, path: str) -> str:
+    found = calibration.measured.get(path)
+    spread = f" (repeats within {found.spread:.1%})" if found is not None else ""
+    return f"{calibration.sources[path]}{spread}"
+
+
+def _printable(text: str) -> str:
+    """A driver's message may hold what a comment can't."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+
+
+def _origin(fingerprint: Mapping[str, str]) -> Table:
+    origin = tomlkit.table()
+    for key, value in fingerprint.items():
+        origin.add(key, value)
+    return origin

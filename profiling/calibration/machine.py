@@ -1,4 +1,4 @@
-"""The GPU in this machine, as microbenchmarks see it: a launch of so much length, and the seconds that it took."""
+"""Run microbenchmarks on the GPU in this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Array
 from mctskernel.profiling.architecture import known_architectures
 from mctskernel.profiling.build import BuildFailure, build
-from mctskernel.profiling.calibration.catalogue import clock, microbenchmarks
+from mctskernel.profiling.calibration.calibration import clock, microbenchmarks
 from mctskernel.profiling.calibration.microbenchmark import KERNEL, Board, Grows, Microbenchmark, Ring, Zeros
 from mctskernel.profiling.gpu.cuda_driver import (
     DeviceBuffer,
@@ -136,7 +136,7 @@ class GpuMachine:
 
 
 def open_machine() -> tuple[GpuMachine, Mapping[str, str], tuple[str, ...]]:
-    """The GPU in this machine, its fingerprint, and remarks. Raises DeviceError when there is none."""
+    """The GPU in this machine, its fingerprint, and warnings. Raises DeviceError when there is none."""
     try:
         gpu = open_gpu()
     except DeviceError as error:
@@ -146,7 +146,7 @@ def open_machine() -> tuple[GpuMachine, Mapping[str, str], tuple[str, ...]]:
             f"described already ({known})."
         ) from error
     taken = taken_elsewhere()
-    remark = (
+    note = (
         f"Another process has {taken / 2**30:.0f} GiB of the GPU's memory: if it was running, the measurements are "
         "off. Calibrate again when it has ended."
     )
@@ -157,7 +157,7 @@ def open_machine() -> tuple[GpuMachine, Mapping[str, str], tuple[str, ...]]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **package_versions("nvidia-cuda-nvrtc", "cuda-bindings"),
     }
-    return GpuMachine(gpu), fingerprint, (remark,) if taken else ()
+    return GpuMachine(gpu), fingerprint, (note,) if taken else ()
 
 
 def read_board(gpu: Gpu) -> Board:

@@ -1,12 +1,13 @@
-"""Microbenchmarks of memory: wavefronts of the LSU, L2, DRAM, atomics.
+"""Microbenchmarks of memory: shared memory, L2, DRAM, atomics, and the latencies of loads.
 
-Kernels that move data keep so much of it in flight that latency hides. What they read is zeros, and a result
-depends on all of it, so that the compiler can leave nothing out.
+Kernels that measure a rate keep so many accesses in flight that latency is hidden. They read zeros, and a result
+depends on all of them, so that the compiler can remove none. A latency is that of one thread which goes from address
+to address, each read from the last.
 """
 
 from __future__ import annotations
 
-from mctskernel.profiling.calibration.microbenchmark import Board, Grows, Microbenchmark, Unit, Zeros
+from mctskernel.profiling.calibration.microbenchmark import Board, Grows, Microbenchmark, Ring, Unit, Zeros
 from mctskernel.profiling.gpu.ceiling_kernels import COPY_SOURCE
 
 THREADS = 1024
@@ -22,39 +23,40 @@ STREAM_BLOCKS = 3 << 14
 """768 MB of a stream: many times what any L2 holds."""
 
 
-def shared_loads(board: Board) -> Microbenchmark:
-    """Loads of 4 bytes a lane without conflicts are one wavefront each: the LSU takes no more of them than this."""
-    return _lsu(board, "throughput.lsu_instructions", "shared", lane_bytes=4, width=4, wavefronts=1)
-
-
 def shared_conflicts(board: Board) -> Microbenchmark:
-    """Loads whose lanes meet in four banks, eight in each, are eight wavefronts."""
-    return _lsu(board, "throughput.wavefronts", "shared", lane_bytes=32, width=4, wavefronts=8)
-
-
-def shared_8_bytes(board: Board) -> Microbenchmark:
-    """A warp's 8-byte loads are two wavefronts."""
-    return _lsu(board, "shared wavefronts, 8 bytes", "shared", lane_bytes=8, width=8, wavefronts=2)
-
-
-def shared_16_bytes(board: Board) -> Microbenchmark:
-    """A warp's 16-byte loads are four wavefronts."""
-    return _lsu(board, "shared wavefronts, 16 bytes", "shared", lane_bytes=16, width=16, wavefronts=4)
-
-
-def global_4_bytes(board: Board) -> Microbenchmark:
-    """A warp's 4-byte loads that hit in L1 are one wavefront."""
-    return _lsu(board, "global wavefronts, 4 bytes", "global", lane_bytes=4, width=4, wavefronts=1)
-
-
-def global_8_bytes(board: Board) -> Microbenchmark:
-    """A warp's 8-byte loads that hit in L1 are two wavefronts."""
-    return _lsu(board, "global wavefronts, 8 bytes", "global", lane_bytes=8, width=8, wavefronts=2)
-
-
-def global_16_bytes(board: Board) -> Microbenchmark:
-    """A warp's 16-byte loads that hit in L1 are four wavefronts."""
-    return _lsu(board, "global wavefronts, 16 bytes", "global", lane_bytes=16, width=16, wavefronts=4)
+    """Shared loads whose lanes meet in four banks, eight in each, are eight wavefronts each."""
+    wavefronts, blocks = 8, BLOCKS_PER_SM * board.sms
+    span = 1024
+    loads = "\n        ".join(
+        f'asm volatile("ld.shared.u32 %0, [%1 + {k * span}];" : "=r"(v) : "r"(p)); sum ^= v;'
+        for k in range(LOADS)
+    )
+    source = f"""
+extern "C" __global__ void probe(char* in, int rounds) {{
+    __shared__ __align__(16) unsigned char tile[{(LOADS + 3) * span}];
+    for (int i = threadIdx.x; i < sizeof(tile); i += blockDim.x) tile[i] = 0;
+    __syncthreads();
+    unsigned base = (unsigned)__cvta_generic_to_shared(tile) + threadIdx.x % 32 * 32;
+    unsigned sum = 0, v;
+    #pragma unroll 1
+    for (int i = 0; i < rounds; ++i) {{
+        // Another place in every round, so that no load can be saved.
+        unsigned p = base + (i & 3) * {span};
+        {loads}
+    }}
+    if (sum == 12345) *in = 1;
+}}
+"""
+    return Microbenchmark(
+        "throughput.wavefronts",
+        f"wavefronts of shared loads of 4 bytes a lane, {wavefronts} for each",
+        source,
+        blocks,
+        THREADS,
+        Unit.PER_CYCLE_AND_SM,
+        blocks * (THREADS // 32) * LOADS * wavefronts,
+        {"LDS": LOADS},
+    )
 
 
 def l2_read(board: Board) -> Microbenchmark:
@@ -184,36 +186,21 @@ extern "C" __global__ void probe(float* out, int rounds) {{
 
 def dram_copy() -> Microbenchmark:
     """A copy of far more than L2 holds; bytes read and written."""
-    return _stream("memory.dram_bytes_per_second", "bytes copied, read and written", COPY_SOURCE, 2, 2)
-
-
-def dram_read() -> Microbenchmark:
-    """A read of far more than L2 holds."""
-    source = """
-extern "C" __global__ void probe(const float4* __restrict__ in) {
-    size_t i = blockIdx.x * (size_t)(4 * blockDim.x) + threadIdx.x;
-    float4 values[4];
-    #pragma unroll
-    for (int k = 0; k < 4; ++k) values[k] = in[i + k * blockDim.x];
-    float sum = 0.0f;
-    #pragma unroll
-    for (int k = 0; k < 4; ++k) sum += values[k].x + values[k].y + values[k].z + values[k].w;
-    if (sum == 12345.0f) ((float*)in)[threadIdx.x] = sum;
-}
-"""
-    return _stream("DRAM reads", "bytes read", source, 1, 1)
-
-
-def dram_write() -> Microbenchmark:
-    """Far more written than L2 holds."""
-    source = """
-extern "C" __global__ void probe(float4* out) {
-    size_t i = blockIdx.x * (size_t)(4 * blockDim.x) + threadIdx.x;
-    #pragma unroll
-    for (int k = 0; k < 4; ++k) out[i + k * blockDim.x] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-}
-"""
-    return _stream("DRAM writes", "bytes written", source, 1, 1)
+    bytes_per_block = STREAM_THREADS * STREAM_BYTES
+    return Microbenchmark(
+        "memory.dram_bytes_per_second",
+        "bytes copied, read and written",
+        COPY_SOURCE,
+        0,
+        STREAM_THREADS,
+        Unit.PER_SECOND,
+        2 * bytes_per_block,
+        {"LDG": 4, "STG": 4},
+        grows=Grows.BLOCKS,
+        first=STREAM_BLOCKS // 3,
+        most=STREAM_BLOCKS,
+        buffers=(Zeros(STREAM_BLOCKS * bytes_per_block),) * 2,
+    )
 
 
 def dram_copy_in_runs(
@@ -260,25 +247,6 @@ def runs_of(run_bytes: int) -> str:
 SHORT_RUN, LONG_RUN = 64, 4096
 
 
-def _stream(constant: str, why: str, source: str, buffers: int, moved: int) -> Microbenchmark:
-    bytes_per_block = STREAM_THREADS * STREAM_BYTES
-    accesses = {"LDG": 4, "STG": 4} if moved == 2 else ({"STG": 4} if "writes" in constant else {"LDG": 4})
-    return Microbenchmark(
-        constant,
-        why,
-        source,
-        0,
-        STREAM_THREADS,
-        Unit.PER_SECOND,
-        moved * bytes_per_block,
-        accesses,
-        grows=Grows.BLOCKS,
-        first=STREAM_BLOCKS // 3,
-        most=STREAM_BLOCKS,
-        buffers=(Zeros(STREAM_BLOCKS * bytes_per_block),) * buffers,
-    )
-
-
 def _in_l2(board: Board, constant: str, why: str, accesses: str, loop: dict[str, int]) -> Microbenchmark:
     """Blocks that jump about half of L2, 32 KB at a time, each in an order of its own: one that followed another would
     find what that has just asked for."""
@@ -310,58 +278,103 @@ extern "C" __global__ void probe(char* data, int rounds) {{
     )
 
 
-_VECTORS = {4: ("u32", 1), 8: ("v2.u32", 2), 16: ("v4.u32", 4)}
+STEPS = 32
+"""In a loop."""
+
+LOADED_WARPS = 16
+"""On each SM, while the latency of DRAM is measured under load: between the 8 and 32 of common kernels."""
+
+LOADED_BYTES = 1 << 30
 
 
-def _lsu(
-    board: Board, constant: str, space: str, *, lane_bytes: int, width: int, wavefronts: int
-) -> Microbenchmark:
-    """Loads of `width` bytes whose lanes lie `lane_bytes` apart, at another place in every round: none can be saved."""
-    kind, registers = _VECTORS[width]
-    span = 32 * lane_bytes
-    shared = space == "shared"
-    names = ", ".join(f"%{index}" for index in range(registers))
-    results = f"{{{names}}}" if registers > 1 else names
-    bindings = ", ".join(f'"=r"(v{index})' for index in range(registers))
-    declared = ", ".join(f"v{index}" for index in range(registers))
-    folded = " ^ ".join(f"v{index}" for index in range(registers))
-    loads = "\n        ".join(
-        f'asm volatile("ld.{space}.{kind} {results}, [%{registers} + {k * span}];" : {bindings} : '
-        f'"{"r" if shared else "l"}"(p)); sum ^= {folded};'
-        for k in range(LOADS)
+def l1_latency() -> Microbenchmark:
+    """A ring of 64 lines, which L1 holds."""
+    return _chase(
+        "latency.l1",
+        "loads that hit in L1, each at the address that the last one read",
+        Ring(8192, 128),
+        "",
     )
-    size = (LOADS + 3) * span
-    tile = f"__shared__ __align__(16) unsigned char tile[{size}];" if shared else ""
-    filled = (
-        f"for (int i = threadIdx.x; i < {size}; i += blockDim.x) tile[i] = 0;\n    __syncthreads();"
-        if shared
-        else ""
+
+
+def l2_latency() -> Microbenchmark:
+    """A ring of 2 MB, which L2 holds, past L1. All of L2's slices take part, near ones and far ones."""
+    return _chase(
+        "latency.l2",
+        "loads that hit in L2, each at the address that the last one read",
+        Ring(2 << 20, 256),
+        ".cg",
     )
-    base = "(unsigned)__cvta_generic_to_shared(tile)" if shared else "in"
-    pointer = "unsigned" if shared else "const char*"
+
+
+def shared_latency() -> Microbenchmark:
+    """A ring of 32 words of shared memory."""
+    steps = _steps("ld.shared.u32", "r")
     source = f"""
-extern "C" __global__ void probe(char* in, int rounds) {{
-    {tile}
-    {filled}
-    {pointer} base = {base} + threadIdx.x % 32 * {lane_bytes};
-    unsigned sum = 0, {declared};
+extern "C" __global__ void probe(unsigned* out, int rounds) {{
+    __shared__ unsigned ring[32];
+    unsigned p = (unsigned)__cvta_generic_to_shared(ring);
+    for (int i = 0; i < 32; ++i) ring[i] = p + 4 * ((i + 5) % 32);
     #pragma unroll 1
     for (int i = 0; i < rounds; ++i) {{
-        {pointer} p = base + (i & 3) * {span};
-        {loads}
+        {steps}
     }}
-    if (sum == 12345) *in = 1;
+    if (p == 12345) *out = 1;
 }}
 """
-    blocks = BLOCKS_PER_SM * board.sms
-    return Microbenchmark(
-        constant,
-        f"wavefronts of {space} loads of {width} bytes a lane, {wavefronts} for each",
-        source,
-        blocks,
-        THREADS,
-        Unit.PER_CYCLE_AND_SM,
-        blocks * (THREADS // 32) * LOADS * wavefronts,
-        {"LDS" if shared else "LDG": LOADS},
-        buffers=(Zeros(max(size, 4096)),),
+    why = "loads from shared memory, each at the address that the last one read"
+    return Microbenchmark("latency.shared", why, source, 1, 1, Unit.CYCLES, STEPS, {"LDS": STEPS})
+
+
+def dram_latency(board: Board) -> Microbenchmark:
+    """One load in flight for each of 16 warps on every SM: what a kernel waits for that streams without unrolling.
+
+    All lines are read in order, once. The address of a load depends on the one before it, which read a zero.
+    """
+    unrolled, warps = 4, LOADED_WARPS
+    bytes_per_round = unrolled * board.sms * warps * 128
+    loads = (
+        'asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(v) : "l"(p)); p += step + v;\n        ' * unrolled
     )
+    source = f"""
+extern "C" __global__ void probe(const unsigned* in, int rounds) {{
+    const unsigned* p = in + blockIdx.x * blockDim.x + threadIdx.x;
+    unsigned v = 0, step = gridDim.x * blockDim.x;
+    #pragma unroll 1
+    for (int i = 0; i < rounds; ++i) {{
+        {loads}
+    }}
+    if (v == 12345) *(unsigned*)in = 1;
+}}
+"""
+    return Microbenchmark(
+        "latency.dram",
+        f"loads of new lines, one in flight for each of {warps} warps on every SM",
+        source,
+        board.sms,
+        32 * warps,
+        Unit.CYCLES,
+        unrolled,
+        {"LDG": unrolled},
+        most=LOADED_BYTES // bytes_per_round,
+        buffers=(Zeros(LOADED_BYTES),),
+    )
+
+
+def _chase(constant: str, why: str, ring: Ring, cached: str) -> Microbenchmark:
+    """Each run goes on where the last one stopped, so that what it left in a cache is no help."""
+    source = f"""
+extern "C" __global__ void probe(unsigned long long* ring, int rounds) {{
+    unsigned long long p = *ring;
+    #pragma unroll 1
+    for (int i = 0; i < rounds; ++i) {{
+        {_steps(f"ld.global{cached}.u64", "l")}
+    }}
+    *ring = p;
+}}
+"""
+    return Microbenchmark(constant, why, source, 1, 1, Unit.CYCLES, STEPS, {"LDG": STEPS}, buffers=(ring,))
+
+
+def _steps(load: str, register: str) -> str:
+    return f'asm volatile("{load} %0, [%0];" : "+{register}"(p));\n        ' * STEPS

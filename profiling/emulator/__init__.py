@@ -4,14 +4,21 @@
 traffic and instructions of sampled blocks at the true shape.
 """
 
-from mctskernel.profiling.emulator.counting import AccessCounts, BasicBlockCounts, Counts, Trace, count
-from mctskernel.profiling.emulator.execution import Execution, execute, unsupported
+from mctskernel.profiling.emulator.checking import Execution, execute, unsupported
+from mctskernel.profiling.emulator.counting import (
+    AccessCounts,
+    BasicBlockCounts,
+    Counts,
+    Trace,
+    count,
+    is_sampled,
+)
 from mctskernel.profiling.emulator.findings import Finding
 from mctskernel.profiling.emulator.lanes import Geometry
 from mctskernel.profiling.emulator.machine import Limits
 from mctskernel.profiling.emulator.memory import GlobalMemory
 from mctskernel.profiling.emulator.parser import parse_ptx
-from mctskernel.profiling.emulator.ptx import Function, Module, Parameter, UnsupportedPtx
+from mctskernel.profiling.emulator.ptx import Function, Module, Parameter, UnsupportedPtxError
 
 __all__ = [
     "AccessCounts",
@@ -26,9 +33,10 @@ __all__ = [
     "Module",
     "Parameter",
     "Trace",
-    "UnsupportedPtx",
+    "UnsupportedPtxError",
     "count",
     "execute",
+    "is_sampled",
     "parse_ptx",
     "unsupported",
 ]

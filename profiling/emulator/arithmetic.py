@@ -55,12 +55,9 @@ def remainder(a: V, b: V) -> V:
     return select(b == 0, a | (b - b), a - divide(a, b) * b)
 
 
-def add_saturating(a: V, b: V) -> V:
-    return np.clip(a.astype(np.int64) + b.astype(np.int64), -(2**31), 2**31 - 1).astype(np.int32)
-
-
-def subtract_saturating(a: V, b: V) -> V:
-    return np.clip(a.astype(np.int64) - b.astype(np.int64), -(2**31), 2**31 - 1).astype(np.int32)
+def saturated(total: V) -> V:
+    """A 64-bit sum held to the range of s32."""
+    return np.clip(total, -(2**31), 2**31 - 1).astype(np.int32)
 
 
 def bit_count(a: V) -> V:
@@ -127,16 +124,11 @@ def permute_mode(a: V, b: V, selector: V, mode: str) -> V:
     return permute_bytes(a, b, rows[selector & U32(3)])
 
 
-def funnel_left(a: V, b: V, c: V, *, clamp: bool) -> V:
-    amount = np.minimum(c, U32(32)) if clamp else c & U32(31)
+def funnel(a: V, b: V, c: V, *, left: bool, clamp: bool) -> V:
+    """`shf`: the upper word of `b:a` shifted to the left, or the lower one of it shifted to the right."""
+    amount = (np.minimum(c, U32(32)) if clamp else c & U32(31)).astype(U64)
     both = (b.astype(U64) << U64(32)) | a.astype(U64)
-    return ((both << amount.astype(U64)) >> U64(32)).astype(U32)
-
-
-def funnel_right(a: V, b: V, c: V, *, clamp: bool) -> V:
-    amount = np.minimum(c, U32(32)) if clamp else c & U32(31)
-    both = (b.astype(U64) << U64(32)) | a.astype(U64)
-    return (both >> amount.astype(U64)).astype(U32)
+    return ((both << amount) >> U64(32) if left else both >> amount).astype(U32)
 
 
 def shift_left(a: V, b: V) -> V:
@@ -243,16 +235,10 @@ def _pair(low: V, high: V) -> V:
     return wide[0] | wide[1] << np.uint32(16)
 
 
-def pair_add(a: V, b: V, kind: str) -> V:
-    """The sums of both 16-bit halves, modulo their range."""
-    return _pair(*(x + y for x, y in zip(_halves(a, kind), _halves(b, kind), strict=True)))
+_PAIRED = {"add": np.add, "min": np.minimum, "max": np.maximum}
 
 
-def pair_min(a: V, b: V, kind: str) -> V:
-    """The smaller ones of both 16-bit halves."""
-    return _pair(*(np.minimum(x, y) for x, y in zip(_halves(a, kind), _halves(b, kind), strict=True)))
-
-
-def pair_max(a: V, b: V, kind: str) -> V:
-    """The larger ones of both 16-bit halves."""
-    return _pair(*(np.maximum(x, y) for x, y in zip(_halves(a, kind), _halves(b, kind), strict=True)))
+def of_pairs(a: V, b: V, operation: str, kind: str) -> V:
+    """The sums (modulo their range), minima or maxima of both 16-bit halves."""
+    function = _PAIRED[operation]
+    return _pair(*(function(x, y) for x, y in zip(_halves(a, kind), _halves(b, kind), strict=True)))

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from mctskernel.profiling.emulator import floating
+from mctskernel.profiling.emulator.memory import Buffer, Storage
 
-_SCALAR: dict[str, Callable[..., Any]] = {
+_OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": lambda old, b, _: old + b,
-    "min": lambda old, b, _: min(old, b),
-    "max": lambda old, b, _: max(old, b),
+    "min": lambda old, b, _: np.minimum(old, b),
+    "max": lambda old, b, _: np.maximum(old, b),
     "and": lambda old, b, _: old & b,
     "or": lambda old, b, _: old | b,
     "xor": lambda old, b, _: old ^ b,
     "exch": lambda _, b, __: b,
-    "cas": lambda old, b, c: c if old == b else old,
-    "inc": lambda old, b, _: old.dtype.type(0) if old >= b else old + old.dtype.type(1),
-    "dec": lambda old, b, _: b if old == 0 or old > b else old - old.dtype.type(1),
+    "cas": lambda old, b, c: np.where(old == b, c, old),
+    "inc": lambda old, b, _: np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, b, _: np.where((old == 0) | (old > b), b, old - old.dtype.type(1)),
     "f16x2.add": lambda old, b, _: _packed(old, b, "f16"),
     "bf16x2.add": lambda old, b, _: _packed(old, b, "bf16"),
     "f16.add": lambda old, b, _: (old.view("f2") + b.view("f2")).view("u2"),
@@ -27,6 +29,8 @@ _SCALAR: dict[str, Callable[..., Any]] = {
         floating.bfloat_to_float(old) + floating.bfloat_to_float(b)
     ),
 }
+"""What a place holds then: functions of what it held and of the operands, for scalars and for arrays."""
+
 _CUMULATIVE = {
     "add": np.add,
     "min": np.minimum,
@@ -60,12 +64,14 @@ def apply_atomic(
         for lanes in np.split(order, np.flatnonzero(fresh)[1:]):
             target[index[lanes[0]]], old[lanes] = _swaps(target[index[lanes[0]]], b[lanes], c[lanes])
         return old
+    function = _OPERATIONS[operation]
     if rank.max() < _MAX_ROUNDS:
+        # No two lanes of a round share an address.
         for round_ in range(int(rank.max()) + 1):
             lanes = order[rank == round_]
-            _together(target, index[lanes], lanes, operation, b, c, old)
+            old[lanes] = target[index[lanes]]
+            target[index[lanes]] = function(old[lanes], b[lanes], None if c is None else c[lanes])
         return old
-    function = _SCALAR[operation]
     for lane in range(n):
         at = index[lane]
         found = target[at]
@@ -97,32 +103,95 @@ def _swaps(held: Any, expected: np.ndarray, desired: np.ndarray) -> tuple[Any, n
     return held, found
 
 
-def _together(  # noqa: PLR0917 - the operands of one instruction
-    target: np.ndarray,
-    at: np.ndarray,
-    lanes: np.ndarray,
-    operation: str,
-    b: np.ndarray,
-    c: np.ndarray | None,
-    old: np.ndarray,
-) -> None:
-    """One round: no two of these lanes share an address."""
-    found, operand = target[at], b[lanes]
-    old[lanes] = found
-    vectorised: dict[str, Callable[[], Any]] = {
-        "min": lambda: np.minimum(found, operand),
-        "max": lambda: np.maximum(found, operand),
-        "cas": lambda: np.where(found == operand, c[lanes], found),  # type: ignore[index] # cas has it
-        "inc": lambda: np.where(found >= operand, found.dtype.type(0), found + found.dtype.type(1)),
-        "dec": lambda: np.where((found == 0) | (found > operand), operand, found - found.dtype.type(1)),
-    }
-    target[at] = (
-        vectorised[operation]() if operation in vectorised else _SCALAR[operation](found, operand, None)
-    )
-
-
 def _packed(old: np.ndarray, b: np.ndarray, kind: str) -> np.ndarray:
     narrow = floating.float_to_half if kind == "f16" else floating.float_to_bfloat
     sums = [narrow(x + y) for x, y in zip(floating.halves(old, kind), floating.halves(b, kind), strict=True)]
     both: np.ndarray = floating.join(sums[0], sums[1])
     return both
+
+
+Place = tuple[str, int]
+"""A buffer's name and an offset in it, in bytes."""
+
+_MOST = 64
+"""Places that one atomic instruction adds to beyond which it counts something else than pieces of work."""
+
+
+@dataclass
+class _Counter:
+    target: np.ndarray
+    index: int
+    held: np.generic
+    slots: set[int] = field(default_factory=set)
+
+
+class Turns:
+    """Atomic operations as if `blocks` blocks executed them in turn.
+
+    With `counters` only these are drawn from in turn, and a block's first draw finds what the blocks before it have
+    left. Without, it finds what the counter holds. `again` names the places that a thread has drawn from repeatedly.
+    """
+
+    def __init__(self, blocks: int, counters: Collection[Place] | None = None) -> None:
+        self.again: set[Place] = set()
+        self._blocks = blocks
+        self._counters = counters
+        self._drawn: dict[Place, _Counter] = {}
+        self._block = 0
+
+    def start(self, block: int) -> None:
+        """Another block begins, and finds every counter as the one before it did."""
+        self.restore()
+        self._block = block
+
+    def restore(self) -> None:
+        """Counters hold again what they held."""
+        for counter in self._drawn.values():
+            counter.target[counter.index] = counter.held
+        self._drawn.clear()
+
+    def apply(  # noqa: PLR0917 - what an atomic operation is made of
+        self,
+        storage: Storage,
+        target: np.ndarray,
+        index: np.ndarray,
+        operation: str,
+        b: np.ndarray | None,
+        c: np.ndarray | None,
+        slots: np.ndarray,
+    ) -> np.ndarray:
+        """Update `target[index]` lane by lane, for the other blocks too; what each lane, of a slot, found there."""
+        if b is None or not b.any() or not _is_counter(storage, target, operation):
+            return apply_atomic(target, index, operation, b, c)
+        places = np.unique(index).tolist()
+        if len(places) > _MOST:
+            return apply_atomic(target, index, operation, b, c)
+        taken = {}
+        for at in places:
+            place, lanes = (storage.name, at * target.dtype.itemsize), index == at
+            drawn = self._drawn.setdefault(place, _Counter(target, at, target[at]))
+            if self._counters is None or place in self._counters:
+                taken[at] = b[lanes]
+                if self._counters is not None and not drawn.slots:
+                    _advance(target, at, operation, b[lanes], self._block)
+            slot = int(slots[np.argmax(lanes)])
+            if slot in drawn.slots:
+                self.again.add(place)
+            drawn.slots.add(slot)
+        old = apply_atomic(target, index, operation, b, c)
+        for at, operands in taken.items():
+            _advance(target, at, operation, operands, self._blocks - 1)
+        return old
+
+
+def _is_counter(storage: Storage, target: np.ndarray, operation: str) -> TypeGuard[Buffer]:
+    return isinstance(storage, Buffer) and operation in ("add", "inc") and target.dtype.kind in "iu"
+
+
+def _advance(target: np.ndarray, at: int, operation: str, b: np.ndarray, times: int) -> None:
+    """Draw from a counter so many times as lanes with the operands `b` do."""
+    if operation == "add":
+        end = int(target[at]) + times * int(b.sum(dtype=np.int64))
+    else:
+        end = (int(target[at]) + times * len(b)) % (int(b[0]) + 1)
+    target[at] = np.uint64(end & (2**64 - 1)).astype(target.dtype)

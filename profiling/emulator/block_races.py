@@ -7,15 +7,52 @@ block, not by address: that may hide a race of such kernels and never invents on
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from mctskernel.profiling.emulator.accesses import VERBS, Entry, expanded
+from mctskernel.profiling.emulator.arithmetic import V
+from mctskernel.profiling.emulator.codegen import Access
 from mctskernel.profiling.emulator.findings import Finding, Findings
-from mctskernel.profiling.emulator.lanes import Batch
-from mctskernel.profiling.emulator.memory import Buffer
+from mctskernel.profiling.emulator.lanes import Batch, Lanes
+from mctskernel.profiling.emulator.memory import Buffer, Part
+
+VERBS = {"write": "writes", "async": "copies to", "atomic": "updates", "read": "reads"}
+_NOBODY = np.zeros(0, np.int64)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One execution of an access: `kind` is read, write, atomic (also strong loads and stores) or async.
+
+    `epoch` counts the barriers of each lane's warp, `time` is the launch's clock of hand-overs, and `looked` when each
+    block had last looked for one.
+    """
+
+    kind: str
+    access: Access
+    lanes: Lanes
+    part: Part
+    unit: V | None
+    epoch: np.ndarray | int
+    time: int = 0
+    looked: np.ndarray = field(default_factory=lambda: _NOBODY)
+    order: np.ndarray | None = None
+
+    @property
+    def slots(self) -> np.ndarray:
+        return self.lanes.slots if self.part.where is None else self.lanes.slots[self.part.where]
+
+
+def expanded(entry: Entry, granule: int) -> np.ndarray:
+    """The granules that an entry touches, those of a lane side by side."""
+    part, factor = entry.part, entry.access.bytes // granule
+    if part.granules is None:
+        index = np.broadcast_to(np.asarray(part.index), len(entry.slots))
+        part.granules = (index[:, None] * factor + np.arange(factor)).reshape(-1) if factor > 1 else index
+    return part.granules
 
 
 @dataclass
@@ -24,15 +61,6 @@ class _Last:
 
     event: np.ndarray
     other: np.ndarray
-
-
-@dataclass
-class _Maps:
-    """Who wrote, read and updated the granules of a buffer in this launch."""
-
-    write: _Last
-    read: _Last
-    atomic: _Last
 
 
 _AGAINST = {"write": ("write", "read", "atomic"), "atomic": ("write", "read"), "read": ("write", "atomic")}
@@ -45,7 +73,7 @@ class BlockRaces:
         self.findings = findings
         self.granule = granule
         self.handovers = Handovers(blocks)
-        self._maps: dict[int, _Maps] = {}
+        self._maps: dict[int, dict[str, _Last]] = {}
         self._events = _Events()
 
     def check(self, entries: Sequence[Entry], batch: Batch) -> None:
@@ -53,10 +81,10 @@ class BlockRaces:
         storage = entries[0].part.storage
         if id(storage) not in self._maps:
             size = -(-storage.data.size // self.granule)
-            self._maps[id(storage)] = _Maps(
-                *(_Last(np.zeros(size, np.int32), np.zeros(size, np.int32)) for _ in range(3))
-            )
-        maps = self._maps[id(storage)]
+            self._maps[id(storage)] = {
+                kind: _Last(np.zeros(size, np.int32), np.zeros(size, np.int32)) for kind in _AGAINST
+            }
+        maps, self._batch = self._maps[id(storage)], batch
         for entry in entries:
             # Atomics of a block's scope order nothing between blocks.
             kind = "write" if entry.access.scope == "cta" else entry.kind
@@ -65,8 +93,8 @@ class BlockRaces:
             of_lane = entry.slots // batch.slots_per_block
             mine = np.repeat(first + of_lane, entry.access.bytes // self.granule).astype(np.int32)
             for name in _AGAINST[kind]:
-                self._compare(entry, batch, index, mine, getattr(maps, name), chain=name == "atomic")
-            own: _Last = getattr(maps, kind)
+                self._compare(entry, index, mine, maps[name], chain=name == "atomic")
+            own = maps[kind]
             before = own.event[index]
             own.other[index] = np.where(
                 self._events.differ(before, mine) & (before != 0), before, own.other[index]
@@ -76,10 +104,10 @@ class BlockRaces:
             if crowd.any():
                 own.other[index[crowd]] = mine[crowd]
                 if kind == "write":
-                    self._conflict(entry, batch, index, mine, own.event[index], crowd)
+                    self._conflict(entry, index, mine, own.event[index], crowd)
 
     def _compare(
-        self, entry: Entry, batch: Batch, index: np.ndarray, mine: np.ndarray, last: _Last, *, chain: bool
+        self, entry: Entry, index: np.ndarray, mine: np.ndarray, last: _Last, *, chain: bool
     ) -> None:
         """Whoever updates a place last (`chain`) comes after all who did so before."""
         found, other = last.event[index], last.other[index]
@@ -87,16 +115,10 @@ class BlockRaces:
         conflict = foreign if chain else foreign | (other != 0)
         if conflict.any():
             against = np.where(foreign, found, other)
-            self._conflict(entry, batch, index, mine, against, conflict & self._events.differ(against, mine))
+            self._conflict(entry, index, mine, against, conflict & self._events.differ(against, mine))
 
-    def _conflict(  # noqa: PLR0917
-        self,
-        entry: Entry,
-        batch: Batch,
-        index: np.ndarray,
-        mine: np.ndarray,
-        found: np.ndarray,
-        conflict: np.ndarray,
+    def _conflict(
+        self, entry: Entry, index: np.ndarray, mine: np.ndarray, found: np.ndarray, conflict: np.ndarray
     ) -> None:
         if not conflict.any() or self.findings.known("race", entry.access.line):
             return
@@ -104,7 +126,7 @@ class BlockRaces:
         places = np.flatnonzero(conflict)[first]
         for theirs, ours, at in zip(pairs[0], pairs[1], places, strict=True):
             if not self._excused(int(theirs), int(ours)):
-                self._report(entry, batch, int(index[at]), int(at), int(theirs))
+                self._report(entry, int(index[at]), int(at), int(theirs))
                 return
 
     def _excused(self, theirs: int, ours: int) -> bool:
@@ -120,11 +142,11 @@ class BlockRaces:
             other, b.time, self._events.looked(theirs)
         )
 
-    def _report(self, entry: Entry, batch: Batch, granule: int, at: int, theirs: int) -> None:
+    def _report(self, entry: Entry, granule: int, at: int, theirs: int) -> None:
         slot = int(entry.slots[at // max(1, entry.access.bytes // self.granule)])
-        thread, block = batch.thread_of(slot), batch.block_of(slot)
+        thread, block = self._batch.thread_of(slot), self._batch.block_of(slot)
         other = self._events.entry(theirs)
-        x, y, _ = batch.geometry.grid
+        x, y, _ = self._batch.geometry.grid
         number = self._events.block(theirs)
         who = (number % x, number // x % y, number // (x * y))
         storage = entry.part.storage
@@ -211,21 +233,179 @@ class Handovers:
         self._fenced[blocks] = self.clock
 
     def atomic(self, blocks: np.ndarray) -> None:
-        """The blocks said so to whoever looks later, and saw what others had said."""
+        """The blocks published what they had fenced, and saw what others had published."""
         if self._fenced.max() < 0:
             return
         self.clock += 1
         for block in blocks[self._fenced[blocks] > 0]:
-            said = self._published.setdefault(int(block), [])
+            published = self._published.setdefault(int(block), [])
             fenced = int(self._fenced[block])
-            if not said or said[-1][0] < fenced:
-                said.append((fenced, self.clock))
+            if not published or published[-1][0] < fenced:
+                published.append((fenced, self.clock))
         # A copy, since entries hold on to the state of their time.
         self.looked = self.looked.copy()
         self.looked[blocks] = self.clock
 
     def ordered(self, one: int, time: int, looked: int) -> bool:
-        """Whether what block `one` did at a time was handed over to whoever last `looked` then."""
+        """Whether what block `one` did at a time was published before a block last `looked`."""
         # The clock ticks at fences: what was done at a time comes before those that tick later.
         published = next((at for fenced, at in self._published.get(one, ()) if fenced > time), None)
         return published is not None and looked >= published
+
+
+_REMEMBERED = 64  # accesses between seeing a value and swapping it
+_STUDIED = 64  # swaps of one instruction
+_HISTORY = 4096  # values of one place
+
+Place = tuple[int, int]
+"""A storage and the index of a 4-byte unit in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    access: Access
+    lanes: Lanes
+    part: Part
+    values: V
+
+
+@dataclass(frozen=True, slots=True)
+class _Swap:
+    """A swap that would be wrong if its value can return: who, where, what, and what was read meanwhile."""
+
+    place: Place
+    value: int
+    read: Place
+    access: Access
+    address: int
+    buffer: str | None
+    thread: tuple[int, int, int]
+    block: tuple[int, int, int]
+    identity: int
+
+
+class ValueReturns:
+    """Watches a launch that swaps; only global memory, where blocks meet."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        self._seen: deque[_Seen] = deque(maxlen=_REMEMBERED)
+        self._history: dict[Place, list[int]] = {}
+        self._swaps: list[_Swap] = []
+        self._studied: dict[int, int] = {}
+        self._writers: dict[int, np.ndarray] = {}
+        self._lines: dict[Place, int | None] = {}
+
+    def start(self, batch: Batch) -> None:
+        self.batch = batch
+        self._seen.clear()
+
+    def read(self, access: Access, g: Lanes, part: Part, values: V) -> None:
+        """Lanes have read a place."""
+        if isinstance(part.storage, Buffer) and access.bytes == 4:
+            self._seen.append(_Seen(access, g, part, values))
+
+    def written(self, access: Access, g: Lanes, part: Part) -> None:
+        """Lanes have changed a place, or may have."""
+        if not isinstance(part.storage, Buffer):
+            return
+        who = self._identities(_slots(g, part))
+        units = -(-access.bytes // 4)
+        index = np.broadcast_to(np.asarray(part.index), len(who)) * access.bytes // 4
+        writers = self._writers_of(part.storage)
+        for unit in range(units):
+            before = writers[index + unit]
+            writers[index + unit] = np.where((before == 0) | (before == who), who, -1)
+        for at in index[:1]:
+            self._lines[id(part.storage), int(at)] = access.line
+
+    def updated(self, access: Access, g: Lanes, part: Part, operation: str, old: V, b: V) -> None:  # noqa: PLR0917
+        """Lanes have executed an atomic, in ascending order, and found `old`."""
+        if not isinstance(part.storage, Buffer) or access.bytes != 4:
+            return
+        swapped = np.flatnonzero(np.asarray(old == b)) if operation == "cas" else np.zeros(0, np.int64)
+        index = np.broadcast_to(np.asarray(part.index), len(old))
+        for lane in swapped:
+            self._study(access, g, part, int(lane), int(index[lane]), int(old[lane].view("u4")))
+        now = part.storage.view(4)[index]
+        for at in np.unique(index):
+            history = self._history.setdefault((id(part.storage), int(at)), [])
+            values = [int(v) for v in old[index == at].view("u4")] + [int(now[index == at][0])]
+            for value in values:
+                if len(history) < _HISTORY and (not history or history[-1] != value):
+                    history.append(value)
+        changed = np.ones(len(old), bool) if operation != "cas" else np.asarray(old == b)
+        if operation in _KEEPS_WHERE_ZERO:
+            changed &= np.asarray(np.broadcast_to(b, len(old)) != 0)
+        if changed.any():
+            where = np.arange(g.n) if part.where is None else part.where
+            self.written(access, g, Part(part.storage, part.space, index[changed], where[changed]))
+        if operation != "exch":
+            self._seen.append(_Seen(access, g, part, old))
+
+    def finish(self) -> None:
+        """Report the swaps whose value went away and came back in this launch."""
+        for swap in self._swaps:
+            history = self._history.get(swap.place, [])
+            writers = self._writers.get(swap.read[0])
+            alone = writers is None or writers[swap.read[1]] in (0, swap.identity)
+            if alone or history.count(swap.value) < 2 or self.findings.known("race", swap.access.line):
+                continue
+            other = self._lines.get(swap.read)
+            line = swap.access.line
+            message = (
+                f"line {line}: thread {swap.thread} of block {swap.block} swaps a value of {swap.buffer} that went "
+                f"away and came back in this launch, with what it made of memory that other threads change at line "
+                f"{other} meanwhile (ABA)"
+            )
+            self.findings.add(
+                Finding("race", message, line, swap.address, swap.buffer, swap.thread, swap.block, other)
+            )
+
+    def _study(self, access: Access, g: Lanes, part: Part, lane: int, index: int, value: int) -> None:  # noqa: PLR0917
+        if self._studied.get(access.ordinal, 0) >= _STUDIED:
+            return
+        self._studied[access.ordinal] = self._studied.get(access.ordinal, 0) + 1
+        slot = int(_slots(g, part)[lane])
+        place = (id(part.storage), index)
+        identity = int(self._identities(np.array([slot]))[0])
+        reads: list[Place] = []
+        for seen in reversed(self._seen):
+            at = np.flatnonzero(_slots(seen.lanes, seen.part) == slot)
+            if not len(at):
+                continue
+            index_there = np.broadcast_to(np.asarray(seen.part.index), len(_slots(seen.lanes, seen.part)))
+            where = (id(seen.part.storage), int(index_there[at[0]]))
+            if where != place:
+                reads.append(where)
+                continue
+            if int(np.broadcast_to(seen.values, len(index_there))[at[0]].view("u4")) == value:
+                break
+            return
+        else:
+            return
+        assert isinstance(part.storage, Buffer)  # noqa: S101 - the caller looked
+        address = part.storage.base + 4 * index
+        thread, block = self.batch.thread_of(slot), self.batch.block_of(slot)
+        for read in reads:
+            self._swaps.append(
+                _Swap(place, value, read, access, address, part.storage.name, thread, block, identity)
+            )
+
+    def _writers_of(self, storage: Buffer) -> np.ndarray:
+        if id(storage) not in self._writers:
+            self._writers[id(storage)] = np.zeros(-(-storage.data.size // 4), np.int64)
+        return self._writers[id(storage)]
+
+    def _identities(self, slots: np.ndarray) -> np.ndarray:
+        """Numbers of threads in the launch, from 1."""
+        blocks = self.batch.blocks[slots // self.batch.slots_per_block]
+        found: np.ndarray = blocks * self.batch.slots_per_block + slots % self.batch.slots_per_block + 1
+        return found
+
+
+_KEEPS_WHERE_ZERO = frozenset(("add", "or", "xor"))
+
+
+def _slots(g: Lanes, part: Part) -> np.ndarray:
+    return g.slots if part.where is None else g.slots[part.where]

@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
 from mctskernel.profiling.emulator.atomics import apply_atomic
-from mctskernel.profiling.emulator.barrier_reductions import BarrierReductions
-from mctskernel.profiling.emulator.codegen import Access
-from mctskernel.profiling.emulator.control_flow import Block
+from mctskernel.profiling.emulator.block_races import ValueReturns
+from mctskernel.profiling.emulator.codegen import Access, Program
 from mctskernel.profiling.emulator.findings import Finding, Findings, Kind
-from mctskernel.profiling.emulator.lanes import WARP, Batch, Lanes
-from mctskernel.profiling.emulator.launch import Launch
-from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory
-from mctskernel.profiling.emulator.partial_barriers import Arrival
-from mctskernel.profiling.emulator.races import RaceDetector
-from mctskernel.profiling.emulator.resolve import Part, Resolver
-from mctskernel.profiling.emulator.tallies import Tallies
-from mctskernel.profiling.emulator.trail import Trail
-from mctskernel.profiling.emulator.turns import Turns
-from mctskernel.profiling.emulator.value_returns import ValueReturns
-from mctskernel.profiling.emulator.warp import lane_bits, per_lane, rows
+from mctskernel.profiling.emulator.lanes import (
+    WARP,
+    BarrierReductions,
+    Batch,
+    Geometry,
+    Lanes,
+    lane_bits,
+    per_lane,
+    rows,
+)
+from mctskernel.profiling.emulator.launch import Argument, Launch, prepare, program_of
+from mctskernel.profiling.emulator.machine import (
+    DEFAULT_LIMITS,
+    LimitExceededError,
+    Limits,
+    Machine,
+    MemoryPort,
+    batches,
+)
+from mctskernel.profiling.emulator.memory import GlobalMemory, Part, Resolver
+from mctskernel.profiling.emulator.ptx import Module, UnsupportedPtxError
+from mctskernel.profiling.emulator.races import Arrival, RaceDetector
 
 _FULL_MASK = np.uint32(0xFFFFFFFF)
 _VERBS = {"load": "reads", "store": "writes", "atomic": "updates", "reduction": "updates", "copy": "copies"}
 
 
-class CheckedMemory:
+class CheckedMemory(MemoryPort):
     """The memory port of `execute`."""
 
     def __init__(
@@ -41,9 +53,6 @@ class CheckedMemory:
         *,
         fences: bool = True,
         swaps: bool = False,
-        tallies: Tallies | None = None,
-        turns: Turns | None = None,
-        trail: Trail | None = None,
     ) -> None:
         """`fences` and `swaps` say whether the kernel has any: without fences its volatile accesses publish nothing,
         and without compare-and-swap no value can be taken for another."""
@@ -54,10 +63,7 @@ class CheckedMemory:
         self.resolver = Resolver(memory, launch.shared, launch.local, self._complain)
         self.races = RaceDetector(findings, granule, blocks)
         self.fences = fences
-        self.tallies = tallies
         self.returns = ValueReturns(findings) if swaps else None
-        self.turns = turns
-        self.trail = trail
         self.pending: list[PendingCopy] = []
 
     def start(self, batch: Batch) -> None:
@@ -65,8 +71,6 @@ class CheckedMemory:
         self.resolver.start(batch)
         self.races.start(batch, self.resolver.shared)
         self.reductions = BarrierReductions(batch)
-        if self.turns is not None:
-            self.turns.start(int(batch.blocks[0]))
         if self.returns is not None:
             self.returns.start(batch)
         self.pending = []
@@ -74,15 +78,8 @@ class CheckedMemory:
         self.present = np.zeros(batch.slots, bool)
         self.present[batch.full.slots] = True
 
-    def executed(self, block: Block, lanes: Lanes) -> None:
-        """Counting is not this memory's business, but that of who asked for it."""
-        if self.tallies is not None:
-            self.tallies.executed(block, lanes)
-
     def load(self, access: Access, g: Lanes, address: V, mask: V | None) -> V | np.ndarray:
         """Values of the lanes' addresses: (lanes,) or, for vectors, (count, lanes); zero where inactive."""
-        if self.tallies is not None:
-            self.tallies.access(access, g, address, mask)
         if mask is not None and mask.ndim == 0:
             if not mask:
                 zero = np.zeros(access.count, access.element)
@@ -106,8 +103,6 @@ class CheckedMemory:
         return result[0] if access.count == 1 else result
 
     def store(self, access: Access, g: Lanes, address: V, mask: V | None, values: tuple[V, ...]) -> None:
-        if self.tallies is not None:
-            self.tallies.access(access, g, address, mask)
         if mask is not None and mask.ndim == 0:
             if not mask:
                 return
@@ -120,8 +115,6 @@ class CheckedMemory:
             part.storage.view(size)[part.index] = unit[-1] if one else unit
             if part.storage.valid is not None:
                 part.storage.valid_view(size)[part.index] = _ALL_SET[size]
-            if self.trail is not None:
-                self.trail.store(part.storage, part.index, size)
             self.races.log(self._strength(access, part, "write"), access, g, part, unit)
             if access.strong:
                 self.races.released(g, part)
@@ -132,8 +125,6 @@ class CheckedMemory:
         self, access: Access, g: Lanes, address: V, mask: V | None, operation: str, b: V, c: V | None
     ) -> V:
         """Apply lane by lane in ascending order; returns the old values (zero where inactive)."""
-        if self.tallies is not None:
-            self.tallies.access(access, g, address, mask)
         if mask is not None and mask.ndim == 0:
             if not mask:
                 return np.dtype(access.element).type(0)
@@ -145,13 +136,7 @@ class CheckedMemory:
             values = [None if v is None else np.broadcast_to(v, g.n)[where] for v in (b, c)]
             target = part.storage.view(access.bytes).view(access.element)
             index = np.broadcast_to(np.asarray(part.index), len(old[where]))
-            operands = (operation, values[0], values[1])
-            if self.turns is not None:
-                old[where] = self.turns.apply(part.storage, target, index, *operands, g.slots[where])
-            else:
-                old[where] = apply_atomic(target, index, *operands)
-            if self.trail is not None:
-                self.trail.update(part.storage)
+            old[where] = apply_atomic(target, index, operation, values[0], values[1])
             self.races.log("atomic", access, g, part)
             if self.returns is not None and values[0] is not None:
                 self.returns.updated(access, g, part, operation, old[where], values[0])
@@ -210,11 +195,9 @@ class CheckedMemory:
 
     def finish_batch(self) -> None:
         self.races.barrier(None)
-        if self.turns is not None:
-            self.turns.restore()
 
     def finish(self) -> None:
-        """The launch has ended: its race checks, which hold as much as the outputs do, are let go."""
+        """The launch has ended; free the race checks, which take as much memory as the outputs."""
         if self.returns is not None:
             self.returns.finish()
         self.pending = []
@@ -225,8 +208,6 @@ class CheckedMemory:
     ) -> None:
         """`cp.async`: the source is read now, the destination changes when the lanes wait."""
         values = self._copied(read, g, source, mask, size)
-        if self.tallies is not None:
-            self.tallies.access(write, g, target, mask)
         if mask is not None and mask.ndim == 0:
             if not mask:
                 return
@@ -320,8 +301,10 @@ class CheckedMemory:
         slot = int(g.slots[position])
         return self.batch.thread_of(slot), self.batch.block_of(slot)
 
-    def _complain(self, kind: str, access: Access, g: Lanes, position: int, address: int, where: str) -> None:  # noqa: PLR0917
-        if self.findings.known(kind, access.line):  # type: ignore[arg-type]
+    def _complain(  # noqa: PLR0917
+        self, kind: Kind, access: Access, g: Lanes, position: int, address: int, where: str
+    ) -> None:
+        if self.findings.known(kind, access.line):
             return
         thread, block = self._who(g, position)
         verb = _VERBS[access.kind]
@@ -343,9 +326,7 @@ class CheckedMemory:
             case _:
                 buffer, detail = self._outside(where, address, access.bytes)
         self.findings.add(
-            Finding(
-                _KINDS[kind], f"{text}{detail} ({access.opcode})", access.line, address, buffer, thread, block
-            )
+            Finding(kind, f"{text}{detail} ({access.opcode})", access.line, address, buffer, thread, block)
         )
 
     def _outside(self, space: str, address: int, size: int) -> tuple[str | None, str]:
@@ -369,12 +350,6 @@ class CheckedMemory:
         return buffer.name, f" at 0x{address:x}, {past} bytes {side} of {buffer.name} ({buffer.size} bytes)"
 
 
-_KINDS: dict[str, Kind] = {
-    "misaligned": "misaligned",
-    "uninitialised_read": "uninitialised_read",
-    "write_to_readonly": "write_to_readonly",
-    "out_of_bounds": "out_of_bounds",
-}
 _ALL_SET = {
     n: np.full(n, 255, "u1").view({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[n])[0]
     for n in (1, 2, 4, 8, 16)
@@ -423,5 +398,79 @@ def _units(access: Access, g: Lanes, part: Part, values: tuple[V, ...]) -> V:
     return value if value.ndim == 0 or part.where is None else value[part.where]
 
 
-def buffer_name(part: Part) -> str | None:
-    return part.storage.name if isinstance(part.storage, Buffer) else None
+@dataclass(frozen=True)
+class Execution:
+    """What a run found. `lane_instructions` counts PTX instructions by thread."""
+
+    findings: tuple[Finding, ...]
+    lane_instructions: int
+    completed: bool
+
+
+def unsupported(module: Module, entry: str) -> str:
+    """What the emulator doesn't know of an entry, and on which line; empty when it can run it."""
+    try:
+        program_of(module, entry, sliced=False)
+    except UnsupportedPtxError as error:
+        return str(error)
+    return ""
+
+
+def execute(
+    module: Module,
+    entry: str,
+    geometry: Geometry,
+    arguments: Sequence[Argument],
+    memory: GlobalMemory,
+    *,
+    blocks: Sequence[int] | None = None,
+    head_start: int = 0,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Execution:
+    """Run every block of a launch, or those whose numbers are given, in their order, writing to `memory`.
+
+    The first `head_start` of them run before the others begin, where the kernel has atomics by which it can notice.
+
+    Arguments are one a parameter: addresses, numbers, numpy scalars or bytes. What is wrong with the kernel comes
+    back as findings, also what the emulator doesn't know; `ValueError` and `KeyError` are the caller's mistakes.
+    """
+    function = module.entries[entry]
+    findings = Findings()
+    try:
+        program = program_of(module, entry, sliced=False)
+        launch = prepare(module, function, geometry, arguments, memory)
+    except UnsupportedPtxError as error:
+        finding = Finding("unsupported", f"the emulator doesn't know {error}", error.line)
+        return Execution((finding,), 0, completed=False)
+    machine = Machine(program, findings, limits)
+    port = CheckedMemory(
+        launch,
+        memory,
+        findings,
+        _granule(program),
+        geometry.blocks,
+        fences=any(i.parts[0] in ("fence", "membar") for b in program.blocks for i in b.instructions),
+        swaps=any(".cas." in access.opcode for access in program.accesses),
+    )
+    completed = True
+    stride = -(-launch.shared_bytes // 128) * 128
+    # A result that depends on a clock is wrong sooner or later.
+    started = secrets.randbits(60)
+    with np.errstate(all="ignore"):
+        for some in batches(range(geometry.blocks) if blocks is None else blocks, geometry.threads):
+            batch = Batch(geometry, some, stride, lambda: started + machine.steps)
+            port.start(batch)
+            try:
+                machine.run(batch, port, head_start)
+            except LimitExceededError:
+                completed = False
+                break
+            head_start = 0
+    port.finish()
+    return Execution(findings.all(), machine.lane_instructions, completed)
+
+
+def _granule(program: Program) -> int:
+    """The finest unit in which the kernel touches shared or global memory, at most 4 bytes."""
+    sizes = [int(a.element[1:]) for a in program.accesses if a.space != "local"]
+    return min([4, *sizes])

@@ -6,12 +6,12 @@ Generated text is built from our own identifiers and parsed numbers only; no tex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from mctskernel.profiling.emulator.control_flow import Block, ControlFlow
+from mctskernel.profiling.emulator.control_flow import Block
 from mctskernel.profiling.emulator.ptx import (
     SIZES,
     Address,
@@ -79,13 +79,10 @@ class Access:
 class Program:
     """A compiled entry: block functions and what the machine must know of each block."""
 
-    flow: ControlFlow
+    blocks: Sequence[Block]
     functions: list[BlockFunction]
-    slots: dict[Register, int]
     live_slots: list[tuple[int, ...]]
     accesses: list[Access]
-    symbols: list[str]
-    source: str
     lengths: list[int]
     warp_synchronous: list[bool]
     defaults: list[Value]
@@ -318,38 +315,13 @@ class Emitter:
 
 
 TOUCHES_MEMORY = frozenset(
-    (
-        "ld",
-        "ldu",
-        "st",
-        "atom",
-        "red",
-        "cp",
-        "ldmatrix",
-        "wmma",
-        "stmatrix",
-        "membar",
-        "fence",
-        "bar",
-        "barrier",
-        "contribute",
-    )
+    "ld ldu st atom red cp ldmatrix wmma stmatrix membar fence bar barrier contribute".split()
 )
 _AXES = ("tid", "ntid", "ctaid", "nctaid")
 SPECIAL_TYPES = {
     **{f"{name}.{axis}": "u4" for name in _AXES for axis in "xyz"},
     **dict.fromkeys(
-        (
-            "laneid",
-            "warpid",
-            "nwarpid",
-            "smid",
-            "nsmid",
-            "clock",
-            "clock_hi",
-            "globaltimer_lo",
-            "globaltimer_hi",
-        ),
+        "laneid warpid nwarpid smid nsmid clock clock_hi globaltimer_lo globaltimer_hi".split(),
         "u4",
     ),
     **dict.fromkeys(("dynamic_smem_size", "total_smem_size", "cluster_ctarank", "cluster_nctarank"), "u4"),
@@ -366,14 +338,14 @@ Handler = Callable[[Emitter, Instruction], None]
 
 
 def compile_program(  # noqa: PLR0917
-    flow: ControlFlow,
+    blocks: Sequence[Block],
     handlers: Mapping[str, Handler],
     runtime: Mapping[str, object],
     parameters: Mapping[str, tuple[int, str]],
     symbols: list[str],
     needed: tuple[set[Register], bool] | None = None,
 ) -> Program:
-    """Generate and compile every block; `needed` is the slice to keep, None keeps all. Raises `UnsupportedPtx`."""
+    """Generate and compile every block; `needed` is the slice to keep, None keeps all. Raises `UnsupportedPtxError`."""
     namespace: dict[str, object] = dict(runtime)
     namespace.update({f"{k}{s}": np.dtype(f"{k}{s}") for k in "ui" for s in (1, 2, 4, 8)})
     namespace.update({"f2": np.dtype("f2"), "f4": np.dtype("f4"), "f8": np.dtype("f8"), "b1": np.dtype("b1")})
@@ -381,29 +353,26 @@ def compile_program(  # noqa: PLR0917
         parameters, symbols, [], namespace, needed[0] if needed else None, needed[1] if needed else True
     )
     kept = needed[0] if needed else None
-    alive = [[r for r in b.live_in if kept is None or r in kept] for b in flow.blocks]
+    alive = [[r for r in b.live_in if kept is None or r in kept] for b in blocks]
     slots: dict[Register, int] = {}
     for registers in alive:
         for register in sorted(registers, key=lambda r: r.ordinal):
             slots.setdefault(register, len(slots))
     source: list[str] = []
-    for block in flow.blocks:
+    for block in blocks:
         source += _block_source(emitter, block, handlers, slots, set(alive[block.number]))
     text = "\n".join(source)
     # our own text: see the module's docstring
     exec(compile(text, "<ptx blocks>", "exec"), namespace)  # noqa: S102
-    functions = [namespace[f"block_{b.number}"] for b in flow.blocks]
+    functions = [namespace[f"block_{b.number}"] for b in blocks]
     defaults: list[Value] = [np.dtype(storage_of(r.type)).type(0) for r in slots]
     return Program(
-        flow,
+        blocks,
         functions,  # type: ignore[arg-type]
-        slots,
         [tuple(sorted(slots[r] for r in registers)) for registers in alive],
         emitter.accesses,
-        symbols,
-        text,
-        [len(b.instructions) + (b.final is not None) for b in flow.blocks],
-        [b.warp_synchronous for b in flow.blocks],
+        [len(b.instructions) + (b.final is not None) for b in blocks],
+        [b.warp_synchronous for b in blocks],
         defaults,
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from mctskernel.profiling.emulator.ptx import (
     SIZES,
@@ -27,10 +27,8 @@ from mctskernel.profiling.emulator.ptx import (
     Vector,
 )
 
-ENDS_BLOCK = frozenset(("bra", "brx", "ret", "exit", "trap", "bar", "barrier"))
-WARP_SYNCHRONOUS = frozenset(
-    ("shfl", "vote", "match", "redux", "mma", "wmma", "ldmatrix", "stmatrix", "activemask")
-)
+ENDS_BLOCK = frozenset("bra brx ret exit trap bar barrier".split())
+WARP_SYNCHRONOUS = frozenset("shfl vote match redux mma wmma ldmatrix stmatrix activemask".split())
 MAX_INLINED = 200_000
 _BARRIER_REDUCTION = re.compile(r"(?:bar|barrier)(?:\.cta)?\.red\.")
 
@@ -59,20 +57,25 @@ class Block:
         )
 
 
-@dataclass(frozen=True)
-class ControlFlow:
-    blocks: list[Block]
-    registers: int
-    variables: tuple[str, ...] = field(default=())
-
-
-def control_flow(module: Module, function: Function) -> ControlFlow:
-    """Blocks of an entry in textual order, the empty exit block last; raises `UnsupportedPtx`."""
-    inliner = _Inliner(module)
-    statements = inliner.expand(function, {}, frozenset({function.name}))
-    blocks = _blocks(statements)
+def control_flow(module: Module, function: Function) -> list[Block]:
+    """Blocks of an entry in textual order, the empty exit block last; raises `UnsupportedPtxError`."""
+    blocks = _blocks(_Inliner(module).expand(function, {}, frozenset({function.name})))
     liveness(blocks)
-    return ControlFlow(blocks, next(inliner.ordinals))
+    return blocks
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A function that is inlined, the entry or one it calls: what its names become.
+
+    `renamed` are parameter variables of the caller, `active` the functions that are being inlined, `formal` the
+    entry's own parameters.
+    """
+
+    renamed: Mapping[str, str]
+    active: frozenset[str]
+    formal: frozenset[str]
+    suffix: str
 
 
 class _Inliner:
@@ -88,11 +91,13 @@ class _Inliner:
     def fresh(self, type_: str) -> Register:
         return Register(next(self.ordinals), type_)
 
-    def expand(self, function: Function, renamed: dict[str, str], active: frozenset[str]) -> list[Statement]:
+    def expand(
+        self, function: Function, renamed: Mapping[str, str], active: frozenset[str]
+    ) -> list[Statement]:
         registers: dict[Register, Register] = {}
         suffix = f"@{next(self.labels)}"
-        end = "end" + suffix
-        formal = {p.name for p in function.parameters} if len(active) == 1 else set()
+        formal = frozenset(p.name for p in function.parameters) if len(active) == 1 else frozenset()
+        body = _Body(renamed, active, formal, suffix)
 
         def register(old: Register) -> Register:
             if old not in registers:
@@ -108,53 +113,33 @@ class _Inliner:
                     BranchTargets(statement.name + suffix, tuple(n + suffix for n in statement.labels))
                 )
             else:
-                out.extend(
-                    self._one(
-                        _rename(statement, register, suffix),
-                        renamed,
-                        active,
-                        formal=formal,
-                        suffix=suffix,
-                        end=end,
-                    )
-                )
+                out.extend(self._one(_rename(statement, register, suffix), body))
             self.length += 1
             if self.length > MAX_INLINED:
                 raise UnsupportedPtxError("inlining device functions grows without bound")
-        out.append(Label(end))
+        out.append(Label("end" + suffix))
         return out
 
-    def _one(
-        self,
-        instruction: Instruction,
-        renamed: dict[str, str],
-        active: frozenset[str],
-        *,
-        formal: set[str],
-        suffix: str,
-        end: str,
-    ) -> Iterator[Statement]:
+    def _one(self, instruction: Instruction, body: _Body) -> Iterator[Statement]:
         base = instruction.parts[0]
         if base == "call":
-            yield from self._call(instruction, renamed, active, suffix)
-        elif base in ("ret", "exit") and (len(active) > 1 and base == "ret"):
-            yield replace(instruction, opcode="bra", operands=(Symbol(end),))
+            yield from self._call(instruction, body)
+        elif base == "ret" and len(body.active) > 1:
+            yield replace(instruction, opcode="bra", operands=(Symbol("end" + body.suffix),))
         elif instruction.opcode.startswith(("ld.param", "st.param")):
-            yield from self._parameter(instruction, renamed, formal, suffix)
+            yield from self._parameter(instruction, body)
         else:
             yield instruction
 
-    def _parameter(
-        self, instruction: Instruction, renamed: dict[str, str], formal: set[str], suffix: str
-    ) -> Iterator[Statement]:
+    def _parameter(self, instruction: Instruction, body: _Body) -> Iterator[Statement]:
         load = instruction.opcode.startswith("ld")
         address = instruction.operands[0 if not load else 1]
         if not isinstance(address, Address) or not isinstance(address.base, Symbol):
             raise UnsupportedPtxError(instruction.opcode + " with a computed address", instruction.line)
-        if address.base.name in formal:
+        if address.base.name in body.formal:
             yield instruction
             return
-        name = renamed.get(address.base.name, address.base.name + suffix)
+        name = body.renamed.get(address.base.name, address.base.name + body.suffix)
         type_ = instruction.parts[-1]
         value = instruction.operands[0 if load else 1]
         elements = value.elements if isinstance(value, Vector) else (value,)
@@ -166,16 +151,14 @@ class _Inliner:
             operands = (element, slot) if load else (slot, element)
             yield replace(instruction, opcode=f"mov.b{8 * SIZES[type_]}", operands=operands)
 
-    def _call(
-        self, instruction: Instruction, renamed: dict[str, str], active: frozenset[str], suffix: str
-    ) -> Iterator[Statement]:
+    def _call(self, instruction: Instruction, body: _Body) -> Iterator[Statement]:
         lists = [o.names for o in instruction.operands if isinstance(o, Arguments)]
         target = next((o.name for o in instruction.operands if isinstance(o, Symbol)), None)
         if target in _OF_THE_DRIVER:
-            yield from self._of_the_driver(instruction, target, lists, suffix)
+            yield from self._of_the_driver(instruction, target, lists, body.suffix)
             return
         callee = self.module.functions.get(target or "")
-        if callee is None or target in active:
+        if callee is None or target in body.active:
             what = "recursion through" if callee else "call of"
             raise UnsupportedPtxError(f"{what} {target or 'a function pointer'}", instruction.line)
         results = lists.pop(0) if callee.results and lists else ()
@@ -186,15 +169,15 @@ class _Inliner:
         names = dict(
             zip([p.name for p in (*callee.results, *callee.parameters)], (*results, *arguments), strict=False)
         )
-        actual = {formal: renamed.get(name, name + suffix) for formal, name in names.items()}
-        yield from self.expand(callee, actual, active | {callee.name})
+        actual = {formal: body.renamed.get(name, name + body.suffix) for formal, name in names.items()}
+        yield from self.expand(callee, actual, body.active | {callee.name})
         if instruction.guard is not None:
             yield Label(skip)
 
     def _of_the_driver(
         self, instruction: Instruction, target: str, lists: list[tuple[str, ...]], suffix: str
     ) -> Iterator[Statement]:
-        """A failed assertion stops the kernel; what is printed is nobody's business, and its length isn't known."""
+        """A failed assertion stops the kernel; `printf` does nothing and returns 0."""
         if target == "__assertfail":
             yield replace(instruction, opcode="trap", operands=())
             return

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
-from mctskernel.profiling.emulator.atomics import apply_atomic
-from mctskernel.profiling.emulator.barrier_reductions import BarrierReductions
-from mctskernel.profiling.emulator.classes import classify
+from mctskernel.profiling.emulator.atomics import Place, Turns, apply_atomic
+from mctskernel.profiling.emulator.coalescing import Once, Patterns
 from mctskernel.profiling.emulator.codegen import Access, Program
-from mctskernel.profiling.emulator.control_flow import Block
+from mctskernel.profiling.emulator.control_flow import Block, all_of
 from mctskernel.profiling.emulator.findings import Finding, Findings
-from mctskernel.profiling.emulator.lanes import Batch, Geometry, Lanes
+from mctskernel.profiling.emulator.lanes import BarrierReductions, Batch, Geometry, Lanes
 from mctskernel.profiling.emulator.launch import Argument, Launch, prepare, program_of
-from mctskernel.profiling.emulator.machine import DEFAULT_LIMITS, LimitExceededError, Limits, Machine
-from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory
-from mctskernel.profiling.emulator.patterns import Once, Patterns
+from mctskernel.profiling.emulator.machine import (
+    DEFAULT_LIMITS,
+    LimitExceededError,
+    Limits,
+    Machine,
+    MemoryPort,
+)
+from mctskernel.profiling.emulator.memory import Buffer, GlobalMemory, Resolver
 from mctskernel.profiling.emulator.ptx import Module, UnsupportedPtxError
-from mctskernel.profiling.emulator.resolve import Resolver
-from mctskernel.profiling.emulator.turns import Place, Turns
 
-TRACE_SECTORS = 1 << 20
+TRACE_SECTORS = 1 << 19
+"""Sectors of a trace that are kept; of a longer one every access to a sample of the sectors."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,9 @@ class AccessCounts:
     """What one static memory instruction did in all sampled blocks together.
 
     `kind` is load, store, atomic, reduction or copy; `space` as resolved (a generic access counts where it went).
-    Requests are warp-level; sectors have 32 bytes; `unique_sectors` are distinct within a block, summed over blocks.
-    `wavefronts` are of shared memory, `ideal_wavefronts` what they would be without bank conflicts;
-    `lines` are lines of 128 bytes that global requests touch; `same_address_lanes` adds up the largest same-address
-    group of each atomic request.
+    Requests are warp-level; sectors have 32 bytes. `wavefronts` are of shared memory, `ideal_wavefronts` what they
+    would be without bank conflicts; `same_address_lanes` adds up the largest same-address group of each atomic
+    request; `lines` are lines of 128 bytes that global requests touch.
     """
 
     opcode: str
@@ -47,7 +49,6 @@ class AccessCounts:
     requests: int = 0
     lanes: int = 0
     sectors: int = 0
-    unique_sectors: int = 0
     wavefronts: int = 0
     ideal_wavefronts: int = 0
     same_address_lanes: int = 0
@@ -56,26 +57,81 @@ class AccessCounts:
 
 @dataclass(frozen=True)
 class BasicBlockCounts:
-    """Executions of a basic block by warps and lanes, with its source lines and PTX instructions by class."""
+    """Executions of a basic block by warps and lanes, and its number of PTX instructions."""
 
-    number: int
     warp_executions: int
     lane_executions: int
-    lines: tuple[int, ...]
-    instructions: Mapping[str, int]
+    instructions: int
 
 
 @dataclass(frozen=True)
 class Trace:
     """Global sectors of one block in execution order: sector number and index into `Counts.accesses` for each.
 
-    `truncated` when the block touched more than was kept.
+    Of a long trace one sector in `rate` is kept, with every access to it (`is_sampled`).
     """
 
     block: int
     sectors: np.ndarray
     accesses: np.ndarray
-    truncated: bool
+    rate: int = 1
+
+
+def is_sampled(sectors: np.ndarray, rate: int) -> np.ndarray:
+    """Which sectors belong to a sample of one in `rate`, a power of two; that of a higher rate is a part of it.
+
+    Waldspurger, Park, Garthwaite and Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015.
+    """
+    if rate == 1:
+        return np.ones(len(sectors), dtype=bool)
+    hashed = (sectors.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
+    chosen: np.ndarray = (hashed & np.uint64(rate - 1)) == 0
+    return chosen
+
+
+class _TraceWriter:
+    """Collects a block's trace; whenever it gets too long, the sampling rate doubles."""
+
+    def __init__(self) -> None:
+        self.rate = 1
+        self._kept: list[tuple[np.ndarray, np.ndarray]] = []
+        self._length = 0
+        self._pending: list[tuple[int, np.ndarray, int]] = []
+        self._pending_length = 0
+
+    def add(self, access: int, sectors: np.ndarray, first: int) -> None:
+        """Sectors that an access touches, relative to `first`."""
+        self._pending.append((access, sectors, first))
+        self._pending_length += len(sectors)
+        if self._pending_length > TRACE_SECTORS:
+            self._flush()
+
+    def finish(self, block: int) -> Trace:
+        """The trace of everything added."""
+        self._flush()
+        parts = self._kept or [(np.empty(0, np.int64), np.empty(0, np.int32))]
+        sectors, accesses = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return Trace(block, sectors, accesses, self.rate)
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        lengths = [len(sectors) for _, sectors, _ in self._pending]
+        sectors = np.concatenate([sectors for _, sectors, _ in self._pending])
+        sectors += np.repeat([first for _, _, first in self._pending], lengths)
+        accesses = np.repeat(np.array([access for access, _, _ in self._pending], np.int32), lengths)
+        self._pending, self._pending_length = [], 0
+        self._kept.append(_thinned(sectors, accesses, self.rate))
+        self._length += len(self._kept[-1][0])
+        while self._length > TRACE_SECTORS:
+            self.rate *= 2
+            self._kept = [_thinned(*part, self.rate) for part in self._kept]
+            self._length = sum(len(kept) for kept, _ in self._kept)
+
+
+def _thinned(sectors: np.ndarray, accesses: np.ndarray, rate: int) -> tuple[np.ndarray, np.ndarray]:
+    chosen = is_sampled(sectors, rate)
+    return sectors[chosen], accesses[chosen]
 
 
 @dataclass(frozen=True)
@@ -96,25 +152,19 @@ class Counts:
     counters: frozenset[Place] = frozenset()
 
     @property
-    def warp_instructions(self) -> dict[str, int]:
-        """Warp-level PTX instructions executed, by class."""
-        total: dict[str, int] = {}
-        for block in self.basic_blocks:
-            for name, count in block.instructions.items():
-                total[name] = total.get(name, 0) + count * block.warp_executions
-        return total
+    def warp_instructions(self) -> int:
+        """Warp-level PTX instructions executed."""
+        return sum(block.instructions * block.warp_executions for block in self.basic_blocks)
 
     @property
     def lane_instructions(self) -> int:
         """PTX instructions executed, by thread."""
-        return sum(block.lane_executions * sum(block.instructions.values()) for block in self.basic_blocks)
+        return sum(block.instructions * block.lane_executions for block in self.basic_blocks)
 
     @property
     def active_lanes(self) -> float:
         """Mean active lanes of a warp instruction, guards aside."""
-        lengths = [sum(b.instructions.values()) for b in self.basic_blocks]
-        warps = sum(n * b.warp_executions for n, b in zip(lengths, self.basic_blocks, strict=True))
-        return self.lane_instructions / warps if warps else 0.0
+        return self.lane_instructions / self.warp_instructions if self.warp_instructions else 0.0
 
 
 class NeedsContentsError(Exception):
@@ -169,14 +219,7 @@ def count(
 class _Tally:
     """What an access added up to; the last pattern is multiplied by its `times` when another one follows."""
 
-    requests: int = 0
-    lanes: int = 0
-    sectors: int = 0
-    unique_sectors: int = 0
-    wavefronts: int = 0
-    ideal_wavefronts: int = 0
-    same_address_lanes: int = 0
-    lines: int = 0
+    numbers: list[int] = field(default_factory=lambda: [0] * 7)
     space: str = ""
     once: Once | None = None
     times: int = 0
@@ -190,34 +233,17 @@ class _Tally:
 
     def settle(self) -> None:
         """Add what the last pattern comes to."""
-        once, times = self.once, self.times
+        if self.once is not None:
+            pairs = zip(self.numbers, self.once.numbers, strict=True)
+            self.numbers = [number + self.times * once for number, once in pairs]
         self.once, self.times = None, 0
-        if once is None:
-            return
-        self.requests += times * once.requests
-        self.lanes += times * once.lanes
-        self.sectors += times * (0 if once.sectors is None else len(once.sectors))
-        self.wavefronts += times * once.wavefronts
-        self.ideal_wavefronts += times * once.ideal_wavefronts
-        self.same_address_lanes += times * once.same_address_lanes
-        self.lines += times * once.lines
 
 
 _Recent = tuple[V, V | None, Lanes, Once, int]
 
 
-def _distinct(sectors: np.ndarray) -> int:
-    """How many different sectors there are; by a table where they lie close together, as they mostly do."""
-    low, high = int(sectors.min()), int(sectors.max())
-    if high - low > 8 * len(sectors) + (1 << 20):
-        return len(np.unique(sectors))
-    touched = np.zeros(high - low + 1, bool)
-    touched[sectors - low] = True
-    return int(np.count_nonzero(touched))
-
-
 @dataclass
-class CountingMemory:
+class CountingMemory(MemoryPort):
     """The memory port of `count`: tallies requests; holds values only where addresses depend on them."""
 
     program: Program
@@ -233,8 +259,8 @@ class CountingMemory:
         self.parameter = self.launch.parameter
         self.resolver = Resolver(self.memory, self.launch.shared, self.launch.local, lambda *_: None)
         self.tallies = [_Tally() for _ in self.program.accesses]
-        self.warp_executions = [0] * len(self.program.flow.blocks)
-        self.lane_executions = [0] * len(self.program.flow.blocks)
+        self.warp_executions = [0] * len(self.program.blocks)
+        self.lane_executions = [0] * len(self.program.blocks)
         self.recent: dict[int, _Recent] = {}
 
     def start(self, batch: Batch) -> None:
@@ -243,8 +269,7 @@ class CountingMemory:
         self.turns.start(int(batch.blocks[0]))
         self.reductions = BarrierReductions(batch)
         self.recent = {}
-        self.kept: list[tuple[int, np.ndarray, int]] = []
-        self.kept_sectors = 0
+        self.trace = _TraceWriter()
 
     def executed(self, block: Block, lanes: Lanes) -> None:
         self.warp_executions[block.number] += len(lanes.warp_starts)
@@ -256,24 +281,9 @@ class CountingMemory:
     def partial_barrier(self, lanes: Lanes, arrivals: Sequence[object] = ()) -> None:  # noqa: ARG002
         self.barriers += 1
 
-    def arrived(self, lanes: Lanes) -> object:
-        """Nor does it matter here what a barrier orders."""
-
-    def left(self, lanes: Lanes) -> None:
-        """Threads that have ended count for nothing more."""
-
     def finish_batch(self) -> None:
         """Close the trace of the block."""
-        lengths = [len(sectors) for _, sectors, _ in self.kept]
-        every, which = np.empty(0, np.int64), np.empty(0, np.int32)
-        if self.kept:
-            every = np.concatenate([sectors for _, sectors, _ in self.kept])
-            every += np.repeat([first for _, _, first in self.kept], lengths)
-            which = np.repeat(np.array([ordinal for ordinal, _, _ in self.kept], np.int32), lengths)
-        for ordinal in np.flatnonzero(np.bincount(which)):
-            self.tallies[ordinal].unique_sectors += _distinct(every[which == ordinal])
-        truncated = self.kept_sectors > len(every)
-        self.traces.append(Trace(int(self.batch.blocks[0]), every, which, truncated))
+        self.traces.append(self.trace.finish(int(self.batch.blocks[0])))
         self.turns.restore()
 
     def load(self, access: Access, g: Lanes, address: V, mask: V | None) -> V | np.ndarray | None:
@@ -339,17 +349,6 @@ class CountingMemory:
         else:
             self.store(write, g, target, mask, tuple(np.atleast_2d(values)) if read.count > 1 else (values,))
 
-    def fence(self, *_: object) -> None:
-        """Nothing to count here: fences are counted as instructions."""
-
-    commit = warp_barrier = wait = fence
-
-    def converged(self, *_: object) -> None:
-        """Nor who takes part in a warp operation."""
-
-    def absent_source(self, *_: object) -> None:
-        """Counting reports no findings of correctness."""
-
     def _need(self, storage: object) -> None:
         if isinstance(storage, Buffer) and storage.virtual:
             raise NeedsContentsError(storage.name)
@@ -367,9 +366,7 @@ class CountingMemory:
             self.recent[access.ordinal] = (address, mask, g, once, first)
         self.tallies[access.ordinal].add(once)
         if once.sectors is not None:
-            self.kept_sectors += len(once.sectors)
-            if self.kept_sectors <= TRACE_SECTORS:
-                self.kept.append((access.ordinal, once.sectors, first))
+            self.trace.add(access.ordinal, once.sectors, first)
 
     def counts(
         self, blocks: tuple[int, ...], needs: tuple[str, ...], findings: tuple[Finding, ...], seconds: float
@@ -377,28 +374,13 @@ class CountingMemory:
         for tally in self.tallies:
             tally.settle()
         accesses = [
-            AccessCounts(
-                a.opcode,
-                a.kind,
-                t.space or a.space,
-                a.line,
-                a.block,
-                a.bytes,
-                t.requests,
-                t.lanes,
-                t.sectors,
-                t.unique_sectors,
-                t.wavefronts,
-                t.ideal_wavefronts,
-                t.same_address_lanes,
-                t.lines,
-            )
+            AccessCounts(a.opcode, a.kind, t.space or a.space, a.line, a.block, a.bytes, *t.numbers)
             for a, t in zip(self.program.accesses, self.tallies, strict=True)
         ]
         basic = [
-            BasicBlockCounts(b.number, warps, lanes, _lines(b), classify(b))
+            BasicBlockCounts(warps, lanes, _instructions(b))
             for b, warps, lanes in zip(
-                self.program.flow.blocks, self.warp_executions, self.lane_executions, strict=True
+                self.program.blocks, self.warp_executions, self.lane_executions, strict=True
             )
         ]
         return Counts(
@@ -414,6 +396,6 @@ class CountingMemory:
         )
 
 
-def _lines(block: Block) -> tuple[int, ...]:
-    every = [*block.instructions, *([block.final] if block.final else [])]
-    return tuple(sorted({i.line for i in every if i.line}))
+def _instructions(block: Block) -> int:
+    """PTX instructions; the barrier stands for the instructions that control flow put beside it."""
+    return sum(i.parts[0] not in ("contribute", "contributed") for i in all_of(block))

@@ -153,10 +153,6 @@ def float_to_tf32(x: V, mode: str = "rna") -> V:
     return (rounded & np.uint32(0xFFFFE000)).view(F32)
 
 
-def double_to_half_exact(x: V) -> V:
-    return x.astype(np.float16)
-
-
 def double_to_bfloat(x: V) -> V:
     """f64 to bf16 bits with one rounding: by way of f32 rounded to odd."""
     return float_to_bfloat(odd32(x))

@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from mctskernel.profiling.emulator import arithmetic, floating, fragments, tensor, warp
+from mctskernel.profiling.emulator import arithmetic, floating, lanes, opcodes_tensor
 from mctskernel.profiling.emulator.codegen import Program, compile_program
-from mctskernel.profiling.emulator.control_flow import ControlFlow, control_flow
+from mctskernel.profiling.emulator.control_flow import Block, control_flow
 from mctskernel.profiling.emulator.lanes import Geometry
-from mctskernel.profiling.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory
+from mctskernel.profiling.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory, Range
 from mctskernel.profiling.emulator.opcodes import ARITHMETIC
 from mctskernel.profiling.emulator.opcodes_memory import MEMORY
 from mctskernel.profiling.emulator.opcodes_tensor import TENSOR
-from mctskernel.profiling.emulator.opcodes_wmma import WMMA
 from mctskernel.profiling.emulator.ptx import Function, Module, Parameter, Variable
-from mctskernel.profiling.emulator.resolve import Range
 from mctskernel.profiling.emulator.slicing import address_slice, with_short_branches_predicated
 
 Argument = int | float | bytes | np.generic
@@ -47,31 +45,15 @@ def _public(module: Any) -> dict[str, object]:
     return {k: v for k, v in vars(module).items() if callable(v) and not k.startswith("_")}
 
 
-_UFUNCS = [
-    "minimum",
-    "maximum",
-    "absolute",
-    "negative",
-    "fmin",
-    "fmax",
-    "sqrt",
-    "exp2",
-    "log2",
-    "sin",
-    "cos",
-    "tanh",
-    "copysign",
-    "rint",
-    "trunc",
-    "floor",
-    "ceil",
-]
+_UFUNCS = """
+    minimum maximum absolute negative fmin fmax sqrt exp2 log2 sin cos tanh copysign rint trunc
+    floor ceil
+    """.split()
 RUNTIME: dict[str, object] = {
     **_public(arithmetic),
     **_public(floating),
-    **_public(warp),
-    **_public(tensor),
-    **_public(fragments),
+    **_public(lanes),
+    **_public(opcodes_tensor),
     **{name: getattr(np, name) for name in _UFUNCS},
     "low24": _low24,
     "relu": _relu,
@@ -79,32 +61,32 @@ RUNTIME: dict[str, object] = {
     "SHARED_WINDOW": SHARED_WINDOW,
     "LOCAL_WINDOW": LOCAL_WINDOW,
 }
-HANDLERS = {**ARITHMETIC, **MEMORY, **TENSOR, **WMMA}
+HANDLERS = {**ARITHMETIC, **MEMORY, **TENSOR}
 
 
 def program_of(module: Module, entry: str, *, sliced: bool) -> Program:
-    """The compiled entry, kept on the module. Raises `UnsupportedPtx`."""
+    """The compiled entry, kept on the module. Raises `UnsupportedPtxError`."""
     key = (entry, sliced)
     if key not in module.compiled:
         function = module.entries[entry]
-        flow = flow_of(module, entry)
+        blocks = blocks_of(module, entry)
         offsets, _ = parameter_layout(function.parameters)
         placed = {p.name: (offset, p.type) for p, offset in zip(function.parameters, offsets, strict=True)}
         symbols = [v.name for v in variables_of(module, function)]
         needed = None
         if sliced:
-            flow = with_short_branches_predicated(flow)
-            needed = address_slice(flow.blocks)
-        module.compiled[key] = compile_program(flow, HANDLERS, RUNTIME, placed, symbols, needed)
+            blocks = with_short_branches_predicated(blocks)
+            needed = address_slice(blocks)
+        module.compiled[key] = compile_program(blocks, HANDLERS, RUNTIME, placed, symbols, needed)
     return module.compiled[key]  # type: ignore[return-value]
 
 
-def flow_of(module: Module, entry: str) -> ControlFlow:
+def blocks_of(module: Module, entry: str) -> Sequence[Block]:
     """The entry's basic blocks, kept on the module."""
-    if entry not in module.flows:
-        module.flows[entry] = control_flow(module, module.entries[entry])
-    flow: ControlFlow = module.flows[entry]
-    return flow
+    if entry not in module.blocks:
+        module.blocks[entry] = control_flow(module, module.entries[entry])
+    blocks: Sequence[Block] = module.blocks[entry]
+    return blocks
 
 
 def variables_of(module: Module, function: Function) -> list[Variable]:

@@ -6,20 +6,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from mctskernel.profiling.emulator.arithmetic import V
 from mctskernel.profiling.emulator.codegen import Program
-from mctskernel.profiling.emulator.control_flow import Block
-from mctskernel.profiling.emulator.findings import Finding, Findings
-from mctskernel.profiling.emulator.groups import Group, Origin, common_parent, unchanged
-from mctskernel.profiling.emulator.lanes import Batch, Lanes, PartialWarpError
-
-_TRACED_SPLITS = (
-    8  # how many splits back a common origin is looked for; further back it costs more than it saves
+from mctskernel.profiling.emulator.control_flow import Block, all_of
+from mctskernel.profiling.emulator.findings import Finding, Findings, Kind
+from mctskernel.profiling.emulator.lanes import (
+    Batch,
+    Group,
+    Lanes,
+    PartialWarpError,
 )
+
 _PATIENCE = 4  # times that blocks with atomics may run before those further on
 _AHEAD = 2000  # basic blocks that a head start lasts, where what began first waits for what hasn't begun
 _FAIRNESS = 2048  # block executions after which the highest group runs once, so that a spinning thread can be released
@@ -45,8 +46,11 @@ class LimitExceededError(Exception):
     """The run was stopped at a limit; the finding says where."""
 
 
-class MemoryPort(Protocol):
-    """What a machine tells the memory that its block functions talk to."""
+class MemoryPort:
+    """What the machine and its block functions call; subclasses do something about what concerns them."""
+
+    def executed(self, block: Block, lanes: Lanes) -> None:
+        """A basic block is about to run."""
 
     def barrier(self, lanes: Lanes | None) -> None:
         """All threads of the lanes' blocks (of the batch, for None) have met."""
@@ -55,16 +59,31 @@ class MemoryPort(Protocol):
         """The lanes' threads have met, and others of their blocks haven't, but for those that arrived before."""
 
     def arrived(self, lanes: Lanes) -> object:
-        """The lanes' threads have arrived at a barrier and go on; what this gives is handed to who meets there."""
+        """The lanes' threads have arrived at a barrier and go on; the result is passed on to those that wait there."""
 
     def left(self, lanes: Lanes) -> None:
         """The lanes' threads have ended."""
 
-    def executed(self, block: Block, lanes: Lanes) -> None:
-        """A basic block is about to run."""
-
     def finish_batch(self) -> None:
         """Every thread of the batch has left."""
+
+    def fence(self, g: Lanes) -> None:
+        """`membar` or `fence`."""
+
+    def warp_barrier(self, g: Lanes, mask: V) -> None:
+        """`bar.warp.sync`."""
+
+    def converged(self, g: Lanes, mask: V, line: int) -> None:
+        """A warp operation with a mask is about to run."""
+
+    def absent_source(self, g: Lanes, absent: np.ndarray, origin: np.ndarray, mask: V, line: int) -> None:
+        """A shuffle reads lanes that don't take part."""
+
+    def commit(self, g: Lanes) -> None:
+        """`cp.async.commit_group`."""
+
+    def wait(self, g: Lanes, keep: int | None) -> None:
+        """`cp.async.wait_group`, or `wait_all` for None."""
 
 
 @dataclass
@@ -92,6 +111,12 @@ class Waiting:
             for n in np.unique(self.number)
         }
 
+    def rest(self, group: Group, chosen: np.ndarray) -> Waiting:
+        """The chosen lanes, which are those of `group`."""
+        number = self.number if self.number.ndim == 0 else self.number[chosen]
+        count = self.count if self.count is None or self.count.ndim == 0 else self.count[chosen]
+        return Waiting(group, self.block, number, count, self.arrival)
+
 
 class Machine:
     """Executes batches of thread blocks, the lowest basic block first."""
@@ -101,7 +126,6 @@ class Machine:
         self.findings = findings
         self.limits = limits
         self.lane_instructions = 0
-        self.warp_instructions = 0
         self.steps = 0
         self._deadline = time.thread_time() + limits.seconds
         self._contended = {each.block for each in program.accesses if each.strong}
@@ -144,7 +168,7 @@ class Machine:
     def _step(self) -> None:
         number = self._next()
         group = self.ready.pop(number)
-        block = self.program.flow.blocks[number]
+        block = self.program.blocks[number]
         lanes = group.lanes
         self.steps += 1
         self.lane_instructions += self.program.lengths[number] * lanes.n
@@ -202,20 +226,18 @@ class Machine:
         return ""
 
     def _exceeded(self, limit: str, block: Block, lanes: Lanes) -> None:
-        line = next((i.line for i in [*block.instructions, block.final] if i is not None and i.line), None)
-        slot = int(lanes.slots[0])
-        self.findings.add(
-            Finding(
-                "limit",
-                f"still running after the limit of {limit}: thread "
-                f"{self.batch.thread_of(slot)} of block {self.batch.block_of(slot)} is near line {line}; "
-                "it spins, or waits for a block that doesn't run at the same time",
-                line,
-                thread=self.batch.thread_of(slot),
-                block=self.batch.block_of(slot),
-            )
-        )
+        line = next((i.line for i in all_of(block) if i.line), None)
+        text = f"still running after the limit of {limit}: {{who}} is near line {line}; it spins, or waits for a block "
+        self._find("limit", text + "that doesn't run at the same time", line, int(lanes.slots[0]))
         raise LimitExceededError
+
+    def _find(
+        self, kind: Kind, text: str, line: int | None, slot: int, other_line: int | None = None
+    ) -> None:
+        """Add a finding; `{who}` in its text is the thread in a slot."""
+        thread, block = self.batch.thread_of(slot), self.batch.block_of(slot)
+        message = text.format(who=f"thread {thread} of block {block}")
+        self.findings.add(Finding(kind, message, line, thread=thread, block=block, other_line=other_line))
 
     def _partial_warp(self, block: Block, lanes: Lanes) -> None:
         """A tensor instruction in divergent code is undefined: say so and stop these lanes."""
@@ -223,11 +245,9 @@ class Machine:
             (i.line for i in block.instructions if i.parts[0] in ("mma", "wmma", "ldmatrix", "stmatrix")),
             None,
         )
-        slot = int(lanes.slots[0])
-        thread, where = self.batch.thread_of(slot), self.batch.block_of(slot)
-        message = f"line {line}: a part of the warp of thread {thread} of block {where} executes a tensor instruction"
-        self.findings.add(Finding("divergent_warp", message, line, thread=thread, block=where))
-        self._leave(self.program.flow.blocks[-1], lanes)
+        text = f"line {line}: a part of the warp of {{who}} executes a tensor instruction"
+        self._find("divergent_warp", text, line, int(lanes.slots[0]))
+        self._leave(self.program.blocks[-1], lanes)
 
     def _arrive(self, number: int, group: Group) -> None:
         other = self.ready.get(number)
@@ -235,45 +255,27 @@ class Machine:
 
     def _merge(self, number: int, a: Group, b: Group) -> Group:
         live = self.program.live_slots[number]
-        parent = common_parent(a, b)
         slots = np.concatenate([a.lanes.slots, b.lanes.slots])
         order = np.argsort(slots, kind="stable")
+        lanes = self.batch.full if len(slots) == self.batch.full.n else Lanes(self.batch, slots[order])
         registers: list[V] = list(self.program.defaults)
-        kept: list[V | None] = [None] * len(registers)
-        if parent is not None and len(slots) == parent.lanes.n:
-            lanes, origin, positions = parent.lanes, parent.origin, None
-        else:
-            slots = slots[order]
-            lanes = self.batch.full if len(slots) == self.batch.full.n else Lanes(self.batch, slots)
-            origin = Origin(parent, kept, parent.depth + 1) if parent is not None else None
-            positions = np.searchsorted(parent.lanes.slots, slots) if parent is not None else None
-        places = np.empty(len(order), np.intp)
-        places[order] = np.arange(len(order))
-        of_a, of_b = places[: a.lanes.n], places[a.lanes.n :]
         for slot in live:
-            if parent is not None and unchanged(a, slot, parent) and unchanged(b, slot, parent):
-                value = parent.registers[slot]
-                registers[slot] = value if positions is None or value.ndim == 0 else value.take(positions)
-                kept[slot] = registers[slot]
-                continue
             x, y = a.registers[slot], b.registers[slot]
             if x.ndim == 0 and y.ndim == 0 and x.tobytes() == y.tobytes():
                 registers[slot] = x
                 continue
             both = np.empty(len(order), x.dtype if x.dtype == y.dtype else np.result_type(x, y))
-            both[of_a] = x
-            both[of_b] = y
-            registers[slot] = both
-        return Group(lanes, registers, origin)
+            both[: a.lanes.n] = x
+            both[a.lanes.n :] = y
+            registers[slot] = both.take(order)
+        return Group(lanes, registers)
 
     def _part(self, number: int, group: Group, chosen: np.ndarray) -> Group:
         registers: list[V] = list(self.program.defaults)
         for slot in self.program.live_slots[number]:
             value = group.registers[slot]
             registers[slot] = value if value.ndim == 0 else value.take(chosen)
-        traced = group.depth < _TRACED_SPLITS
-        origin = Origin(group, list(registers), group.depth + 1) if traced else None
-        return Group(group.lanes.subset(chosen), registers, origin)
+        return Group(group.lanes.subset(chosen), registers)
 
     def _branch(self, block: Block, group: Group, condition: V) -> None:
         taken, other = block.targets
@@ -303,11 +305,8 @@ class Machine:
 
     def _leave(self, block: Block, lanes: Lanes) -> None:
         if block.end == "trap":
-            slot = int(lanes.slots[0])
             line = block.final.line if block.final else None
-            thread, where = self.batch.thread_of(slot), self.batch.block_of(slot)
-            message = f"thread {thread} of block {where} executes trap at line {line}"
-            self.findings.add(Finding("trap", message, line, thread=thread, block=where))
+            self._find("trap", f"{{who}} executes trap at line {line}", line, int(lanes.slots[0]))
         self.port.left(lanes)
         self.alive -= np.bincount(lanes.block_index, minlength=self.batch.count)
         self.alive_total -= lanes.n
@@ -367,25 +366,17 @@ class Machine:
     def _divergent(self, a: Waiting, b: Waiting, block: int) -> None:
         slots = [int(w.group.lanes.slots[w.group.lanes.block_index == block][0]) for w in (a, b)]
         lines = [w.block.final.line if w.block.final else None for w in (a, b)]
-        threads = [self.batch.thread_of(s) for s in slots]
-        where = self.batch.block_of(slots[0])
-        message = (
-            f"threads of block {where} meet at different barriers: thread {threads[0]} waits at line {lines[0]}, "
-            f"thread {threads[1]} at line {lines[1]}"
+        text = (
+            f"threads of a block meet at different barriers: {{who}} waits at line {lines[0]}, "
+            f"thread {self.batch.thread_of(slots[1])} at line {lines[1]}"
         )
-        self.findings.add(
-            Finding(
-                "divergent_barrier", message, lines[0], thread=threads[0], block=where, other_line=lines[1]
-            )
-        )
+        self._find("divergent_barrier", text, lines[0], slots[0], lines[1])
 
     def _deadlock(self) -> None:
         w = self.waiting[0]
-        slot = int(w.group.lanes.slots[0])
         line = w.block.final.line if w.block.final else None
-        thread, where = self.batch.thread_of(slot), self.batch.block_of(slot)
-        message = f"thread {thread} of block {where} waits at the barrier of line {line} for threads that never come"
-        self.findings.add(Finding("divergent_barrier", message, line, thread=thread, block=where))
+        text = f"{{who}} waits at the barrier of line {line} for threads that never come"
+        self._find("divergent_barrier", text, line, int(w.group.lanes.slots[0]))
 
     def _let_go(self, number: int, go: np.ndarray) -> None:
         still: list[Waiting] = []
@@ -399,14 +390,7 @@ class Machine:
             if out.any():
                 leaving.append((w.block, self._part(w.block.targets[0], w.group, np.flatnonzero(out))))
                 rest = np.flatnonzero(~out)
-                still.append(
-                    Waiting(
-                        self._part(w.block.targets[0], w.group, rest),
-                        w.block,
-                        w.number if w.number.ndim == 0 else w.number[rest],
-                        w.count if w.count is None or w.count.ndim == 0 else w.count[rest],
-                    )
-                )
+                still.append(w.rest(self._part(w.block.targets[0], w.group, rest), rest))
             else:
                 still.append(w)
         self.waiting = still
@@ -429,10 +413,7 @@ class Machine:
                 consumed.append(w.arrival)
             if not out.all():
                 rest = np.flatnonzero(~out)
-                numbers = w.number if w.number.ndim == 0 else w.number[rest]
-                counts = w.count if w.count is None or w.count.ndim == 0 else w.count[rest]
-                group = Group(lanes.subset(rest), list(self.program.defaults))
-                left.append(Waiting(group, w.block, numbers, counts, w.arrival))
+                left.append(w.rest(Group(lanes.subset(rest), list(self.program.defaults)), rest))
         self.arrivals = left
         return consumed
 

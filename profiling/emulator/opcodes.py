@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from mctskernel.profiling.emulator.codegen import Emitter, Handler, pair
-from mctskernel.profiling.emulator.opcodes_convert import CONVERSIONS
-from mctskernel.profiling.emulator.opcodes_float import FLOATS, float_operation, fused_multiply_add, working
+from mctskernel.profiling.emulator.opcodes_float import (
+    CONVERSIONS,
+    FLOATS,
+    float_operation,
+    fused_multiply_add,
+    working,
+)
 from mctskernel.profiling.emulator.ptx import SIZES, Immediate, Instruction, Operand
 
 _UNSIGNED = {8: "u64", 4: "u32", 2: "u16", 1: "u8"}
@@ -45,17 +50,19 @@ _INTEGER: dict[str, tuple[str, str, str]] = {
     "bfe": ("extract_field({0}, {1}, {2})", "T u32 u32", "T"),
     "bfi": ("insert_field({0}, {1}, {2}, {3})", "T T u32 u32", "T"),
     "sad": ("absolute_difference({0}, {1}, {2})", "T T T", "T"),
-    "shf.l.clamp": ("funnel_left({0}, {1}, {2}, clamp=True)", "T T u32", "T"),
-    "shf.l.wrap": ("funnel_left({0}, {1}, {2}, clamp=False)", "T T u32", "T"),
-    "shf.r.clamp": ("funnel_right({0}, {1}, {2}, clamp=True)", "T T u32", "T"),
-    "shf.r.wrap": ("funnel_right({0}, {1}, {2}, clamp=False)", "T T u32", "T"),
+    "shf.l.clamp": ("funnel({0}, {1}, {2}, left=True, clamp=True)", "T T u32", "T"),
+    "shf.l.wrap": ("funnel({0}, {1}, {2}, left=True, clamp=False)", "T T u32", "T"),
+    "shf.r.clamp": ("funnel({0}, {1}, {2}, left=False, clamp=True)", "T T u32", "T"),
+    "shf.r.wrap": ("funnel({0}, {1}, {2}, left=False, clamp=False)", "T T u32", "T"),
+    "add.sat": ("saturated({0}.astype(i8) + {1}.astype(i8))", "T T", "T"),
+    "sub.sat": ("saturated({0}.astype(i8) - {1}.astype(i8))", "T T", "T"),
 }
 
 
 def _integer(emitter: Emitter, instruction: Instruction) -> None:
     *name, type_ = instruction.parts
     row = _INTEGER.get(".".join(name))
-    if row is None or type_ not in SIZES:
+    if row is None or type_ not in SIZES or (name[-1] == "sat" and type_ != "s32"):
         raise emitter.unsupported()
     text, sources, result = row
     wide = {"s16": "s32", "u16": "u32", "s32": "s64", "u32": "u64"}
@@ -106,20 +113,19 @@ def _pair_operation(emitter: Emitter, instruction: Instruction) -> None:
     if modifiers or base not in ("add", "min", "max"):
         raise emitter.unsupported()
     a, b = (emitter.read(o, "b32") for o in instruction.operands[1:])
-    emitter.write(instruction.operands[0], f"pair_{base}({a}, {b}, {type_[0] + '16'!r})", "b32")
+    emitter.write(instruction.operands[0], f"of_pairs({a}, {b}, {base!r}, {type_[0] + '16'!r})", "b32")
 
 
-def _add_like(emitter: Emitter, instruction: Instruction) -> None:
+def _arithmetic(emitter: Emitter, instruction: Instruction) -> None:
+    """Opcodes that several kinds of types share."""
+    type_ = instruction.parts[-1]
     if "cc" in instruction.parts:
         _with_carry(emitter, instruction)
-    elif instruction.parts[-1] in _PAIRS:
+    elif type_ in _PAIRS:
         _pair_operation(emitter, instruction)
-    elif instruction.parts[-1] in FLOATS:
-        float_operation(emitter, instruction)
-    elif instruction.opcode in ("add.sat.s32", "sub.sat.s32"):
-        a, b = (emitter.read(o, "s32") for o in instruction.operands[1:])
-        name = "add_saturating" if instruction.parts[0] == "add" else "subtract_saturating"
-        emitter.write(instruction.operands[0], f"{name}({a}, {b})", "s32")
+    elif type_ in FLOATS:
+        handler = fused_multiply_add if instruction.parts[0] == "mad" else float_operation
+        handler(emitter, instruction)
     else:
         _integer(emitter, instruction)
 
@@ -167,24 +173,6 @@ def _dot(emitter: Emitter, instruction: Instruction) -> None:
     if name[0] == "dp2a":
         text = f"dot2({a}, {b}, {third}, {signs}, high={name[1] == 'hi'})"
     emitter.write(instruction.operands[0], text, "b32")
-
-
-def _mul_like(emitter: Emitter, instruction: Instruction) -> None:
-    if instruction.parts[-1] in _PAIRS:
-        _pair_operation(emitter, instruction)
-    elif instruction.parts[-1] in FLOATS:
-        float_operation(emitter, instruction)
-    else:
-        _integer(emitter, instruction)
-
-
-def _mad(emitter: Emitter, instruction: Instruction) -> None:
-    if "cc" in instruction.parts:
-        _with_carry(emitter, instruction)
-    elif instruction.parts[-1] in FLOATS:
-        fused_multiply_add(emitter, instruction)
-    else:
-        _integer(emitter, instruction)
 
 
 def _move(emitter: Emitter, instruction: Instruction) -> None:
@@ -308,40 +296,19 @@ def _nothing(emitter: Emitter, instruction: Instruction) -> None:
 
 ARITHMETIC: dict[str, Handler] = {
     **dict.fromkeys(
-        [
-            "cnot",
-            "popc",
-            "clz",
-            "bfind",
-            "brev",
-            "bfe",
-            "bfi",
-            "sad",
-            "shf",
-            "and",
-            "or",
-            "xor",
-            "not",
-            "rem",
-            "mul24",
-            "mad24",
-        ],
+        "cnot popc clz bfind brev bfe bfi sad shf and or xor not rem mul24 mad24".split(),
         _integer,
     ),
-    **dict.fromkeys(("add", "sub"), _add_like),
+    **dict.fromkeys("add sub mul mad div min max abs neg".split(), _arithmetic),
     **dict.fromkeys(("addc", "subc", "madc"), _with_carry),
-    **dict.fromkeys(("mul", "div", "min", "max", "abs", "neg"), _mul_like),
-    **dict.fromkeys(
-        ("sqrt", "rsqrt", "rcp", "ex2", "lg2", "sin", "cos", "tanh", "copysign"), float_operation
-    ),
+    **dict.fromkeys("sqrt rsqrt rcp ex2 lg2 sin cos tanh copysign".split(), float_operation),
     **dict.fromkeys(("shl", "shr"), _shift),
     **dict.fromkeys(("dp4a", "dp2a"), _dot),
     **dict.fromkeys(
-        ("nanosleep", "prefetch", "prefetchu", "discard", "applypriority", "pmevent", "griddepcontrol"),
+        "nanosleep prefetch prefetchu discard applypriority pmevent griddepcontrol".split(),
         _nothing,
     ),
     "fma": fused_multiply_add,
-    "mad": _mad,
     "lop3": _lop3,
     "prmt": _prmt,
     "mov": _move,

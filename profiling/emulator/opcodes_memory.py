@@ -18,34 +18,11 @@ from mctskernel.profiling.emulator.ptx import (
 _SPACES = ("global", "shared", "local", "const", "param")
 _STRONG = frozenset(("volatile", "relaxed", "acquire", "release", "mmio", "acq_rel"))
 _IGNORED = frozenset(
-    [
-        "nc",
-        "weak",
-        "gpu",
-        "sys",
-        "cta",
-        "cluster",
-        "ca",
-        "cg",
-        "cs",
-        "lu",
-        "cv",
-        "wb",
-        "wt",
-        "L1::evict_last",
-        "L1::evict_first",
-        "L1::evict_unchanged",
-        "L1::no_allocate",
-        "L1::evict_normal",
-        "L2::cache_hint",
-        "L2::64B",
-        "L2::128B",
-        "L2::256B",
-        "L2::evict_last",
-        "L2::evict_first",
-        "L2::evict_normal",
-        "noftz",
-    ]
+    """
+    nc weak gpu sys cta cluster ca cg cs lu cv wb wt L1::evict_last L1::evict_first
+    L1::evict_unchanged L1::no_allocate L1::evict_normal L2::cache_hint L2::64B L2::128B L2::256B
+    L2::evict_last L2::evict_first L2::evict_normal noftz
+    """.split()
 )
 MAX_LANE_BYTES = 16
 
@@ -143,7 +120,7 @@ def _release(emitter: Emitter, instruction: Instruction) -> None:
 
 
 _RELEASING = frozenset(("release", "acq_rel"))
-_ATOMICS = frozenset(["add", "min", "max", "exch", "cas", "and", "or", "xor", "inc", "dec"])
+_ATOMICS = frozenset("add min max exch cas and or xor inc dec".split())
 
 
 def _atomic(emitter: Emitter, instruction: Instruction) -> None:

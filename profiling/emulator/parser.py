@@ -35,9 +35,8 @@ from mctskernel.profiling.ptx_text import without_comments
 
 
 def parse_ptx(text: str) -> Module:
-    """Parse a PTX module as NVRTC and Triton write it; raises `UnsupportedPtx`."""
+    """Parse a PTX module as NVRTC and Triton write it; raises `UnsupportedPtxError`."""
     text = without_comments(text)
-    target = re.search(r"\.target\s+(\w+)", text)
     entries: dict[str, Function] = {}
     functions: dict[str, Function] = {}
     variables: list[Variable] = []
@@ -52,11 +51,11 @@ def parse_ptx(text: str) -> Module:
         body, position = _braced(text, position) if text[match.end() - 1] == "{" else (None, position)
         if body is None:
             continue
-        function = _function(match["header"].rstrip("{; \n\t"), body, variables)
+        function = _function(match["header"].rstrip("{; \n\t"), body)
         (entries if ".entry" in match["header"] else functions)[function.name] = function
     if text[position:].strip():
         raise UnsupportedPtxError("directive " + text[position:].split(None, 2)[0][:40])
-    return Module(entries, functions, tuple(variables), target[1] if target else "")
+    return Module(entries, functions, tuple(variables))
 
 
 _TOP = re.compile(
@@ -135,7 +134,7 @@ def _variable(text: str) -> Variable:
     return Variable(match["name"], match["space"], size, int(match["align"] or element), data)
 
 
-def _function(header: str, body: str, module_variables: list[Variable]) -> Function:
+def _function(header: str, body: str) -> Function:
     match = re.match(
         r"[.\w\s]*?\.(?:entry|func)\s*(?:\.noreturn\s*)?(?:\((?P<results>[^)]*)\))?\s*"
         r"(?P<name>[\w$%]+)\s*(?:\((?P<params>[^)]*)\))?(?P<tail>.*)",
@@ -156,17 +155,12 @@ def _function(header: str, body: str, module_variables: list[Variable]) -> Funct
             limit *= int(count)
     reader = _Body()
     statements = tuple(reader.statements(body))
-    shared = 0
-    for variable in [v for v in module_variables if v.space == "shared"] + reader.variables:
-        if variable.space == "shared":
-            shared = -(-shared // variable.align) * variable.align + variable.size
     return Function(
         match["name"],
         _parameters(match["params"] or ""),
         _parameters(match["results"] or ""),
         statements,
         tuple(reader.variables),
-        shared,
         limit,
     )
 

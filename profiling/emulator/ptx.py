@@ -10,37 +10,16 @@ from typing import Any
 SIZES = {
     **dict.fromkeys(("pred", "b8", "u8", "s8", "e4m3x", "e5m2x"), 1),
     **dict.fromkeys(("b16", "u16", "s16", "f16", "bf16"), 2),
-    **dict.fromkeys(("b32", "u32", "s32", "f32", "tf32", "f16x2", "bf16x2"), 4),
+    **dict.fromkeys("b32 u32 s32 f32 tf32 f16x2 bf16x2".split(), 4),
     **dict.fromkeys(("b64", "u64", "s64", "f64"), 8),
 }
 
 
 WITHOUT_DESTINATION = frozenset(
-    [
-        "st",
-        "stmatrix",
-        "red",
-        "bar",
-        "barrier",
-        "contribute",
-        "membar",
-        "fence",
-        "bra",
-        "brx",
-        "ret",
-        "exit",
-        "trap",
-        "cp",
-        "prefetch",
-        "prefetchu",
-        "discard",
-        "nanosleep",
-        "griddepcontrol",
-        "applypriority",
-        "pmevent",
-        "setmaxnreg",
-        "brkpt",
-    ]
+    """
+    st stmatrix red bar barrier contribute membar fence bra brx ret exit trap cp prefetch prefetchu
+    discard nanosleep griddepcontrol applypriority pmevent setmaxnreg brkpt
+    """.split()
 )
 
 
@@ -51,9 +30,6 @@ class UnsupportedPtxError(Exception):
         super().__init__(f"{what} (source line {line})" if line else what)
         self.what = what
         self.line = line
-
-
-UnsupportedPtx = UnsupportedPtxError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,7 +176,6 @@ class Function:
     results: tuple[Parameter, ...]
     body: tuple[Statement, ...]
     variables: tuple[Variable, ...]
-    shared_bytes: int
     max_threads: int | None
 
 
@@ -209,6 +184,5 @@ class Module:
     entries: Mapping[str, Function]
     functions: Mapping[str, Function]
     variables: tuple[Variable, ...]
-    target: str
-    flows: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    blocks: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     compiled: dict[object, object] = field(default_factory=dict, repr=False, compare=False)

@@ -7,21 +7,21 @@ other is `block_races`' business.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from mctskernel.profiling.emulator.accesses import ORDER, VERBS, Entry, chosen, divided, expanded
 from mctskernel.profiling.emulator.arithmetic import V
-from mctskernel.profiling.emulator.block_races import BlockRaces
+from mctskernel.profiling.emulator.block_races import VERBS, BlockRaces, Entry, expanded
 from mctskernel.profiling.emulator.codegen import Access
 from mctskernel.profiling.emulator.findings import Finding, Findings
 from mctskernel.profiling.emulator.lanes import WARP, Batch, Lanes
-from mctskernel.profiling.emulator.memory import Buffer, Storage
-from mctskernel.profiling.emulator.partial_barriers import Arrival, WarpClocks
-from mctskernel.profiling.emulator.resolve import Part
+from mctskernel.profiling.emulator.memory import Buffer, Part, Storage
 
+_ORDER = {"write": 0, "async": 0, "atomic": 1, "read": 2}
 _THREAD_BITS = 32
 _ASYNC = 1 << 31  # set in the actor of a copy that its thread hasn't waited for
 _PAIRED = 256  # entries of one interval that are compared pair by pair; with more of them, a partial barrier ends it
@@ -33,6 +33,17 @@ class _Owners:
 
     written: np.ndarray
     updated: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Claim:
+    """One of the entries of an interval, the granules that it touches, and its mark on each of them."""
+
+    entry: Entry
+    entries: Sequence[Entry]
+    index: np.ndarray
+    mine: np.ndarray
+    by_warp: bool = False
 
 
 class RaceDetector:
@@ -92,7 +103,7 @@ class RaceDetector:
             inside[:] = False
             inside[lanes.block_index] = True
             if not inside.all():
-                entries, self._entries = divided(entries, inside)
+                entries, self._entries = _divided(entries, inside)
         by_storage: dict[int, list[Entry]] = {}
         for entry in entries:
             by_storage.setdefault(id(entry.part.storage), []).append(entry)
@@ -129,9 +140,7 @@ class RaceDetector:
         entries: list[Entry] = []
         for e in self._entries:
             if e.part is old:
-                entries += [
-                    Entry(e.kind, e.access, e.lanes, p, None, 0, e.time, e.looked, e.order) for p in new
-                ]
+                entries += [replace(e, part=p, unit=None, epoch=0) for p in new]
             else:
                 entries.append(e)
         self._entries = entries
@@ -144,14 +153,14 @@ class RaceDetector:
         copied = self._entries[at]
         owners = self._owners_of(part.storage)
         self._stamp += 1
-        index, actor = self._expanded(copied, copied.slots + 1)
-        owners.written[index] = actor
+        copy = self._claim(copied, [copied])
+        owners.written[copy.index] = copy.mine
         for entry in self._entries[at + 1 :]:
             if entry.kind == "read" and entry.part.storage is part.storage:
-                index, mine = self._expanded(entry, entry.slots + 1)
-                early = owners.written[index] == mine
+                claim = self._claim(entry, [copied])
+                early = owners.written[claim.index] == claim.mine
                 if early.any():
-                    self._report(entry, [copied], index, owners.written, int(np.argmax(early)))
+                    self._report(claim, owners.written, int(np.argmax(early)))
         del self._entries[at]
         self.log("write", access, g, part)
 
@@ -161,11 +170,15 @@ class RaceDetector:
             self._owners[id(storage)] = _Owners(np.zeros(size, np.int64), np.zeros(size, np.int64))
         return self._owners[id(storage)]
 
-    def _expanded(self, entry: Entry, actors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Granules that an entry touches and, for each, the actor's mark in this interval."""
+    def _claim(
+        self, entry: Entry, entries: Sequence[Entry], *, by_warp: bool = False, bits: int = 0
+    ) -> _Claim:
+        """An entry's claim. A mark is the interval's stamp, `bits`, and the slot or warp that acts, from 1."""
+        actors = (entry.slots // WARP if by_warp else entry.slots) + 1 + bits
         factor = entry.access.bytes // self.granule
         marks = actors + (self._stamp << _THREAD_BITS)
-        return expanded(entry, self.granule), np.repeat(marks, factor) if factor > 1 else marks
+        mine = np.repeat(marks, factor) if factor > 1 else marks
+        return _Claim(entry, entries, expanded(entry, self.granule), mine, by_warp)
 
     def _within(self, entries: list[Entry]) -> None:
         if self._clocks is not None:
@@ -177,7 +190,7 @@ class RaceDetector:
         self._interval(entries, by_warp=True)
         epochs = [np.broadcast_to(e.epoch, len(e.slots)) for e in entries]
         for epoch in np.unique(np.concatenate(epochs)):
-            parts = [chosen(e, np.asarray(each == epoch)) for e, each in zip(entries, epochs, strict=True)]
+            parts = [_chosen(e, np.asarray(each == epoch)) for e, each in zip(entries, epochs, strict=True)]
             self._interval([e for e in parts if e is not None], by_warp=False)
 
     def _pairwise(self, entries: list[Entry]) -> None:
@@ -186,20 +199,20 @@ class RaceDetector:
         for at, early in enumerate(entries):
             self._interval([early], by_warp=False)
             self._stamp += 1
-            index, marks = self._expanded(early, early.slots + 1)
-            owners.written[index] = marks
+            first = self._claim(early, [early])
+            owners.written[first.index] = first.mine
             for late in entries[at + 1 :]:
                 if early.kind == late.kind != "write":
                     continue
-                index, mine = self._expanded(late, late.slots + 1)
-                found = owners.written[index]
-                touched = np.flatnonzero((found >> _THREAD_BITS == self._stamp) & (found != mine))
+                claim = self._claim(late, [early])
+                found = owners.written[claim.index]
+                touched = np.flatnonzero((found >> _THREAD_BITS == self._stamp) & (found != claim.mine))
                 if len(touched):
                     lanes = touched // max(1, late.access.bytes // self.granule)
                     slots = (found[touched] & ((1 << _THREAD_BITS) - 1)) - 1
                     racing = touched[self._unordered(early, slots, late, lanes)]
                     if len(racing) and not self.findings.known("race", late.access.line):
-                        self._report(late, [early], index, owners.written, int(racing[0]))
+                        self._report(claim, owners.written, int(racing[0]))
 
     def _unordered(self, early: Entry, slots: np.ndarray, late: Entry, lanes: np.ndarray) -> np.ndarray:
         """Whether an access by `slots` is unordered before a later one by the chosen lanes of `late`."""
@@ -220,18 +233,16 @@ class RaceDetector:
             return
         owners = self._owners_of(entries[0].part.storage)
         self._stamp += 1
-        ordered = sorted(entries, key=lambda e: ORDER[e.kind])
+        ordered = sorted(entries, key=lambda e: _ORDER[e.kind])
         updates = False
         for entry in ordered:
-            slots = entry.slots
-            actors = slots // 32 + 1 if by_warp else slots + 1
-            if entry.kind == "async":
-                actors = actors + _ASYNC
-            index, mine = self._expanded(entry, actors)
-            self._compare(entry, entries, index, mine, owners.written, by_warp=by_warp)
+            bits = _ASYNC if entry.kind == "async" else 0
+            claim = self._claim(entry, entries, by_warp=by_warp, bits=bits)
+            index, mine = claim.index, claim.mine
+            self._compare(claim, owners.written)
             if entry.kind in ("write", "async"):
                 owners.written[index] = mine
-                self._same_instruction(entry, entries, index, mine, owners.written, by_warp=by_warp)
+                self._same_instruction(claim, owners.written)
             elif entry.kind == "atomic" and ".cas." not in entry.access.opcode:
                 before = owners.updated[index]
                 shared = (before >> _THREAD_BITS == self._stamp) & (before != mine)
@@ -240,118 +251,69 @@ class RaceDetector:
                 owners.updated[index[crowd]] = mine[crowd] | (_ASYNC - 1)
                 updates = True
             elif updates:
-                self._compare(entry, entries, index, mine, owners.updated, by_warp=by_warp)
+                self._compare(claim, owners.updated)
 
-    def _compare(
-        self,
-        entry: Entry,
-        entries: list[Entry],
-        index: np.ndarray,
-        mine: np.ndarray,
-        owner: np.ndarray,
-        *,
-        by_warp: bool,
-    ) -> None:
-        difference = owner[index] ^ mine
+    def _compare(self, claim: _Claim, owner: np.ndarray) -> None:
+        difference = owner[claim.index] ^ claim.mine
         conflict = (difference - 1).view(np.uint64) < np.uint64((1 << _THREAD_BITS) - 1)
         if conflict.any():
-            self._conflict(entry, entries, index, mine, owner, conflict, by_warp=by_warp)
+            self._conflict(claim, owner, conflict)
 
-    def _same_instruction(
-        self,
-        entry: Entry,
-        entries: list[Entry],
-        index: np.ndarray,
-        mine: np.ndarray,
-        owner: np.ndarray,
-        *,
-        by_warp: bool,
-    ) -> None:
+    def _same_instruction(self, claim: _Claim, owner: np.ndarray) -> None:
         """Lanes of one instruction that write different values to one address."""
-        conflict = owner[index] != mine
+        entry, index = claim.entry, claim.index
+        conflict = owner[index] != claim.mine
         if not conflict.any() or entry.unit is None or entry.unit.ndim == 0:
             return
         factor = entry.access.bytes // self.granule
-        winner = np.full(len(owner), -1)
-        winner[index] = np.repeat(np.arange(len(entry.slots)), factor)
-        values = np.ascontiguousarray(entry.unit).view("u1").reshape(len(entry.slots), factor, -1)
         lane = np.repeat(np.arange(len(entry.slots)), factor)
+        winner = np.full(len(owner), -1)
+        winner[index] = lane
+        values = np.ascontiguousarray(entry.unit).view("u1").reshape(len(entry.slots), factor, -1)
         piece = np.tile(np.arange(factor), len(entry.slots))
-        different = (values[lane, piece] != values[winner[index], piece]).any(axis=1)
-        conflict &= different
+        conflict &= (values[lane, piece] != values[winner[index], piece]).any(axis=1)
         if conflict.any():
-            self._conflict(entry, entries, index, mine, owner, conflict, by_warp=by_warp)
+            self._conflict(claim, owner, conflict)
 
-    def _conflict(  # noqa: PLR0917
-        self,
-        entry: Entry,
-        entries: list[Entry],
-        index: np.ndarray,
-        mine: np.ndarray,
-        owner: np.ndarray,
-        conflict: np.ndarray,
-        *,
-        by_warp: bool,
-    ) -> None:
-        if isinstance(entry.part.storage, Buffer):  # other blocks' accesses are the business of `_between`
-            scale = self.batch.warps_per_block if by_warp else self.batch.slots_per_block
+    def _conflict(self, claim: _Claim, owner: np.ndarray, conflict: np.ndarray) -> None:
+        entry = claim.entry
+        if isinstance(entry.part.storage, Buffer):  # accesses of other blocks are checked by `_between`
+            scale = self.batch.warps_per_block if claim.by_warp else self.batch.slots_per_block
             low = (1 << 31) - 1
-            conflict &= ((owner[index] & low) - 1) // scale == ((mine & low) - 1) // scale
+            conflict &= ((owner[claim.index] & low) - 1) // scale == ((claim.mine & low) - 1) // scale
         if conflict.any() and not self.findings.known("race", entry.access.line):
-            self._report(entry, entries, index, owner, int(np.argmax(conflict)), by_warp=by_warp)
+            self._report(claim, owner, int(np.argmax(conflict)))
 
-    def _report(
-        self,
-        entry: Entry,
-        entries: Sequence[Entry],
-        index: np.ndarray,
-        owner: np.ndarray,
-        at: int,
-        *,
-        by_warp: bool = False,
-    ) -> None:
-        granule = int(index[at])
+    def _report(self, claim: _Claim, owner: np.ndarray, at: int) -> None:
+        entry, granule = claim.entry, int(claim.index[at])
         slot = int(entry.slots[at // max(1, entry.access.bytes // self.granule)])
         mark = int(owner[granule]) & ((1 << _THREAD_BITS) - 1)
         pending = bool(mark & _ASYNC) or entry.kind == "async"
-        other = self._partner(entries, entry, granule, (mark & (_ASYNC - 1)) - 1, by_warp=by_warp)
+        other = self._partner(claim, granule, (mark & (_ASYNC - 1)) - 1)
         place, address = self._place(entry.part.storage, granule)
         thread, block = self.batch.thread_of(slot), self.batch.block_of(slot)
         text = f"line {entry.access.line}: thread {thread} of block {block} {VERBS[entry.kind]} {place}"
         if other is not None:
             who = self.batch.thread_of(other[1])
             text += f", which thread {who} {VERBS[other[0].kind]} at line {other[0].access.line}"
-        cause = (
-            "no wait for the copy" if pending or (other is not None and other[1] == slot) else "no barrier"
-        )
+        waits = pending or (other is not None and other[1] == slot)
+        text += f", and {'no wait for the copy' if waits else 'no barrier'} is between them"
         name = entry.part.storage.name if isinstance(entry.part.storage, Buffer) else "shared"
-        self.findings.add(
-            Finding(
-                "race",
-                f"{text}, and {cause} is between them",
-                entry.access.line,
-                address,
-                name,
-                thread,
-                block,
-                None if other is None else other[0].access.line,
-            )
-        )
+        other_line = None if other is None else other[0].access.line
+        self.findings.add(Finding("race", text, entry.access.line, address, name, thread, block, other_line))
 
-    def _partner(
-        self, entries: Sequence[Entry], entry: Entry, granule: int, actor: int, *, by_warp: bool
-    ) -> tuple[Entry, int] | None:
+    def _partner(self, claim: _Claim, granule: int, actor: int) -> tuple[Entry, int] | None:
         """The access that a mark in the owner map came from."""
-        for other in reversed(entries):
+        for other in reversed(claim.entries):
             if (
-                (other.kind == "read" and len(entries) > 1)
-                or other.part.storage is not entry.part.storage
+                (other.kind == "read" and len(claim.entries) > 1)
+                or other.part.storage is not claim.entry.part.storage
                 or other.part.granules is None
             ):
                 continue
             hits = np.flatnonzero(other.part.granules == granule)
             slots = other.slots[hits // max(1, other.access.bytes // self.granule)]
-            match = slots[(slots // 32 if by_warp else slots) == actor]
+            match = slots[(slots // WARP if claim.by_warp else slots) == actor]
             if len(match):
                 return other, int(match[0])
         return None
@@ -362,3 +324,99 @@ class RaceDetector:
             return f"byte {offset} of {storage.name}", storage.base + offset
         offset %= max(self.batch.shared_stride, 1)
         return f"byte {offset} of shared memory", offset
+
+
+def _chosen(entry: Entry, lanes: np.ndarray) -> Entry | None:
+    """The entry of some of its lanes; None for none."""
+    if lanes.all():
+        return entry
+    if not lanes.any():
+        return None
+    where = np.arange(entry.lanes.n) if entry.part.where is None else entry.part.where
+    index = np.broadcast_to(np.asarray(entry.part.index), len(where))[lanes]
+    part = Part(entry.part.storage, entry.part.space, index, where[lanes])
+    unit = entry.unit if entry.unit is None or entry.unit.ndim == 0 else entry.unit[lanes]
+    epoch = entry.epoch if isinstance(entry.epoch, int) else entry.epoch[lanes]
+    return replace(entry, part=part, unit=unit, epoch=epoch)
+
+
+def _divided(entries: list[Entry], inside: np.ndarray) -> tuple[list[Entry], list[Entry]]:
+    """Entries of the batch's blocks that are inside, and the rest."""
+    stop_reason: list[Entry] = []
+    rest: list[Entry] = []
+    for entry in entries:
+        mask = inside[entry.slots // entry.lanes.batch.slots_per_block]
+        for group, part in ((stop_reason, _chosen(entry, mask)), (rest, _chosen(entry, ~mask))):
+            if part is not None:
+                group.append(part)
+    return stop_reason, rest
+
+
+_next_era = partial(next, itertools.count())
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Warps that arrived at a barrier without waiting, with their clocks then.
+
+    `era` is of the clocks by block: those of an earlier one, before a barrier of the whole block, mean nothing now.
+    """
+
+    warps: np.ndarray
+    known: np.ndarray
+    era: np.ndarray
+
+
+class WarpClocks:
+    """The clocks of a batch's warps since the last barrier of their whole block."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._warps = batch.warps_per_block
+        total = batch.count * self._warps
+        self.known = np.zeros((total, self._warps), np.int32)
+        self._eras = np.zeros(batch.count, np.int64)
+        self._eras[:] = _next_era()
+        self._restart(np.arange(total))
+
+    def arrive(self, members: Lanes) -> Arrival:
+        """Some warps have arrived; what they do from now on is not what the others will have waited for."""
+        warps = members.warps[members.warp_starts]
+        blocks = warps // self._warps
+        arrival = Arrival(warps, self.known[warps], self._eras[blocks])
+        self.known = self.known.copy()
+        self.known[warps, warps % self._warps] += 1
+        return arrival
+
+    def barrier(self, members: Lanes, arrivals: Sequence[Arrival] = ()) -> None:
+        """Some warps of some blocks have met, and others had arrived before."""
+        warps = members.warps[members.warp_starts]
+        known = self.known.copy()
+        for block in np.unique(warps // self._warps):
+            met = warps[warps // self._warps == block]
+            told = [
+                each.known[(each.warps // self._warps == block) & (each.era == self._eras[block])]
+                for each in arrivals
+            ]
+            known[met] = np.concatenate([known[met], *told]).max(axis=0)
+            known[met, met % self._warps] += 1
+        self.known = known
+
+    def whole(self, blocks: np.ndarray) -> None:
+        """All warps of these blocks of the batch have met, which ends what is remembered of them."""
+        self._eras[blocks] = _next_era()
+        self.known = self.known.copy()
+        self._restart((blocks[:, None] * self._warps + np.arange(self._warps)).reshape(-1))
+
+    def _restart(self, warps: np.ndarray) -> None:
+        self.known[warps] = 0
+        self.known[warps, warps % self._warps] = 1
+
+    def unordered(
+        self, early: np.ndarray, slots: np.ndarray, late: np.ndarray, others: np.ndarray
+    ) -> np.ndarray:
+        """Whether nothing orders what `slots` did when the clocks were `early` before what `others` did when they were
+        `late`, warp by warp of one block each."""
+        a, b = slots // WARP, others // WARP
+        column = a % self._warps
+        found: np.ndarray = (a != b) & (late[b, column] < early[a, column])
+        return found

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from mctskernel.profiling.emulator.codegen import TOUCHES_MEMORY
-from mctskernel.profiling.emulator.control_flow import Block, ControlFlow, all_of
+from mctskernel.profiling.emulator.control_flow import Block, all_of
 from mctskernel.profiling.emulator.ptx import Address, Instruction, Register, Symbol, registers_of
 
 PREDICATED = 8
@@ -49,30 +49,30 @@ def address_slice(blocks: Sequence[Block]) -> tuple[set[Register], bool]:
     return needed, through_memory
 
 
-def with_short_branches_predicated(flow: ControlFlow) -> ControlFlow:
+def with_short_branches_predicated(blocks: Sequence[Block]) -> Sequence[Block]:
     """The kernel with a few instructions run by every lane where loaded values decide who would branch around them.
 
     So does ptxas, and it spares counting the values: the special cases of `logf`, say. Only where no address, predicate
     or barrier depends on what those instructions compute.
     """
-    candidates = _short_branches(flow.blocks)
+    candidates = _short_branches(blocks)
     while candidates:
-        blocks = [
+        predicated = [
             replace(block, end="jump", condition=None, final=None, targets=(candidates[block.number],))
             if block.number in candidates
             else block
-            for block in flow.blocks
+            for block in blocks
         ]
-        needed, _ = address_slice(blocks)
+        needed, _ = address_slice(predicated)
         wrong = {
             number
             for number, body in candidates.items()
-            if any(needed.intersection(i.definitions) for i in flow.blocks[body].instructions)
+            if any(needed.intersection(i.definitions) for i in blocks[body].instructions)
         }
         if not wrong:
-            return replace(flow, blocks=blocks)
+            return predicated
         candidates = {number: body for number, body in candidates.items() if number not in wrong}
-    return flow
+    return blocks
 
 
 def _short_branches(blocks: Sequence[Block]) -> dict[int, int]:

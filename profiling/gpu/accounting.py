@@ -1,7 +1,7 @@
-"""Whether every timed run did what its time stands for.
+"""Whether every timed run did the work that its time stands for.
 
-One run on each variant of the inputs is judged by its values. Of the others there are digests, of every byte that they
-wrote and of every byte that they had to leave alone, and times by two clocks.
+One run on each variant of the inputs is checked by its values. Of the others there are digests of every byte that they
+wrote and of every byte that they must not change, and times by two clocks.
 """
 
 from __future__ import annotations
@@ -9,54 +9,64 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from mctskernel.core.evaluation import Guard
+from mctskernel.core.evaluation import Check, Guard
+from mctskernel.core.task import shape_label
+from mctskernel.profiling.gpu.arenas import Arena
 from mctskernel.profiling.gpu.protocol import Batch, Timed, TimedRun
 
 REMEMBERED = 1.25
-"""How many times as long a kernel takes on inputs that it sees for the first time as on the same ones again, if it has
-kept something of them."""
+"""How many times as long a kernel takes on new inputs as on the same ones again, if it has cached something."""
 
 CLOCK_SECONDS = 2e-6
-"""What a single run may differ by, whatever its length: what the clock and a launch make of it."""
+"""The noise of a single run, whatever its length: clock resolution and launch."""
 
 CLOCKS_APART = 0.1
 """The fraction by which the host's clock and the GPU's may differ over most batches of runs."""
 
 BATCH_SECONDS = 2e-3
-"""What a batch may take on the host beside what it takes on the GPU: launches and waiting."""
+"""How much longer a batch may take on the host than on the GPU: launches and waiting."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Why timed runs aren't accepted, as the end of a sentence about a shape, and what noticed."""
+class Violation:
+    """Why timed runs are refused, as the end of a sentence about a shape, and the guard that noticed."""
 
     guard: Guard
     sentence: str
 
 
-def finding(timed: Timed) -> Finding | None:
+def find_violation(timed: Timed) -> Violation | None:
     """What is wrong with timed runs whatever their outputs are; None when nothing is."""
     if timed.overrun:
-        return Finding(Guard.GUARD_BYTES, timed.overrun)
+        return Violation(Guard.GUARD_BYTES, timed.overrun)
     if spoiled := sum(not run.inputs_kept for run in timed.runs):
         sentence = f"an input was changed in place by {spoiled} of {len(timed.runs)} timed runs."
-        return Finding(Guard.UNTOUCHED_INPUTS, sentence)
+        return Violation(Guard.UNTOUCHED_INPUTS, sentence)
     for sentence in (_remembered(timed.runs), _apart(timed.batches)):
         if sentence:
-            return Finding(Guard.GPU_TIME, sentence)
+            return Violation(Guard.GPU_TIME, sentence)
     return None
 
 
-def strays(timed: Timed) -> int:
-    """How many timed runs left other bytes than the run on the same inputs that was judged."""
+def count_mismatches(timed: Timed) -> int:
+    """How many timed runs left other bytes than the checked run on the same inputs."""
     return sum(run.outputs != timed.judged[run.variant] for run in timed.runs)
 
 
-def _remembered(runs: tuple[TimedRun, ...]) -> str:
-    """A sentence about a kernel that is faster on what it has seen; empty for any other.
+def refused_check(arena: Arena, sentence: str, guard: Guard) -> Check:
+    """A failed check of an arena's case; `sentence` is the end of its message."""
+    case = arena.case
+    message = f"At {case.label} (seed {case.seed}), {sentence}"
+    return Check(
+        shape_label(arena.shape), case.seed, passed=False, error=float("inf"), message=message, guard=guard
+    )
 
-    Every variant but the first, on which a kernel is still cold, is seen for a first time. A hiccup may fall on one of
-    these runs, hardly on all.
+
+def _remembered(runs: tuple[TimedRun, ...]) -> str:
+    """A sentence about a kernel that is faster on inputs that it has seen; empty for any other.
+
+    The first variant, on which a kernel is still cold, doesn't count. A hiccup may fall on one of the first runs of the
+    others, hardly on all.
     """
     first, again = [], []
     for variant in dict.fromkeys(run.variant for run in runs[1:] if run.variant != runs[0].variant):

@@ -1,11 +1,12 @@
-"""The cases that candidates are judged on, as tensors on a GPU: what to place, what to fetch, what is right.
+"""The cases that candidates are evaluated on, as tensors on a GPU: inputs, what to fetch, expected outputs.
 
-An arena is one case's tensors. Its inputs lie in the shared window for as long as the search lives, so that a GPU
-process that replaces another one finds them there.
+An arena is one case's tensors. Its inputs stay in the shared window as long as the search runs, so that a GPU process
+that replaces another one finds them there.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,16 +16,15 @@ import numpy as np
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check
 from mctskernel.core.task import Array, Shape, Task, Tensor
-from mctskernel.profiling.gpu.protocol import Place, Read, TensorPlace
-from mctskernel.profiling.processes.shared_window import SharedWindow
+from mctskernel.profiling.gpu.protocol import Place, Read, SharedWindow, TensorPlace
 from mctskernel.profiling.sampling import Sample, draw_sample, whole
 from mctskernel.profiling.verify import Case, draw_verification, judge, poison_word
 
 VARIANTS = 3
-"""How many drawings of its inputs a timed arena has: one that is held back, and two to choose among."""
+"""How many independent inputs a timed arena has: one that is held back, and two to choose among."""
 
 MOST_INPUT_BYTES = 4 << 30
-"""Of all drawings of an arena together, if two drawings aren't more already."""
+"""Limit of all inputs of an arena together, unless two variants are more already."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Variant:
-    """One drawing of an arena's inputs, what it must give, and what to fetch of it."""
+    """One set of inputs of an arena, the expected outputs, and what to fetch."""
 
     sample: Sample
     fetches: tuple[Fetch, ...]
@@ -51,9 +51,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class Arena:
-    """One case on the GPU, or several that differ in what was drawn.
+    """One case on the GPU, or several variants of it that differ in their inputs.
 
-    Whether a timed run left its inputs alone is told by digests, of every byte; those aren't fetched.
+    Digests of every byte tell whether a timed run changed its inputs; those inputs aren't fetched.
     """
 
     index: int
@@ -65,7 +65,7 @@ class Arena:
 
     @property
     def case(self) -> Case:
-        """The first of its cases; the only one where it isn't timed."""
+        """The first of its cases; the only one unless it is timed."""
         return self.variants[0].sample.case
 
     @property
@@ -74,7 +74,7 @@ class Arena:
         return tuple(variant.reads for variant in self.variants)
 
     def verdict(self, variant: int = 0) -> Check:
-        """Whether what was fetched is right, and the inputs untouched where they were fetched too."""
+        """Whether the fetched outputs are right, and the inputs unchanged where they were fetched too."""
         case = self.variants[variant].sample.case
         inputs = {
             tensor.name: self._fetched(tensor, variant)
@@ -84,7 +84,7 @@ class Arena:
         return judge(case, self.outputs(variant), inputs)
 
     def outputs(self, variant: int = 0) -> dict[str, Array]:
-        """What was fetched of the outputs, a copy."""
+        """A copy of the fetched outputs."""
         return {tensor.name: self._fetched(tensor, variant).copy() for tensor in self.task.outputs}
 
     def output_bytes(self) -> bytes:
@@ -114,6 +114,7 @@ class Arenas:
 
 def draw_arenas(task: Task, seed: int, window: SharedWindow) -> Arenas:
     """The cases of a seed, with their inputs in the window. Raises TaskError."""
+    _keep_freed_memory()
     drawn: list[Arena] = []
 
     def keep(variants: Sequence[tuple[Mapping[str, Array], Sample]]) -> Arena:
@@ -127,7 +128,7 @@ def draw_arenas(task: Task, seed: int, window: SharedWindow) -> Arenas:
 
 
 def _draw_variants(task: Task, shape: Shape, seed: int) -> list[tuple[Mapping[str, Array], Sample]]:
-    """Independent drawings at a shape that is timed, without the inputs in their cases."""
+    """Independent inputs at a shape that is timed, without the inputs in their cases."""
     nbytes = max(1, sum(tensor.nbytes(shape) for tensor in task.inputs))
     count = min(VARIANTS, max(2, MOST_INPUT_BYTES // nbytes))
     others = np.random.SeedSequence([seed, 1]).generate_state(count - 1)
@@ -136,7 +137,7 @@ def _draw_variants(task: Task, shape: Shape, seed: int) -> list[tuple[Mapping[st
         inputs, sample = draw_sample(task, shape, each, np.random.default_rng(each), count)
         return inputs, replace(sample, case=replace(sample.case, inputs={}))
 
-    # numpy gives way to other threads while it draws and computes.
+    # numpy releases the interpreter's lock while it draws and computes.
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(draw, (seed, *map(int, others))))
 
@@ -186,3 +187,17 @@ def _fetches(task: Task, shape: Shape, sample: Sample, window: SharedWindow) -> 
         for tensor in (*inputs, *task.outputs)
         for part in sample.parts(tensor, shape)
     )
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep up to 256 MiB of freed memory: verification allocates the same arrays again and again.
+
+    Left alone, glibc maps them anew every time, and clearing their pages takes twice as long as the arithmetic.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    trim_threshold, mmap_threshold = -1, -3
+    mallopt(trim_threshold, 256 << 20)
+    mallopt(mmap_threshold, 32 << 20)

@@ -1,4 +1,4 @@
-"""Which of a machine's GPUs a run uses: those that were asked for, as far as they are of one kind."""
+"""Which of a machine's GPUs a run uses: the requested ones, as far as they are of one kind."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from mctskernel.profiling.gpu.cuda_driver import VisibleGpu, visible_gpus
 MEBIBYTE = 1 << 20
 
 INDEX_DIGITS = 3
-"""A longer number is the beginning of a UUID."""
+"""A longer number is a prefix of a UUID."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """GPUs of one kind, and sentences about those that were left out."""
+    """GPUs of one kind, and warnings about those that were left out."""
 
     gpus: tuple[VisibleGpu, ...]
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        """By which they are opened."""
+        """Their UUIDs."""
         return tuple(gpu.uuid for gpu in self.gpus)
 
 
 def chosen_gpus(wanted: Sequence[str]) -> Choice:
-    """What `choose_gpus` says of the GPUs that the driver shows. Raises DeviceError."""
+    """`choose_gpus` of the GPUs that the driver shows. Raises DeviceError."""
     return choose_gpus(wanted, visible_gpus())
 
 
 def choose_gpus(wanted: Sequence[str], visible: Sequence[VisibleGpu]) -> Choice:
-    """The GPUs that `wanted` names by index or the beginning of a UUID, in that order; all that are visible without.
+    """The GPUs that `wanted` names by index or prefix of a UUID, in that order; all visible ones without names.
 
-    Those of another kind than the first are left out: times of two kinds are never compared. Raises DeviceError for
-    what names no GPU, or several.
+    Those of another kind than the first are left out: times of two kinds are never compared. Raises DeviceError for a
+    name that fits no GPU, or several.
     """
     if not visible:
         raise DeviceError("The NVIDIA driver finds no GPU that it can use.")
     named = tuple(dict.fromkeys(_named(word, visible) for word in wanted)) or tuple(visible)
     first = named[0]
     others = [gpu for gpu in named if gpu.kind != first.kind]
-    remarks = tuple(
+    notes = tuple(
         f"GPU {gpu.index} is left out: it is {_kind(gpu)}, and GPU {first.index} is {_kind(first)}. Times of the two "
         "can't be compared."
         for gpu in others
     )
-    return Choice(tuple(gpu for gpu in named if gpu not in others), remarks)
+    return Choice(tuple(gpu for gpu in named if gpu not in others), notes)
 
 
 def _named(word: str, visible: Sequence[VisibleGpu]) -> VisibleGpu:

@@ -57,7 +57,7 @@ def call(function: Any, *arguments: Any) -> Any:
 
 @dataclass(frozen=True)
 class Gpu:
-    """An open GPU: what it is, and the numbers that judging needs. Sizes in bytes, rates in bytes per second."""
+    """An open GPU. Sizes in bytes, rates in bytes per second."""
 
     name: str
     uuid: str
@@ -80,13 +80,13 @@ class VisibleGpu:
 
     @property
     def kind(self) -> tuple[str, str, int]:
-        """What GPUs must agree in for their times to be compared."""
+        """What must be equal for times of two GPUs to be compared."""
         return self.name, self.architecture, self.memory_bytes
 
 
 def visible_gpus() -> tuple[VisibleGpu, ...]:
-    """What there is to choose from, as CUDA_VISIBLE_DEVICES has it, without opening any. Raises DeviceError."""
-    with _told_in_sentences():
+    """The GPUs that CUDA_VISIBLE_DEVICES shows, without opening any. Raises DeviceError."""
+    with _as_device_errors():
         call(cu.cuInit, 0)
         return tuple(
             _visible(index, call(cu.cuDeviceGet, index)) for index in range(call(cu.cuDeviceGetCount))
@@ -95,7 +95,7 @@ def visible_gpus() -> tuple[VisibleGpu, ...]:
 
 def open_gpu(uuid: str = "") -> Gpu:
     """Make a GPU's primary context current; the first visible one's without a UUID. Raises DeviceError."""
-    with _told_in_sentences():
+    with _as_device_errors():
         call(cu.cuInit, 0)
         _refuse_old_driver(int(call(cu.cuDriverGetVersion)))
         device = _device(uuid)
@@ -121,7 +121,7 @@ def open_gpu(uuid: str = "") -> Gpu:
 
 
 @contextlib.contextmanager
-def _told_in_sentences() -> Iterator[None]:
+def _as_device_errors() -> Iterator[None]:
     try:
         yield
     except DynamicLibNotFoundError as error:
@@ -132,8 +132,7 @@ def _told_in_sentences() -> Iterator[None]:
         if error.name == "CUDA_ERROR_OPERATING_SYSTEM":
             raise DeviceError(
                 f"The NVIDIA driver can't start: {error}. The usual reason is a sandbox that keeps it from writing to "
-                "/proc/self/task/*/comm, where it names its threads. `mctskernel doctor` says whether the sessions of "
-                "`mctskernel serve` are such a sandbox here."
+                "/proc/self/task/*/comm, where it names its threads."
             ) from error
         raise DeviceError(f"The NVIDIA driver finds no GPU that it can use: {error}.") from error
 
@@ -181,7 +180,7 @@ def _refuse_old_driver(supported: int) -> None:
 
 def describe_gpu() -> str:
     """The first visible GPU's name and the driver's version, without opening it. Raises DeviceError."""
-    with _told_in_sentences():
+    with _as_device_errors():
         call(cu.cuInit, 0)
         name = call(cu.cuDeviceGetName, 256, call(cu.cuDeviceGet, 0))
         version = int(call(cu.cuDriverGetVersion))
@@ -230,7 +229,7 @@ class DeviceBuffer:
         return array
 
     def free(self) -> None:
-        """Give the memory back; harmless when the context is lost."""
+        """Free the memory; harmless when the context is lost."""
         with contextlib.suppress(CudaError):
             call(cu.cuMemFree, self._pointer)
 
@@ -293,7 +292,7 @@ class LoadedModule:
         return int(call(cu.cuFuncGetAttribute, which, self.function(entry)))
 
     def unload(self) -> None:
-        """Give it back; harmless when the context is lost."""
+        """Unload it; harmless when the context is lost."""
         with contextlib.suppress(CudaError):
             call(cu.cuModuleUnload, self._module)
 
@@ -326,7 +325,7 @@ class PreparedLaunch:
 
 
 class Stopwatch:
-    """Measures GPU time between two points of the stream; nothing waits until the seconds are asked for."""
+    """Measures GPU time between two points of the stream, without synchronising."""
 
     def __init__(self) -> None:
         self._start = call(cu.cuEventCreate, 0)
@@ -346,14 +345,14 @@ class Stopwatch:
         return float(call(cu.cuEventElapsedTime, self._start, self._stop)) * 1e-3
 
     def free(self) -> None:
-        """Give the events back; harmless when the context is lost."""
+        """Destroy the events; harmless when the context is lost."""
         with contextlib.suppress(CudaError):
             call(cu.cuEventDestroy, self._start)
             call(cu.cuEventDestroy, self._stop)
 
 
 def synchronize() -> None:
-    """Wait until the whole device is done. Raises CudaError for what went wrong meanwhile."""
+    """Wait until the device is idle. Raises CudaError for errors of earlier launches."""
     call(cu.cuCtxSynchronize)
 
 

@@ -31,11 +31,11 @@ class CountersUnavailableError(RuntimeError):
 
 
 class CountersBusyError(CountersUnavailableError):
-    """Another process counts on this GPU."""
+    """Another process reads counters on this GPU."""
 
 
 BUSY_SECONDS = 3.0
-"""How long another process may take to let go of the counters: one that judges nothing does after half a second."""
+"""How long to wait for another process to release the counters: an idle one does so after half a second."""
 
 BUSY_POLL_SECONDS = 0.1
 
@@ -43,7 +43,7 @@ Found = TypeVar("Found")
 
 
 def when_free(count: Callable[[], Found]) -> Found:
-    """What comes of counting, tried again while another process has the counters. Raises what it raises in the end."""
+    """The result of counting, tried again while another process has the counters. Raises its errors."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -117,11 +117,11 @@ class RangeProfiler:
                 raise
 
     def release(self) -> None:
-        """Let other processes count on this GPU; the next measurement begins with setting up again."""
+        """Let other processes read counters on this GPU; the next measurement sets them up again."""
         self._disable()
 
     def close(self) -> None:
-        """Give back what CUPTI keeps for the metrics; harmless when called again."""
+        """Free CUPTI's objects; harmless when called again."""
         self._disable()
         if self._host is not None:
             with suppress(api.CuptiError):
@@ -180,7 +180,7 @@ class RangeProfiler:
         return _Session(enable.pRangeProfilerObject)
 
     def _room(self, session: _Session, launches: int) -> Bytes:
-        """Where the counters of so many launches go. To clear room for 64, which is 24 MB, takes 5 ms."""
+        """A buffer for the counters of so many launches. Clearing one for 64, 24 MB, takes 5 ms."""
         if launches not in session.room:
             size = api.RangeProfilerGetCounterDataSize(
                 pRangeProfilerObject=session.profiler,

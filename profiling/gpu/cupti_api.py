@@ -40,6 +40,7 @@ class Params(ctypes.Structure):
     """The parameters of one function: every such structure begins with its own size and a null pointer."""
 
     FUNCTION: ClassVar[str]
+    STRUCTURE: ClassVar[str]
     _fields_: ClassVar[Any] = [("structSize", c_size_t), ("pPriv", c_void_p)]
 
     def __init__(self, **fields: Any) -> None:
@@ -48,208 +49,152 @@ class Params(ctypes.Structure):
         self.structSize = last.offset + last.size
 
 
-class ProfilerInitialize(Params):
-    """CUpti_Profiler_Initialize_Params."""
-
-    FUNCTION = "cuptiProfilerInitialize"
-
-
-class DeviceGetChipName(Params):
-    """CUpti_Device_GetChipName_Params."""
-
-    FUNCTION = "cuptiDeviceGetChipName"
-    _fields_: ClassVar[Any] = [("deviceIndex", c_size_t), ("pChipName", c_char_p)]
+def _params(function: str, structure: str, **fields: Any) -> type[Params]:
+    """The parameters of a function; `structure` is their name in C, `fields` are in the order of the header."""
+    members: dict[str, Any] = {"FUNCTION": function, "STRUCTURE": structure}
+    if fields:
+        # ctypes puts the fields of the base class first.
+        members["_fields_"] = list(fields.items())
+    return type(structure, (Params,), members)
 
 
-class ProfilerGetCounterAvailability(Params):
-    """CUpti_Profiler_GetCounterAvailability_Params; a null context is the current one."""
-
-    FUNCTION = "cuptiProfilerGetCounterAvailability"
-    _fields_: ClassVar[Any] = [
-        ("ctx", c_void_p),
-        ("counterAvailabilityImageSize", c_size_t),
-        ("pCounterAvailabilityImage", c_void_p),
-    ]
-
-
-class HostInitialize(Params):
-    """CUpti_Profiler_Host_Initialize_Params."""
-
-    FUNCTION = "cuptiProfilerHostInitialize"
-    _fields_: ClassVar[Any] = [
-        ("profilerType", c_int),
-        ("pChipName", c_char_p),
-        ("pCounterAvailabilityImage", c_void_p),
-        ("pHostObject", c_void_p),
-    ]
-
-
-class HostDeinitialize(Params):
-    """CUpti_Profiler_Host_Deinitialize_Params."""
-
-    FUNCTION = "cuptiProfilerHostDeinitialize"
-    _fields_: ClassVar[Any] = [("pHostObject", c_void_p)]
-
-
-class HostGetMetricProperties(Params):
-    """CUpti_Profiler_Host_GetMetricProperties_Params."""
-
-    FUNCTION = "cuptiProfilerHostGetMetricProperties"
-    _fields_: ClassVar[Any] = [
-        ("pHostObject", c_void_p),
-        ("pMetricName", c_char_p),
-        ("pDescription", c_char_p),
-        ("pHwUnit", c_char_p),
-        ("pDimUnit", c_char_p),
-        ("metricType", c_int),
-    ]
-
-
-class HostConfigAddMetrics(Params):
-    """CUpti_Profiler_Host_ConfigAddMetrics_Params."""
-
-    FUNCTION = "cuptiProfilerHostConfigAddMetrics"
-    _fields_: ClassVar[Any] = [("pHostObject", c_void_p), ("ppMetricNames", Names), ("numMetrics", c_size_t)]
-
-
-class HostGetConfigImageSize(Params):
-    """CUpti_Profiler_Host_GetConfigImageSize_Params."""
-
-    FUNCTION = "cuptiProfilerHostGetConfigImageSize"
-    _fields_: ClassVar[Any] = [("pHostObject", c_void_p), ("configImageSize", c_size_t)]
-
-
-class HostGetConfigImage(Params):
-    """CUpti_Profiler_Host_GetConfigImage_Params."""
-
-    FUNCTION = "cuptiProfilerHostGetConfigImage"
-    _fields_: ClassVar[Any] = [
-        ("pHostObject", c_void_p),
-        ("configImageSize", c_size_t),
-        ("pConfigImage", c_void_p),
-    ]
-
-
-class HostGetNumOfPasses(Params):
-    """CUpti_Profiler_Host_GetNumOfPasses_Params."""
-
-    FUNCTION = "cuptiProfilerHostGetNumOfPasses"
-    _fields_: ClassVar[Any] = [
-        ("configImageSize", c_size_t),
-        ("pConfigImage", c_void_p),
-        ("numOfPasses", c_size_t),
-    ]
-
-
-class HostEvaluateToGpuValues(Params):
-    """CUpti_Profiler_Host_EvaluateToGpuValues_Params."""
-
-    FUNCTION = "cuptiProfilerHostEvaluateToGpuValues"
-    _fields_: ClassVar[Any] = [
-        ("pHostObject", c_void_p),
-        ("pCounterDataImage", c_void_p),
-        ("counterDataImageSize", c_size_t),
-        ("rangeIndex", c_size_t),
-        ("ppMetricNames", Names),
-        ("numMetrics", c_size_t),
-        ("pMetricValues", POINTER(c_double)),
-    ]
-
-
-class RangeProfilerEnable(Params):
-    """CUpti_RangeProfiler_Enable_Params; a null context is the current one."""
-
-    FUNCTION = "cuptiRangeProfilerEnable"
-    _fields_: ClassVar[Any] = [("ctx", c_void_p), ("pRangeProfilerObject", c_void_p)]
-
-
-class RangeProfilerDisable(Params):
-    """CUpti_RangeProfiler_Disable_Params."""
-
-    FUNCTION = "cuptiRangeProfilerDisable"
-    _fields_: ClassVar[Any] = [("pRangeProfilerObject", c_void_p)]
-
-
-class RangeProfilerGetCounterDataSize(Params):
-    """CUpti_RangeProfiler_GetCounterDataSize_Params."""
-
-    FUNCTION = "cuptiRangeProfilerGetCounterDataSize"
-    _fields_: ClassVar[Any] = [
-        ("pRangeProfilerObject", c_void_p),
-        ("pMetricNames", Names),
-        ("numMetrics", c_size_t),
-        ("maxNumOfRanges", c_size_t),
-        ("maxNumRangeTreeNodes", c_uint32),
-        ("counterDataSize", c_size_t),
-    ]
-
-
-class RangeProfilerCounterDataImageInitialize(Params):
-    """CUpti_RangeProfiler_CounterDataImage_Initialize_Params."""
-
-    FUNCTION = "cuptiRangeProfilerCounterDataImageInitialize"
-    _fields_: ClassVar[Any] = [
-        ("pRangeProfilerObject", c_void_p),
-        ("counterDataSize", c_size_t),
-        ("pCounterData", c_void_p),
-    ]
-
-
-class RangeProfilerSetConfig(Params):
-    """CUpti_RangeProfiler_SetConfig_Params."""
-
-    FUNCTION = "cuptiRangeProfilerSetConfig"
-    _fields_: ClassVar[Any] = [
-        ("pRangeProfilerObject", c_void_p),
-        ("configSize", c_size_t),
-        ("pConfig", c_void_p),
-        ("counterDataImageSize", c_size_t),
-        ("pCounterDataImage", c_void_p),
-        ("range", c_int),
-        ("replayMode", c_int),
-        ("maxRangesPerPass", c_size_t),
-        ("numNestingLevels", c_uint16),
-        ("minNestingLevel", c_uint16),
-        ("passIndex", c_size_t),
-        ("targetNestingLevel", c_uint16),
-    ]
-
-
-class RangeProfilerStart(Params):
-    """CUpti_RangeProfiler_Start_Params."""
-
-    FUNCTION = "cuptiRangeProfilerStart"
-    _fields_: ClassVar[Any] = [("pRangeProfilerObject", c_void_p)]
-
-
-class RangeProfilerStop(Params):
-    """CUpti_RangeProfiler_Stop_Params."""
-
-    FUNCTION = "cuptiRangeProfilerStop"
-    _fields_: ClassVar[Any] = [
-        ("pRangeProfilerObject", c_void_p),
-        ("passIndex", c_size_t),
-        ("targetNestingLevel", c_size_t),
-        ("isAllPassSubmitted", c_uint8),
-    ]
-
-
-class RangeProfilerDecodeData(Params):
-    """CUpti_RangeProfiler_DecodeData_Params."""
-
-    FUNCTION = "cuptiRangeProfilerDecodeData"
-    _fields_: ClassVar[Any] = [("pRangeProfilerObject", c_void_p), ("numOfRangeDropped", c_size_t)]
-
-
-class RangeProfilerGetCounterDataInfo(Params):
-    """CUpti_RangeProfiler_GetCounterDataInfo_Params."""
-
-    FUNCTION = "cuptiRangeProfilerGetCounterDataInfo"
-    _fields_: ClassVar[Any] = [
-        ("pCounterDataImage", c_void_p),
-        ("counterDataImageSize", c_size_t),
-        ("numTotalRanges", c_size_t),
-    ]
+ProfilerInitialize = _params("cuptiProfilerInitialize", "CUpti_Profiler_Initialize_Params")
+DeviceGetChipName = _params(
+    "cuptiDeviceGetChipName", "CUpti_Device_GetChipName_Params", deviceIndex=c_size_t, pChipName=c_char_p
+)
+ProfilerGetCounterAvailability = _params(
+    "cuptiProfilerGetCounterAvailability",
+    "CUpti_Profiler_GetCounterAvailability_Params",
+    ctx=c_void_p,
+    counterAvailabilityImageSize=c_size_t,
+    pCounterAvailabilityImage=c_void_p,
+)
+HostInitialize = _params(
+    "cuptiProfilerHostInitialize",
+    "CUpti_Profiler_Host_Initialize_Params",
+    profilerType=c_int,
+    pChipName=c_char_p,
+    pCounterAvailabilityImage=c_void_p,
+    pHostObject=c_void_p,
+)
+HostDeinitialize = _params(
+    "cuptiProfilerHostDeinitialize", "CUpti_Profiler_Host_Deinitialize_Params", pHostObject=c_void_p
+)
+HostGetMetricProperties = _params(
+    "cuptiProfilerHostGetMetricProperties",
+    "CUpti_Profiler_Host_GetMetricProperties_Params",
+    pHostObject=c_void_p,
+    pMetricName=c_char_p,
+    pDescription=c_char_p,
+    pHwUnit=c_char_p,
+    pDimUnit=c_char_p,
+    metricType=c_int,
+)
+HostConfigAddMetrics = _params(
+    "cuptiProfilerHostConfigAddMetrics",
+    "CUpti_Profiler_Host_ConfigAddMetrics_Params",
+    pHostObject=c_void_p,
+    ppMetricNames=Names,
+    numMetrics=c_size_t,
+)
+HostGetConfigImageSize = _params(
+    "cuptiProfilerHostGetConfigImageSize",
+    "CUpti_Profiler_Host_GetConfigImageSize_Params",
+    pHostObject=c_void_p,
+    configImageSize=c_size_t,
+)
+HostGetConfigImage = _params(
+    "cuptiProfilerHostGetConfigImage",
+    "CUpti_Profiler_Host_GetConfigImage_Params",
+    pHostObject=c_void_p,
+    configImageSize=c_size_t,
+    pConfigImage=c_void_p,
+)
+HostGetNumOfPasses = _params(
+    "cuptiProfilerHostGetNumOfPasses",
+    "CUpti_Profiler_Host_GetNumOfPasses_Params",
+    configImageSize=c_size_t,
+    pConfigImage=c_void_p,
+    numOfPasses=c_size_t,
+)
+HostEvaluateToGpuValues = _params(
+    "cuptiProfilerHostEvaluateToGpuValues",
+    "CUpti_Profiler_Host_EvaluateToGpuValues_Params",
+    pHostObject=c_void_p,
+    pCounterDataImage=c_void_p,
+    counterDataImageSize=c_size_t,
+    rangeIndex=c_size_t,
+    ppMetricNames=Names,
+    numMetrics=c_size_t,
+    pMetricValues=POINTER(c_double),
+)
+# A null `ctx` is the current context.
+RangeProfilerEnable = _params(
+    "cuptiRangeProfilerEnable",
+    "CUpti_RangeProfiler_Enable_Params",
+    ctx=c_void_p,
+    pRangeProfilerObject=c_void_p,
+)
+RangeProfilerDisable = _params(
+    "cuptiRangeProfilerDisable", "CUpti_RangeProfiler_Disable_Params", pRangeProfilerObject=c_void_p
+)
+RangeProfilerGetCounterDataSize = _params(
+    "cuptiRangeProfilerGetCounterDataSize",
+    "CUpti_RangeProfiler_GetCounterDataSize_Params",
+    pRangeProfilerObject=c_void_p,
+    pMetricNames=Names,
+    numMetrics=c_size_t,
+    maxNumOfRanges=c_size_t,
+    maxNumRangeTreeNodes=c_uint32,
+    counterDataSize=c_size_t,
+)
+RangeProfilerCounterDataImageInitialize = _params(
+    "cuptiRangeProfilerCounterDataImageInitialize",
+    "CUpti_RangeProfiler_CounterDataImage_Initialize_Params",
+    pRangeProfilerObject=c_void_p,
+    counterDataSize=c_size_t,
+    pCounterData=c_void_p,
+)
+RangeProfilerSetConfig = _params(
+    "cuptiRangeProfilerSetConfig",
+    "CUpti_RangeProfiler_SetConfig_Params",
+    pRangeProfilerObject=c_void_p,
+    configSize=c_size_t,
+    pConfig=c_void_p,
+    counterDataImageSize=c_size_t,
+    pCounterDataImage=c_void_p,
+    range=c_int,
+    replayMode=c_int,
+    maxRangesPerPass=c_size_t,
+    numNestingLevels=c_uint16,
+    minNestingLevel=c_uint16,
+    passIndex=c_size_t,
+    targetNestingLevel=c_uint16,
+)
+RangeProfilerStart = _params(
+    "cuptiRangeProfilerStart", "CUpti_RangeProfiler_Start_Params", pRangeProfilerObject=c_void_p
+)
+RangeProfilerStop = _params(
+    "cuptiRangeProfilerStop",
+    "CUpti_RangeProfiler_Stop_Params",
+    pRangeProfilerObject=c_void_p,
+    passIndex=c_size_t,
+    targetNestingLevel=c_size_t,
+    isAllPassSubmitted=c_uint8,
+)
+RangeProfilerDecodeData = _params(
+    "cuptiRangeProfilerDecodeData",
+    "CUpti_RangeProfiler_DecodeData_Params",
+    pRangeProfilerObject=c_void_p,
+    numOfRangeDropped=c_size_t,
+)
+RangeProfilerGetCounterDataInfo = _params(
+    "cuptiRangeProfilerGetCounterDataInfo",
+    "CUpti_RangeProfiler_GetCounterDataInfo_Params",
+    pCounterDataImage=c_void_p,
+    counterDataImageSize=c_size_t,
+    numTotalRanges=c_size_t,
+)
 
 
 class Cupti:

@@ -1,149 +1,371 @@
-"""Kernels judged on one GPU, each in the GPU's turn."""
+"""Evaluates candidates on a GPU, from outside the process that holds it.
+
+Seeds, expected outputs and verdicts stay here. Nothing that a candidate does to the process that runs it makes a wrong
+result look right.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from typing import Protocol
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.evaluation import Check, Evaluation, GpuState, Guard, Outcome, Source, Timing
+from mctskernel.core.launch_plan import LaunchPlanError
+from mctskernel.core.task import Array, shape_label
 from mctskernel.core.task_file import task_of
-from mctskernel.profiling.candidate import Candidate
-from mctskernel.profiling.counters import TIME
-from mctskernel.profiling.gpu.judge import GpuJudge
-from mctskernel.profiling.gpu.protocol import Opened
-from mctskernel.profiling.gpu.session import GPU_SERVICE
-from mctskernel.profiling.gpu.turn import COUNTING, COUNTING_PATIENCE, Turn
-from mctskernel.profiling.processes.compile_process import Prepared
+from mctskernel.profiling.architecture import architecture_of
+from mctskernel.profiling.candidate import Candidate, RefusedError, check_block
+from mctskernel.profiling.ceilings import documented_ceilings, highest, roofline
+from mctskernel.profiling.counter_diagnosis import diagnose_launches, widest_access
+from mctskernel.profiling.counters import REGISTERS, SHARED_BYTES, TIME, combined_counters
+from mctskernel.profiling.gpu.accounting import count_mismatches, find_violation, refused_check
+from mctskernel.profiling.gpu.arenas import VARIANTS, Arena
+from mctskernel.profiling.gpu.lock import COUNTERS, COUNTERS_PATIENCE, GpuLock
+from mctskernel.profiling.gpu.protocol import Loaded, Opened, Ran, Timed
+from mctskernel.profiling.gpu.state import are_alike
+from mctskernel.profiling.gpu.timing import timing
+from mctskernel.profiling.gpu.worker import GPU_SERVICE, GpuWorker
+from mctskernel.profiling.guardrails import (
+    chance_flag,
+    flags,
+    outside_reason,
+    quarantine_reason,
+    worn_check,
+)
+from mctskernel.profiling.processes.conversation import LostError
+from mctskernel.profiling.processes.worker_process import Prepared
+from mctskernel.profiling.ptx_text import variables
 from mctskernel.profiling.stages import Stages
+from mctskernel.profiling.verify import Case
 
+TIMING_SECONDS = 0.05
+"""Kernel time of a candidate at one search shape; the baseline's runs are not in it."""
 
-class Evaluator(Protocol):
-    """What judges kernels of one task on one GPU. For one thread, besides `interrupt`.
+RECHECKS = 8
+"""How many runs are checked, picked at random, of a kernel whose results differ from run to run. One that is wrong in
+half of them, the fewest that can move a median, passes once in 256 times."""
 
-    Whatever is asked raises DeviceError when the GPU is broken or lost.
-    """
+WEARING_RUNS = 300
+"""How many runs a kernel with variables makes in a row before its result is checked once more."""
 
-    def open(self) -> Opened:
-        """Get ready; to be called before anything else is asked. Raises TaskError too, for a reference that fails."""
-        ...
+BASELINE_RUNS = 31
+"""The baseline's time is the median of its latest runs at the present clock, this many: few of them fall on one
+candidate, and a hiccup there would make that candidate look fast. They lie seconds apart, so what drifts still drifts
+for both. A GPU's first candidate has all of them beside it: from then on its times compare with other GPUs'."""
 
-    @property
-    def remark(self) -> str:
-        """What disturbs the times of this GPU, in a sentence; empty where nothing is known to."""
-        ...
-
-    def use_baseline(self, candidate: Candidate) -> None:
-        """Interleave every timing with this kernel from now on, if the GPU takes it."""
-        ...
-
-    def evaluate(self, prepared: Prepared) -> Evaluation:
-        """Verify, time and count a kernel that was built. To wait for the GPU's turn costs the kernel nothing."""
-        ...
-
-    def release_counters(self) -> None:
-        """Let other processes count on the GPU until the next kernel, which sets them up again."""
-        ...
-
-    def interrupt(self) -> None:
-        """Stop for good, from any thread: what is being asked is lost."""
-        ...
-
-    def close(self) -> None:
-        """Give everything back."""
-        ...
+FEWEST_BASELINE_RUNS = 3
+"""How many of them each candidate has beside it at least."""
 
 
 class GpuEvaluator:
-    """An `Evaluator` whose verdicts are reached in this process.
+    """Evaluates candidates of one task on one GPU, which it holds alone meanwhile. For one thread, besides `interrupt`.
 
-    `spec.gpu` is the GPU; where it is empty, and the first visible one is meant, opening it waits for no turn.
+    `spec.gpu` is the GPU's UUID; where it is empty, and the first visible one is meant, opening it waits for no lock.
+    `service` names what runs in the GPU process. Every method raises DeviceError when the GPU is broken or lost.
     """
 
     def __init__(self, spec: DeviceSpec, metrics: Sequence[str], service: str = GPU_SERVICE) -> None:
-        self._spec, self._metrics, self._service = spec, metrics, service
-        self._turn = Turn(spec.gpu) if spec.gpu else None
-        self._counting = Turn(COUNTING)
-        self._judge: GpuJudge | None = None
+        self._spec, self._metrics, self._service = spec, tuple(metrics), service
+        self._lock = GpuLock(spec.gpu) if spec.gpu else None
+        self._counters_lock = GpuLock(COUNTERS)
+        self._worker: GpuWorker | None = None
+        self._baseline_runs: dict[int, deque[tuple[float, GpuState | None]]] = {}
+        self._threads = ThreadPoolExecutor(VARIANTS, "verify")
         self._interrupted = False
 
     def open(self) -> Opened:
-        """Draw the inputs, open the GPU in its turn, and put the inputs there."""
-        spec = self._spec
-        with self._turn.held() if self._turn is not None else nullcontext():
-            self._judge = GpuJudge(
-                task_of(spec),
-                spec.seed,
-                self._metrics,
-                self._service,
-                spec.gpu,
-                counting=self._counting_alone(),
-            )
+        """Draw the inputs, open the GPU and put the inputs there; before anything else.
+
+        Raises TaskError for a reference that fails, and DeviceError for a GPU that can't be used.
+        """
+        with self._lock.held() if self._lock is not None else nullcontext():
+            task = task_of(self._spec)
+            self._worker = GpuWorker(task, self._spec.seed, self._metrics, self._service, self._spec.gpu)
             if self._interrupted:
-                self._judge.interrupt()
-            opened = self._judge.opened
-        if self._turn is None:
-            self._turn = Turn(opened.gpu.uuid)
+                self._worker.interrupt()
+            opened = self._worker.opened
+        if self._lock is None:
+            self._lock = GpuLock(opened.gpu.uuid)
         return opened
 
     @property
-    def remark(self) -> str:
-        """Why others may use the GPU meanwhile."""
-        return self._turn.remark if self._turn is not None else ""
+    def opened(self) -> Opened:
+        """The open GPU."""
+        return self._open_worker.opened
+
+    @property
+    def warning(self) -> str:
+        """Why other processes may disturb this GPU's timings; empty where nothing is known."""
+        return self._lock.warning if self._lock is not None else ""
 
     @property
     def pid(self) -> int:
         """The number of the process that holds the GPU."""
-        return self._opened()[0].pid
+        return self._open_worker.pid
 
     def use_baseline(self, candidate: Candidate) -> None:
-        """Interleave every timing with this kernel from now on, if the GPU takes it."""
-        judge, turn = self._opened()
-        with turn.held():
-            judge.use_baseline(candidate)
+        """Interleave every timing with this kernel from now on; without effect if the GPU refuses it."""
+        with self._held(), suppress(RefusedError, LostError):
+            self._open_worker.load_baseline(candidate)
 
     def evaluate(self, prepared: Prepared) -> Evaluation:
-        """Verify, time and count a kernel that was built."""
-        judge, turn = self._opened()
-        stages = Stages()
+        """Verify, time and count a kernel that was built; the first stage that fails decides the outcome.
+
+        Waiting for the GPU's lock is not part of the kernel's cost.
+        """
+        candidate, stages = prepared.candidate, Stages()
         stages.add(prepared.stage_seconds)
-        with turn.held(before_waiting=judge.release_counters):
-            evaluation = judge.evaluate(prepared.candidate, stages)
-            # Counters are one process's at a time, and would be kept for the next kernel.
-            if turn.is_wanted:
-                judge.release_counters()
-        return evaluation
+        begun = Evaluation(Outcome.OK, Source.MEASURED, resources=candidate.resources, log=candidate.log)
+        with self._held():
+            try:
+                evaluation = self._evaluated(begun, candidate, stages)
+            except RefusedError as refusal:
+                evaluation = refusal.evaluation(Source.MEASURED)
+            except LostError as error:
+                log = "\n".join(text for text in (begun.log, error.log) if text)
+                evaluation = replace(
+                    begun, outcome=error.outcome, message=error.message, log=log, guard=error.guard
+                )
+            # Only one process can read counters, and they would stay set up for the next kernel.
+            if self._lock is not None and self._lock.is_contended:
+                self.release_counters()
+        return replace(evaluation, stage_seconds=stages.seconds)
+
+    def outputs(self, candidate: Candidate) -> list[tuple[Case, dict[str, Array]]]:
+        """The kernel's outputs at each verification case, right or wrong. Raises RefusedError and LostError."""
+        worker = self._open_worker
+        self._check_limits(candidate, worker.load(candidate))
+        worker.run(candidate, worker.arenas.verified)
+        return [(arena.case, arena.outputs()) for arena in worker.arenas.verified]
 
     def release_counters(self) -> None:
-        """Let other processes count on the GPU."""
-        self._opened()[0].release_counters()
+        """Let other processes read counters on the GPU until the next kernel, which sets them up again."""
+        self._open_worker.release_counters()
 
     def interrupt(self) -> None:
-        """End the GPU process for good, and wait for no turn."""
+        """End the GPU process for good, and stop waiting for locks, from any thread."""
         self._interrupted = True
-        self._counting.interrupt()
-        if self._turn is not None:
-            self._turn.interrupt()
-        if self._judge is not None:
-            self._judge.interrupt()
+        self._counters_lock.interrupt()
+        if self._lock is not None:
+            self._lock.interrupt()
+        if self._worker is not None:
+            self._worker.interrupt()
 
     def close(self) -> None:
-        """End the GPU process and give the tensors back."""
-        if self._judge is not None:
-            self._judge.close()
-        self._counting.close()
-        if self._turn is not None:
-            self._turn.close()
+        """End the GPU process and free the tensors."""
+        self._threads.shutdown(cancel_futures=True)
+        if self._worker is not None:
+            self._worker.close()
+        self._counters_lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
-    def _counting_alone(self) -> Callable[[], AbstractContextManager[None]]:
-        """What counting waits for: the GPU's own clock takes no setting up that others would wait for."""
-        if set(self._metrics) <= {TIME}:
-            return nullcontext
-        return partial(self._counting.held, COUNTING_PATIENCE)
-
-    def _opened(self) -> tuple[GpuJudge, Turn]:
-        if self._judge is None or self._turn is None:
+    @property
+    def _open_worker(self) -> GpuWorker:
+        if self._worker is None:
             raise RuntimeError("The evaluator isn't open: call `open` first.")
-        return self._judge, self._turn
+        return self._worker
+
+    def _held(self) -> AbstractContextManager[None]:
+        worker = self._open_worker
+        assert self._lock is not None  # noqa: S101 - `open` saw to it
+        return self._lock.held(before_waiting=worker.release_counters)
+
+    def _evaluated(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
+        worker = self._open_worker
+        with stages.timed("verify"):
+            self._check_limits(candidate, worker.load(candidate))
+            evaluation = self._verified(evaluation, candidate, worker.arenas.verified)
+            if evaluation.ok:
+                evaluation = self._repeated(evaluation, candidate)
+            if evaluation.ok and any(variables(made.ptx) for made in candidate.builds):
+                evaluation = self._worn(evaluation, candidate)
+        if evaluation.ok:
+            evaluation = self._timed(evaluation, candidate, stages)
+        if evaluation.ok:
+            evaluation = self._counted(evaluation, candidate, stages)
+        return self._guarded(evaluation, candidate) if evaluation.ok else evaluation
+
+    def _check_limits(self, candidate: Candidate, loaded: Loaded) -> None:
+        """Raise RefusedError for a launch that asks for more than the GPU has."""
+        gpu = self.opened.gpu
+        for launch, index in candidate.built:
+            resources = candidate.builds[index].resources_of(launch.kernel)
+            most = loaded.max_threads.get(candidate.entry_of(launch))
+            try:
+                check_block(launch, resources, most, gpu.max_shared_bytes, gpu.name)
+            except LaunchPlanError as error:
+                raise RefusedError(
+                    Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, str(error), candidate
+                ) from error
+
+    def _verified(self, evaluation: Evaluation, candidate: Candidate, arenas: Sequence[Arena]) -> Evaluation:
+        ran = self._open_worker.run(candidate, arenas)
+        checks: list[Check] = []
+        for index, arena in enumerate(arenas):
+            checks.append(_check_run(arena, ran, index))
+            if not checks[-1].passed:
+                break
+        return _with_checks(evaluation, checks)
+
+    def _repeated(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:
+        """Run the last and largest case again: a result that depends on chance is flagged, or refused."""
+        arena = self._open_worker.arenas.verified[-1]
+        before = arena.output_bytes()
+        self._open_worker.run(candidate, (arena,))
+        flag = chance_flag(before, arena.output_bytes(), arena.case.label)
+        if not flag:
+            return evaluation
+        if self._open_worker.task.deterministic:
+            return replace(evaluation, outcome=Outcome.WRONG_RESULT, message=flag, guard=Guard.REPETITION)
+        return replace(evaluation, flags=(*evaluation.flags, flag))
+
+    def _worn(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:
+        """Run the largest case after many runs as a program makes them, without resetting variables in between."""
+        verified = self._open_worker.arenas.verified
+        ran = self._open_worker.wear(candidate, verified[-2:][0], WEARING_RUNS, verified[-1])
+        return _with_checks(evaluation, [worn_check(_check_run(verified[-1], ran), WEARING_RUNS)])
+
+    def _timed(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
+        """Time at every search shape; the outputs of every timed run must be right."""
+        timings: list[Timing] = []
+        checks: list[Check] = []
+        notes: list[str] = []
+        for arena in self._open_worker.arenas.timed:
+            with stages.timed("time"):
+                runs = self._fewest_baseline_runs(arena)
+                timed = self._open_worker.time(candidate, arena, TIMING_SECONDS, runs)
+            # Digests are taken among the timed runs, but they are verification.
+            stages.add({"time": -timed.digest_seconds, "verify": timed.digest_seconds})
+            label = shape_label(arena.shape)
+            timings.append(
+                timing(label, timed.samples, self._baseline_samples(arena, timed), timed.conditions)
+            )
+            if timed.disturbed:
+                notes.append(f"At {label} its time is less certain than others: {timed.disturbed}.")
+            with stages.timed("verify"):
+                found, note = self._check_timed_runs(candidate, arena, timed)
+            checks += found
+            notes += [note] if note else []
+            if not checks[-1].passed:
+                break
+        evaluation = replace(
+            evaluation, timings=tuple(timings), flags=(*evaluation.flags, *notes), gpu=self.opened.gpu.uuid
+        )
+        return _with_checks(evaluation, checks)
+
+    def _check_timed_runs(self, candidate: Candidate, arena: Arena, timed: Timed) -> tuple[list[Check], str]:
+        """The checks of the timed runs at one shape, up to the first that fails, and a note."""
+        if violation := find_violation(timed):
+            return [refused_check(arena, violation.sentence, violation.guard)], ""
+        checks = list(self._threads.map(arena.verdict, range(len(arena.variants))))
+        wrong = [check for check in checks if not check.passed]
+        different = count_mismatches(timed)
+        if wrong:
+            return [replace(wrong[0], guard=Guard.TIMED_OUTPUTS)], ""
+        if not different:
+            return checks[:1], ""
+        note = (
+            f"At {arena.case.label} {different} of {len(timed.runs)} timed runs left other bytes than the checked run "
+            f"on the same inputs"
+        )
+        if self._open_worker.task.deterministic:
+            return [refused_check(arena, f"{note}: the result depends on chance.", Guard.REPETITION)], ""
+        for _ in range(RECHECKS):
+            again = self._open_worker.recheck(candidate, arena)
+            if again.overrun or not again.run.inputs_kept:
+                sentence = again.overrun or "an input was changed in place."
+                return [refused_check(arena, sentence, Guard.GUARD_BYTES)], ""
+            check = arena.verdict(again.run.variant)
+            if not check.passed:
+                message = f"{check.message} That was one of the timed runs, picked at random."
+                return [replace(check, message=message, guard=Guard.TIMED_OUTPUTS)], ""
+        return checks[:1], f"{note}; {RECHECKS} more runs, picked at random, were right."
+
+    def _fewest_baseline_runs(self, arena: Arena) -> int:
+        """As many as its median lacks, if the clock is still that of the last candidate."""
+        if not self._open_worker.has_baseline:
+            return FEWEST_BASELINE_RUNS
+        return max(FEWEST_BASELINE_RUNS, BASELINE_RUNS - len(self._alike(arena)))
+
+    def _alike(self, arena: Arena) -> tuple[float, ...]:
+        """The latest runs of the baseline at the clock of the last ones."""
+        recent = self._baseline_runs.get(arena.index) or deque()
+        return tuple(seconds for seconds, then in recent if are_alike(then, recent[-1][1]))
+
+    def _baseline_samples(self, arena: Arena, timed: Timed) -> tuple[float, ...]:
+        if not self._open_worker.has_baseline or timed.disturbed:
+            return timed.baseline
+        now = timed.conditions.before if timed.conditions is not None else None
+        recent = self._baseline_runs.setdefault(arena.index, deque(maxlen=BASELINE_RUNS))
+        recent.extend((seconds, now) for seconds in timed.baseline)
+        return self._alike(arena)
+
+    def _counted(self, evaluation: Evaluation, candidate: Candidate, stages: Stages) -> Evaluation:
+        """With counters of one run at the first search shape and a diagnosis; without, where there are none."""
+        counters = _compiler_report(candidate)
+        if self.opened.counters:
+            return replace(evaluation, counters=counters)
+        # The GPU's own clock needs no setting up that others would wait for.
+        alone = not set(self._metrics) <= {TIME}
+        with (
+            self._counters_lock.held(COUNTERS_PATIENCE) if alone else nullcontext(),
+            stages.timed("counters"),
+        ):
+            counted = self._open_worker.count(candidate, self._open_worker.arenas.timed[0])
+        if counted.problem:
+            return replace(evaluation, counters=counters, flags=(*evaluation.flags, counted.problem))
+        counters |= combined_counters(counted.launches)
+        reason = outside_reason(evaluation.timings[0].seconds, [each[TIME] for each in counted.launches])
+        if reason:
+            return replace(
+                evaluation, outcome=Outcome.REJECTED, message=reason, counters=counters, guard=Guard.GPU_TIME
+            )
+        if all(set(launch) <= {TIME} for launch in counted.launches):
+            return replace(evaluation, counters=counters)
+        gpu = self.opened.gpu
+        architecture = architecture_of(gpu.architecture, gpu.name)
+        access_bytes = max(widest_access(made.ptx) for made in candidate.builds)
+        kernels = [launch.kernel for launch in candidate.plans[0].launches]
+        diagnosis = diagnose_launches(counted.launches, architecture, access_bytes, kernels)
+        return replace(evaluation, counters=counters, diagnosis=diagnosis)
+
+    def _guarded(self, evaluation: Evaluation, candidate: Candidate) -> Evaluation:
+        task, gpu = self._open_worker.task, self.opened.gpu
+        # A time is refused only if it beats both the measured and the documented ceilings.
+        ceilings = highest(self.opened.ceilings, documented_ceilings(gpu))
+        ptx = [made.ptx for made in candidate.builds]
+        peaks = roofline(task, ptx, evaluation.counters, ceilings, gpu.l2_bytes)
+        reason = quarantine_reason(task, evaluation.timings, peaks)
+        guard = Guard.ROOFLINE if reason else None
+        return replace(
+            evaluation, quarantine=reason, flags=(*evaluation.flags, *flags(evaluation)), guard=guard
+        )
+
+
+def _check_run(arena: Arena, ran: Ran, index: int = 0) -> Check:
+    overrun = ran.overruns.get(index)
+    return refused_check(arena, overrun, Guard.GUARD_BYTES) if overrun else arena.verdict()
+
+
+def _with_checks(evaluation: Evaluation, checks: Sequence[Check]) -> Evaluation:
+    found = replace(evaluation, checks=(*evaluation.checks, *checks))
+    if checks[-1].passed:
+        return found
+    failed = checks[-1]
+    outcome = Outcome.REJECTED if failed.guard is Guard.GPU_TIME else Outcome.WRONG_RESULT
+    return replace(found, outcome=outcome, message=failed.message, guard=failed.guard)
+
+
+def _compiler_report(candidate: Candidate) -> dict[str, float]:
+    """The compiler's report in place of counters: the most of any launch at the first search shape."""
+    launches = candidate.plans[0].launches
+    resources = [candidate.build_of(each).resources_of(each.kernel) for each in launches]
+    shared = [
+        each.shared_bytes + launch.shared_bytes for each, launch in zip(resources, launches, strict=True)
+    ]
+    return {REGISTERS: float(max(each.registers for each in resources)), SHARED_BYTES: float(max(shared))}

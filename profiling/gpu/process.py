@@ -1,4 +1,4 @@
-"""The process that alone holds a GPU. Run as `python -m mctskernel.profiling.gpu.process SOCKET LIFELINE WINDOW`."""
+"""The process that holds a GPU. Run as `python -m mctskernel.profiling.gpu.process SOCKET LIFELINE WINDOW`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from mctskernel.profiling.gpu.protocol import (
     GpuRequest,
     Opened,
     OpenGpu,
+    SharedWindow,
 )
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement, counter_capabilities, gpu_devices
-from mctskernel.profiling.processes.child_service import serve
-from mctskernel.profiling.processes.shared_window import SharedWindow
+from mctskernel.profiling.processes.channel import serve
 
 PROGRAMS = 8
 """How many disassemblers may run at a time."""
 
 
 def confinement(request: OpenGpu, scratch: Path) -> Confinement:
-    """What running kernels on an open GPU takes: its devices, and the right to read its counters."""
+    """What running kernels on an open GPU needs: its device files, and the right to read counters."""
     return Confinement(
         scratch=scratch,
         devices=gpu_devices(),
@@ -37,26 +37,26 @@ def confinement(request: OpenGpu, scratch: Path) -> Confinement:
 
 
 class Service(Protocol):
-    """What answers: a GPU, or what stands for one in tests."""
+    """Answers requests: `GpuService`, or a fake in tests."""
 
     def open(self, request: OpenGpu) -> Opened | Broken:
-        """Get ready."""
+        """Open the GPU."""
         ...
 
     def answer(self, request: GpuRequest) -> GpuReply:
-        """The reply to anything that follows."""
+        """The reply to any later request."""
         ...
 
 
 class Session:
-    """The service that the first request names, as long as it lives."""
+    """The service that the first request names."""
 
     def __init__(self, window: SharedWindow) -> None:
         self._window = window
         self._service: Service | None = None
 
     def answer(self, request: GpuRequest) -> tuple[GpuReply, bool]:
-        """The reply, and whether the process is of no use any more."""
+        """The reply, and whether the process must end after sending it."""
         if isinstance(request, OpenGpu):
             module, _, name = request.service.partition(":")
             self._service = getattr(importlib.import_module(module), name)(self._window)

@@ -1,16 +1,82 @@
-"""What the process that holds a GPU is asked, and what it answers.
+"""Requests to the process that holds a GPU, and its replies.
 
-It knows nothing of tasks: it keeps tensors, runs launches, and hands back bytes, times and counters. What is right
-is decided by whoever asks. Bytes of tensors travel through a `SharedWindow`; offsets are into it.
+It knows nothing of tasks: it keeps tensors, runs launches, and returns bytes, times and counters. Its parent decides
+what is right. Bytes of tensors travel through a `SharedWindow`; offsets are into it.
 """
 
 from __future__ import annotations
 
-import msgspec
+import fcntl
+import mmap
+import os
 
+import msgspec
+import numpy as np
+
+from mctskernel.core.dtypes import DType
 from mctskernel.core.evaluation import Conditions
+from mctskernel.core.task import Array
 from mctskernel.profiling.ceilings import Ceilings
 from mctskernel.profiling.gpu.cuda_driver import Gpu
+
+ALIGNMENT = 4096
+
+
+class SharedWindow:
+    """Anonymous shared memory behind a file descriptor, which a child process inherits.
+
+    It grows at its end; reserved places stay. The child opens the same descriptor with `fd=`. It is sealed against
+    shrinking: reading memory that a child had cut off would end this process.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        self.fd = _create() if fd is None else fd
+        self._end = 0
+        self._map: mmap.mmap | None = None
+
+    def reserve(self, nbytes: int) -> int:
+        """Reserve bytes; returns their offset."""
+        offset = self._end
+        self._end += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        os.ftruncate(self.fd, self._end)
+        return offset
+
+    def put(self, array: Array) -> int:
+        """Reserve room for an array and copy it there; returns its offset."""
+        offset = self.reserve(array.nbytes)
+        self.bytes_at(offset, array.nbytes)[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return offset
+
+    def bytes_at(self, offset: int, nbytes: int) -> Array:
+        """A view of some bytes. Raises ValueError for bytes outside of the window."""
+        if offset < 0 or nbytes < 0 or offset + nbytes > self._mapped(offset + nbytes):
+            raise ValueError(f"The shared window has no bytes {offset} to {offset + nbytes}.")
+        assert self._map is not None  # noqa: S101 - `_mapped` saw to it
+        return np.frombuffer(self._map, np.uint8, nbytes, offset)
+
+    def array_at(self, offset: int, dtype: DType, extents: tuple[int, ...]) -> Array:
+        """A view of an array."""
+        count = int(np.prod(extents, dtype=np.int64))
+        return self.bytes_at(offset, count * dtype.itemsize).view(dtype).reshape(extents)
+
+    def close(self) -> None:
+        """Free the memory once no view of it is left."""
+        self._map = None
+        os.close(self.fd)
+
+    def _mapped(self, end: int) -> int:
+        """The mapped size, at least `end` where the window is that large. Older views stay valid."""
+        if self._map is None or len(self._map) < end:
+            size = os.fstat(self.fd).st_size
+            if size >= end and size:
+                self._map = mmap.mmap(self.fd, size)
+        return len(self._map) if self._map is not None else 0
+
+
+def _create() -> int:
+    fd = os.memfd_create("mctskernel-window", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return fd
 
 
 class OpenGpu(msgspec.Struct, tag=True, frozen=True):
@@ -26,10 +92,10 @@ class OpenGpu(msgspec.Struct, tag=True, frozen=True):
 
 
 class TensorPlace(msgspec.Struct, frozen=True):
-    """A tensor of an arena: what an input holds is in the window, once for each variant of the inputs.
+    """A tensor of an arena: the contents of an input are in the window, once for each variant of the inputs.
 
-    Without `offsets` it is filled with a 32-bit `poison`. `output` says that the kernel is to write it; one that
-    has offsets too is changed in place.
+    Without `offsets` it is filled with a 32-bit `poison`. `output` says that the kernel writes it; an output with
+    offsets is changed in place.
     """
 
     name: str
@@ -40,7 +106,7 @@ class TensorPlace(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, tag=True, frozen=True):
-    """Put tensors on the GPU, for as long as the process lives. Answered by Done."""
+    """Put tensors on the GPU, until the process ends. Answered by Done."""
 
     arena: int
     tensors: tuple[TensorPlace, ...]
@@ -55,7 +121,7 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, tag=True, frozen=True):
-    """Put a kernel's machine code on the GPU in a slot, in place of what the slot held. Answered by Loaded."""
+    """Load a kernel's machine code into a slot, in place of the previous one. Answered by Loaded."""
 
     slot: int
     codes: tuple[Code, ...]
@@ -87,7 +153,7 @@ class ScratchPlace(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What one run of a slot's kernel is, on the tensors of an arena."""
+    """One run of a slot's kernel on the tensors of an arena."""
 
     slot: int
     arena: int
@@ -107,7 +173,7 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One run with fresh inputs and poisoned outputs, and what to fetch afterwards."""
+    """One run with fresh inputs and poisoned outputs, and the bytes to fetch afterwards."""
 
     plan: Plan
     reads: tuple[Read, ...]
@@ -120,7 +186,7 @@ class Run(msgspec.Struct, tag=True, frozen=True):
 
 
 class Wear(msgspec.Struct, tag=True, frozen=True):
-    """Run a step after `times` runs of another plan in a row, with variables as those left them. Answered by Ran."""
+    """Run a step after `times` runs of another plan in a row, without resetting variables. Answered by Ran."""
 
     before: Plan
     times: int
@@ -130,8 +196,8 @@ class Wear(msgspec.Struct, tag=True, frozen=True):
 class Time(msgspec.Struct, tag=True, frozen=True):
     """Time a plan, interleaved with a baseline, on every variant of the inputs. Answered by Timed.
 
-    `seconds` is about how much time of the candidate's to take, `baseline_runs` how often the baseline runs at least,
-    as far as that fits into as much time again. `reads` are what to fetch after one run on each variant.
+    `seconds` is about how long the candidate's runs take together, `baseline_runs` the fewest runs of the baseline, as
+    far as they fit into as much time again. `reads` are to be fetched after one run on each variant.
     """
 
     plan: Plan
@@ -142,7 +208,7 @@ class Time(msgspec.Struct, tag=True, frozen=True):
 
 
 class Recheck(msgspec.Struct, tag=True, frozen=True):
-    """Run a plan as when it is timed, and stop at any run; fetch what that one left. Answered by Rechecked."""
+    """Run a plan as when it is timed, and stop at a random run; fetch its outputs. Answered by Rechecked."""
 
     plan: Plan
     baseline: Plan
@@ -150,17 +216,17 @@ class Recheck(msgspec.Struct, tag=True, frozen=True):
 
 
 class Count(msgspec.Struct, tag=True, frozen=True):
-    """Count one run's events in hardware. Answered by Counted."""
+    """Read the hardware counters of one run. Answered by Counted."""
 
     plan: Plan
 
 
 class ReleaseCounters(msgspec.Struct, tag=True, frozen=True):
-    """Let other processes count on the GPU. Answered by Done."""
+    """Let other processes read counters on the GPU. Answered by Done."""
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
-    """The GPU and what it can do; `counters` says why there are no counters, empty when there are.
+    """The GPU and its ceilings; `counters` says why there are no counters, empty when there are.
 
     `state` says likewise why its clocks and its temperature aren't known.
     """
@@ -171,8 +237,8 @@ class Opened(msgspec.Struct, tag=True, frozen=True):
     state: str = ""
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """What its user should know: what isn't told of this GPU, and why."""
+    def notes(self) -> tuple[str, ...]:
+        """What can't be measured on this GPU, and why."""
         return tuple(sentence for sentence in (self.counters, self.state) if sentence)
 
 
@@ -197,7 +263,7 @@ class Ran(msgspec.Struct, tag=True, frozen=True):
 
 
 class TimedRun(msgspec.Struct, frozen=True):
-    """One run as it was timed: on which inputs, the digest of what it left, and whether the inputs were left alone."""
+    """One timed run: the variant of its inputs, the digest of its outputs, and whether the inputs are unchanged."""
 
     variant: int
     seconds: float
@@ -206,7 +272,7 @@ class TimedRun(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Seconds from the first to the last of some runs, by the host's clock and by the GPU's."""
+    """Seconds from the first to the last of a batch of runs, by the host's clock and by the GPU's."""
 
     host_seconds: float
     gpu_seconds: float
@@ -215,9 +281,9 @@ class Batch(msgspec.Struct, frozen=True):
 class Timed(msgspec.Struct, tag=True, frozen=True):
     """Seconds of the runs that count, and of the baseline's runs among them.
 
-    `runs` are all of the candidate's, in order, `judged` the digests of what was fetched, by variant. `digest_seconds`
-    is what the digests took. `conditions` are what the GPU was like, None where nothing tells; `disturbed` says what
-    disturbed the runs that count, again and again, as the end of a sentence.
+    `runs` are all of the candidate's, in order, `judged` the digests of the fetched outputs, by variant.
+    `digest_seconds` is the time of the digests. `conditions` are the GPU's clocks and temperature, None where they
+    are unknown; `disturbed` says what disturbed the runs that count, as the end of a sentence.
     """
 
     samples: tuple[float, ...]
@@ -256,7 +322,7 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Broken(msgspec.Struct, tag=True, frozen=True):
-    """Nothing can be judged on this machine; the process ends now."""
+    """The GPU can't be used; the process ends now."""
 
     message: str
 

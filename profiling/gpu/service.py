@@ -1,21 +1,21 @@
-"""What the GPU process does for its parent: keeps tensors, runs launches, times and counts them."""
+"""The requests that the GPU process answers: it keeps tensors, runs launches, times and counts them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.ceilings import default_cache_folder, measured_ceilings
-from mctskernel.profiling.gpu.code import BoundPlan, LoadedKernel, bound
+from mctskernel.profiling.gpu.buffers import Arena, BoundPlan, LoadedKernel, bound, place
 from mctskernel.profiling.gpu.cuda_driver import (
     CudaError,
     DeviceBuffer,
     open_gpu,
 )
 from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler, when_free
-from mctskernel.profiling.gpu.digests import Digests, Segment
-from mctskernel.profiling.gpu.memory import Arena, place
+from mctskernel.profiling.gpu.device_kernels import Digests, Scrub, Segment
 from mctskernel.profiling.gpu.protocol import (
     Broken,
     Count,
@@ -36,22 +36,20 @@ from mctskernel.profiling.gpu.protocol import (
     Rechecked,
     ReleaseCounters,
     Run,
+    SharedWindow,
     Time,
     Timed,
     TimedRun,
     Wear,
 )
-from mctskernel.profiling.gpu.scrub import Scrub
 from mctskernel.profiling.gpu.state import GpuMonitor, Monitor, StateUnavailableError, Unmonitored
-from mctskernel.profiling.gpu.timed_runs import Cleaner, TimedRuns
-from mctskernel.profiling.gpu.timing import Schedule, interleaved
-from mctskernel.profiling.processes.shared_window import SharedWindow
+from mctskernel.profiling.gpu.timing import Cleaner, Schedule, TimedRuns, interleaved
 
 TRESPASS = "The kernel writes to memory of the evaluator that no argument of its points to."
 
 
 class GpuService:
-    """Answers for one GPU. Everything that a candidate touches is put back before each of its runs."""
+    """Answers for one GPU. Everything that a candidate can write is reset before each of its runs."""
 
     def __init__(self, window: SharedWindow) -> None:
         self._window = window
@@ -60,7 +58,7 @@ class GpuService:
         self._kernels: dict[int, LoadedKernel] = {}
 
     def open(self, request: OpenGpu) -> Opened | Broken:
-        """Make the context, measure its ceilings if nobody has, and get ready to count."""
+        """Make the context, measure the GPU's ceilings unless they are known, and set up the counters."""
         try:
             gpu = open_gpu(request.gpu)
             # Twice the cache, so that filling it leaves nothing of the tensors there.
@@ -70,33 +68,27 @@ class GpuService:
             counters = self._open_counters(request.metrics)
             state = self._open_monitor(gpu.uuid)
         except CudaError as error:
-            return Broken(f"The GPU can't be used: {error}. Perhaps another process has filled it.")
+            return Broken(f"The GPU can't be used: {error}. Perhaps another process has filled its memory.")
         except DeviceError as error:
             return Broken(str(error))
         return Opened(gpu, ceilings, counters, state)
 
-    def answer(self, request: GpuRequest) -> GpuReply:  # noqa: C901 - a table
+    def answer(self, request: GpuRequest) -> GpuReply:
         """The reply to anything but OpenGpu."""
+        answers: dict[type[GpuRequest], Callable[[Any], GpuReply]] = {
+            Place: self._place,
+            Load: self._load,
+            Run: self._run,
+            Wear: self._wear,
+            Time: self._time,
+            Recheck: self._recheck,
+            Count: self._count,
+            ReleaseCounters: self._release_counters,
+        }
+        if isinstance(request, OpenGpu):
+            return Broken("The GPU is open already.")
         try:
-            match request:
-                case Place():
-                    return self._place(request)
-                case Load():
-                    return self._load(request)
-                case Run():
-                    return self._run(request)
-                case Wear():
-                    return self._wear(request)
-                case Time():
-                    return self._time(request)
-                case Recheck():
-                    return self._recheck(request)
-                case Count():
-                    return self._count(request)
-                case ReleaseCounters():
-                    return self._release_counters()
-                case OpenGpu():
-                    return Broken("The GPU is open already.")
+            return answers[type(request)](request)
         except CudaError as error:
             return Failed(f"The GPU refused the kernel: {error}.", error.sticky)
 
@@ -167,35 +159,35 @@ class GpuService:
             before, guards = self._digests.now(foreign), self._digests.now(candidate.guards)
             runs = TimedRuns(candidate, baseline, self._cleaner, self._digests, self._inputs(request.plan))
             schedule = Schedule(request.seconds, fewest_baseline=request.baseline_runs)
-            turns = interleaved(runs.candidate, runs.baseline, schedule, self._monitor)
+            samples = interleaved(runs.candidate, runs.baseline, schedule, self._monitor)
             unseen: list[float] = []
-            judged: dict[int, int] = {}
+            checked: dict[int, int] = {}
 
             def collect() -> None:
-                """Keep what the last run left for whoever judges it."""
+                """Fetch the outputs of the last run, to be checked."""
                 last = self._fetch_last(runs, request.reads)
-                judged[last.variant] = last.outputs
+                checked[last.variant] = last.outputs
 
             collect()
             for variant in runs.seen:
-                if variant not in judged:
+                if variant not in checked:
                     runs.on_seen(variant)
                     collect()
             while runs.held_back:
                 unseen += runs.unseen()
                 collect()
-            turns = turns.extended(unseen, self._monitor.read())
+            samples = samples.extended(unseen, self._monitor.read())
             return Timed(
-                turns.samples,
-                turns.baseline,
+                samples.samples,
+                samples.baseline,
                 tuple(runs.runs),
-                tuple(judged[variant] for variant in range(candidate.arena.variants)),
+                tuple(checked[variant] for variant in range(candidate.arena.variants)),
                 tuple(runs.batches),
                 runs.digest_seconds,
                 self._overrun(candidate, guards),
                 self._trespass(foreign, before),
-                turns.conditions,
-                turns.disturbed,
+                samples.conditions,
+                samples.disturbed,
             )
 
     def _recheck(self, request: Recheck) -> Rechecked:
@@ -208,7 +200,7 @@ class GpuService:
             return Rechecked(last, self._overrun(candidate, guards), self._trespass(foreign, before))
 
     def _fetch_last(self, runs: TimedRuns, reads: Sequence[Sequence[Read]]) -> TimedRun:
-        """Copy what the last run left to where its variant's is judged."""
+        """Copy the outputs of the last run to the place of its variant."""
         last = runs.runs[-1]
         for read in reads[last.variant]:
             runs.arena.fetch(read, self._window)
@@ -222,7 +214,7 @@ class GpuService:
         return plan.overrun() or TRESPASS if self._digests.now(plan.guards) != guards else ""
 
     def _foreign(self, used: Iterable[int]) -> list[Segment]:
-        """Memory that is no business of a kernel that runs on some arenas."""
+        """Memory that a kernel on these arenas must not write."""
         own = set(used)
         arenas = [each.kept if index in own else each.everything for index, each in self._arenas.items()]
         return [segment for each in arenas for segment in each] + [
@@ -254,7 +246,7 @@ class GpuService:
                 problem = str(error)
             return Counted(launches, problem, self._trespass(foreign, before))
 
-    def _release_counters(self) -> Done:
+    def _release_counters(self, _: ReleaseCounters) -> Done:
         if self._profiler is not None:
             self._profiler.release()
         return Done()

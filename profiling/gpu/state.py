@@ -1,7 +1,7 @@
-"""What a GPU says of its clocks, temperature and power, through NVML, and what of it disturbs a timing.
+"""A GPU's clocks, temperature and power, read through NVML, and which changes of them disturb a timing.
 
-It is asked between runs and never within one. The process that holds the GPU asks itself, because it alone knows when
-nothing runs; it opens NVML before it is confined.
+They are read between runs and never within one, by the process that holds the GPU, because only that knows when nothing
+runs. It opens NVML before it is confined.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mctskernel.profiling.guardrails import NOISE
 SLOWING = frozenset(
     {ClockEvent.SLOWDOWN, ClockEvent.THERMAL, ClockEvent.HARDWARE_THERMAL, ClockEvent.POWER_BRAKE}
 )
-"""What happens to a GPU, and not what a kernel does to it: times taken meanwhile mean nothing. A power cap isn't one of
-them: a kernel that draws all the power there is lowers its clock itself, in every run of whoever uses it."""
+"""Reasons outside of the kernel: times taken meanwhile mean nothing. A power cap isn't one of them: a kernel that draws
+all the power that there is lowers its clock itself, in every run."""
 
 CLOCK_SHARE = NOISE
-"""The fraction by which two clocks may differ: no time moves by more, and so by more than noise."""
+"""The fraction by which two clocks may differ: times then differ by no more than noise."""
 
 _EVENTS = {
     0x001: ClockEvent.IDLE,
@@ -39,33 +39,33 @@ _EVENTS = {
 
 
 class StateUnavailableError(Exception):
-    """Nothing tells what state the GPU is in; the message is a sentence that says why."""
+    """The GPU's state can't be read; the message is a sentence that says why."""
 
 
 class Monitor(Protocol):
-    """What tells a GPU's state; None where nothing does."""
+    """Reads a GPU's state; None where it is unknown."""
 
     def read(self) -> GpuState | None:
-        """Everything that is recorded with a time."""
+        """The state that is recorded with a time."""
         ...
 
     def glance(self) -> GpuState | None:
-        """The part of it that tells whether runs are disturbed, which takes less time."""
+        """The part that shows whether runs are disturbed, which is faster to read."""
         ...
 
 
 class Unmonitored:
-    """Stands for the monitor where there is none."""
+    """The monitor where NVML is missing."""
 
     def read(self) -> None:
-        """Tell nothing."""
+        """Return None."""
 
     def glance(self) -> None:
-        """Tell nothing."""
+        """Return None."""
 
 
 class GpuMonitor:
-    """Asks NVML about the GPU that CUDA knows by this UUID, in hexadecimal. Raises StateUnavailableError."""
+    """Reads the state of the GPU with this UUID, in hexadecimal, from NVML. Raises StateUnavailableError."""
 
     def __init__(self, gpu: str) -> None:
         try:
@@ -77,11 +77,11 @@ class GpuMonitor:
             self._device = self._find(str(uuid.UUID(gpu)))
         except self._nvml.NVMLError as error:
             raise StateUnavailableError(f"{_UNKNOWN}: NVML says '{error}'.") from error
-        # Whatever it opens when it is first asked, it opens now.
+        # NVML opens files at the first read: that must be before this process is confined.
         self.read()
 
     def read(self) -> GpuState:
-        """Everything that is recorded with a time."""
+        """The state that is recorded with a time."""
         nvml, device = self._nvml, self._device
         milliwatts = self._said(lambda: nvml.nvmlDeviceGetPowerUsage(device))
         return replace(
@@ -91,7 +91,7 @@ class GpuMonitor:
         )
 
     def glance(self) -> GpuState:
-        """The part of it that tells whether runs are disturbed, which takes less time."""
+        """The part that shows whether runs are disturbed, which is faster to read."""
         nvml, device = self._nvml, self._device
         bits = self._said(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(device)) or 0
         return GpuState(
@@ -116,9 +116,9 @@ class GpuMonitor:
 
 
 def disturbance(before: GpuState | None, now: GpuState | None) -> str:
-    """Why runs between these two moments don't count, as the end of a sentence; empty when they do.
+    """Why runs between these two states don't count, as the end of a sentence; empty when they do.
 
-    What is unknown disturbs nothing.
+    An unknown state disturbs nothing.
     """
     if before is None or now is None:
         return ""
@@ -130,12 +130,12 @@ def disturbance(before: GpuState | None, now: GpuState | None) -> str:
 
 
 def is_slowed(state: GpuState | None) -> bool:
-    """Whether something slows the GPU down that no kernel does."""
+    """Whether the GPU is slowed down for a reason outside of the kernel."""
     return state is not None and not SLOWING.isdisjoint(state.events)
 
 
 def are_alike(first: GpuState | None, second: GpuState | None) -> bool:
-    """Whether the clocks at two moments differ by no more than means nothing; unknown ones are taken to."""
+    """Whether the clocks of two states differ by no more than noise; unknown ones are taken to."""
     if first is None or second is None:
         return True
     clocks = ((first.sm_mhz, second.sm_mhz), (first.memory_mhz, second.memory_mhz))

@@ -1,39 +1,49 @@
-"""How often to run, the median of repeated runs, and how sure it is."""
+"""Timed runs of a candidate, interleaved with a baseline: how many, and what is done before and after each.
+
+Before a run nothing of an earlier one is left anywhere that a kernel can read, and its inputs are one of several
+variants, picked at random. After it, outside of what is timed, digests of its outputs and of its inputs are taken. One
+variant is held back until the end, to see what the kernel does with inputs that it has never seen.
+"""
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mctskernel.core.evaluation import Conditions, GpuState, Timing
+from mctskernel.profiling.gpu.buffers import BoundPlan
+from mctskernel.profiling.gpu.cuda_driver import DeviceBuffer, Stopwatch, synchronize
+from mctskernel.profiling.gpu.device_kernels import Digests, Scrub
+from mctskernel.profiling.gpu.protocol import Batch, TimedRun
 from mctskernel.profiling.gpu.state import Monitor, Unmonitored, disturbance, is_slowed
 
 RESAMPLES = 500
 CONFIDENCE = 0.95
 
 RETAKES = 3
-"""How often a kernel's runs at one shape are thrown away and made again, because something disturbed the GPU."""
+"""How often a kernel's runs at one shape are discarded and repeated, because something disturbed the GPU."""
 
 PAUSE_SECONDS = 0.05
-"""How long to wait before that where the GPU was slowed down, which lasts."""
+"""How long to wait before that where the GPU was slowed down."""
 
 RETAKEN_SECONDS = 1.0
-"""Runs that take longer together aren't made again: a request to time a kernel has its limit."""
+"""Runs that take longer together aren't repeated: a request to time a kernel has a time limit."""
 
 Runs = Callable[[int], list[float]]
-"""Runs something so many times and returns the seconds of each."""
+"""Runs a kernel the given number of times and returns the seconds of each run."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long to go on: about `seconds` of the candidate's time, within the fewest and the most runs.
+    """How many runs: about `seconds` of the candidate's time, within `fewest` and `most` runs.
 
-    It stops before that once the median's interval is within `tightness` of the median on either side. The baseline
-    takes its turns for a share of the candidate's time; at least `fewest_baseline` of them as far as they fit into
-    `seconds`, and at least one.
+    Sampling stops early once the median's interval is within `tightness` of the median on either side. The baseline
+    runs for a share of the candidate's time; at least `fewest_baseline` times as far as they fit into `seconds`, and
+    at least once.
     """
 
     seconds: float
@@ -46,11 +56,11 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Turns:
-    """Seconds of a candidate's runs and of a baseline's, and the GPU's state after the baseline's first ones and at
+class Samples:
+    """Seconds of a candidate's runs and of a baseline's, and the GPU's state after the baseline's first runs and at
     the end.
 
-    `dropped` runs of the candidate were thrown away before these; `disturbed` says why these would have been too.
+    `dropped` runs of the candidate were discarded before these; `disturbed` says why these should have been too.
     """
 
     samples: tuple[float, ...]
@@ -62,13 +72,13 @@ class Turns:
 
     @property
     def conditions(self) -> Conditions | None:
-        """What is recorded of the GPU's state."""
+        """The GPU's state, as it is recorded; None where it is unknown."""
         if self.before is None or self.after is None:
             return None
         return Conditions(self.before, self.after, self.dropped)
 
-    def extended(self, samples: list[float], after: GpuState | None) -> Turns:
-        """With further runs of the candidate's before its last state, which count unless something disturbed them."""
+    def extended(self, samples: list[float], after: GpuState | None) -> Samples:
+        """With further runs of the candidate before the last state; they count unless something disturbed them."""
         if not self.disturbed and disturbance(self.before, after):
             return replace(self, after=after, dropped=self.dropped + len(samples))
         return replace(self, samples=(*self.samples, *samples), after=after)
@@ -79,29 +89,29 @@ _UNMONITORED = Unmonitored()
 
 def interleaved(
     candidate: Runs, baseline: Runs, schedule: Schedule, monitor: Monitor = _UNMONITORED
-) -> Turns:
-    """Seconds of a candidate's runs and of a baseline's, in turns, so that what drifts drifts for both.
+) -> Samples:
+    """Interleave the runs of a candidate and of a baseline, so that a clock that drifts drifts for both.
 
-    Where something disturbed the GPU (`gpu.state`) they are all made again, `RETAKES` times at most. The last run is
+    Where something disturbed the GPU (`gpu.state`) all of them are repeated, `RETAKES` times at most. The last run is
     the candidate's.
     """
-    # The first run after something else is slower, so it counts for nothing.
+    # The first run after another kernel is slower, so it isn't counted.
     pace = max(candidate(2)[-1], 1e-7)
     wanted = int(np.clip(schedule.seconds / pace, schedule.fewest, schedule.most))
-    turns, dropped = _turns(candidate, baseline, schedule, monitor, wanted), 0
+    found, dropped = _sample(candidate, baseline, schedule, monitor, wanted), 0
     for _ in range(RETAKES):
-        if not turns.disturbed or sum(turns.samples) + sum(turns.baseline) > RETAKEN_SECONDS:
+        if not found.disturbed or sum(found.samples) + sum(found.baseline) > RETAKEN_SECONDS:
             break
-        dropped += len(turns.samples)
-        # A clock that has changed stays as it is while the GPU has work, and falls again while it has none.
-        if is_slowed(turns.before) or is_slowed(turns.after):
+        dropped += len(found.samples)
+        # A clock that has changed stays while the GPU has work, and falls again while it has none.
+        if is_slowed(found.before) or is_slowed(found.after):
             time.sleep(PAUSE_SECONDS)
-        turns = _turns(candidate, baseline, schedule, monitor, wanted)
-    return replace(turns, dropped=dropped)
+        found = _sample(candidate, baseline, schedule, monitor, wanted)
+    return replace(found, dropped=dropped)
 
 
-def _turns(candidate: Runs, baseline: Runs, schedule: Schedule, monitor: Monitor, wanted: int) -> Turns:
-    # The GPU is asked at the ends alone: its driver looks at it less often than these runs take.
+def _sample(candidate: Runs, baseline: Runs, schedule: Schedule, monitor: Monitor, wanted: int) -> Samples:
+    # The GPU's state is read at the ends only: the driver updates it less often than these runs take.
     ours: list[float] = []
     theirs = baseline(1)
     if (more := min(int(schedule.seconds / max(theirs[0], 1e-7)), schedule.fewest_baseline) - 1) > 0:
@@ -112,7 +122,7 @@ def _turns(candidate: Runs, baseline: Runs, schedule: Schedule, monitor: Monitor
             theirs += baseline(1)
         ours += candidate(min(schedule.batch, wanted - len(ours)))
     after = monitor.glance()
-    return Turns(tuple(ours), tuple(theirs), before, after, disturbed=disturbance(before, after))
+    return Samples(tuple(ours), tuple(theirs), before, after, disturbed=disturbance(before, after))
 
 
 def timing(
@@ -148,3 +158,145 @@ def _is_tight(samples: list[float], tightness: float) -> bool:
     low, high = median_interval(tuple(samples))
     middle = float(np.median(samples))
     return high - middle <= tightness * middle and middle - low <= tightness * middle
+
+
+SLOW_SECONDS = 5e-3
+"""Runs that take longer than this are timed fewer times."""
+
+_RANDOM = random.SystemRandom()
+
+
+class Cleaner:
+    """Resets the GPU before every run. `flush` is a buffer larger than its L2 cache."""
+
+    def __init__(self, flush: DeviceBuffer, scrub: Scrub) -> None:
+        self._flush = flush
+        self._scrub = scrub
+
+    def clean(self, plan: BoundPlan, variant: int) -> None:
+        """Restore the plan's buffers, and overwrite shared memory, registers and local memory, in stream order."""
+        plan.restore(variant)
+        self._scrub(plan.kernel.local_bytes)
+
+    def clean_but_variables(self, plan: BoundPlan) -> None:
+        """The same without resetting the plan's variables, as when a program runs the kernel again."""
+        plan.arena.restore(0)
+        plan.restore_scratch()
+        self._scrub(plan.kernel.local_bytes)
+
+    def cool(self) -> None:
+        """Flush the cache, in stream order; the last step before a run."""
+        self._flush.fill(0)
+
+
+class TimedRuns:
+    """Runs of a candidate and of its baseline; `runs` and `batches` are the candidate's so far.
+
+    `seen` are the variants of the inputs that it has run on, `held_back` the others.
+    """
+
+    def __init__(
+        self,
+        candidate: BoundPlan,
+        baseline: BoundPlan,
+        cleaner: Cleaner,
+        digests: Digests,
+        inputs: Sequence[int],
+    ) -> None:
+        """`inputs` are the digests of what the inputs hold before a run, by variant."""
+        self.arena = candidate.arena
+        self._candidate = candidate
+        self._baseline = baseline
+        self._cleaner = cleaner
+        self._digests = digests
+        self._inputs = inputs
+        order = _RANDOM.sample(range(len(inputs)), len(inputs))
+        self.seen, self.held_back = order[:1], order[1:]
+        self._warm = False
+        self.runs: list[TimedRun] = []
+        self.batches: list[Batch] = []
+        self.digest_seconds = 0.0
+
+    def candidate(self, times: int) -> list[float]:
+        """Run the candidate so many times, on drawings picked at random; the seconds of each."""
+        return self._batch(self._picked(times))
+
+    def baseline(self, times: int) -> list[float]:
+        """The same of the baseline."""
+        watches = [Stopwatch() for _ in range(times)]
+        for watch in watches:
+            self._start(self._baseline, _RANDOM.choice(self.seen), watch)
+        synchronize()
+        return [_seconds(watch) for watch in watches]
+
+    def again(self) -> None:
+        """Run the candidate a random number of times, so that it can't know which run is checked."""
+        everything = (*self.seen, *self.held_back)
+        self._batch(_RANDOM.choices(everything, k=_RANDOM.randint(1, 10)))
+
+    def on_seen(self, variant: int) -> None:
+        """Run the candidate once more on one variant."""
+        self._batch([variant])
+
+    def unseen(self) -> list[float]:
+        """Run the candidate on the variant that was held back, once and again; the seconds of each run."""
+        slow = self.runs[-1].seconds > SLOW_SECONDS
+        # The first run after a pause is slower: that one is on a variant that has been seen.
+        before = [] if slow else [_RANDOM.choice(self.seen)]
+        unseen = self.held_back.pop()
+        self.seen.append(unseen)
+        return self._batch([*before, *[unseen] * (2 if slow else 4)])[len(before) :]
+
+    def _picked(self, times: int) -> list[int]:
+        """Variants at random; all but the last one are introduced once the kernel is warm."""
+        if self._warm and len(self.held_back) > 1 and times > 1:
+            at = _RANDOM.randrange(1, times)
+            before = _RANDOM.choices(self.seen, k=at)
+            newcomer = self.held_back.pop(0)
+            self.seen.append(newcomer)
+            return [*before, newcomer, *_RANDOM.choices(self.seen, k=times - at - 1)]
+        self._warm = True
+        return _RANDOM.choices(self.seen, k=times)
+
+    def _batch(self, variants: Sequence[int]) -> list[float]:
+        whole = Stopwatch()
+        watches = [(Stopwatch(), Stopwatch()) for _ in variants]
+        synchronize()
+        began = time.perf_counter()
+        whole.start()
+        for index, (variant, (run, digest)) in enumerate(zip(variants, watches, strict=True)):
+            # The candidate must not read the baseline's intermediate results.
+            self._baseline.restore_own()
+            self._start(self._candidate, variant, run)
+            digest.start()
+            self._digests.take(self.arena.outputs, 2 * index)
+            self._digests.take(self.arena.inputs, 2 * index + 1)
+            digest.stop()
+        whole.stop()
+        synchronize()
+        host_seconds = time.perf_counter() - began
+        self.batches.append(Batch(host_seconds, _seconds(whole)))
+        found = self._digests.read(2 * len(variants))
+        seconds = [_seconds(run) for run, _ in watches]
+        self.digest_seconds += sum(_seconds(digest) for _, digest in watches)
+        self.runs += [
+            TimedRun(variant, took, found[2 * index], found[2 * index + 1] == self._inputs[variant])
+            for index, (variant, took) in enumerate(zip(variants, seconds, strict=True))
+        ]
+        return seconds
+
+    def _start(self, plan: BoundPlan, variant: int, watch: Stopwatch) -> None:
+        self._cleaner.clean(plan, variant)
+        self._cleaner.cool()
+        # No synchronisation here: the GPU is still filling when the launches arrive, so that it never idles in between
+        # and the kernel is timed, not the launching.
+        watch.start()
+        plan.run()
+        watch.stop()
+
+
+def _seconds(watch: Stopwatch) -> float:
+    """The seconds of a stopwatch, which is freed."""
+    seconds = watch.seconds
+    watch.free()
+    return seconds

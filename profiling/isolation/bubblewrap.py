@@ -1,7 +1,7 @@
 """Bubblewrap: starts a process that sees only the files of its policy, no other process, and no network.
 
 Where `bwrap` is installed and may make user namespaces, it adds to what a process can refuse itself: the files of the
-policy are the only ones that exist, and ending the first process of its namespace ends whatever it has started.
+policy are the only ones that exist, and stop_reason the first process of its namespace ends whatever it has started.
 """
 
 from __future__ import annotations

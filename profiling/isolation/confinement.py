@@ -1,17 +1,60 @@
-"""Confining the running process: what a worker calls on itself before it meets anything hostile.
+"""Confining the running process for good, and what confinement covers on this machine.
 
-Every mechanism is tried; one that this machine lacks is reported and the others are used. None can be undone, and
-all of them hold for whatever the process starts.
+A worker confines itself before it meets anything hostile. Every mechanism is tried; one that this machine lacks is
+reported and the others are used. None can be undone, and all of them hold for what the process starts.
+
+Run as `python -m mctskernel.profiling.isolation.confinement`, it confines itself and prints its mechanisms.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import resource
+import struct
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 
-from mctskernel.profiling.isolation import landlock, privileges, proc_mounts, seccomp
-from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
+import msgspec
+
+from mctskernel.profiling.isolation import landlock, seccomp
+from mctskernel.profiling.isolation.bubblewrap import find_bubblewrap
+from mctskernel.profiling.isolation.kernel_calls import (
+    AARCH64,
+    X86_64,
+    RefusedByKernelError,
+    architecture,
+    call,
+    prctl,
+    unshare,
+)
 from mctskernel.profiling.isolation.policy import Confinement
+
+THREADS = 256
+"""Threads that a process may have besides the programs that it may start, where they are counted together."""
+
+OTHERS = 4096
+"""The same with what its user may start elsewhere meanwhile, where that is counted too."""
+
+PROBE_SECONDS = 60.0
+
+KERNEL_WITH_LANDLOCK = (
+    "Run on Linux 5.13 or newer (6.12 for everything) with Landlock switched on (lsm=landlock,... on the kernel's "
+    "command line), in a container whose seccomp profile lets it through, or install bubblewrap."
+)
+SYSTEM_WITH_SECCOMP = "Run on Linux on x86-64 or Arm with seccomp filters (CONFIG_SECCOMP_FILTER)."
+NOT_ROOT = "Run as an ordinary user: the limit on processes does not count for root."
+GPU_OF_ONES_OWN = "Use a GPU or a MIG slice that nobody else uses while you search."
+
+_CAPSET = {X86_64: 126, AARCH64: 91}
+_CAPABILITIES_VERSION = 0x20080522
+_LAST_CAPABILITY = 63
+_SET_DUMPABLE, _DROP_FROM_BOUNDING_SET, _NO_NEW_PRIVILEGES = 4, 24, 38
+_NEW_IPC, _NEW_USER, _NEW_NETWORK = 0x0800_0000, 0x1000_0000, 0x4000_0000
 
 
 @dataclass(frozen=True)
@@ -24,47 +67,23 @@ class Mechanism:
 
 
 def confine(policy: Confinement) -> tuple[Mechanism, ...]:
-    """Confine this process for good: `enclose`, then `seal`. What was tried, in order; raises nothing.
+    """Confine this process for good. Returns what was tried, in order; raises nothing.
 
     Call it after imports and whatever else needs more than the policy gives, and before the first byte of a
-    candidate is looked at. Files stay open and mappings stay mapped: what the process holds already, it keeps.
-    Landlock (the files) holds for the calling thread and what it starts, and on kernels before 7.0 not for threads
-    that run already; a process in which a candidate's own code will run should therefore `enclose` itself first
-    of all, before it has threads, and `seal` itself when the candidate comes.
+    candidate is looked at. Open files stay open and mappings stay mapped. Landlock (the files) holds for the calling
+    thread and what it starts, and only since Linux 7.0 for threads that run already.
     """
-    return (*enclose(policy), *seal(policy))
-
-
-def enclose(policy: Confinement) -> tuple[Mechanism, ...]:
-    """No network, no files besides the policy's, no privileges, no view of other processes' memory.
-
-    Loading programs, libraries and CUDA goes on to work. Best called before there are threads.
-    """
-    isolated: tuple[Mechanism, ...] = (
-        _try("network namespace", privileges.leave_network),
-        # Behind it: in a user namespace of our own nobody else's processes are counted.
-        _try("process limit", lambda: privileges.limit_processes(policy.processes)),
-    )
-    if policy.names_threads:
-        # While root still may mount. Without what this does, nobody gets the right.
-        naming = _try("thread names", proc_mounts.keep_all_but_processes)
-        policy = replace(policy, names_threads=naming.in_force)
-        isolated = (*isolated, naming)
     return (
-        *isolated,
-        _try("capabilities", lambda: privileges.drop_capabilities(policy.capabilities)),
-        _try("no new privileges", privileges.forbid_new_privileges),
+        _try("network namespace", leave_network),
+        # Behind it: in a user namespace of our own no other processes are counted.
+        _try("process limit", lambda: limit_processes(policy.processes)),
+        _try("capabilities", lambda: drop_capabilities(policy.capabilities)),
+        _try("no new privileges", forbid_new_privileges),
         _try("Landlock", lambda: f"version {landlock.restrict(policy).version}"),
-        _try("hidden memory", privileges.hide_memory),
-        _try("size limits", lambda: privileges.limit_sizes(policy.memory_bytes, policy.file_bytes)),
+        _try("hidden memory", hide_memory),
+        _try("size limits", lambda: limit_sizes(policy.memory_bytes, policy.file_bytes)),
+        _try("seccomp", lambda: seccomp.install(policy)),
     )
-
-
-def seal(policy: Confinement) -> tuple[Mechanism, ...]:
-    """No system calls besides those that an evaluation needs, in all threads: no sockets, and no new processes
-    where the policy has none.
-    """
-    return (_try("seccomp", lambda: seccomp.install(policy)),)
 
 
 def _try(name: str, mechanism: Callable[[], str | None]) -> Mechanism:
@@ -72,3 +91,194 @@ def _try(name: str, mechanism: Callable[[], str | None]) -> Mechanism:
         return Mechanism(name, in_force=True, detail=mechanism() or "")
     except (RefusedByKernelError, OSError, ValueError) as error:
         return Mechanism(name, in_force=False, detail=str(error))
+
+
+def forbid_new_privileges() -> None:
+    """Programs with a set-user-ID bit give nothing from now on. Raises RefusedByKernelError."""
+    prctl("no new privileges", _NO_NEW_PRIVILEGES, 1)
+
+
+def hide_memory() -> None:
+    """Other processes of the same user can't read this one's memory, environment and descriptors any more."""
+    prctl("hiding memory", _SET_DUMPABLE, 0)
+
+
+def leave_network() -> str:
+    """Enter a new network and inter-process namespace; returns how. Raises RefusedByKernelError.
+
+    Must be called before there are threads, except by root.
+    """
+    user, group = os.geteuid(), os.getegid()
+    try:
+        unshare(_NEW_NETWORK | _NEW_IPC)
+    except RefusedByKernelError:
+        unshare(_NEW_USER | _NEW_NETWORK | _NEW_IPC)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+        return "user namespace"
+    return "root's rights"
+
+
+def drop_capabilities(kept: tuple[int, ...]) -> None:
+    """Give up root's rights except those kept, for the calling thread and what it starts."""
+    machine = architecture()
+    if machine is None:
+        raise RefusedByKernelError("capabilities: not on this kind of machine")
+    for number in range(_LAST_CAPABILITY + 1):
+        if number not in kept:
+            try:
+                prctl("capabilities", _DROP_FROM_BOUNDING_SET, number)
+            except RefusedByKernelError:
+                break  # the last one that this kernel knows, or not root
+    mask = sum(1 << number for number in kept) & _permitted_capabilities()
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    header = struct.pack("<Ii", _CAPABILITIES_VERSION, 0)
+    data = struct.pack("<6I", low, low, 0, high, high, 0)
+    call(
+        "capabilities",
+        _CAPSET[machine],
+        ctypes.create_string_buffer(header),
+        ctypes.create_string_buffer(data),
+    )
+
+
+def limit_sizes(memory_bytes: int | None, file_bytes: int) -> None:
+    """No more memory of its own than `memory_bytes`, no file over `file_bytes`, no core dump."""
+    if memory_bytes is not None:
+        # Data, not address space: a CUDA context reserves far more addresses than it uses memory.
+        _lower(resource.RLIMIT_DATA, memory_bytes)
+    _lower(resource.RLIMIT_FSIZE, file_bytes)
+    _lower(resource.RLIMIT_CORE, 0)
+
+
+def limit_processes(processes: int) -> str:
+    """Bound processes and threads to `processes` and THREADS; returns how: alone, or among the user's others.
+
+    Raises RefusedByKernelError for root, whose processes the kernel doesn't count.
+    """
+    if os.getuid() == 0:
+        raise RefusedByKernelError("the kernel doesn't count the processes of root")
+    _, _, users = Path("/proc/self/uid_map").read_text().split()[:3]
+    if users == "1":
+        _lower(resource.RLIMIT_NPROC, processes + THREADS)
+        return "alone"
+    running = sum(map(_threads, Path("/proc").glob("[0-9]*")))
+    _lower(resource.RLIMIT_NPROC, running + processes + OTHERS)
+    return "among others"
+
+
+def _threads(process: Path) -> int:
+    try:
+        if process.stat().st_uid != os.getuid():
+            return 0
+        return sum(1 for _ in (process / "task").iterdir())
+    except OSError:
+        return 0
+
+
+def _permitted_capabilities() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapPrm:"):
+            return int(line.split()[1], 16)
+    return 0
+
+
+def _lower(limit: int, value: int) -> None:
+    _, hard = resource.getrlimit(limit)
+    lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(limit, (lowest, lowest))
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """One thing that a candidate must not do, what keeps it from that, or why nothing does and what would help."""
+
+    name: str
+    covered: bool
+    detail: str
+    remedy: str = ""
+
+
+def coverage() -> tuple[Aspect, ...]:
+    """What is and isn't covered on this machine, found by confining a process; takes about 0.2 s."""
+    return aspects(try_mechanisms(), bubblewrap=find_bubblewrap())
+
+
+def try_mechanisms() -> tuple[Mechanism, ...]:
+    """What a process that confined itself has in force; nothing where it couldn't even start."""
+    with tempfile.TemporaryDirectory(prefix="mctskernel-probe-") as scratch:
+        path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", "mctskernel.profiling.isolation.confinement"],
+                capture_output=True,
+                cwd=scratch,
+                env={"PYTHONPATH": path, "PATH": os.environ.get("PATH", "")},
+                timeout=PROBE_SECONDS,
+                check=True,
+            )
+            return msgspec.json.decode(done.stdout, type=tuple[Mechanism, ...])
+        except (OSError, subprocess.SubprocessError, msgspec.DecodeError):
+            return ()
+
+
+def aspects(mechanisms: tuple[Mechanism, ...], *, bubblewrap: str | None) -> tuple[Aspect, ...]:
+    """What mechanisms cover together."""
+    detail = {each.name: each.detail for each in mechanisms if each.in_force}
+    landlock_version = int(detail["Landlock"].rpartition(" ")[2]) if "Landlock" in detail else 0
+    wrapper = "bubblewrap (not for the process that holds a GPU)" if bubblewrap else ""
+
+    def aspect(name: str, gap: str, remedy: str, *covering: str) -> Aspect:
+        by = ", ".join(filter(None, (wrapper, *covering)))
+        return Aspect(name, covered=bool(by), detail=by or gap, remedy="" if by else remedy)
+
+    network = (
+        "seccomp" if "seccomp" in detail else "",
+        "a namespace" if "network namespace" in detail else "",
+    )
+    files = "Landlock" if landlock_version else ""
+    signals = "Landlock" if landlock_version >= 6 else ""
+    counted = "process limit" in detail
+    return (
+        aspect("network", "candidates can reach it", SYSTEM_WITH_SECCOMP, *network),
+        aspect(
+            "writing outside their folder", "candidates can write what you can", KERNEL_WITH_LANDLOCK, files
+        ),
+        aspect("reading your files", "candidates can read what you can", KERNEL_WITH_LANDLOCK, files),
+        Aspect("your environment", covered=True, detail="only what libraries need is passed on, no keys"),
+        Aspect("your open files", covered=True, detail="closed, except each worker's own channel"),
+        aspect("memory of other processes", "only mctskernel's own is hidden", KERNEL_WITH_LANDLOCK, files),
+        aspect(
+            "signals to other processes", "your other processes can be ended", KERNEL_WITH_LANDLOCK, signals
+        ),
+        Aspect(
+            "number of processes",
+            covered=counted,
+            detail="counted by the kernel"
+            if counted
+            else "they end with their worker, but root's are not counted",
+            remedy="" if counted else NOT_ROOT,
+        ),
+        Aspect(
+            "disk and memory",
+            covered="size limits" in detail,
+            detail="limits of a process, and of its folder",
+        ),
+        Aspect(
+            "what ncu and compute-sanitizer may do",
+            covered=False,
+            detail="they aren't confined, and neither are the kernels that they replay",
+            remedy="Profile kernels of untrusted origin in a container.",
+        ),
+        Aspect(
+            "GPU memory and time of neighbours",
+            covered=False,
+            detail="a kernel can read what earlier work left there, and hold the GPU until it is ended",
+            remedy=GPU_OF_ONES_OWN,
+        ),
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(confine(Confinement(Path.cwd(), processes=1))))

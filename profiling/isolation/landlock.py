@@ -16,7 +16,6 @@ from pathlib import Path
 
 from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError, architecture, call
 from mctskernel.profiling.isolation.policy import Confinement, program_folders
-from mctskernel.profiling.isolation.proc_mounts import PROC
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG = 1
@@ -50,7 +49,6 @@ class Files(IntFlag):
 _READ = Files.READ_FILE | Files.READ_FOLDER
 _OF_A_FILE = Files.EXECUTE | Files.WRITE_FILE | Files.READ_FILE | Files.TRUNCATE | Files.CONTROL_DEVICE
 _DEVICE = Files.READ_FILE | Files.WRITE_FILE | Files.TRUNCATE | Files.CONTROL_DEVICE
-_OVERWRITE = Files.WRITE_FILE | Files.TRUNCATE
 _SCRATCH = ~(Files.EXECUTE | Files.MAKE_CHARACTER_DEVICE | Files.MAKE_BLOCK_DEVICE | Files.CONTROL_DEVICE)
 
 
@@ -97,13 +95,9 @@ def restrict(policy: Confinement) -> Abilities:
     ruleset = _create_ruleset(able)
     try:
         _allow(ruleset, policy.readable, _READ & able.files)
-        _allow(ruleset, policy.lists, Files.READ_FOLDER & able.files)
         _allow(ruleset, program_folders(), (_READ | Files.EXECUTE) & able.files)
         _allow(ruleset, policy.read_and_written, _DEVICE & able.files)
         _allow(ruleset, (policy.scratch,), _SCRATCH & able.files)
-        if policy.names_threads:
-            # A rule for /proc/self/task would hold for this process, and not for those that it starts.
-            _allow(ruleset, (PROC,), _OVERWRITE & able.files)
         try:
             call("Landlock", _RESTRICT_SELF, ruleset, _ALL_THREADS)
         except RefusedByKernelError:

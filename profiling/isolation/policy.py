@@ -12,8 +12,6 @@ from pathlib import Path
 READABLE_VARIABLE = "MCTSKERNEL_READABLE"
 """Further files and folders that workers may read, such as data that a task's reference loads; split like PATH."""
 
-DEVICES = Path("/dev")
-
 CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/nix/store", "/gnu/store")
@@ -55,24 +53,20 @@ _GPU_NODES = ("nvidia*", "nvidia-caps/*", "dxg", "dri/*")
 class Confinement:
     """What a process may do besides running the programs that are installed; the rest is refused.
 
-    `scratch` is the one folder in which it may write. `reads` are files and folders that it may read besides the
-    interpreter, its packages, the system's libraries and CUDA; `lists` are folders in which it may see what there is,
-    and read none of it; `devices` are device nodes that it may use.
+    `scratch` is the only folder in which it may write. `reads` are files and folders that it may read besides the
+    interpreter, its packages, the system's libraries and CUDA; `devices` are device nodes that it may use.
     `processes` is how many programs it may have running besides itself (0: it can't start any). `memory_bytes` is
     the most memory of its own, `file_bytes` the largest file. `capabilities` are numbers of those that a process of
-    root keeps; all others are dropped. `names_threads` lets it and what it starts name threads by writing to
-    /proc/PID/task/TID/comm, as CUDA does when it starts, where nothing else of the machine can be had with that.
+    root keeps; all others are dropped.
     """
 
     scratch: Path
     reads: tuple[Path, ...] = ()
-    lists: tuple[Path, ...] = ()
     devices: tuple[Path, ...] = ()
     processes: int = 0
     memory_bytes: int | None = None
     file_bytes: int = 1 << 30
     capabilities: tuple[int, ...] = ()
-    names_threads: bool = False
 
     @property
     def readable(self) -> tuple[Path, ...]:
@@ -87,8 +81,8 @@ class Confinement:
 
 
 def gpu_devices() -> tuple[Path, ...]:
-    """The device nodes through which CUDA reaches this machine's GPUs; none for whoever may not list `DEVICES`."""
-    return tuple(sorted(found for pattern in _GPU_NODES for found in DEVICES.glob(pattern)))
+    """The device nodes through which CUDA reaches this machine's GPUs."""
+    return tuple(sorted(found for pattern in _GPU_NODES for found in Path("/dev").glob(pattern)))
 
 
 def counter_capabilities() -> tuple[int, ...]:

@@ -157,13 +157,21 @@ def filter_program(policy: Confinement, machine: str, own_pid: int) -> tuple[Ins
     numbers = [each[column] for group in _REFUSED.values() for each in group.values()]
     if policy.processes == 0:
         numbers += [57, 58] if machine == X86_64 else []
-    program = [
-        *_refusing_the_unknown(machine),
+    program: list[Instruction] = [
+        # Other instruction sets, and calls that are newer than the list.
+        (_LOAD_WORD, 0, 0, _ARCHITECTURE_AT),
+        (_EQUAL, 1, 0, _AUDIT_NAMES[machine]),
+        (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
+        (_LOAD_WORD, 0, 0, _NUMBER_AT),
+        (_AT_LEAST, 0, 1, _LAST_KNOWN_CALL + 1),
+        (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
         # Its flags are in memory, where no filter can look; C libraries fall back on clone.
         (_EQUAL, 0, 1, 435),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
-        *_refusing(numbers),
     ]
+    for number in numbers:
+        if number is not None:
+            program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
     for rule in _by_argument(policy, own_pid):
         if (number := rule.numbers[column]) is not None:
             program += _refusing_by_argument(number, rule)
@@ -178,34 +186,7 @@ def install(policy: Confinement) -> None:
     machine = architecture()
     if machine is None:
         raise RefusedByKernelError("seccomp: not on this kind of machine")
-    _install(machine, filter_program(policy, machine, os.getpid()))
-
-
-def mount_filter(machine: str) -> tuple[Instruction, ...]:
-    """The filter of `forbid_mounts`."""
-    column = (X86_64, AARCH64).index(machine)
-    refused = (*_REFUSED["file systems"].values(), _REFUSED["the kernel"]["setns"])
-    return (
-        *_refusing_the_unknown(machine),
-        *_refusing([each[column] for each in refused]),
-        (_RETURN, 0, 0, _ALLOW),
-    )
-
-
-def forbid_mounts() -> None:
-    """Let what is mounted stay as it is for this process's threads and what they start, whatever rights they have.
-
-    Landlock refuses some of these calls, and not those that open a part of /proc anew or make it writable again.
-    Raises RefusedByKernelError when the kernel has no filters. The process must have given up new privileges, or be
-    root.
-    """
-    machine = architecture()
-    if machine is None:
-        raise RefusedByKernelError("seccomp: not on this kind of machine")
-    _install(machine, mount_filter(machine))
-
-
-def _install(machine: str, program: tuple[Instruction, ...]) -> None:
+    program = filter_program(policy, machine, os.getpid())
     code = b"".join(struct.pack("<HBBI", *each) for each in program)
     instructions = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("<HxxxxxxQ", len(program), ctypes.addressof(instructions))
@@ -213,25 +194,6 @@ def _install(machine: str, program: tuple[Instruction, ...]) -> None:
     if call("seccomp", _SECCOMP[machine], _SET_FILTER, _ALL_THREADS, described):
         # A thread has a filter that this one hasn't: then for this one and what it starts.
         call("seccomp", _SECCOMP[machine], _SET_FILTER, 0, described)
-
-
-def _refusing_the_unknown(machine: str) -> list[Instruction]:
-    """Other instruction sets, and calls that are newer than the list. What follows finds the call's number loaded."""
-    return [
-        (_LOAD_WORD, 0, 0, _ARCHITECTURE_AT),
-        (_EQUAL, 1, 0, _AUDIT_NAMES[machine]),
-        (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
-        (_LOAD_WORD, 0, 0, _NUMBER_AT),
-        (_AT_LEAST, 0, 1, _LAST_KNOWN_CALL + 1),
-        (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
-    ]
-
-
-def _refusing(numbers: Iterable[int | None]) -> Iterable[Instruction]:
-    for number in numbers:
-        if number is not None:
-            yield (_EQUAL, 0, 1, number)
-            yield (_RETURN, 0, 0, _ERROR | errno.EPERM)
 
 
 def _by_argument(policy: Confinement, own_pid: int) -> Iterable[_ByArgument]:

@@ -1,4 +1,7 @@
-"""What machine code says of itself: sections of the ELF file, registers, stack, spills. Starts no process.
+"""What a cubin holds: sections, registers, stack and spills from the ELF file itself, and instructions by `nvdisasm`.
+
+nvdisasm takes 0.3 s of one core, nearly all of it to start, so it runs while the caller does something else:
+`start_disassembly(cubin)` now, `.result()` later.
 
 The attributes of `.nv.info` and the encodings of local loads and stores are as `cuobjdump -elf` and `nvdisasm -hex`
 print them for Volta to Blackwell.
@@ -6,14 +9,23 @@ print them for Volta to Blackwell.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterator, Mapping
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
 
+from cuda.pathfinder import find_nvidia_binary_utility
+
+from mctskernel.core.documents import excerpt
 from mctskernel.core.evaluation import Resources
-
-INSTRUCTION_BYTES = 16
+from mctskernel.profiling.machine_code.functions import INSTRUCTION_BYTES, NO_BARRIER, Function, Instruction
 
 _NO_BITS = 8
 _REGISTER_COUNT, _FRAME_SIZE = 0x2F, 0x11
@@ -65,19 +77,10 @@ def _sections(image: bytes) -> Mapping[str, Section]:
     return found
 
 
-def architecture(image: bytes) -> int:
-    """The compute capability, times ten, that a cubin is for: 90 for sm_90. From the flags of its ELF header."""
-    (flags,) = struct.unpack_from("<I", image, 48)
-    return int(flags >> 8 & 0xFF if image[_ABI_VERSION] >= _ABI_OF_CUDA_13 else flags & 0xFF)
-
-
-_ABI_VERSION, _ABI_OF_CUDA_13 = 8, 8
-
-
 def resources(image: bytes, function: str) -> Resources:
     """The report on the one kernel of a cubin, as `ptxas -v` gives it: spills are its accesses to local memory.
 
-    Shared memory is not in it: the section's size can't be told from what the driver reserves for itself. Raises
+    Shared memory is not in it: the section's size includes what the driver reserves. Raises
     CubinError.
     """
     with cubin_errors():
@@ -119,3 +122,182 @@ def _local_bytes(code: bytes) -> tuple[int, int]:
         elif opcode == _STORE_LOCAL:
             stores += _ACCESS_BYTES[high >> 9 & 7]
     return loads, stores
+
+
+SOURCE_FILES = frozenset({"kernel.cu", "kernel.py"})
+"""The names that the compilers give a kernel's own file."""
+
+
+@dataclass(frozen=True)
+class Disassembly:
+    """The functions of a cubin by the name of their entry."""
+
+    functions: Mapping[str, Function]
+
+
+class DisassemblerError(RuntimeError):
+    """`nvdisasm` is missing or failed; the message is a sentence that says what to do."""
+
+
+class PendingDisassembly:
+    """A disassembly under way. Use it as a context manager, so that it never outlives its caller."""
+
+    def __init__(self, process: subprocess.Popen[bytes], cubin: IO[bytes], output: IO[bytes]) -> None:
+        self._process = process
+        self._cubin = cubin
+        self._output = output
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cancel()
+
+    def result(self, timeout_seconds: float = 60.0) -> Disassembly:
+        """Wait for the end and read the text. Raises DisassemblerError."""
+        try:
+            status = self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired as error:
+            self.cancel()
+            raise DisassemblerError(f"nvdisasm did not finish in {timeout_seconds:g} s.") from error
+        self._output.seek(0)
+        text = self._output.read().decode(errors="replace")
+        self._cubin.seek(0)
+        image = self._cubin.read()
+        self.cancel()
+        if status:
+            raise DisassemblerError(f"nvdisasm failed with status {status}: {text.strip()[:200]}")
+        return parse(text, image)
+
+    def cancel(self) -> None:
+        """End the process if it still runs, and give back what it used."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._cubin.close()
+        self._output.close()
+
+
+def start_disassembly(cubin: bytes) -> PendingDisassembly:
+    """Begin to disassemble beside the caller. Raises DisassemblerError when there is no `nvdisasm`."""
+    program = find_nvdisasm()
+    image = tempfile.NamedTemporaryFile(suffix=".cubin")  # noqa: SIM115 - closed by PendingDisassembly
+    output = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe would stall nvdisasm until somebody reads
+    image.write(cubin)
+    image.flush()
+    command = [program, "-c", "-ndf", "-g", "-gp", image.name]  # no data-flow analysis
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603
+    return PendingDisassembly(process, image, output)
+
+
+def disassemble(cubin: bytes) -> Disassembly:
+    """Disassemble and wait."""
+    with start_disassembly(cubin) as pending:
+        return pending.result()
+
+
+def parse(text: str, cubin: bytes) -> Disassembly:
+    """Read `nvdisasm -c -g -gp`; stalls and scoreboards come from the cubin's own bytes. Raises DisassemblerError."""
+    functions = {}
+    try:
+        with cubin_errors():
+            found = sections(cubin)
+            for name, listing in _listings(text):
+                functions[name] = Function(name, tuple(_instructions(listing, found[f".text.{name}"].data)))
+    except CubinError as error:
+        raise DisassemblerError(
+            f"What nvdisasm wrote doesn't fit the machine code: {excerpt(error)}"
+        ) from error
+    if not functions:
+        raise DisassemblerError(f"nvdisasm found no code: {text.strip()[:200]}")
+    return Disassembly(functions)
+
+
+@cache
+def find_nvdisasm() -> str:
+    """The path of NVIDIA's disassembler. Raises DisassemblerError when there is none."""
+    found = find_nvidia_binary_utility("nvdisasm")
+    if found is None:
+        raise DisassemblerError(
+            "nvdisasm was not found; 'pip install nvidia-cuda-nvdisasm' brings it (6 MB, no GPU needed)."
+        )
+    return str(Path(found))
+
+
+_SECTION = re.compile(r"^[ \t]*+\.section[ \t]++\.text\.([^,\s]++),.*$", re.M)
+# Nothing here spans lines or is tried in two ways: names are a candidate's, and may be chosen to take forever.
+_LINE = re.compile(
+    r'//## File "(?P<file>[^"\n]*+)", line (?P<line>\d++)'
+    r"|^(?P<label>\.L_\w++|\$[\w$]++):"
+    r"|^[ \t]*+/\*(?P<address>[0-9a-f]{4,16})\*/[ \t]++(?:@(?P<predicate>!?U?P\w++)[ \t]++)?+"
+    r"(?P<opcode>[A-Z][^\s;]*+)(?P<operands>[^;\n]*+);",
+    re.M,
+)
+
+
+def _listings(text: str) -> Iterator[tuple[str, str]]:
+    found = list(_SECTION.finditer(text))
+    ends = [section.start() for section in found[1:]] + [len(text)] * bool(found)
+    for section, end in zip(found, ends, strict=True):
+        yield section[1], text[section.end() : end]
+
+
+def _instructions(listing: str, code: bytes) -> Iterator[Instruction]:
+    entries = list(_LINE.finditer(listing))
+    targets = _label_addresses(entries)
+    line: int | None = None
+    ptx_line: int | None = None
+    for entry in entries:
+        if entry["line"]:
+            name = entry["file"].rpartition("/")[2]
+            if name == ".nv_debug_ptx_txt":
+                ptx_line = int(entry["line"])
+            else:
+                line = int(entry["line"]) if name in SOURCE_FILES else None
+        elif entry["address"]:
+            address = int(entry["address"], 16)
+            operands = entry["operands"].strip()
+            label = re.search(r"`\((\.L_\w++|\$[\w$]++)\)", operands)
+            control = _control_bits(code, address)
+            yield Instruction(
+                address,
+                entry["predicate"] or "",
+                entry["opcode"],
+                operands,
+                line,
+                ptx_line,
+                targets.get(label[1]) if label else None,
+                control & 0xF,
+                control >> 5 & 7,
+                control >> 8 & 7,
+                tuple(barrier for barrier in range(6) if control >> (11 + barrier) & 1),
+            )
+
+
+def _label_addresses(entries: Sequence[re.Match[str]]) -> dict[str, int]:
+    addresses: dict[str, int] = {}
+    waiting: list[str] = []
+    for entry in entries:
+        if entry["label"]:
+            waiting.append(entry["label"])
+        elif entry["address"]:
+            addresses.update(dict.fromkeys(waiting, int(entry["address"], 16)))
+            waiting.clear()
+    return addresses
+
+
+def _control_bits(code: bytes, offset: int) -> int:
+    """The 21 scheduling bits of a 128-bit instruction (Volta and later).
+
+    From the lowest: 4 bits stall, 1 yield, 3 barrier on write, 3 barrier on read, 6 wait mask, 4 reuse. The
+    layout is in Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018.
+    """
+    if offset + INSTRUCTION_BYTES > len(code):
+        return 1 | NO_BARRIER << 5 | NO_BARRIER << 8
+    (high,) = struct.unpack_from("<Q", code, offset + 8)
+    return int(high >> 41)

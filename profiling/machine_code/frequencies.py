@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mctskernel.profiling.machine_code.functions import Function
-from mctskernel.profiling.machine_code.instructions import Instruction
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,10 +27,12 @@ _FLOW_WEIGHT = 100.0
 _CHEAPNESS = 1e-3
 _LOOSE = 1e-2
 
-_ANCHORS = (
-    "LDG STG LDS STS ATOM ATOMG ATOMS RED REDG LDSM LDGSTS SHFL BAR FFMA FADD FMUL MUFU DFMA DADD DMUL HMMA "
-    "IMMA DMMA HADD2 HMUL2"
-)
+_MEMORY = "LDG STG LDS STS ATOM ATOMG ATOMS RED REDG LDSM LDGSTS SHFL BAR"
+_ARITHMETIC = "FFMA FADD FMUL MUFU DFMA DADD DMUL HMMA IMMA DMMA HADD2 HMUL2"
+_ANCHORS = frozenset(_MEMORY.split()) | frozenset(_ARITHMETIC.split())
+"""Instructions that ptxas keeps one for one."""
+_PREDICATED = 0.01
+"""Weight of a predicated instruction: it is issued at least as often as the PTX runs it."""
 
 
 def block_frequencies(function: Function, line_counts: Mapping[int, float]) -> dict[int, float]:
@@ -59,8 +60,8 @@ def block_frequencies(function: Function, line_counts: Mapping[int, float]) -> d
     weights = np.array([_flow_weight(function, block) / scale[block] for block in blocks])
     rows = [(outflow - inflow) * weights[:, None]]
     right = [entered * weights]
-    for copies, count, lines in anchors:
-        weight = math.sqrt(lines) / max(count, 1e-3 * max(scale[block] for block in copies), 1e-9)
+    for copies, count, trust in anchors:
+        weight = math.sqrt(trust) / max(count, 1e-3 * max(scale[block] for block in copies), 1e-9)
         row = np.zeros(len(edges))
         known = 0.0
         for block, number in copies.items():
@@ -78,42 +79,39 @@ def block_frequencies(function: Function, line_counts: Mapping[int, float]) -> d
     return dict(zip(blocks, frequencies.tolist(), strict=True))
 
 
-_ANCHOR_SET = frozenset(_ANCHORS.split())
-
-
 def _anchors(
     function: Function, line_counts: Mapping[int, float]
-) -> list[tuple[Mapping[int, int], float, int]]:
-    """Groups of PTX lines with the same copies and count: copies per block, executions, number of lines."""
+) -> list[tuple[Mapping[int, int], float, float]]:
+    """Groups of PTX lines with the same copies and count: copies per block, executions, weight as evidence."""
     copies: dict[int, Counter[int]] = {}
+    trust: dict[int, float] = {}
     for block in function.successors:
         for instruction in function.code(block):
             line = instruction.ptx_line
-            if line is not None and line in line_counts and _is_anchor(instruction):
+            if line is not None and line in line_counts and instruction.mnemonic in _ANCHORS:
                 copies.setdefault(line, Counter())[block] += 1
-    groups = Counter(
-        (tuple(sorted(where.items())), round(line_counts[line], 9)) for line, where in copies.items()
-    )
-    return [(dict(where), count, lines) for (where, count), lines in groups.items()]
-
-
-def _is_anchor(instruction: Instruction) -> bool:
-    return instruction.mnemonic in _ANCHOR_SET and not instruction.predicate
+                trust[line] = min(trust.get(line, 1.0), _PREDICATED if instruction.predicate else 1.0)
+    groups: dict[tuple[tuple[tuple[int, int], ...], float], float] = {}
+    for line, where in copies.items():
+        key = (tuple(sorted(where.items())), round(line_counts[line], 9))
+        groups[key] = groups.get(key, 0.0) + trust[line]
+    return [(dict(where), count, weight) for (where, count), weight in groups.items()]
 
 
 def _rough_frequencies(
-    blocks: Sequence[int], anchors: Sequence[tuple[Mapping[int, int], float, int]]
+    blocks: Sequence[int], anchors: Sequence[tuple[Mapping[int, int], float, float]]
 ) -> dict[int, float]:
     """The mean over a block's anchors of count by copies; the block before where there are none."""
-    sums: dict[int, list[float]] = {}
-    for copies, count, lines in anchors:
+    sums: dict[int, tuple[float, float]] = {}
+    for copies, count, weight in anchors:
         for block in copies:
-            sums.setdefault(block, []).extend([count / sum(copies.values())] * lines)
+            executions, weights = sums.get(block, (0.0, 0.0))
+            sums[block] = (executions + weight * count / sum(copies.values()), weights + weight)
     rough: dict[int, float] = {}
     latest = 1.0
     for block in blocks:
         if block in sums:
-            latest = max(sum(sums[block]) / len(sums[block]), 1e-6)
+            latest = max(sums[block][0] / sums[block][1], 1e-6)
         rough[block] = latest if block else 1.0
     return rough
 
@@ -126,34 +124,29 @@ def _flow_weight(function: Function, block: int) -> float:
     return _LOOSE if last.mnemonic in {"EXIT", "RET"} else _FLOW_WEIGHT
 
 
+MOST_EXCHANGES = 40
+
+
 def nonnegative_least_squares(matrix: Floats, right: Floats) -> Floats:
-    """The x >= 0 that minimises |matrix x - right|, by the active-set method of Lawson and Hanson (1974)."""
-    count = matrix.shape[1]
-    x = np.zeros(count)
-    free = np.zeros(count, dtype=bool)
-    barred = np.zeros(count, dtype=bool)
+    """An x >= 0 for which |matrix x - right| is least, or nearly so, by exchanging whole sets of variables.
+
+    Portugal, Judice and Vicente, "A comparison of block pivoting and interior-point algorithms" (1994).
+    """
+    free = np.ones(matrix.shape[1], dtype=bool)
     tolerance = 1e-10 * max(1.0, float(np.abs(matrix.T @ right).max(initial=0.0)))
-    for _ in range(3 * count):
-        gradient = matrix.T @ (right - matrix @ x)
-        gradient[free | barred] = -np.inf
-        best = int(np.argmax(gradient))
-        if gradient[best] <= tolerance:
+    best, least = np.zeros(len(free)), float(np.linalg.norm(right))
+    for _ in range(MOST_EXCHANGES):
+        x = _restricted(matrix, right, free)
+        clipped = np.maximum(x, 0.0)
+        residual = right - matrix @ clipped
+        if (error := float(np.linalg.norm(residual))) < least:
+            best, least = clipped, error
+        leaving = free & (x < 0.0)
+        entering = ~free & (matrix.T @ residual > tolerance) if not leaving.any() else np.zeros_like(free)
+        if not leaving.any() and not entering.any():
             break
-        free[best] = True
-        candidate = _restricted(matrix, right, free)
-        if candidate[best] <= 0:
-            # Rounding alone made it look promising; it is tried again once something else has moved.
-            free[best], barred[best] = False, True
-            continue
-        barred[:] = False
-        while (leaving := free & (candidate <= 0)).any():
-            step = np.min(x[leaving] / np.maximum(x[leaving] - candidate[leaving], 1e-300))
-            x = x + step * (candidate - x)
-            free &= x > 1e-14
-            x[~free] = 0.0
-            candidate = _restricted(matrix, right, free)
-        x = candidate
-    return x
+        free = (free & ~leaving) | entering
+    return best
 
 
 def _restricted(matrix: Floats, right: Floats, free: npt.NDArray[np.bool_]) -> Floats:

@@ -1,15 +1,81 @@
-"""A function's machine code with its control flow: basic blocks, what follows what, natural loops."""
+"""A function's machine code: instructions, their execution units, basic blocks, control flow and natural loops."""
 
 from __future__ import annotations
 
+import enum
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from mctskernel.profiling.machine_code.cubin import INSTRUCTION_BYTES
-from mctskernel.profiling.machine_code.instructions import Instruction, Pipe
+INSTRUCTION_BYTES = 16
+
+NO_BARRIER = 7
+
+
+class Pipe(enum.StrEnum):
+    """The execution unit that an instruction is issued to."""
+
+    FMA = "fma"
+    ALU = "alu"
+    SPECIAL = "special functions"
+    FP64 = "fp64"
+    TENSOR = "tensor"
+    LSU = "lsu"
+    UNIFORM = "uniform"
+    CONTROL = "control"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction. `line` is the kernel's source line, None for code from a header.
+
+    `ptx_line` is the PTX line that it was made from, `target` the address of the label that it branches to, `stall`
+    the cycles until the warp may issue again. `sets_on_write` and `sets_on_read` are the scoreboards that it releases
+    when its result is written or its operands are read, `waits` those it waits for.
+    """
+
+    address: int
+    predicate: str
+    opcode: str
+    operands: str
+    line: int | None
+    ptx_line: int | None
+    target: int | None
+    stall: int
+    sets_on_write: int
+    sets_on_read: int
+    waits: tuple[int, ...]
+
+    @property
+    def mnemonic(self) -> str:
+        """The opcode without its modifiers."""
+        return self.opcode.partition(".")[0]
+
+    @property
+    def pipe(self) -> Pipe:
+        """The execution unit."""
+        return _pipe(self.mnemonic)
+
+
+_MNEMONICS: Mapping[Pipe, str] = {
+    Pipe.FMA: "FFMA FADD FMUL FFMA32I FADD32I FMUL32I IMAD IMUL HFMA2 HADD2 HMUL2 IDP FSWZADD",
+    Pipe.SPECIAL: "MUFU I2F F2I F2F FRND POPC FLO BREV I2I",
+    Pipe.FP64: "DFMA DADD DMUL DSETP DMNMX",
+    Pipe.TENSOR: "HMMA IMMA DMMA BMMA QMMA HGMMA IGMMA QGMMA BGMMA",
+    Pipe.LSU: "LDG STG LDS STS LDL STL LD ST LDSM STSM ATOM ATOMG ATOMS RED REDG LDGSTS SHFL MATCH CCTL "
+    "UBLKCP UTMALDG UTMASTG LDC",
+    Pipe.CONTROL: "BRA BRX JMP JMX EXIT RET CALL BSSY BSYNC BREAK WARPSYNC BAR BMOV YIELD NOP DEPBAR "
+    "LDGDEPBAR MEMBAR ERRBAR NANOSLEEP KILL BPT WARPGROUP ARRIVES SYNCS PREEXIT ACQBULK VOTE "
+    "CS2R S2R",
+    Pipe.UNIFORM: "R2UR S2UR",
+}
+_PIPE_OF = {mnemonic: pipe for pipe, mnemonics in _MNEMONICS.items() for mnemonic in mnemonics.split()}
+
+
+def _pipe(mnemonic: str) -> Pipe:
+    """Instructions in no list are uniform if they begin with U, and integer or logic otherwise."""
+    return _PIPE_OF.get(mnemonic, Pipe.UNIFORM if mnemonic.startswith("U") else Pipe.ALU)
 
 
 @dataclass(frozen=True)
@@ -73,10 +139,6 @@ class Function:
         for index, nested in enumerate(self.loops):
             inside.setdefault(nested.parent, []).append((nested.header, index))
         return {loop: tuple(sorted(found, key=lambda entry: entry[0])) for loop, found in inside.items()}
-
-    def mix(self) -> Counter[Pipe]:
-        """How many reachable instructions go to each pipe, each counted once."""
-        return Counter(i.pipe for block in self.successors for i in self.code(block) if i.mnemonic != "NOP")
 
     def code(self, block: int) -> Sequence[Instruction]:
         """A block's instructions."""
@@ -146,10 +208,9 @@ def natural_loops(successors: Mapping[int, Sequence[int]]) -> tuple[Loop, ...]:
 def immediate_dominators(
     successors: Mapping[int, Sequence[int]], predecessors: Mapping[int, Sequence[int]]
 ) -> dict[int, int]:
-    """The last block that every way to a block leads through, by block; block 0, the entry, has itself.
+    """The immediate dominator of each block; block 0, the entry, has itself.
 
-    Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm" (2001). networkx has it too, but to import it
-    takes a third of the time in which a worker starts.
+    Cooper, Harvey and Kennedy, "A simple, fast dominance algorithm" (2001). Importing networkx for it is too slow.
     """
     order = {block: number for number, block in enumerate(_postorder(successors))}
     found = {0: 0}
@@ -170,7 +231,7 @@ def immediate_dominators(
 
 
 def _postorder(successors: Mapping[int, Sequence[int]]) -> list[int]:
-    """What can be reached from block 0, each after all that a search in depth finds behind it."""
+    """The blocks that can be reached from block 0, in postorder of a depth-first search."""
     finished: list[int] = []
     seen, path = {0}, [(0, iter(successors[0]))]
     while path:

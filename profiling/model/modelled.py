@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from mctskernel.core.evaluation import Diagnosis
 from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array
@@ -17,22 +15,20 @@ from mctskernel.profiling.bottleneck import combined_diagnosis, diagnose
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.counters import combined_counters, modelled_counters
 from mctskernel.profiling.emulator import Module
-from mctskernel.profiling.machine_code.nvdisasm import Disassembly
-from mctskernel.profiling.model.blocks import BlockCounter, count_launch
+from mctskernel.profiling.machine_code.cubin import Disassembly
+from mctskernel.profiling.model.counting import BlockCounter, count_launch
 from mctskernel.profiling.model.price import Price, Term, behind, price, zeroing_seconds
 from mctskernel.profiling.model.work import KernelWork, kernel_work
 
 
 @dataclass(frozen=True)
 class LaunchPrice:
-    """One launch with everything that its price was made from; `note` is what to know of its counts, if anything."""
+    """One launch with everything that its price was made from."""
 
     work: KernelWork
     price: Price
     counters: Mapping[str, float]
     diagnosis: Diagnosis
-    note: str = ""
-    sampling_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,6 @@ class Modelled:
 
     The time is the launches', less what one behind another saves, and that of clearing scratch; `stage_seconds` is what
     modelling cost.
-    `sampling_error` is one standard error of the time, as a fraction, for the choice of the blocks that were counted.
     """
 
     seconds: float
@@ -50,7 +45,6 @@ class Modelled:
     diagnosis: Diagnosis
     launches: tuple[LaunchPrice, ...]
     stage_seconds: Mapping[str, float]
-    sampling_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -70,14 +64,13 @@ def model_kernel(
     *,
     buffers: Mapping[str, int],
     contents: Callable[[str], Array],
-    rng: np.random.Generator | None = None,
 ) -> Modelled | Unmodelled:
     """Price a plan at one shape.
 
     `module` and `disassembly` give the PTX and the machine code of a launch; the latter is asked for after
     counting, since it may still be under way. `buffers` gives the bytes of each of the task's tensors at that
     shape; `contents(name)` gives an array, and is only called for buffers whose contents decide addresses or
-    branches. With `rng` blocks that it draws are counted, in place of those that everybody knows.
+    branches.
     """
     stages = dict.fromkeys(("disassemble", "count", "price"), 0.0)
     prices: list[LaunchPrice] = []
@@ -98,7 +91,6 @@ def model_kernel(
             plan,
             buffers=buffers,
             contents=contents,
-            rng=rng,
         )
         began = time.perf_counter()
         function = disassembly(launch).functions[counter.entry]
@@ -110,7 +102,7 @@ def model_kernel(
         work = kernel_work(launch, resources, function, gpu, counted=counted, buffers=counter.ranges)
         found = behind(price(work, gpu), 0.0 if prices else _zeroing(plan, gpu))
         counters, diagnosis = modelled_counters(work, found, gpu), diagnose(work, found, gpu)
-        prices.append(LaunchPrice(work, found, counters, diagnosis, counted.note, counted.sampling_error))
+        prices.append(LaunchPrice(work, found, counters, diagnosis))
         stages["disassemble"] += disassembled - began
         stages["count"] += ended - disassembled
         stages["price"] += time.perf_counter() - ended
@@ -148,5 +140,4 @@ def _combined(prices: Sequence[LaunchPrice], gpu: Architecture, stages: Mapping[
         ),
         tuple(prices),
         stages,
-        math.hypot(*(launch.sampling_error * launch.price.seconds for launch in prices)) / seconds,
     )

@@ -1,13 +1,11 @@
-"""How long one warp takes through the machine code, as its scoreboards see it.
+"""The time of one warp that has the SM for itself, from the scoreboards in its machine code.
 
-The compiler writes into every instruction how many cycles the warp must wait before the next one, which
-scoreboard the instruction releases, and which ones it waits for. Following them in order, with a latency for
-each kind of result, gives the warp's time when it has the SM for itself: the chain that only other warps can
-hide.
+The compiler writes into every instruction how many cycles the warp must wait before the next one, which scoreboard
+the instruction releases, and which ones it waits for. Following them in order, with a latency for each kind of
+result, gives the length of the warp's dependent chain, which only other warps can hide.
 
-Two kinds of work go on behind the warp's back: copies from global to shared memory (`LDGSTS`), which are bundled
-into groups (`LDGDEPBAR`) and waited for in order (`DEPBAR`), and products of a warp group (`HGMMA`), which queue up
-in the tensor cores until they are waited for (`WARPGROUP.DEPBAR`).
+Asynchronous copies from global to shared memory (`LDGSTS`) go on in the background; they are bundled into groups
+(`LDGDEPBAR`) and waited for in order (`DEPBAR`).
 """
 
 from __future__ import annotations
@@ -15,24 +13,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import dropwhile
 
 from mctskernel.profiling.architecture import Latency
-from mctskernel.profiling.machine_code.functions import Function
-from mctskernel.profiling.machine_code.instructions import NO_BARRIER, Instruction
+from mctskernel.profiling.machine_code.functions import NO_BARRIER, Function, Instruction
 
 
 @dataclass(frozen=True)
 class Chain:
-    """One warp's path through the kernel as its scoreboards see it, in cycles.
-
-    `cycles` is the whole; the others are the parts of it spent waiting for global memory, for shared memory
-    and at barriers.
-    """
+    """Cycles of one warp, and those of them spent waiting for global memory and at barriers."""
 
     cycles: float
     global_memory: float = 0.0
-    shared_memory: float = 0.0
     barriers: float = 0.0
 
 
@@ -43,123 +34,30 @@ LEAST_SHARE = 0.05
 """Blocks that fewer of the warps pass through are left out."""
 
 LatencyOf = Callable[[Instruction], tuple[float, str]]
-"""Cycles until an instruction has its result, and what is waited for: `global`, `shared`, `barrier`, ..."""
+"""Cycles until an instruction has its result, and the cause of the wait: `global`, `shared`, `barrier`, ..."""
 
 
 def chain(function: Function, frequencies: Mapping[int, float], latency_of: LatencyOf) -> Chain:
     """Cycles of one warp, given how often each block runs and the latency of each instruction's result.
 
-    A loop's body is followed twice, so that what one iteration leaves pending is seen by the next; the second
-    time is what every further iteration takes.
+    A loop's body is followed twice, since one iteration leaves results pending for the next; every further iteration
+    takes as long as the second.
     """
     warp = _Warp(function, frequencies, latency_of)
     warp.follow(None)
-    return _chain(max(warp.now, warp.tensor, *warp.ready), warp.waited)
-
-
-def path_chain(function: Function, path: Sequence[int], latency_of: LatencyOf) -> Chain:
-    """Cycles of a warp that goes through these basic blocks, indices of `function.blocks`.
-
-    What a block takes follows from the scoreboards that are pending at its top. Loops soon come by the same state
-    again, so each state is followed once.
-    """
-    state, now = _Pending(), 0.0
-    waited: dict[str, float] = {}
-    known: dict[tuple[int, _Pending], _Passage] = {}
-    for block in path:
-        passage = known.get((block, state))
-        if passage is None:
-            passage = known[block, state] = _pass(function, block, state, latency_of)
-        now += passage.cycles
-        state = passage.state
-        for cause, cycles in passage.waited:
-            waited[cause] = waited.get(cause, 0.0) + cycles
-    return _chain(now + state.longest, waited)
-
-
-def mean_chain(chains: Sequence[Chain]) -> Chain:
-    """What warps take at the mean."""
-    number = len(chains)
+    waited = warp.waited
     return Chain(
-        sum(each.cycles for each in chains) / number,
-        sum(each.global_memory for each in chains) / number,
-        sum(each.shared_memory for each in chains) / number,
-        sum(each.barriers for each in chains) / number,
+        max(warp.now, *warp.ready),
+        waited.get("global", 0.0),
+        waited.get("barrier", 0.0),
     )
 
 
-_SCOREBOARDS = 6
-
-
-@dataclass(frozen=True)
-class _Pending:
-    """What a warp may have to wait for, in cycles from now; nothing of it is negative.
-
-    `ready` and `cause` are the scoreboards', `copying` the copies that are in no group yet, `groups` the groups in
-    order, `tensor` the products of the tensor cores.
-    """
-
-    ready: tuple[float, ...] = (0.0,) * _SCOREBOARDS
-    cause: tuple[str, ...] = ("",) * _SCOREBOARDS
-    copying: float = 0.0
-    groups: tuple[float, ...] = ()
-    tensor: float = 0.0
-
-    @property
-    def longest(self) -> float:
-        """Until nothing is pending."""
-        return max(*self.ready, self.copying, self.tensor, *self.groups)
-
-
-@dataclass(frozen=True)
-class _Passage:
-    """A warp's way through a basic block: cycles, what is pending at its end, and what was waited for."""
-
-    cycles: float
-    state: _Pending
-    waited: tuple[tuple[str, float], ...]
-
-
-def _pass(function: Function, block: int, state: _Pending, latency_of: LatencyOf) -> _Passage:
-    warp = _Warp(
-        function,
-        {},
-        latency_of,
-        ready=list(state.ready),
-        cause=list(state.cause),
-        copying=state.copying,
-        groups=list(state.groups),
-        tensor=state.tensor,
-    )
-    for instruction in function.code(block):
-        warp.issue(instruction)
-
-    def left(done: float) -> float:
-        return max(0.0, done - warp.now)
-
-    ready = tuple(map(left, warp.ready))
-    cause = tuple(cause if cycles else "" for cause, cycles in zip(warp.cause, ready, strict=True))
-    # One that is done counts as long as one before it isn't: waits count groups from the latest back.
-    groups = tuple(map(left, dropwhile(lambda done: done <= warp.now, warp.groups)))
-    pending = _Pending(ready, cause, left(warp.copying), groups, left(warp.tensor))
-    return _Passage(warp.now, pending, tuple(warp.waited.items()))
-
-
-def _chain(cycles: float, waited: Mapping[str, float]) -> Chain:
-    return Chain(cycles, waited.get("global", 0.0), waited.get("shared", 0.0), waited.get("barrier", 0.0))
-
-
-def memory_latency(
-    latency: Latency,
-    global_cycles: Callable[[Instruction], float],
-    tensor_cycles: Callable[[Instruction], float],
-) -> LatencyOf:
-    """The usual latencies; the caller knows what global loads hit, and how long the tensor cores take for a product."""
+def memory_latency(latency: Latency, global_cycles: Callable[[Instruction], float]) -> LatencyOf:
+    """The latency of every instruction; `global_cycles` gives that of global loads, which depends on cache hits."""
 
     def latency_of(instruction: Instruction) -> tuple[float, str]:
         match instruction.mnemonic:
-            case "HGMMA" | "IGMMA" | "QGMMA" | "BGMMA":
-                return tensor_cycles(instruction), "tensor"
             case "LDG" | "LD" | "LDGSTS":
                 return global_cycles(instruction), "global"
             case "ATOM" | "ATOMG":
@@ -180,7 +78,7 @@ def memory_latency(
 
 @dataclass
 class _Warp:
-    """A warp on its way: the cycle it is at, when each scoreboard is released, and what it waited for."""
+    """The state of a warp: its cycle, when each scoreboard is released, and the cycles waited by cause."""
 
     function: Function
     frequencies: Mapping[int, float]
@@ -191,7 +89,6 @@ class _Warp:
     waited: dict[str, float] = field(default_factory=dict)
     copying: float = 0.0
     groups: list[float] = field(default_factory=list)
-    tensor: float = 0.0
 
     def follow(self, loop: int | None) -> None:
         """Run what lies directly inside a loop (the whole function for None), nested loops as they come."""
@@ -222,7 +119,6 @@ class _Warp:
         self.ready = [ready + times * step for ready in self.ready]
         self.groups = [done + times * step for done in self.groups]
         self.copying += times * step
-        self.tensor += times * step
         for cause, cycles in self.waited.items():
             self.waited[cause] = cycles + times * (cycles - waited.get(cause, 0.0))
 
@@ -247,7 +143,7 @@ class _Warp:
         self.now += max(1, instruction.stall)
 
     def _begin(self, instruction: Instruction) -> None:
-        """Start what goes on behind the warp's back, or wait for it."""
+        """Start what goes on in the background, or wait for it."""
         match instruction.mnemonic:
             case "LDGSTS":
                 self.copying = max(self.copying, self.now + self.latency_of(instruction)[0])
@@ -256,10 +152,6 @@ class _Warp:
                 self.copying = 0.0
             case "DEPBAR":
                 self._wait_for_groups(_left_pending(instruction))
-            case "HGMMA" | "IGMMA" | "QGMMA" | "BGMMA":
-                self.tensor = max(self.tensor, self.now) + self.latency_of(instruction)[0]
-            case "WARPGROUP" if "DEPBAR" in instruction.opcode and not _left_pending(instruction):
-                self._wait("tensor", max(0.0, self.tensor - self.now))
             case "BAR":
                 cycles, cause = self.latency_of(instruction)
                 self._wait(cause, cycles)

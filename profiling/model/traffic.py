@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from mctskernel.profiling.architecture import Architecture
-from mctskernel.profiling.emulator import Counts
-from mctskernel.profiling.model.locality import Bools, Ints, distinct, footprints, hits, reuse_times
+from mctskernel.profiling.emulator import Counts, is_sampled
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 SHARED_BY_L2 = 0.5
 """A buffer up to this fraction of L2 stays there while the kernel runs (assumed: two halves mirror each other)."""
@@ -48,9 +51,6 @@ in flight: 17 MB between the two passes lose a quarter, 35 MB four fifths.
 L2_SHARPNESS = 4.0
 """The power of the footprint with which L2 goes from keeping to losing, from the same kernels."""
 
-SCHEDULERS = 4
-"""Warp instructions that a multiprocessor issues in a cycle."""
-
 FOLLOWED = 1 << 18
 """Accesses of a trace above which only a sample of the sectors is followed."""
 
@@ -71,20 +71,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Sample:
-    """One block that was counted, how many blocks of the grid it stands for, and the warp instructions it issues."""
+    """One block that was counted and how many blocks of the grid it stands for."""
 
     block: int
     counts: Counts
     weight: float
-    issued: float = 0.0
-
-    @property
-    def cost(self) -> float:
-        """About how many cycles of a multiprocessor it takes, to compare blocks of one launch with each other."""
-        accesses = self.counts.accesses
-        passed = sum(access.lines + access.wavefronts + access.same_address_lanes for access in accesses)
-        moved = sum(access.sectors for access in accesses if access.space == "global")
-        return self.issued / SCHEDULERS + passed + moved
 
 
 @dataclass(frozen=True)
@@ -132,7 +123,8 @@ def common_sectors(samples: Sequence[Sample], l1_sectors: float) -> Ints:
         distinct(np.concatenate([trace.sectors for trace in sample.counts.traces] or [_NOTHING]))
         for sample in samples
     ]
-    if len(touched) < 3 or max(map(len, touched)) > KEPT_BY_L1 * l1_sectors:
+    sizes = [kept_rate(each.counts) * len(of) for each, of in zip(samples, touched, strict=True)]
+    if len(touched) < 3 or max(sizes) > KEPT_BY_L1 * l1_sectors:
         return _NOTHING
     common = touched[0]
     for other in touched[1:]:
@@ -160,7 +152,7 @@ def l1_traffic(samples: Sequence[Sample], capacity: float, common: Ints = _NOTHI
                 continue
             touched = sum(access.sectors for access in accesses if access.space == "global")
             rate = sampling_rate(sample.counts)
-            kept = _is_sampled(trace.sectors, rate)
+            kept = is_sampled(trace.sectors, rate)
             sectors, of_access = trace.sectors[kept], trace.accesses[kept]
             scale = sample.weight * touched / max(len(sectors), 1)
             loads = is_load[of_access]
@@ -214,8 +206,7 @@ def dram_traffic(
     `l1_sectors` is each block's share of L1.
     """
     read = written = unique = runs = 0.0
-    middle = samples[len(samples) // 2].counts
-    rate = sampling_rate(middle)
+    rate = max(sampling_rate(sample.counts) for sample in samples)
     sector = gpu.memory.sector_bytes
     own = together = all_together = 0.0
     for buffer in buffers:
@@ -229,7 +220,9 @@ def dram_traffic(
             fetched = different
             middles = followed[len(samples) // 2]
             mine = float(rate) * len(middles)
-            gross_runs = sum(s.weight * _runs(of) for s, of in zip(samples, touched, strict=True))
+            gross_runs = sum(
+                s.weight * _runs(of, kept_rate(s.counts)) for s, of in zip(samples, touched, strict=True)
+            )
             in_wave = mine * min(residency.at_once, residency.blocks)
             if gross > 1.05 * different:
                 of_neighbour = partial(_of_neighbour, neighbour, buffer, kinds, rate)
@@ -259,9 +252,13 @@ def _stored_again(sectors: Ints, of_access: Ints, stores: Bools) -> int:
     return int(np.count_nonzero((since > 0) & (since <= COMBINED_WITHIN)))
 
 
-def _runs(sectors: Ints) -> int:
-    """Stretches of consecutive sectors, which come in order."""
-    return int(np.count_nonzero(np.diff(sectors) != 1)) + min(len(sectors), 1)
+def _runs(sectors: Ints, rate: int) -> float:
+    """Stretches of consecutive sectors, which come in order, where one in `rate` was kept.
+
+    Of a sector whose predecessor belongs to the sample it is known whether a stretch begins with it.
+    """
+    before = sectors[np.diff(sectors, prepend=-2) != 1] - 1
+    return float(rate * rate * np.count_nonzero(is_sampled(before, rate)))
 
 
 def _lost_rereads(counts: Counts, l1_sectors: float, kept: float) -> float:
@@ -273,7 +270,7 @@ def _lost_rereads(counts: Counts, l1_sectors: float, kept: float) -> float:
     lost = 0.0
     rate = sampling_rate(counts)
     for trace in counts.traces:
-        chosen = _is_sampled(trace.sectors, rate)
+        chosen = is_sampled(trace.sectors, rate)
         sectors, loads = trace.sectors[chosen], is_load[trace.accesses[chosen]]
         past_l1 = ~(loads & hits(sectors, KEPT_BY_L1 * l1_sectors / rate))
         sectors, loads = sectors[past_l1], loads[past_l1]
@@ -290,26 +287,19 @@ def _lost_rereads(counts: Counts, l1_sectors: float, kept: float) -> float:
 _WRITES = ("store", "atomic", "reduction")
 
 
+def kept_rate(counts: Counts) -> int:
+    """One in how many sectors the traces have kept."""
+    return max((trace.rate for trace in counts.traces), default=1)
+
+
 def sampling_rate(counts: Counts) -> int:
     """One in how many sectors to follow, so that about `FOLLOWED` accesses are left of the longest trace."""
     longest = max((len(trace.sectors) for trace in counts.traces), default=0)
-    return 1 << max(0, (longest - 1) // FOLLOWED).bit_length()
+    return kept_rate(counts) << max(0, (longest - 1) // FOLLOWED).bit_length()
 
 
 def _sampled(sectors: Ints, rate: int) -> Ints:
-    return sectors if rate == 1 else sectors[_is_sampled(sectors, rate)]
-
-
-def _is_sampled(sectors: Ints, rate: int) -> Bools:
-    """Chosen by a hash of the sector, so that every access to one is followed or none is.
-
-    Waldspurger, Park, Garthwaite and Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015.
-    """
-    if rate == 1:
-        return np.ones(len(sectors), dtype=bool)
-    hashed = (sectors.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
-    chosen: Bools = (hashed & np.uint64(rate - 1)) == 0
-    return chosen
+    return sectors if rate == 1 else sectors[is_sampled(sectors, rate)]
 
 
 def _touched(counts: Counts, buffer: Range, kinds: Sequence[str]) -> Ints:
@@ -352,3 +342,56 @@ def _distinct_at_once(own: Ints, residency: Residency, of_neighbour: Callable[[i
             both = np.intersect1d(own, of_neighbour(distance), assume_unique=True)
             factor *= 1.0 + (count - 1.0) * (1.0 - len(both) / max(len(own), 1))
     return len(own) * factor
+
+
+# An LRU cache serves an access if fewer different sectors than it holds were touched since the last access to the same
+# sector. Counting them exactly is slow; the mean footprint of windows of every length takes linear time.
+# Xiang, Ding, Luo and Bao, "HOTL: a Higher Order Theory of Locality", ASPLOS 2013.
+
+
+def reuse_times(sectors: Ints) -> Ints:
+    """For each access, how many accesses ago the same sector was touched last; 0 for the first time."""
+    order = np.argsort(sectors, kind="stable")
+    ordered = sectors[order]
+    previous = np.full(len(sectors), -1, dtype=np.int64)
+    same = ordered[1:] == ordered[:-1]
+    previous[order[1:][same]] = order[:-1][same]
+    return np.where(previous >= 0, np.arange(len(sectors)) - previous, 0)
+
+
+def distinct(sectors: Ints) -> Ints:
+    """The different sectors, in order: `np.unique` by merging, since accesses mostly come in runs."""
+    ordered = np.sort(sectors, kind="stable")
+    fresh = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=fresh[1:])
+    return ordered[fresh]
+
+
+def footprints(reuse: Ints) -> npt.NDArray[np.float64]:
+    """The mean number of different sectors in a window of each length from 0 to the number of accesses.
+
+    `reuse` are the accesses' `reuse_times`.
+    """
+    count = len(reuse)
+    first = np.flatnonzero(reuse == 0)
+    again = np.flatnonzero(reuse)
+    is_last = np.ones(count, dtype=bool)
+    is_last[again - reuse[again]] = False
+    last_reversed = count - 1 - np.flatnonzero(is_last)
+    # A window misses a sector when it fits into a gap: between two uses, before the first, after the last.
+    gaps = np.bincount(reuse[again], minlength=count + 2)
+    gaps += np.bincount(first + 1, minlength=count + 2)
+    gaps += np.bincount(last_reversed + 1, minlength=count + 2)
+    longer = np.concatenate([np.cumsum(gaps[::-1])[::-1][1:], [0]])
+    windows = np.arange(count + 1)
+    # sum over gaps longer than w of (gap - w), for every w
+    excess = np.cumsum(longer[::-1])[::-1][: count + 1]
+    return len(first) - excess / (count - windows + 1)
+
+
+def hits(sectors: Ints, capacity: float) -> Bools:
+    """Whether an LRU cache of `capacity` sectors, empty at first, serves each access."""
+    if len(sectors) == 0:
+        return np.zeros(0, dtype=bool)
+    reuse = reuse_times(sectors)
+    return (reuse > 0) & (footprints(reuse)[reuse] <= capacity)

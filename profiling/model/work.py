@@ -5,27 +5,27 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from mctskernel.core.evaluation import Resources
 from mctskernel.core.launch_plan import ResolvedLaunch
-from mctskernel.profiling.architecture import WARP_LANES, Architecture, Occupancy, Throughput, occupancy
+from mctskernel.profiling.architecture import WARP_LANES, Architecture, Occupancy, occupancy
 from mctskernel.profiling.emulator import AccessCounts, Counts
-from mctskernel.profiling.machine_code.functions import Function
-from mctskernel.profiling.machine_code.instructions import Instruction, Pipe
-from mctskernel.profiling.model.blocks import CountedLaunch
-from mctskernel.profiling.model.locality import Ints, distinct
+from mctskernel.profiling.machine_code.functions import Function, Instruction, Pipe
+from mctskernel.profiling.model.counting import CountedLaunch
 from mctskernel.profiling.model.scoreboard import Chain, memory_latency
 from mctskernel.profiling.model.traffic import (
     KEPT_BY_L2,
     L2_SHARPNESS,
+    Ints,
     L1Traffic,
     Range,
     Residency,
     Sample,
     common_sectors,
+    distinct,
     dram_traffic,
     l1_capacity,
     l1_traffic,
@@ -82,7 +82,6 @@ class KernelWork:
     instructions: Mapping[Pipe, float]
     chain: Chain
     shuffles: float = 0.0
-    idle_wavefronts: float = 0.0
     tensor_multiply_adds: float = 0.0
     global_wavefronts: float = 0.0
     shared_wavefronts: float = 0.0
@@ -131,14 +130,14 @@ def kernel_work(
     shared_bytes = resources.shared_bytes + launch.shared_bytes
     resident = occupancy(gpu, launch.threads, resources.registers, shared_bytes)
     on_sm = max(1, min(resident.blocks, -(-launch.blocks // gpu.chip.sms)))
-    samples = counted.samples
+    samples = _combined_atomics(counted.samples, function)
     l1_sectors = l1_capacity(gpu, on_sm, shared_bytes)
     common = common_sectors(samples, on_sm * l1_sectors) if launch.blocks > gpu.chip.sms else None
     l1 = l1_traffic(samples, l1_sectors, common) if common is not None else l1_traffic(samples, l1_sectors)
     residency = Residency(launch.grid, on_sm * gpu.chip.sms)
     dram = dram_traffic(samples, buffers, residency, gpu, neighbour=counted.neighbour, l1_sectors=l1_sectors)
     accesses = _access_patterns(samples, buffers)
-    executed = _executed(function, counted.executions, gpu.throughput)
+    executed = _executed(function, counted.executions)
     shared_wavefronts = sum(a.wavefronts for a in accesses if a.space == "shared")
     spilled = executed.local_loads + executed.local_stores
     footprint = resources.stack_bytes * launch.threads * on_sm
@@ -154,11 +153,8 @@ def kernel_work(
         shared_bytes=shared_bytes,
         occupancy=resident,
         instructions=executed.by_pipe,
-        chain=counted.chain_of(
-            memory_latency(gpu.latency, _load_latency(l1, from_dram, gpu), _product_cycles(gpu))
-        ),
+        chain=counted.chain_of(memory_latency(gpu.latency, _load_latency(l1, from_dram, gpu))),
         shuffles=executed.shuffles,
-        idle_wavefronts=max(0.0, counted.shared_wavefronts - shared_wavefronts - executed.shuffles),
         tensor_multiply_adds=executed.tensor_multiply_adds,
         global_wavefronts=sum(a.wavefronts for a in accesses if a.space == "global"),
         shared_wavefronts=shared_wavefronts,
@@ -185,6 +181,26 @@ def kernel_work(
     )
 
 
+def _combined_atomics(samples: Sequence[Sample], function: Function) -> list[Sample]:
+    """The samples with one lane a request where ptxas first adds up the integers that a warp adds to one address."""
+    combining = {i.ptx_line for i in function.instructions if i.mnemonic in {"POPC", "UPOPC", "REDUX"}}
+    lines = {
+        i.line
+        for i in function.instructions
+        if i.mnemonic in {"RED", "REDG", "ATOMG"} and i.ptx_line in combining
+    }
+
+    def combined(access: AccessCounts) -> AccessCounts:
+        if access.kind not in _ATOMIC or access.space != "global" or access.line not in lines:
+            return access
+        return replace(access, lanes=access.requests, same_address_lanes=access.requests)
+
+    return [
+        replace(each, counts=replace(each.counts, accesses=tuple(map(combined, each.counts.accesses))))
+        for each in samples
+    ]
+
+
 @dataclass(frozen=True)
 class _Executed:
     by_pipe: dict[Pipe, float]
@@ -194,7 +210,7 @@ class _Executed:
     local_stores: float
 
 
-def _executed(function: Function, executions: np.ndarray, rates: Throughput) -> _Executed:
+def _executed(function: Function, executions: np.ndarray) -> _Executed:
     by_pipe: dict[Pipe, float] = {}
     shuffles = tensor = loads = stores = 0.0
     for instruction, times in zip(function.instructions, executions.tolist(), strict=True):
@@ -209,7 +225,7 @@ def _executed(function: Function, executions: np.ndarray, rates: Throughput) -> 
             case "STL":
                 stores += times * _words(instruction.opcode)
             case _ if instruction.pipe is Pipe.TENSOR:
-                tensor += times * tensor_work(instruction) * _penalty(instruction, rates)
+                tensor += times * tensor_work(instruction)
     return _Executed(by_pipe, shuffles, tensor, loads, stores)
 
 
@@ -223,7 +239,7 @@ def _lost_by_l2(footprint: float, gpu: Architecture) -> float:
     return 1.0 / (1.0 + (kept / footprint) ** L2_SHARPNESS) if footprint else 0.0
 
 
-_SHAPE = re.compile(r"\.(16)(8)(\d+)|\.(8)(8)(\d+)|\.(64)x(\d+)x(\d+)")
+_SHAPE = re.compile(r"\.(16)(8)(\d+)|\.(8)(8)(\d+)")
 _SLOWER = {"TF32": 2.0, "F64": 16.0}
 """How much longer a product takes than one of 16-bit floats."""
 
@@ -231,21 +247,15 @@ _SLOWER = {"TF32": 2.0, "F64": 16.0}
 def tensor_work(instruction: Instruction) -> float:
     """Multiply-adds of a warp's tensor instruction, in those of 16-bit floats that take as long.
 
-    The shape is in the opcode: HMMA.16816 is 16 x 8 x 16, and HGMMA.64x128x16 of a group of four warps.
+    The shape is in the opcode: HMMA.16816 is 16 x 8 x 16.
     """
     match = _SHAPE.search(instruction.opcode)
     if not match:
         return 0.0
     m, n, k = (int(part) for part in match.groups() if part)
-    group = 4 if m == 64 else 1
     parts = instruction.opcode.split(".")
     slower = next((factor for name, factor in _SLOWER.items() if name in parts), 1.0)
-    return m * n * k / group * slower / (2.0 if instruction.mnemonic[0] in "IQ" else 1.0)
-
-
-def _penalty(instruction: Instruction, rates: Throughput) -> float:
-    """Instructions of single warps don't reach the rate of those of warp groups, where there are such."""
-    return 1.0 if "GMMA" in instruction.mnemonic else rates.tensor_fma / rates.tensor_sync_fma
+    return m * n * k * slower / (2.0 if instruction.mnemonic[0] in "IQ" else 1.0)
 
 
 def _load_latency(l1: L1Traffic, from_dram: float, gpu: Architecture) -> Callable[[Instruction], float]:
@@ -272,11 +282,6 @@ def _store_lines(accesses: Sequence[AccessPattern], l1: L1Traffic) -> float:
     touched = sum(access.sectors for access in stores)
     lines = sum(access.wavefronts for access in stores)
     return lines * min(1.0, l1.write_sectors / touched) if touched else 0.0
-
-
-def _product_cycles(gpu: Architecture) -> Callable[[Instruction], float]:
-    """How long all tensor cores of an SM are busy with a product of a warp group."""
-    return lambda instruction: 4.0 * tensor_work(instruction) / gpu.throughput.tensor_fma
 
 
 _KINDS = {"reduction": "atomic", "copy": "load"}

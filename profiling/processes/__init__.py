@@ -1,1 +1,1 @@
-"""Child processes: how they are started, spoken to and replaced; those that compile, and those that judge."""
+"""Child processes: how they are started, spoken to and replaced; workers that compile and evaluate kernels."""

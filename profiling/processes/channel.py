@@ -1,14 +1,21 @@
-"""One side of a conversation with another process: MessagePack behind a length, on one socket.
+"""Messages between two processes: MessagePack behind a length, on one socket.
 
 Each side decodes into types that it names, so that a process that a candidate has subverted can send nothing but
-well-formed values of bounded size.
+well-formed values of bounded size. `serve` is the child's side.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
+import select
+import signal
 import socket
 import struct
-from typing import TypeVar
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,13 +26,16 @@ _LENGTH = struct.Struct("<Q")
 
 Message = TypeVar("Message")
 
+Answer = Callable[[Message], tuple[msgspec.Struct, bool]]
+"""Gives the reply to a request, and whether the process must end after sending it."""
+
 
 class ProtocolError(RuntimeError):
-    """The other side sent what is no message."""
+    """The other side sent something that is not a valid message."""
 
 
 class Channel:
-    """One side of the conversation."""
+    """One end of the socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -36,12 +46,12 @@ class Channel:
         return self._socket.fileno()
 
     def send(self, message: msgspec.Struct) -> None:
-        """Send one message, waiting until it is on its way. Raises OSError when nobody listens."""
-        payload = msgspec.msgpack.encode(message)
+        """Send one message, blocking until it is sent. Raises OSError when the other side is gone."""
+        payload = msgspec.msgpack.encode(message, enc_hook=os.fspath)
         self._socket.sendall(_LENGTH.pack(len(payload)) + payload)
 
-    def has_spoken(self) -> bool:
-        """Whether the other side has said anything that `next_message` hasn't given; hanging up says nothing."""
+    def has_unread(self) -> bool:
+        """Whether bytes have arrived that `next_message` hasn't returned."""
         if self._buffer:
             return True
         try:
@@ -50,7 +60,7 @@ class Channel:
             return False
 
     def receive_available(self) -> bool:
-        """Read what has arrived, waiting if nothing has; False when the other side is gone."""
+        """Read what has arrived, blocking if nothing has; False when the other side is gone."""
         try:
             arrived = self._socket.recv(1 << 20)
         except ConnectionError:
@@ -59,7 +69,7 @@ class Channel:
         return bool(arrived)
 
     def next_message(self, decoder: msgspec.msgpack.Decoder[Message]) -> Message | None:
-        """The next message that has arrived whole, if any. Raises ProtocolError for anything else."""
+        """The next complete message, if there is one. Raises ProtocolError for invalid bytes."""
         if len(self._buffer) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)
@@ -76,5 +86,44 @@ class Channel:
             raise ProtocolError(f"a malformed message: {error}") from error
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the socket."""
         self._socket.close()
+
+
+def decode_path(kind: type, value: Any) -> Any:
+    """The `dec_hook` of decoders whose messages hold paths."""
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(f"Messages can't hold a {kind.__name__}.")
+
+
+def serve(decoder: msgspec.msgpack.Decoder[Message], answer: Answer[Message]) -> None:
+    """Answer requests in a child process until the parent is gone: `MODULE SOCKET LIFELINE [SHARED...]`."""
+    connection, lifeline = int(sys.argv[1]), int(sys.argv[2])
+    die_with_parent(lifeline)
+    channel = Channel(socket.socket(fileno=connection))
+    while True:
+        while (request := channel.next_message(decoder)) is None:
+            if not channel.receive_available():
+                return
+        reply, leaving = answer(request)
+        channel.send(reply)
+        if leaving:
+            # No clean-up: what a broken CUDA context holds can't be freed, and trying may hang.
+            os._exit(0)
+
+
+def die_with_parent(lifeline: int) -> None:
+    """End this process, and the group that it leads, as soon as the other end of the pipe `lifeline` is closed.
+
+    The kernel sends SIGIO, whose default action needs no Python to run: a thread that watches would wait for
+    the interpreter's lock, and PR_SET_PDEATHSIG fires when the parent's *thread* ends.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    leads = os.getpgrp() == os.getpid()
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid() if leads else os.getpid())
+    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
+    closed, _, _ = select.select([lifeline], [], [], 0)
+    if closed:
+        os._exit(1)

@@ -1,4 +1,4 @@
-"""Starting and ending a worker's process: its folder, its environment, the pipe that ties it to us."""
+"""Starting and stopping a worker's process: its folder, its environment, the pipe that ends it with its parent."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from mctskernel.profiling.isolation import landlock, privileges
+from mctskernel.profiling import build_cache
+from mctskernel.profiling.isolation import landlock
 from mctskernel.profiling.isolation.bubblewrap import bubblewrap_command, find_bubblewrap
+from mctskernel.profiling.isolation.confinement import hide_memory
 from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
 from mctskernel.profiling.isolation.policy import READABLE_VARIABLE, Confinement
 from mctskernel.profiling.processes.channel import Channel
@@ -34,9 +36,18 @@ HANG_UP_SECONDS = 1.0
 """How long a process that closed its socket may take to end by itself."""
 
 MAX_SWEEPS = 100
-"""How often a session is looked through for processes that were started while it was being ended."""
+"""How often to look for processes of a session that were started while it was being ended."""
 
-_KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "VIRTUAL_ENV", READABLE_VARIABLE)
+_KEPT_VARIABLES = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "VIRTUAL_ENV",
+    READABLE_VARIABLE,
+    build_cache.VARIABLE,
+)
 _SIGNALLED = 128
 """Bubblewrap's exit status for a process that was killed by signal n is this plus n."""
 _KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "NVRTC_")
@@ -47,17 +58,17 @@ _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 class ChildProcess:
     """A running worker process, the leader of a session of its own, with a folder of its own.
 
-    The process ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death. `said` is
-    its standard error and `doing` where it writes down what it is at: open files of our own, since it may put a link
-    to any file of ours in the place of a name in its folder. `wrapped` says that it runs in bubblewrap.
+    The process ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or when this process ends.
+    `stderr` and `stage_file` are files that it writes, opened here before it starts, since it may replace a name in its
+    folder by a link to another file. `wrapped` says that it runs in bubblewrap.
     """
 
     process: subprocess.Popen[bytes]
     channel: Channel
     lifeline: int
     scratch: Path
-    said: BinaryIO
-    doing: BinaryIO
+    stderr: BinaryIO
+    stage_file: BinaryIO
     wrapped: bool = False
 
     @property
@@ -71,18 +82,18 @@ class ChildProcess:
         self.process.wait()
         self.channel.close()
         os.close(self.lifeline)
-        self.said.close()
-        self.doing.close()
+        self.stderr.close()
+        self.stage_file.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def terminate(self) -> None:
-        """End the process at once; whoever waits for its answer sees it hang up. `kill` tidies up later."""
+        """End the process at once; a thread that waits for its reply sees the socket close. `kill` cleans up later."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
-    def ending(self) -> str:
+    def stop_reason(self) -> str:
         """How a process that has closed its socket ended: `exited with status 3`."""
-        # Not reaped yet, so that its process group keeps its number until all of it is killed.
+        # It is not reaped yet, so that its process group keeps its number until all of it is killed.
         peek = os.WEXITED | os.WNOHANG | os.WNOWAIT
         end = time.monotonic() + HANG_UP_SECONDS
         while (status := os.waitid(os.P_PID, self.process.pid, peek)) is None:
@@ -96,12 +107,12 @@ class ChildProcess:
         return f"was killed by {_signal_name(status.si_status)}"
 
     def last_words(self) -> str:
-        """The end of what it wrote to its standard error."""
-        return end_of(self.said)
+        """The end of its standard error."""
+        return end_of(self.stderr)
 
     def stage(self) -> str:
-        """The stage of an evaluation that it is at, as it says; empty where it says nothing that could be one."""
-        words = end_of(self.doing)
+        """The stage of an evaluation that it has written down; empty for anything that isn't a stage."""
+        words = end_of(self.stage_file)
         return words if re.fullmatch(r"[a-z][a-z ]{1,30}", words) else ""
 
 
@@ -112,12 +123,14 @@ def start(
     *,
     threads: int = 1,
     within: Path | None = None,
+    own_session: bool = True,
 ) -> ChildProcess:
     """Start a process that runs a module, which waits for its first request; it inherits the descriptors `shared`.
 
-    `policy` says, given the process's folder, what it may do from its start; it runs in bubblewrap where there is
-    one. Without it the process is free until it confines itself. Its libraries for linear algebra may use `threads`.
-    Its folder is made `within` another, or among the temporary ones.
+    `policy` returns, given the process's folder, what it may do from its start, where this machine has bubblewrap.
+    Without it the process is unconfined until it confines itself. Its libraries for linear algebra may use `threads`.
+    Its folder is made `within` another, or in the folder for temporary files. Without an `own_session` it leads a
+    process group of this session: a confined process may start one so, and it ends with the session.
     """
     _protect_this_process()
     scratch = Path(tempfile.mkdtemp(prefix="mctskernel-worker-", dir=within))
@@ -128,26 +141,27 @@ def start(
     bubblewrap = find_bubblewrap() if policy is not None else None
     if policy is not None and bubblewrap is not None:
         command = bubblewrap_command(bubblewrap, policy(scratch), command)
-    said, doing = (scratch / "stderr").open("w+b"), (scratch / STAGE_FILE).open("w+b")
+    stderr, stage_file = (scratch / "stderr").open("w+b"), (scratch / STAGE_FILE).open("w+b")
     try:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=stderr,
             pass_fds=inherited,
-            start_new_session=True,
+            start_new_session=own_session,
+            process_group=None if own_session else 0,
             cwd=scratch,
             env=worker_environment(scratch, threads),
         )
     finally:
         theirs.close()
         os.close(watched)
-    return ChildProcess(process, Channel(ours), lifeline, scratch, said, doing, bubblewrap is not None)
+    return ChildProcess(process, Channel(ours), lifeline, scratch, stderr, stage_file, bubblewrap is not None)
 
 
 def end_of(file: BinaryIO) -> str:
-    """The last that another process has written to a file that is open here; its own place in it stays."""
+    """The end of an open file that another process writes; the file's position stays."""
     try:
         size = os.fstat(file.fileno()).st_size
         return os.pread(file.fileno(), MAX_STDERR_BYTES, max(0, size - MAX_STDERR_BYTES)).decode(
@@ -159,24 +173,24 @@ def end_of(file: BinaryIO) -> str:
 
 @functools.cache
 def _protect_this_process() -> None:
-    """Where nothing keeps workers from files and other processes, say so, once, and hide our own memory from them."""
+    """Warn, once, where this machine has no sandbox for workers, and hide this process's memory from them."""
     if find_bubblewrap() is not None:
         return
     try:
         landlock.abilities()
     except RefusedByKernelError as missing:
         _LOG.warning(
-            "Candidates' processes can read and write your files on this machine (%s). `mctskernel doctor` says more.",
+            "There is no sandbox here: candidates can read and write your files (%s). See `mctskernel doctor`.",
             missing,
         )
         with contextlib.suppress(RefusedByKernelError):
-            privileges.hide_memory()
+            hide_memory()
 
 
 def end_session(leader: int) -> None:
     """End a process that leads a session of its own and everything in it, groups of their own included.
 
-    To be called before the leader is reaped, so that its number can't be another's. A confined process can't leave
+    To be called before the leader is reaped, so that its number isn't reused. A confined process can't leave
     its session.
     """
     with contextlib.suppress(ProcessLookupError):
@@ -192,7 +206,7 @@ def end_session(leader: int) -> None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The disk space that a folder's files take; what disappears meanwhile counts nothing."""
+    """The disk space of a folder's files; files that disappear meanwhile don't count."""
     total = 0
     for where, _, files in os.walk(folder):
         for name in files:
@@ -202,7 +216,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def worker_environment(scratch: Path, threads: int = 1) -> dict[str, str]:
-    """The variables that a worker gets: what it needs to find its libraries and the GPU, and no secrets."""
+    """The environment of a worker: variables to find its libraries and the GPU, and no secrets."""
     kept = {
         name: value
         for name, value in environment_without_secrets().items()
@@ -211,20 +225,20 @@ def worker_environment(scratch: Path, threads: int = 1) -> dict[str, str]:
     return {
         **kept,
         "HOME": str(scratch),
-        # Where `pip install --user` puts packages is found from the home.
+        # Python looks for packages of `pip install --user` in HOME.
         "PYTHONUSERBASE": site.getuserbase(),
-        # Measured ceilings are kept there.
+        # Measured ceilings and builds are kept there.
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
         "PYTHONPATH": os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path),
         "PYTHONHASHSEED": "0",
         "TMPDIR": str(scratch),
-        # One core each unless said: several workers share the machine, and results must not depend on how many.
+        # One core each: several workers share the machine, and results must not depend on their number.
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)),
     }
 
 
 def environment_without_secrets() -> dict[str, str]:
-    """Our own variables, without those whose names say that they hold a secret."""
+    """This process's variables, without those whose names suggest a secret."""
     return {
         name: value
         for name, value in os.environ.items()

@@ -1,1 +1,1 @@
-"""The PyTorch door: whole modules, which are programs, judged from outside the process that they own."""
+"""Evaluating whole PyTorch modules, each in a process of its own that has no say in its verdict."""

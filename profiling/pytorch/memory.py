@@ -1,7 +1,10 @@
-"""Where a host's inputs and outputs lie, seen from the referee: windows that are lent, poisoned, probed and copied.
+"""A worker's inputs and outputs in shared memory, as the module evaluator sees them.
 
-A candidate that watched its memory could begin before the clock does. So the inputs of a call are in a window of
-their own, whose descriptor the host gets with the word go and not before.
+A candidate that watched its memory could start before the clock does. So the inputs of a call are in a window of
+their own, whose descriptor the worker gets with the request to run and not before.
+
+On a GPU the evaluator allocates the memory and a worker maps it through file descriptors (CUDA's virtual memory
+management, section 4.16 of the programming guide); inputs are staged in memory without a descriptor.
 """
 
 from __future__ import annotations
@@ -11,17 +14,19 @@ import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from cuda.bindings import driver as cu
 
+from mctskernel.core.device import DeviceError
 from mctskernel.core.task import Array
-from mctskernel.profiling.pytorch.structures import Slot, arrays, places
+from mctskernel.profiling.gpu.cuda_driver import CudaError, call
+from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays, places
 from mctskernel.profiling.verify import poison
 
 PROBES = 512
 """How many elements of each output are read at the moment when the clock stops."""
-
 
 _ONE_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -34,7 +39,7 @@ class Window:
     bytes: Array
 
     def close(self) -> None:
-        """Give the descriptor back; views keep the memory alive."""
+        """Close the descriptor; views keep the memory alive."""
         os.close(self.descriptor)
 
 
@@ -42,30 +47,27 @@ def new_window(nbytes: int) -> Window:
     """Fresh shared memory, all zeros."""
     descriptor = os.memfd_create("mctskernel-module", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, nbytes)
-    # Whoever holds it could shrink it, and reading what is gone would end this process.
+    # A worker could shrink it, and reading what is gone would end this process.
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _ONE_SIZE)
     return opened(descriptor)
 
 
 def opened(descriptor: int) -> Window:
-    """Shared memory that somebody else made."""
+    """Shared memory that another process made."""
     size = os.fstat(descriptor).st_size
     return Window(descriptor, np.frombuffer(mmap.mmap(descriptor, size), np.uint8))
 
 
-def lent(content: Array) -> Window:
-    """Fresh shared memory that holds a copy of some bytes."""
+def window_of(content: Array) -> Window:
+    """Fresh shared memory with a copy of some bytes."""
     window = new_window(content.nbytes)
     window.bytes[:] = content
     return window
 
 
 @dataclass(frozen=True)
-class Left:
-    """What a call left behind: the bytes of outputs and inputs.
-
-    `settled` says that the outputs are as they were when the clock stopped.
-    """
+class Snapshot:
+    """The bytes of outputs and inputs after a call; `settled` says that no output changed after the clock stopped."""
 
     outputs: Array
     inputs: Array
@@ -73,11 +75,11 @@ class Left:
 
 
 class Memory(Protocol):
-    """Where the inputs of a host's calls come from and its outputs go."""
+    """Where the inputs of a worker's calls come from and its outputs go."""
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What the host maps once and for all: its outputs, and on a GPU its inputs in each of two turns."""
+        """What the worker maps once: its outputs, and on a GPU two memories for inputs."""
         ...
 
     @property
@@ -86,43 +88,45 @@ class Memory(Protocol):
         ...
 
     @property
-    def turn(self) -> int:
-        """Which of the mapped memories holds the inputs that are prepared."""
+    def buffer(self) -> int:
+        """Which of the mapped memories holds the inputs of the next call."""
         ...
 
     def prepare(self, content: Array, rng: np.random.Generator) -> None:
-        """Before the clock runs: poison the outputs, and get the inputs ready where the host doesn't see them."""
+        """Before the clock runs: poison the outputs, and stage the inputs where the worker doesn't see them."""
         ...
 
-    def lend(self) -> tuple[int, ...]:
-        """While the clock runs, before the word go: let the host have the inputs. Descriptors that go with it."""
+    def publish(self) -> tuple[int, ...]:
+        """While the clock runs: give the worker the inputs. Returns descriptors for the request to run."""
         ...
 
     def probe(self) -> None:
-        """While the clock runs, when the host says that it is done: secure what is there."""
+        """When the worker says that it is done, before the clock stops: secure the outputs."""
         ...
 
-    def collect(self) -> Left:
+    def collect(self) -> Snapshot:
         """After the clock has stopped."""
         ...
 
     def poison(self) -> None:
-        """Overwrite every output, so that what isn't written again is seen."""
+        """Overwrite every output, so that one that isn't written again is noticed."""
         ...
 
     def outputs(self) -> Array:
-        """The outputs as they are now."""
+        """The bytes of the outputs as they are now."""
         ...
 
     def close(self) -> None:
-        """Give it back."""
+        """Free it."""
         ...
 
 
 class HostMemory:
-    """Memory of this machine. A few elements that nobody can guess are read at the moment when the clock stops."""
+    """Memory of this machine. A few elements at random places are read at the moment when the clock stops."""
 
-    def __init__(self, outputs: Sequence[Slot]) -> None:
+    buffer = 0
+
+    def __init__(self, outputs: Sequence[TensorSpec]) -> None:
         self._window = new_window(places(outputs)[1])
         self._poison = poisoned(outputs)
         self._arrays = [each.reshape(-1) for each in arrays(self._window.bytes, outputs)]
@@ -138,29 +142,25 @@ class HostMemory:
     def sizes(self) -> tuple[int, ...]:
         return (self._window.bytes.nbytes,)
 
-    @property
-    def turn(self) -> int:
-        return 0
-
     def prepare(self, content: Array, rng: np.random.Generator) -> None:
         self._drop_inputs()
-        self._inputs = lent(content)
+        self._inputs = window_of(content)
         self.poison()
         self._chosen = [rng.integers(0, max(each.size, 1), min(each.size, PROBES)) for each in self._arrays]
 
-    def lend(self) -> tuple[int, ...]:
+    def publish(self) -> tuple[int, ...]:
         return (self._inputs.descriptor,) if self._inputs is not None else ()
 
     def probe(self) -> None:
         self._probed = [each[chosen] for each, chosen in zip(self._arrays, self._chosen, strict=True)]
 
-    def collect(self) -> Left:
-        taken, inputs = self.outputs(), self._drop_inputs()
+    def collect(self) -> Snapshot:
+        outputs, inputs = self.outputs(), self._drop_inputs()
         settled = all(
             np.array_equal(before.view(np.uint8), each[chosen].view(np.uint8))
             for before, each, chosen in zip(self._probed, self._arrays, self._chosen, strict=True)
         )
-        return Left(taken, inputs, settled)
+        return Snapshot(outputs, inputs, settled)
 
     def poison(self) -> None:
         self._window.bytes[:] = self._poison
@@ -173,7 +173,7 @@ class HostMemory:
         self._window.close()
 
     def _drop_inputs(self) -> Array:
-        """Give back the descriptor of a call's inputs, which may have ended badly; their bytes."""
+        """Close the window of a call's inputs, which may have ended badly; returns their bytes."""
         inputs, self._inputs = self._inputs, None
         if inputs is None:
             return np.empty(0, np.uint8)
@@ -181,10 +181,160 @@ class HostMemory:
         return inputs.bytes
 
 
-def poisoned(tensors: Sequence[Slot]) -> Array:
-    """The bytes of a window whose tensors nobody has written."""
+def poisoned(tensors: Sequence[TensorSpec]) -> Array:
+    """The bytes of a window whose tensors have never been written."""
     content = np.full(places(tensors)[1], 0xCB, np.uint8)
-    for view, slot in zip(arrays(content, tensors), tensors, strict=True):
-        if slot.numpy.kind in "biufV":
-            view[...] = poison(slot.dtype, slot.shape)
+    for view, spec in zip(arrays(content, tensors), tensors, strict=True):
+        if spec.numpy.kind in "biufV":
+            view[...] = poison(spec.dtype, spec.shape)
     return content
+
+
+_DESCRIPTOR = cu.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+
+@dataclass(frozen=True)
+class SharedBuffer:
+    """GPU memory behind a file descriptor, mapped at `pointer`; `size` is `nbytes` rounded up."""
+
+    descriptor: int
+    pointer: int
+    nbytes: int
+    size: int
+    handle: Any
+
+    def close(self) -> None:
+        """Unmap it and close the descriptor; another process that maps it keeps the memory alive."""
+        _call(cu.cuMemUnmap, self.pointer, self.size)
+        _call(cu.cuMemAddressFree, self.pointer, self.size)
+        _call(cu.cuMemRelease, self.handle)
+        os.close(self.descriptor)
+
+
+class DeviceMemory:
+    """GPU memory: the outputs of a worker's calls and the inputs of the last two. Needs a current context.
+
+    Calls use two memories for inputs alternately: a module's output may be one of its inputs, where it works in
+    place, and must still be there after the next call.
+    """
+
+    def __init__(self, outputs: Sequence[TensorSpec], inputs_bytes: int) -> None:
+        poison = poisoned(outputs)
+        self._outputs = shared_buffer(poison.nbytes)
+        self._inputs = (shared_buffer(inputs_bytes), shared_buffer(inputs_bytes))
+        self.buffer = 0
+        self._staged = int(_call(cu.cuMemAlloc, inputs_bytes))
+        self._poison = int(_call(cu.cuMemAlloc, poison.nbytes))
+        self._copied = int(_call(cu.cuMemAlloc, poison.nbytes))
+        _call(cu.cuMemcpyHtoD, self._poison, poison.ctypes.data, poison.nbytes)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        return self._outputs.descriptor, *(each.descriptor for each in self._inputs)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return self._outputs.size, *(each.size for each in self._inputs)
+
+    def prepare(self, content: Array, rng: np.random.Generator) -> None:  # noqa: ARG002 - all of it is copied
+        self.buffer = 1 - self.buffer
+        self.poison()
+        _call(cu.cuMemcpyHtoD, self._staged, content.ctypes.data, content.nbytes)
+        _call(cu.cuCtxSynchronize)
+
+    def publish(self) -> tuple[int, ...]:
+        inputs = self._inputs[self.buffer]
+        _call(cu.cuMemcpyDtoD, inputs.pointer, self._staged, inputs.nbytes)
+        _call(cu.cuCtxSynchronize)
+        return ()
+
+    def probe(self) -> None:
+        """Copy the outputs to where no worker reaches them."""
+        _call(cu.cuMemcpyDtoD, self._copied, self._outputs.pointer, self._outputs.nbytes)
+        _call(cu.cuCtxSynchronize)
+
+    def collect(self) -> Snapshot:
+        inputs = self._inputs[self.buffer]
+        outputs = _downloaded(self._copied, self._outputs.nbytes)
+        return Snapshot(outputs, _downloaded(inputs.pointer, inputs.nbytes), settled=True)
+
+    def poison(self) -> None:
+        _call(cu.cuMemcpyDtoD, self._outputs.pointer, self._poison, self._outputs.nbytes)
+        _call(cu.cuCtxSynchronize)
+
+    def outputs(self) -> Array:
+        return _downloaded(self._outputs.pointer, self._outputs.nbytes)
+
+    def close(self) -> None:
+        for shared in (self._outputs, *self._inputs):
+            shared.close()
+        for pointer in (self._staged, self._poison, self._copied):
+            _call(cu.cuMemFree, pointer)
+
+
+def shared_buffer(nbytes: int) -> SharedBuffer:
+    """Fresh memory of the current context's GPU that another process can map."""
+    properties = cu.CUmemAllocationProp()
+    properties.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location = _location()
+    properties.requestedHandleTypes = _DESCRIPTOR
+    minimum = cu.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+    granularity = int(_call(cu.cuMemGetAllocationGranularity, properties, minimum))
+    size = -(-nbytes // granularity) * granularity
+    handle = _call(cu.cuMemCreate, size, properties, 0)
+    descriptor = int(_call(cu.cuMemExportToShareableHandle, handle, _DESCRIPTOR, 0))
+    return SharedBuffer(descriptor, _mapped(handle, size), nbytes, size, handle)
+
+
+def mapped_on_device(descriptor: int, size: int) -> Any:
+    """The bytes of another process's memory as a PyTorch tensor on the GPU; closes the descriptor."""
+    import torch  # noqa: PLC0415 - the evaluator's process works without it
+
+    torch.zeros(1, device="cuda")  # makes PyTorch's context the current one
+    handle = _call(cu.cuMemImportFromShareableHandle, descriptor, _DESCRIPTOR)
+    os.close(descriptor)
+    return torch.as_tensor(_CudaBytes(_mapped(handle, size), size), device="cuda")
+
+
+class _CudaBytes:
+    """Tells PyTorch where bytes are (the CUDA Array Interface, version 3)."""
+
+    def __init__(self, pointer: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (pointer, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+def _mapped(handle: Any, size: int) -> int:
+    pointer = int(_call(cu.cuMemAddressReserve, size, 0, 0, 0))
+    _call(cu.cuMemMap, pointer, size, 0, handle, 0)
+    access = cu.CUmemAccessDesc()
+    access.location = _location()
+    access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    _call(cu.cuMemSetAccess, pointer, size, [access], 1)
+    return pointer
+
+
+def _location() -> Any:
+    location = cu.CUmemLocation()
+    location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    location.id = int(_call(cu.cuCtxGetDevice))
+    return location
+
+
+def _downloaded(pointer: int, nbytes: int) -> Array:
+    content = np.empty(nbytes, np.uint8)
+    _call(cu.cuMemcpyDtoH, content.ctypes.data, pointer, nbytes)
+    return content
+
+
+def _call(function: Any, *arguments: Any) -> Any:
+    """Call a driver function. Raises DeviceError: the module has a context of its own, so this is not its failure."""
+    try:
+        return call(function, *arguments)
+    except CudaError as error:
+        raise DeviceError(f"The GPU's memory can't be shared with modules: {error}") from error

@@ -1,10 +1,11 @@
-"""The processes of the PyTorch door, seen from the referee: forked, asked one thing at a time, stopped and killed."""
+"""The processes of the module evaluator: forked, asked, stopped, and killed with everything that they started."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -20,21 +21,36 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.channel import ProtocolError
 from mctskernel.profiling.processes.conversation import LostError
-from mctskernel.profiling.pytorch import sessions
-from mctskernel.profiling.pytorch.orders import ANSWERS, Fork, Forked, Look, Reap, Role, Seen
-from mctskernel.profiling.pytorch.protocol import REPLIES, Reply, receive, send
+from mctskernel.profiling.pytorch.protocol import (
+    FORK_REPLIES,
+    REPLIES,
+    Ended,
+    Fork,
+    Forked,
+    Reply,
+    Role,
+    Wait,
+    receive,
+    send,
+)
 
 STARTING_SECONDS = 180.0
 FORKING_SECONDS = 30.0
 ENDING_SECONDS = 1.0
+SETTLING_SECONDS = 1.0
+"""How long a session is searched for processes that were started while it was being stopped."""
+
+_STOPPED = frozenset("Tt")
+_DEAD = frozenset("ZX")
 
 
 @dataclass(frozen=True)
 class ModuleProcess:
-    """A process that owns a module, the leader of a session of its own, with a folder of its own.
+    """A process that runs a module, the leader of a session of its own, with a folder of its own.
 
-    It ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death. `said` is its
-    standard error, open here: under its name the process may put a link to any file of ours.
+    It ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or by our own death. `stderr` is open
+    here: under the file's name the process may put a link to any file of ours. `role` is what it does, for
+    messages.
     """
 
     server: ForkServer
@@ -42,7 +58,7 @@ class ModuleProcess:
     pid: int
     lifeline: int
     scratch: Path
-    said: BinaryIO
+    stderr: BinaryIO
     role: str
 
     def ask(
@@ -56,8 +72,8 @@ class ModuleProcess:
         return self.receive(seconds)
 
     def send(self, request: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> None:
-        """Send a request; that nobody listens any more is noticed when the answer is read."""
-        with contextlib.suppress(BrokenPipeError, ConnectionError):
+        """Send a request; a process that is gone is noticed when the answer is read."""
+        with contextlib.suppress(ConnectionError):
             send(self.connection, request, descriptors)
 
     def receive(self, seconds: float) -> tuple[Reply, tuple[int, ...]]:
@@ -66,91 +82,87 @@ class ModuleProcess:
         try:
             received = receive(self.connection, REPLIES)
         except TimeoutError as error:
-            slow = f"The process that {self.role} took more than its limit of {seconds:g} s."
-            raise LostError(Outcome.TIMEOUT, slow, self._last_words()) from error
+            raise self._lost(Outcome.TIMEOUT, f"took more than its limit of {seconds:g} s") from error
         except ProtocolError as error:
-            message = f"The process that {self.role} sent {error}."
-            raise LostError(Outcome.CRASH, message, self._last_words()) from error
+            raise self._lost(Outcome.CRASH, f"sent {error}") from error
         if received is None:
-            message = f"The process that {self.role} {self.server.ending(self.pid)}."
-            raise LostError(Outcome.CRASH, message, self._last_words())
+            raise self._lost(Outcome.CRASH, self.server.stop_reason(self.pid))
         return received
 
     def pause(self) -> None:
         """Stop it and what it started: nothing of it runs while others are timed."""
-        sessions.stop(self.pid)
+        stop_session(self.pid)
 
     def resume(self) -> None:
         """Let it go on."""
-        sessions.resume(self.pid)
+        resume_session(self.pid)
 
     def kill(self) -> None:
         """End it and everything that it started, at once, and remove its folder."""
-        sessions.end(self.pid)
+        end_session(self.pid)
         self.server.reap(self.pid)
         self.connection.close()
         os.close(self.lifeline)
-        self.said.close()
+        self.stderr.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def _last_words(self) -> str:
-        return child_process.end_of(self.said)
+    def _lost(self, outcome: Outcome, how: str) -> LostError:
+        message = f"The process that {self.role} {how}."
+        return LostError(outcome, message, child_process.end_of(self.stderr))
 
 
 class ForkServer:
-    """A process with PyTorch imported, from which those that own modules are forked. For one thread."""
+    """A process with PyTorch imported, from which those that run modules are forked. For one thread."""
 
     def __init__(self) -> None:
-        self._child = child_process.start("mctskernel.profiling.pytorch.fork_server")
+        self._child = child_process.start("mctskernel.profiling.pytorch.worker")
         self._connection = socket.socket(fileno=os.dup(self._child.channel.fileno()))
         self._seconds = STARTING_SECONDS
 
     def fork(self, role: Role, doing: str) -> ModuleProcess:
-        """A new process; `doing` is what it does, for messages: `called the candidate`. Raises DeviceError."""
+        """A new process; `doing` is what it does, for messages: `calls the module`. Raises DeviceError."""
         scratch = Path(tempfile.mkdtemp(prefix="mctskernel-module-"))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         watched, lifeline = os.pipe()
-        said = (scratch / "stderr").open("w+b")
+        stderr = (scratch / "stderr").open("w+b")
         with theirs:
-            answer = self._ask(Fork(role, str(scratch)), (theirs.fileno(), watched, said.fileno()))
+            answer = self._ask(Fork(role, str(scratch)), (theirs.fileno(), watched, stderr.fileno()))
         os.close(watched)
         if not isinstance(answer, Forked):
-            raise DeviceError("The process that forks others answered what it wasn't asked.")
-        return ModuleProcess(self, ours, answer.pid, lifeline, scratch, said, doing)
+            raise DeviceError("The fork server gave an answer to another question.")
+        return ModuleProcess(self, ours, answer.pid, lifeline, scratch, stderr, doing)
 
-    def ending(self, pid: int) -> str:
+    def stop_reason(self, pid: int) -> str:
         """How a process that has closed its socket ended: `exited with status 3`."""
-        return self._until_ended(Look(pid)) or "hung up"
+        end = time.monotonic() + ENDING_SECONDS
+        while time.monotonic() < end:
+            answer = self._ask(Wait(pid))
+            if isinstance(answer, Ended) and answer.how:
+                return answer.how
+            time.sleep(0.002)
+        return "hung up"
 
     def reap(self, pid: int) -> None:
-        """Let go of a process that was killed; its number may be another's from now on."""
-        self._until_ended(Look(pid))
-        self._ask(Reap(pid))
+        """Reap a process that was killed; its number may be another's from now on."""
+        self.stop_reason(pid)
+        self._ask(Wait(pid, reap=True))
 
     def close(self) -> None:
         """End it."""
         self._connection.close()
         self._child.kill()
 
-    def _until_ended(self, order: Look) -> str:
-        end = time.monotonic() + ENDING_SECONDS
-        while time.monotonic() < end:
-            answer = self._ask(order)
-            if isinstance(answer, Seen) and answer.ending:
-                return answer.ending
-            time.sleep(0.002)
-        return ""
-
-    def _ask(self, order: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> Forked | Seen:
+    def _ask(self, request: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> Forked | Ended:
         self._connection.settimeout(self._seconds)
         try:
-            send(self._connection, order, descriptors)
-            received = receive(self._connection, ANSWERS)
+            send(self._connection, request, descriptors)
+            received = receive(self._connection, FORK_REPLIES)
         except (OSError, ProtocolError) as error:
             raise DeviceError(f"PyTorch's processes can't be started: {error}") from error
         if received is None:
-            words = self._child.last_words()
-            raise DeviceError(f"PyTorch's processes can't be started: {words[-2000:]}")
+            raise DeviceError(
+                f"PyTorch's processes can't be started: {child_process.end_of(self._child.stderr)[-2000:]}"
+            )
         self._seconds = FORKING_SECONDS
         return received[0]
 
@@ -163,3 +175,58 @@ def fork_server() -> Iterator[ForkServer]:
         yield server
     finally:
         server.close()
+
+
+def stop_session(leader: int) -> None:
+    """Stop every process of a session until `resume_session`."""
+    _sweep(leader, signal.SIGSTOP, _STOPPED | _DEAD)
+
+
+def resume_session(leader: int) -> None:
+    """Let every process of a session go on."""
+    for member, _ in _members(leader):
+        _signal(member, signal.SIGCONT)
+
+
+def end_session(leader: int) -> None:
+    """Kill every process of a session. Its leader must not have been reaped: its number could be another's."""
+    _sweep(leader, signal.SIGKILL, _DEAD)
+
+
+def _sweep(leader: int, number: signal.Signals, settled: frozenset[str]) -> None:
+    _signal(leader, number)
+    end = time.monotonic() + SETTLING_SECONDS
+    while time.monotonic() < end:
+        left = [member for member, states in _members(leader) if not states <= settled]
+        if not left:
+            return
+        for member in left:
+            _signal(member, number)
+        time.sleep(0.0001)
+
+
+def _members(session: int) -> list[tuple[int, frozenset[str]]]:
+    """The processes of a session, each with the states of its threads.
+
+    A process whose first thread has ended looks like a zombie although others run, so all threads count.
+    """
+    found = []
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - called around every call that is timed
+        with contextlib.suppress(OSError):
+            if entry.isdigit() and os.getsid(int(entry)) == session:
+                states = frozenset(_state(task) for task in Path("/proc", entry, "task").iterdir())
+                found.append((int(entry), states))
+    return found
+
+
+def _state(task: Path) -> str:
+    try:
+        # Behind the program's name, which may hold anything.
+        return (task / "stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def _signal(member: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(member, number)

@@ -1,17 +1,17 @@
-"""Whether what a call left behind is right."""
+"""Whether a module's outputs are right, and how much faster it is than the reference."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mctskernel.core.dtypes import is_floating
-from mctskernel.core.evaluation import Check, Guard
+from mctskernel.core.evaluation import Check, Guard, Timing
 from mctskernel.core.task import Array, Tolerance
-from mctskernel.profiling.pytorch.reference import Round
-from mctskernel.profiling.pytorch.seat import Call
-from mctskernel.profiling.pytorch.structures import Slot, arrays, slots
+from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays, tensor_specs
+from mctskernel.profiling.pytorch.worker_client import Call, Round
 from mctskernel.profiling.verify import Comparison, compare
 
 TOLERANCES = {
@@ -25,81 +25,160 @@ TOLERANCES = {
 """One rounding to 16 or 8 bits, or sums of some thousand 32-bit floats."""
 
 FACTOR = 4.0
-"""How many times the plain reference's own error an element may be off where that is more than the tolerance."""
+"""How many times the plain reference's own error an element may be off, where that is more than the tolerance."""
+
+RESAMPLES = 1000
+CONFIDENCE = 0.95
+SLOWED = 0.9
+"""Below this ratio of the baseline's times, before and beside the candidate, the candidate counts as disturbing it."""
+
+LABEL = "as given"
+"""The shape of modules' checks and times: their inputs are the reference's own."""
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """A check, and what noticed where it fails."""
+class Verdict:
+    """A check, and the guard that noticed where it fails."""
 
     check: Check
     guard: Guard | None = None
 
 
-def judge_call(drawn: Round, call: Call, seed: int) -> Judgement:
+def failed(message: str, seed: int, guard: Guard, error: float = float("inf")) -> Verdict:
+    """The verdict of a check that fails."""
+    return Verdict(Check(LABEL, seed, passed=False, error=error, message=message), guard)
+
+
+def check_call(drawn: Round, call: Call, seed: int) -> Verdict:
     """The verdict on one call."""
-    label = "as given"
-    if not call.left.settled:
-        message = "The outputs still changed after the module's process said that they were there."
-        return Judgement(
-            Check(label, seed, passed=False, error=float("inf"), message=message), Guard.TIMED_OUTPUTS
-        )
-    judgement = judge_bytes(drawn, call.left.outputs, seed)
-    if judgement.check.passed and not drawn.changed and not np.array_equal(call.left.inputs, drawn.content):
-        message = "An input was changed in place."
-        return Judgement(
-            Check(label, seed, passed=False, error=float("inf"), message=message), Guard.UNTOUCHED_INPUTS
-        )
-    return judgement
+    snapshot = call.snapshot
+    if not snapshot.settled:
+        message = "The outputs still changed after the module's process said that it was done."
+        return failed(message, seed, Guard.TIMED_OUTPUTS)
+    verdict = check_outputs(drawn, snapshot.outputs, seed)
+    if verdict.check.passed and not drawn.changed and not np.array_equal(snapshot.inputs, drawn.content):
+        return failed("An input was changed in place.", seed, Guard.UNTOUCHED_INPUTS)
+    return verdict
 
 
-def judge_bytes(drawn: Round, outputs: Array, seed: int) -> Judgement:
+def check_outputs(drawn: Round, outputs: Array, seed: int) -> Verdict:
     """The verdict on a window of outputs."""
-    label, worst = "as given", 0.0
-    wanted = list(slots(drawn.outputs))
-    truths = arrays(drawn.truth, list(slots(drawn.expected)))
-    for number, (slot, actual, truth, plain) in enumerate(
+    worst = 0.0
+    wanted = list(tensor_specs(drawn.outputs))
+    truths = arrays(drawn.truth, list(tensor_specs(drawn.expected)))
+    for number, (spec, actual, truth, plain) in enumerate(
         zip(wanted, arrays(outputs, wanted), truths, arrays(drawn.plain, wanted), strict=True)
     ):
-        comparison = compare_tensor(slot, actual, truth, plain)
+        comparison = compare_tensor(spec, actual, truth, plain)
         if not comparison.passed:
-            message = f"Output {number} ({slot}) is wrong: {comparison.message}"
             unwritten = "never written" in comparison.message
-            return Judgement(
-                Check(label, seed, passed=False, error=comparison.error, message=message),
+            return failed(
+                f"Output {number} ({spec}) is wrong: {comparison.message}",
+                seed,
                 Guard.POISON if unwritten else Guard.COMPARISON,
+                comparison.error,
             )
         worst = max(worst, comparison.error)
-    return Judgement(Check(label, seed, passed=True, error=worst))
+    return Verdict(Check(LABEL, seed, passed=True, error=worst))
 
 
-def compare_tensor(slot: Slot, actual: Array, truth: Array, plain: Array) -> Comparison:
+def compare_tensor(spec: TensorSpec, actual: Array, truth: Array, plain: Array) -> Comparison:
     """One output against the reference in 64-bit floats, with the plain reference's own error as a yardstick."""
-    if slot.numpy.kind == "c":
-        real = Slot({"complex64": "float32", "complex128": "float64"}[slot.dtype], (*slot.shape, 2))
+    if spec.numpy.kind == "c":
+        real = TensorSpec({"complex64": "float32", "complex128": "float64"}[spec.dtype], (*spec.shape, 2))
         parts = [
             each.astype(kind).reshape(-1).view(part).reshape(real.shape)
             for each, kind, part in (
-                (actual, slot.numpy, real.numpy),
+                (actual, spec.numpy, real.numpy),
                 (truth, np.complex128, np.float64),
-                (plain, slot.numpy, real.numpy),
+                (plain, spec.numpy, real.numpy),
             )
         ]
         return compare_tensor(real, *parts)
-    if not is_floating(slot.numpy):
-        bits = np.dtype(f"u{slot.numpy.itemsize}")
+    if not is_floating(spec.numpy):
+        bits = np.dtype(f"u{spec.numpy.itemsize}")
         # Where 64-bit floats decide otherwise, as in the index of a largest value, the plain answer is as good.
-        ours, theirs, other = (each.astype(slot.numpy).view(bits) for each in (actual, plain, truth))
+        ours, theirs, other = (each.astype(spec.numpy).view(bits) for each in (actual, plain, truth))
         return compare(ours, np.where(ours == other, other, theirs), theirs, Tolerance())
-    return compare(actual, truth, plain, _tolerance(slot, truth, plain))
+    return compare(actual, truth, plain, _tolerance(spec, truth, plain))
 
 
-def _tolerance(slot: Slot, truth: Array, plain: Array) -> Tolerance:
+def _tolerance(spec: TensorSpec, truth: Array, plain: Array) -> Tolerance:
     """The type's tolerance; wider by what the plain reference itself needs, where it needs more."""
-    stated = TOLERANCES[slot.dtype]
+    stated = TOLERANCES[spec.dtype]
     strict = compare(plain, truth, plain, stated)
     wider = max(1.0, FACTOR * strict.error) if np.isfinite(strict.error) else 1.0
     # Where all outputs are small, what is small beside 1 is not small beside them.
     largest = float(np.abs(truth, where=np.isfinite(truth), out=np.zeros(truth.shape)).max(initial=0.0))
     absolute = stated.absolute * wider * min(1.0, largest)
     return Tolerance(stated.relative * wider, absolute, stated.ratio)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Seconds of each round by the evaluator's clock; the quiet ones are from before the candidate's process began."""
+
+    candidate: Sequence[float]
+    baseline: Sequence[float]
+    echo: Sequence[float]
+    quiet_baseline: Sequence[float]
+    quiet_echo: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """The baseline's time over the candidate's, both without the round trip to the process, and its interval.
+
+    `at_least` charges the candidate the whole round trip and the baseline none, so it holds whatever a candidate
+    may have done to shorten its round trip. `doubt` says why none of this is trusted, empty if it is.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    at_least: float
+    round_trip_seconds: float
+    timing: Timing
+    flags: tuple[str, ...] = ()
+    doubt: str = ""
+
+
+def speedup_of(samples: Samples) -> Speedup:
+    """The speed-up over interleaved rounds; the interval is a percentile bootstrap over rounds."""
+    ours, baseline, echo = (np.asarray(each) for each in (samples.candidate, samples.baseline, samples.echo))
+    baseline, slower = _undisturbed(baseline, samples.quiet_baseline)
+    echo, _ = _undisturbed(echo, samples.quiet_echo)
+    flags = (f"The reference ran {slower:.0%} slower beside this module than before it.",) if slower else ()
+    rounds = np.random.default_rng(0).integers(0, len(ours), (RESAMPLES, len(ours)))
+    trip = np.median(echo[rounds], axis=1)
+    net = np.median(ours[rounds], axis=1) - trip
+    net_baseline = np.median(baseline[rounds], axis=1) - trip
+    seconds, round_trip = float(np.median(ours) - np.median(echo)), float(np.median(echo))
+    baseline_seconds = float(np.median(baseline)) - round_trip
+    low_net, high_net = _interval(net)
+    timing = Timing(LABEL, seconds, low_net, high_net, tuple(samples.candidate), baseline_seconds)
+    at_least = _interval(net_baseline / (net + trip))[0]
+    for name, draws in (("module", net), ("reference", net_baseline)):
+        low, high = _interval(draws)
+        if low <= 0 or high - low > float(np.median(draws)):
+            doubt = (
+                f"The {name} is too short to be told apart from the round trip of {round_trip * 1e6:.0f} µs to its "
+                "process: give it more to do."
+            )
+            return Speedup(0.0, 0.0, 0.0, max(at_least, 0.0), round_trip, timing, flags, doubt)
+    low, high = _interval(net_baseline / net)
+    return Speedup(baseline_seconds / seconds, low, high, at_least, round_trip, timing, flags)
+
+
+def _undisturbed(beside: Array, quiet: Sequence[float]) -> tuple[Array, float]:
+    """Times as they would be without the candidate, and how much slower they were, as a fraction.
+
+    A candidate must gain nothing by disturbing the others, for example with work of its own on the GPU.
+    """
+    ratio = float(np.median(quiet) / np.median(beside))
+    return (beside * ratio, 1 / ratio - 1) if ratio < SLOWED else (beside, 0.0)
+
+
+def _interval(draws: Array) -> tuple[float, float]:
+    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)

@@ -14,12 +14,12 @@ __all__ = ["read_space", "space_name", "write_space"]
 
 
 def read_space(path: Path) -> SearchSpace:
-    """The space of a file, compressed by gzip or not, whose form is told by its content. Raises SpaceError."""
-    document, remarks = read_document(path)
+    """The space of a file, compressed by gzip or not, whose format is recognised by its content. Raises SpaceError."""
+    document, notes = read_document(path)
     if kernel_tuner.is_form(document):
-        return kernel_tuner.read(document, path, space_name(path), remarks)
+        return kernel_tuner.read(document, path, space_name(path), notes)
     if t4.is_form(document):
-        return t4.read(document, path, space_name(path), remarks)
+        return t4.read(document, path, space_name(path), notes)
     keys = ", ".join(f"'{key}'" for key in list(document)[:5]) or "nothing"
     raise SpaceError(
         f"{path} is neither a cache file of Kernel Tuner (which has 'cache' and 'tune_params') nor a file of T4 "

@@ -19,12 +19,12 @@ LARGEST = 2**63 - 1
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of the whole space. `remarks` are those of reading it."""
+    """What a file says of the whole space. `notes` are those of reading it."""
 
     name: str
     device: str = ""
     kernel: str = ""
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def assemble(
@@ -44,11 +44,11 @@ def assemble(
     ]
     # Equal values are written alike everywhere (1 and 1.0 are equal), so that a configuration is one text.
     written = [{value: value for value in each} for each in values]
-    remarks = [*header.remarks]
+    notes = [*header.notes]
     if repeated:
-        remarks.append(f"{path}: {repeated} configurations occur again, the same; the first of each is kept.")
+        notes.append(f"{path}: {repeated} configurations occur again, the same; the first of each is kept.")
     if contradictory:
-        remarks.append(
+        notes.append(
             f"{path}: {contradictory} configurations occur again with another result; the first of each is kept."
         )
     return SearchSpace(
@@ -68,7 +68,7 @@ def assemble(
         ),
         device=_printable(header.device),
         kernel=_printable(header.kernel),
-        remarks=tuple(remarks),
+        notes=tuple(notes),
     )
 
 

@@ -28,20 +28,20 @@ class Repeated(dict[str, Any]):
 
 
 def read_document(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The JSON object in a file, with remarks on what had to be mended. Raises SpaceError.
+    """The JSON object in a file, with notes on what had to be mended. Raises SpaceError.
 
     Kernel Tuner appends to its cache files and closes the brackets at the end: where they are missing, because the
     tuning was cut off, what was written whole is read.
     """
     text = _text(path)
-    for candidate, remark in _readings(text):
+    for candidate, note in _readings(text):
         try:
             document = json.loads(candidate, object_pairs_hook=_object)
         except (ValueError, RecursionError):
             continue
         if not isinstance(document, dict):
             raise SpaceError(f"{path} holds no JSON object, as a search space does.")
-        return document, (f"{path}: {remark}",) if remark else ()
+        return document, (f"{path}: {note}",) if note else ()
     raise SpaceError(f"{path} is not JSON.")
 
 

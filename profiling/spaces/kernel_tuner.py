@@ -63,7 +63,7 @@ def is_form(document: Mapping[str, Any]) -> bool:
     return "cache" in document and "tune_params" in document
 
 
-def read(document: Mapping[str, Any], path: Path, name: str, remarks: tuple[str, ...]) -> SearchSpace:
+def read(document: Mapping[str, Any], path: Path, name: str, notes: tuple[str, ...]) -> SearchSpace:
     """The space of a cache file. Raises SpaceError."""
     parameters = _parameters(document, path)
     names = [parameter.name for parameter in parameters]
@@ -74,7 +74,7 @@ def read(document: Mapping[str, Any], path: Path, name: str, remarks: tuple[str,
         name,
         device=str(document.get("device_name") or ""),
         kernel=str(document.get("kernel_name") or ""),
-        remarks=remarks,
+        notes=notes,
     )
     return assemble(path, header, parameters, _entries(cache, names, path))
 

@@ -65,7 +65,7 @@ def is_form(document: Mapping[str, Any]) -> bool:
     return "results" in document
 
 
-def read(document: Mapping[str, Any], path: Path, name: str, remarks: tuple[str, ...]) -> SearchSpace:
+def read(document: Mapping[str, Any], path: Path, name: str, notes: tuple[str, ...]) -> SearchSpace:
     """The space of a file of results. Raises SpaceError."""
     version = str(document.get("schema_version", MAJOR_VERSION))
     if version.partition(".")[0] != MAJOR_VERSION:
@@ -82,7 +82,7 @@ def read(document: Mapping[str, Any], path: Path, name: str, remarks: tuple[str,
     names = [text_of(each, f"{path}: a parameter's name") for each in results[0]["configuration"]]
     unit = _unit(document, path)
     entries = _entries(results, names, unit, path)
-    return assemble(path, Header(name, remarks=remarks), [Parameter(each, ()) for each in names], entries)
+    return assemble(path, Header(name, notes=notes), [Parameter(each, ()) for each in names], entries)
 
 
 def _unit(document: Mapping[str, Any], path: Path) -> float:

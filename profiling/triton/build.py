@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import msgspec
 import triton
 import triton.language as tl
 from triton._C.libtriton import ir
@@ -28,8 +29,10 @@ from triton.compiler import ASTSource, make_backend
 from triton.language.extra import libdevice
 from triton.runtime.jit import JITFunction
 
+from mctskernel import __version__
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import WARP_THREADS, LaunchPlanError, ResolvedLaunch, ResolvedPlan
+from mctskernel.profiling import build_cache
 from mctskernel.profiling.build import Build, BuildFailure
 from mctskernel.profiling.candidate import Specialised
 from mctskernel.profiling.machine_code.cubin import resources as resources_of
@@ -63,7 +66,7 @@ def build_triton(
         return BuildFailure(str(error), "", time.perf_counter() - began)
     distinct = tuple(dict.fromkeys(wanted.values()))
     with _ONE_AT_A_TIME, native_diagnostics() as diagnostics:
-        made = _compile_all(functions, distinct, architecture)
+        made = _compile_all(kernel.source, functions, distinct, architecture)
     failed = next((each for each in made if isinstance(each, Exception)), None)
     if failed is not None:
         starts = {functions[name].src: definition.lineno for name, definition in module.functions.items()}
@@ -82,13 +85,16 @@ _ONE_AT_A_TIME = Lock()
 
 
 def _compile_all(
-    functions: Mapping[str, JITFunction[Any]], wanted: Sequence[Specialisation], architecture: str
+    source: str,
+    functions: Mapping[str, JITFunction[Any]],
+    wanted: Sequence[Specialisation],
+    architecture: str,
 ) -> list[_Compiled | Exception]:
     """Compile beside each other: Triton's passes and ptxas run without Python's lock."""
 
     def attempt(specialisation: Specialisation) -> _Compiled | Exception:
         try:
-            return _compiled(functions, specialisation, architecture)
+            return _cached(source, functions, specialisation, architecture)
         except Exception as error:  # noqa: BLE001 - Triton raises whatever its Python meets in the candidate
             return error
 
@@ -147,6 +153,23 @@ def _check_text(function: JITFunction[Any], vetted: ast.FunctionDef) -> None:
         raise SourceError(f"the text of '{vetted.name}' isn't where its line numbers say.", vetted.lineno)
 
 
+def _cached(
+    source: str, functions: Mapping[str, JITFunction[Any]], wanted: Specialisation, architecture: str
+) -> _Compiled:
+    """The earlier product from the cache, or else a new one."""
+    began = time.perf_counter()
+    described = repr(replace(wanted, multiples=frozenset())), str(sorted(wanted.multiples))
+    key = build_cache.Key(
+        source, (architecture, *described), f"triton {triton.__version__} mctskernel {__version__}"
+    )
+    if (product := build_cache.load(key)) is not None:
+        found = msgspec.msgpack.decode(product, type=_Compiled)
+        return replace(found, build=replace(found.build, seconds=time.perf_counter() - began))
+    made = _compiled(functions, wanted, architecture)
+    build_cache.store(key, msgspec.msgpack.encode(made))
+    return made
+
+
 def _compiled(
     functions: Mapping[str, JITFunction[Any]], wanted: Specialisation, architecture: str
 ) -> _Compiled:
@@ -187,7 +210,7 @@ _PARAMETER = re.compile(r"\.param\b")
 def _stages(
     source: ASTSource, target: GPUTarget, options: Mapping[str, int]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `triton.compile` does, without its cache on disk: a search never compiles the same twice."""
+    """What `triton.compile` does, without its cache on disk, to which untrusted processes would write."""
     backend = make_backend(target)
     parsed = backend.parse_options(dict(options))
     stages: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What Triton's compiler says of a kernel it refuses: the first error as a sentence with its line, and the log."""
+"""Errors of Triton's compiler: the first one as a sentence with its line, and the log."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MAX_LOG = 20_000
 
 @dataclass
 class Diagnostics:
-    """What the compiler's native parts wrote to the standard error output."""
+    """The standard error output of the compiler's native parts."""
 
     text: str = ""
 
 
 @contextmanager
 def native_diagnostics() -> Iterator[Diagnostics]:
-    """Keeps what is written to this process's standard error output, by MLIR and LLVM too, who know no other way."""
+    """Capture this process's standard error output, to which MLIR and LLVM write directly."""
     found = Diagnostics()
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
@@ -74,7 +74,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _line(error: BaseException, starts: Mapping[str, int]) -> int | None:
-    """Where in the candidate's file an error is, if it is in the candidate and not in Triton's own library."""
+    """The line of an error in the candidate's file; None for one in Triton's own library."""
     if not isinstance(error, CompilationError) or error.src not in starts:
         return None
     return starts[error.src] + int(getattr(error.node, "lineno", 1)) - 1

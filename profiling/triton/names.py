@@ -1,4 +1,4 @@
-"""What the body of a Triton candidate may name; what else it names of Triton or of Python is forbidden."""
+"""The names of Triton and Python that the body of a candidate may use; all others are forbidden."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ LANGUAGE = _names(
     xor_sum zeros zeros_like
     """
 )
-"""What a body may use of `tl`. Printing, inline assembly, other modules and tensor descriptors are not here."""
+"""Allowed names of `tl`: no printing, inline assembly, other modules or tensor descriptors."""
 
 MATH = _names(
     """
     abs ceil cos div_rn erf exp exp2 fdiv floor fma log log2 rsqrt sin sqrt sqrt_rn umulhi
     """
 )
-"""What a body may use of `tl.math`."""
+"""Allowed names of `tl.math`."""
 
 PROPAGATION = frozenset({"ALL", "NONE"})
-"""What a body may use of `tl.PropagateNan`."""
+"""Allowed names of `tl.PropagateNan`."""
 
 LIBDEVICE = _names(
     """
@@ -41,10 +41,10 @@ LIBDEVICE = _names(
     saturatef signbit sin sinh sqrt tan tanh tgamma trunc uint_as_float
     """
 )
-"""What a body may use of `libdevice`."""
+"""Allowed names of `libdevice`."""
 
 HOST = frozenset({"cdiv", "next_power_of_2"})
-"""What a body may use of `triton`."""
+"""Allowed names of `triton`."""
 
 MEMBERS = _names(
     """
@@ -55,7 +55,7 @@ MEMBERS = _names(
     sqrt_rn sum to trans type value view xor_sum
     """
 )
-"""Methods and attributes of tensors, constexprs and types that a body may use."""
+"""Allowed methods and attributes of tensors, constexprs and types."""
 
 FUNCTIONS = frozenset({"range", "min", "max", "float", "int", "len"})
 """Python's functions that Triton maps to its own."""
@@ -66,4 +66,4 @@ POWERFUL = _names(
     object open print setattr super type vars
     """
 )
-"""Python's names that not even a local may take: Triton maps some of them, and the others invite confusion."""
+"""Python's names that even locals may not have."""

@@ -1,9 +1,9 @@
-"""Triton candidates: what their modules may hold, and loading one without running anything that it says.
+"""Checks Triton candidates before they are compiled, without running their modules.
 
-A candidate is hostile text, and Triton runs Python while it compiles: it calls whatever a kernel's body can reach
-and reads any attribute of it. So a module may hold a docstring (the launch plan), `import triton` and
-`triton.language`, constants and functions under a bare `@triton.jit`, and bodies may use only the names and
-attributes listed in `triton.names`. Nothing of a module but its `def` statements is ever executed.
+A candidate is hostile text, and Triton runs Python while it compiles: it calls any function and reads any attribute
+that a kernel's body can reach. So a module may hold a docstring (the launch plan), `import triton` and
+`triton.language`, constants and functions under a bare `@triton.jit`, and bodies may use only the names and attributes
+listed in `triton.names`. Only the `def` statements of a module are executed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RESERVED = FUNCTIONS | _MODULES.keys() | POWERFUL
 
 @dataclass(frozen=True)
 class TritonModule:
-    """A vetted module. `constants` are those that functions see: their value, and whether they are constexprs."""
+    """A checked module. `constants` have their value, and whether they are constexprs."""
 
     source: str
     functions: Mapping[str, ast.FunctionDef]
@@ -54,22 +54,22 @@ class TritonModule:
 
 
 class SourceError(Exception):
-    """A module that is not Python, or that holds what no candidate may hold; the message is a sentence."""
+    """A module that is not valid Python, or that is forbidden; the message is a sentence."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(f"Line {line}: {message}" if line else message)
 
 
 class ForbiddenError(SourceError):
-    """A module that holds what no candidate may hold."""
+    """A module that holds something that candidates may not hold."""
 
 
 def read_module(source: str) -> TritonModule:
-    """Parse and vet a module. Raises ForbiddenError, or SourceError for what is no Python."""
+    """Parse and check a module. Raises ForbiddenError, or SourceError for text that is not valid Python."""
     _check_characters(source)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's remarks on odd spellings
+            warnings.simplefilter("ignore")  # of odd spellings
             tree = ast.parse(source)
         _check_depth(tree)
         return _module(source, tree)
@@ -78,13 +78,13 @@ def read_module(source: str) -> TritonModule:
     except (RecursionError, MemoryError) as error:
         raise ForbiddenError("The source is nested too deeply.") from error
     except ValueError as error:
-        raise SourceError(f"The source is no Python: {error}.") from error
+        raise SourceError(f"The source is not valid Python: {error}.") from error
 
 
 def _check_characters(source: str) -> None:
-    """Refuse what splits lines for some readers of Python and not for others.
+    """Refuse characters that only some parsers take for line breaks.
 
-    Triton finds a function's text by its line numbers, so that both must agree on what a line is.
+    Triton finds a function's text by its line numbers, so its lines must be those that were checked.
     """
     found = re.search(r"[^\n\t\x20-\x7e\xa0-\u2027\u202a-\U0010ffff]|[\u2066-\u2069\u202a-\u202e]", source)
     if found:
@@ -212,7 +212,7 @@ def _check_function(function: ast.FunctionDef, functions: frozenset[str]) -> Non
             )
     for default in arguments.defaults:
         if not _is_literal(default):
-            raise ForbiddenError(f"a default of '{function.name}' is no literal number.", default.lineno)
+            raise ForbiddenError(f"a default of '{function.name}' is not a literal number.", default.lineno)
     bound = {
         node.id
         for node in ast.walk(function)
@@ -232,7 +232,7 @@ def _is_literal(node: ast.expr) -> bool:
 
 
 class _Body:
-    """Walks a function's body; whatever is not named here is forbidden."""
+    """Checks a function's body against a list of allowed syntax; everything else is forbidden."""
 
     def __init__(self, functions: frozenset[str], bound: frozenset[str]) -> None:
         self._functions = functions
@@ -296,7 +296,7 @@ class _Body:
         self._value(node)
 
     def _value(self, node: ast.expr) -> None:
-        """An expression whose result is a value of the kernel: no module, no function, no text."""
+        """Check an expression whose result must be a value of the kernel: no module, function or text."""
         match node:
             case ast.Constant(value=None | bool() | int() | float()):
                 pass
@@ -321,8 +321,8 @@ class _Body:
 
     def _name(self, name: str, line: int) -> None:
         if name in _MODULES or name in FUNCTIONS or name in self._functions:
-            raise ForbiddenError(f"'{name}' is no value: call it, or name what is wanted of it.", line)
-        # Any other name is a local, a constant, or nothing at all, which the compiler says better.
+            raise ForbiddenError(f"'{name}' is not a value: call it, or use one of its attributes.", line)
+        # Any other name is a local or a constant; the compiler reports one that is undefined.
         if (
             not name.isascii()
             or name.startswith("__")
@@ -362,7 +362,7 @@ class _Body:
             raise ForbiddenError("arguments are given one by one, and none begins with _.", node.lineno)
 
     def _argument(self, node: ast.expr) -> None:
-        """A value, or what only calls take: a short text, or a function to reduce or scan with."""
+        """Check an argument: a value, a short text, or a function to reduce or scan with."""
         match node:
             case ast.Constant(value=str(text)) if len(text) <= 200:
                 pass

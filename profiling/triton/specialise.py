@@ -1,4 +1,4 @@
-"""Which compilations of a Triton kernel its launches need.
+"""Which specialisations of a Triton kernel its launches need.
 
 Arguments are specialised as Triton's launcher does it: a buffer by its element type, whole numbers as 32 or 64
 bits, and both marked where they are multiples of 16, on which wide loads depend. Unlike the launcher's, the marks
@@ -15,7 +15,7 @@ from mctskernel.core.expression import Number
 from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, ResolvedPlan
 
 MULTIPLE = 16
-"""What wide loads want addresses to be multiples of, in bytes and in elements alike."""
+"""The alignment of wide loads, in bytes and in elements."""
 
 _POINTERS = {
     "float16": "*fp16",
@@ -45,7 +45,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Specialisation:
-    """What one compilation is for: `types` of all parameters in order, and the positions of multiples of 16."""
+    """One compilation: `types` of all parameters in order, and the positions of multiples of 16."""
 
     function: str
     types: tuple[str, ...]
@@ -89,13 +89,13 @@ def _unmarked(
         )
     options = launch.triton
     if options is None:
-        raise LaunchPlanError(f"{what} is none of a Triton kernel.")
+        raise LaunchPlanError(f"{what} is not a launch of a Triton kernel.")
     parameters = kernels[launch.kernel]
     constexprs = _constexprs(dict(options.constexprs), parameters, what)
     plain = [parameter.name for parameter in parameters if not parameter.is_constexpr]
     if len(plain) != len(launch.arguments):
         raise LaunchPlanError(
-            f"{what} has {len(launch.arguments)} arguments; the kernel has {len(plain)} parameters that are no "
+            f"{what} has {len(launch.arguments)} arguments; the kernel has {len(plain)} parameters that aren't "
             f"constexprs ({', '.join(plain) or 'none'})."
         )
     types = iter([_type(argument, buffers) for argument in launch.arguments])

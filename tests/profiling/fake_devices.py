@@ -60,11 +60,8 @@ class Fake:
         return Evaluation(Outcome.OK, Source.MODELLED, log="x" * int(argument))
 
     def do_forge(self, argument: str) -> Evaluation:
-        for descriptor in range(3, 32):
-            try:
-                os.write(descriptor, bytes.fromhex(argument))
-            except OSError:
-                continue
+        # The process's socket, as `channel.serve` gets it.
+        os.write(int(sys.argv[1]), bytes.fromhex(argument))
         time.sleep(60)
         return self.do_ok("")
 

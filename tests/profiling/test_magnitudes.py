@@ -12,7 +12,7 @@ import pytest
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Array, Task, Tensor, Tolerance
 from mctskernel.profiling.sampling import draw_sample
-from mctskernel.profiling.verify import Values, draw_case, draw_verification, expect, judge
+from mctskernel.profiling.verify import Values, draw_verification, expect, judge
 
 SHAPE = {"n": 1500}
 SEEDS = range(6)
@@ -68,18 +68,6 @@ def test_a_huge_element_excuses_nothing(cheat: Function) -> None:
     assert "1499 of 1500 elements" in check.message
 
 
-@pytest.mark.parametrize("cheat", [zeros_for_the_small])
-def test_verification_draws_what_shows_it(cheat: Function) -> None:
-    task = task_of(square)
-    failed = {
-        case.values
-        for seed in SEEDS
-        for case in draw_verification(task, seed)
-        if case.values is Values.MIXED_SCALES and not judge(case, {"out": cheat(case.inputs["x"])}).passed
-    }
-    assert failed
-
-
 def test_a_huge_element_hides_no_lowered_precision() -> None:
     lax = Tolerance(relative=1e-2, absolute=1e-12, ratio=16.0)
     task = task_of(square, tolerance=lax)
@@ -105,20 +93,6 @@ def standardised_by_blocks(x: Array) -> Array:
     return centred * (1 / np.sqrt(in_blocks(centred * centred) / np.float32(len(x)) + np.float32(1e-5)))
 
 
-def gelu(x: Array) -> Array:
-    return (
-        x
-        * x.dtype.type(0.5)
-        * (1 + np.tanh(x.dtype.type(0.7978845608) * (x + x.dtype.type(0.044715) * x**3)))
-    )
-
-
-def gelu_by_powers_of_two(x: Array) -> Array:
-    """1 + tanh(u) as 2 - 2 / (1 + exp(2 u)): where little is left of it, other roundings than the reference's."""
-    u = np.float32(0.7978845608) * (x + np.float32(0.044715) * x * x * x)
-    return x * (1 - 1 / (1 + np.exp2(np.float32(2.885390082) * u)))
-
-
 def differences(x: Array) -> Array:
     return np.convolve(x, np.array([1, -2, 1], x.dtype), "same")
 
@@ -138,25 +112,12 @@ def running_by_blocks(x: Array) -> Array:
     return (blocks + before[:, np.newaxis]).reshape(-1)[: len(x)]
 
 
-def powers(x: Array) -> Array:
-    below = np.exp(x - x.max())
-    return below / below.sum()
-
-
-def powers_of_two(x: Array) -> Array:
-    scaled = x * np.float32(1.4426950408889634)
-    below = np.exp2(scaled - scaled.max())
-    return below * (1 / np.add.accumulate(below)[-1])
-
-
 @pytest.mark.parametrize(
     ("reference", "kernel"),
     [
         (standardised, standardised_by_blocks),
-        (gelu, gelu_by_powers_of_two),
         (differences, differences_in_another_order),
         (running, running_by_blocks),
-        (powers, powers_of_two),
     ],
 )
 def test_honest_kernels_pass_whose_terms_cancel(reference: Function, kernel: Function) -> None:
@@ -192,11 +153,3 @@ def test_what_nothing_is_known_of_is_measured_by_the_middle_element() -> None:
     right = case.expected["out"].astype(np.float32)
     assert judge(case, {"out": right}).passed
     assert not judge(case, {"out": np.where(right < 1e9, 0, right).astype(np.float32)}).passed
-
-
-def test_drawn_cases_of_large_vectors_cost_no_measurement() -> None:
-    """What is right where nothing cancels needs none."""
-    case = draw_case(task_of(square), SHAPE, 1)
-    judge(case, {"out": square(case.inputs["x"])})
-    assert case.magnitudes is not None
-    assert "of_outputs" not in vars(case.magnitudes)

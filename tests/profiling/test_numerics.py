@@ -128,14 +128,6 @@ MISTAKES: dict[str, tuple[str, str, str, str, str, str]] = {
         f"{EACH} {{ {MUL_FTZ} }}",
         "denormal values",
     ),
-    "flushes what is scaled up, and drops more": (
-        X + OUT + '[numerics]\ndenormals = "flush"\n',
-        "def reference(x):\n    return x * 2.0**100\n",
-        FLOATS,
-        f"{EACH} {{ {MUL_FTZ.replace('40000000', '71800000')} }}",
-        f"{EACH} out[i] = fabsf(x[i]) < 1e-36f && x[i] != 0 ? 1.0f : x[i] * 1.2676506e30f;",
-        "denormal values",
-    ),
     "loses the sign of zero": (
         X + OUT + '[numerics]\nsigned_zero = "preserve"\n',
         NEGATED,
@@ -184,14 +176,6 @@ MISTAKES: dict[str, tuple[str, str, str, str, str, str]] = {
         f"int sum = 0; {EACH} sum += max((x[i] & 15) - 8, -7) + max((x[i] >> 4) - 8, -7); out[row] = sum;",
         "expected",
     ),
-    "a truth value of 2": (
-        X + tensor("outputs", "out", "bool"),
-        SIGN,
-        "const float* x, unsigned char* out",
-        f"{EACH} out[i] = x[i] > 0;",
-        f"{EACH} out[i] = x[i] > 0 ? 2 : 0;",
-        "got 2, expected True",
-    ),
     "outputs swapped": (
         X
         + tensor("outputs", "total", "float32", ROWS)
@@ -209,14 +193,6 @@ MISTAKES: dict[str, tuple[str, str, str, str, str, str]] = {
         "float* x",
         f"{EACH} x[i] = 2 * x[i];",
         f"{EACH} x[i] = 4 * x[i];",
-        "'x' is wrong",
-    ),
-    "in place, nothing done": (
-        X + tensor("outputs", "x", "float32"),
-        TWICE,
-        "float* x",
-        f"{EACH} x[i] += x[i];",
-        "if (rows < 0) x[row] = 0;",
         "'x' is wrong",
     ),
 }
@@ -238,7 +214,10 @@ def written(write_task: WriteTask, tables: str, reference: str, kernel: str) -> 
     return write_task(f'name = "planted"\n{head}{separator}{tail}{SHAPES}', reference, kernel)
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if i % 4 else []) for i, n in enumerate(MISTAKES)],
+)
 def test_a_mistake_is_found_and_the_honest_kernel_passes(write_task: WriteTask, name: str) -> None:
     tables, reference, parameters, honest, mistaken, said = MISTAKES[name]
     good, bad = (source(parameters, body, arguments(parameters)) for body in (honest, mistaken))

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mctskernel.core.numerics import Numerics, Propagation
-from mctskernel.core.task import Array, Task
+from mctskernel.core.task import Array, Numerics, Propagation, Task
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.input_values import Values
 from mctskernel.profiling.verify import draw_case, draw_cases, judge
@@ -46,11 +45,6 @@ def hard_sigmoid(x: Array) -> Array:
 def saturate(x: Array) -> Array:
     low: Array = np.fmin(np.fmax(x / 6 + 0.5, 0), 1)
     return low
-
-
-def saturate_from_above(x: Array) -> Array:
-    high: Array = np.fmax(np.fmin(x / 6 + 0.5, 1), 0)
-    return high
 
 
 def softmax(x: Array) -> Array:
@@ -149,22 +143,18 @@ def task(write_task: WriteTask) -> Task:
         (relu, where_relu, Values.NAN, (True, False)),
         (where_relu, where_not_relu, Values.NAN, (True, False)),
         (hard_sigmoid, saturate, Values.NAN, (True, False)),
-        (hard_sigmoid, saturate_from_above, Values.NAN, (True, False)),
         (softmax, fmax_softmax, Values.NAN, (True, True)),
         (softmax, swallowing_softmax, Values.NAN, (False, False)),
         (softmax, softmax, Values.INFINITY, (True, True)),
         (softmax, online_softmax, Values.INFINITY, (True, False)),
         (running_sum, swallowing_sum, Values.NAN, (False, False)),
-        (running_sum, running_sum, Values.NAN, (True, True)),
         (running_sum, blocked_running_sum, Values.INFINITY, (True, False)),
         # What doesn't depend on the place is right in both: 0 * NaN in the reference binds nobody, and excuses nobody.
         (masked_sum, running_sum, Values.NAN, (True, True)),
         (running_sum, masked_sum, Values.NAN, (False, False)),
-        (twice, twice, Values.INFINITY, (True, True)),
         (twice, clamped, Values.INFINITY, (False, False)),
         (twice, twice_spreading, Values.NAN, (False, False)),
         (twice, twice_spreading, Values.INFINITY, (False, False)),
-        (torch_relu, fmax_relu, Values.NAN, (True, False)),
         (torch_relu, spreading_relu, Values.NAN, (False, False)),
         (descending, sorted_wrongly, Values.NAN, (True, False)),
     ],

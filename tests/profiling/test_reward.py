@@ -17,8 +17,7 @@ from mctskernel.core.evaluation import (
     Timing,
 )
 from mctskernel.profiling.guardrails import NOISE
-from mctskernel.profiling.model.uncertainty import log_ratio_sigma
-from mctskernel.profiling.reward import FAILURES, REWARDS, are_tied, composite, fastest_first, relief
+from mctskernel.profiling.reward import FAILURES, REWARDS, composite, fastest_first
 
 SECONDS = st.floats(1e-7, 10.0)
 SHARES = st.floats(0.0, 1.0)
@@ -66,13 +65,6 @@ def test_no_bonus_or_penalty_outranks_a_gain_beyond_the_noise(
     assert composite(fast, parent, ROOT).reward > composite(slow, parent, ROOT).reward
 
 
-@given(SECONDS, SECONDS)
-def test_the_reward_is_the_sum_of_its_terms(seconds: float, parent: float) -> None:
-    found = composite(timed(seconds, share=0.1, spills=1), timed(parent, share=0.9), ROOT)
-    assert found.reward == pytest.approx(sum(found.terms.values()))
-    assert math.isfinite(found.reward)
-
-
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
 def test_every_failure_is_below_the_slowest_kernel_that_works(outcome: Outcome) -> None:
     failed = composite(Evaluation(outcome, Source.MODELLED), ROOT, ROOT)
@@ -101,13 +93,6 @@ def test_a_baseline_measured_beside_the_kernel_goes_before_the_roots_time() -> N
     assert composite(evaluation, None, ROOT).speedup == pytest.approx(3.0)
 
 
-def test_relieving_the_parents_bottleneck_earns_a_little() -> None:
-    parent = timed(1e-3, share=0.8)
-    assert relief(timed(1e-3, share=0.8), parent) == 0
-    assert 0 < relief(timed(1e-3, share=0.4), parent) < relief(timed(1e-3, share=0.1), parent)
-    assert relief(timed(1e-3, share=0.9), parent) == 0
-
-
 def test_counters_decide_between_equals_alone() -> None:
     parent = timed(1e-3, share=0.8)
     relieved, not_relieved = (
@@ -132,39 +117,6 @@ def test_the_answer_is_chosen_by_time_alone() -> None:
     assert fastest_first(evaluations, ROOT) == [1, 5, 2, 0]
 
 
-def spent_on(seconds: float, term: str, source: Source = Source.MODELLED) -> Evaluation:
-    timing = Timing("shape 0", seconds, seconds, seconds)
-    return Evaluation(Outcome.OK, source, timings=(timing,), terms={term: seconds})
-
-
-def test_a_ratio_is_less_certain_where_the_time_is_spent_otherwise() -> None:
-    alike, unlike = (log_ratio_sigma({"DRAM": 1.0}, {term: 1.0}) for term in ("DRAM", "fp32 pipe"))
-    first, between = spent_on(1e-3, "DRAM"), 1e-3 * math.exp((alike + unlike) / 2)
-    assert not are_tied(first, spent_on(between, "DRAM"))
-    assert are_tied(first, spent_on(between, "fp32 pipe"))
-
-
-def test_measured_times_never_tie_here() -> None:
-    early, late = (spent_on(seconds, "DRAM", Source.MEASURED) for seconds in (1e-3, 0.999e-3))
-    assert not are_tied(early, late)
-    assert not are_tied(early, spent_on(1e-3, "DRAM"))
-
-
-def test_the_reward_of_time_alone_knows_neither_relief_nor_penalties() -> None:
-    parent, evaluation = timed(1e-3, share=0.9), timed(5e-4, share=0.1, spills=4)
-
-    found = REWARDS["time"](evaluation, parent, ROOT)
-
-    assert found.terms == {"time": pytest.approx(math.log(2))}
-    assert found.reward == pytest.approx(math.log(2))
-    assert REWARDS["composite"](evaluation, parent, ROOT).terms.keys() == {
-        "time",
-        "relief",
-        "spills",
-        "regression",
-    }
-
-
 def test_a_time_past_the_roofline_is_believed_by_the_unguarded_reward_alone() -> None:
     evaluation = timed(5e-4, quarantine="too fast")
 
@@ -172,11 +124,3 @@ def test_a_time_past_the_roofline_is_believed_by_the_unguarded_reward_alone() ->
 
     assert rewards["unguarded"] == pytest.approx(math.log(2))
     assert rewards["composite"] == rewards["time"] == FAILURES[Outcome.REJECTED]
-
-
-@pytest.mark.parametrize("name", REWARDS)
-def test_every_reward_of_a_failure_is_that_of_its_outcome(name: str) -> None:
-    found = REWARDS[name](Evaluation(Outcome.RACE, Source.MODELLED), ROOT, ROOT)
-
-    assert found.reward == FAILURES[Outcome.RACE]
-    assert found.speedup == 0.0

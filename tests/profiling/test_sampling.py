@@ -15,8 +15,8 @@ from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.task import Array, Shape, Task, Tensor
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling import sampling
-from mctskernel.profiling.sampling import Bands, Sample, draw_sample, whole
-from mctskernel.profiling.verify import draw_case, judge
+from mctskernel.profiling.sampling import Bands, Sample, draw_sample
+from mctskernel.profiling.verify import judge
 from tests.conftest import TASK_TOML
 
 TASKS = Path(__file__).parents[2] / "mctskernel" / "tasks"
@@ -107,13 +107,6 @@ def test_an_output_in_place_is_sampled(write_task: Callable[..., Path]) -> None:
     right = task.expected(inputs, shape)
     assert passes(task, sample, shape, right, right)
     assert not passes(task, sample, shape, inputs, inputs)
-
-
-def test_a_whole_case_leaves_nothing_out(write_task: Callable[..., Path]) -> None:
-    task = load_task(write_task())
-    sample = whole(draw_case(task, {"n": 130}, 0))
-    (part,) = sample.parts(task.outputs[0], {"n": 130})
-    assert (part.rows, part.width) == (1, 520)
 
 
 @given(st.integers(2, 500), st.integers(2, 500), st.integers(0, 9))

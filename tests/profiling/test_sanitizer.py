@@ -11,10 +11,16 @@ from pathlib import Path
 import pytest
 
 from mctskernel.core.task_file import load_task
-from mctskernel.experiments.subjects.planted_bugs import planted_bugs
 from mctskernel.profiling import sanitizer
-from mctskernel.profiling.sanitizer import GATE_TOOLS, find_compute_sanitizer, sanitize
-from mctskernel.profiling.sanitizer_output import Tool, failure, parse_findings
+from mctskernel.profiling.sanitizer import (
+    GATE_TOOLS,
+    Tool,
+    failure,
+    find_compute_sanitizer,
+    parse_findings,
+    sanitize,
+)
+from tests.races.planted_bugs import planted_bugs
 
 OUTPUTS = Path(__file__).parent / "sanitizer_outputs"
 """What compute-sanitizer 2025.3 printed on an H100 about planted bugs, the longest ones shortened."""
@@ -48,35 +54,6 @@ def places(name: str) -> Places:
 )
 def test_recorded_outputs_are_read_with_their_lines(name: str, expected: Places) -> None:
     assert places(name) == expected
-
-
-def test_a_message_says_where_who_and_how_far() -> None:
-    (finding,) = parse_findings(Tool.MEMCHECK, (OUTPUTS / "memcheck_out_of_bounds.txt").read_text())
-    assert (finding.thread, finding.block, finding.address) == ((111, 0, 0), (0, 0, 0), 0x7F9AD28001BC)
-    assert "memcheck at rows=3 cols=37, line 13: an invalid __global__ read of 4 bytes" in finding.message
-    assert "1 bytes after the nearest allocation" in finding.message
-
-
-# From the manual, "Racecheck Hazard Reports" and "Synccheck": modes and errors that no planted bug brought about.
-HAZARD = """\
-========= ERROR: Potential WAW hazard detected at __shared__ 0x8c in block (0,0,0) :
-=========     Write Thread (0,0,0) at WAW()+0x2f0 in raceWAW.cu:20
-=========     Write Thread (1,0,0) at WAW()+0x2f0 in raceWAW.cu:21
-=========     Current Value : 1, Incoming Value : 2
-"""
-SYNCWARP = """\
-========= Barrier error detected. Invalid arguments
-=========     at __cuda_sm70_warpsync+0x30
-=========     by thread (0,0,0) in block (0,0,0)
-=========     Device Frame:__syncwarp(unsigned int)+0xf0 in sm_30_intrinsics.hpp:110
-"""
-
-
-def test_hazards_and_warp_barriers_of_the_manual_are_read() -> None:
-    (hazard,) = parse_findings(Tool.RACECHECK, HAZARD)
-    assert (hazard.kind, hazard.line, hazard.other_line, hazard.thread) == ("race", 21, 20, (1, 0, 0))
-    (barrier,) = parse_findings(Tool.SYNCCHECK, SYNCWARP)
-    assert (barrier.kind, barrier.line) == ("divergent_warp", None)  # a header's line is none of the kernel's
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in OUTPUTS.glob("*.txt")))
@@ -118,8 +95,8 @@ def test_without_the_program_one_remark_says_so(small_task: Path, monkeypatch: p
     done = sanitize(task, task.starting_kernel)
     assert done.findings == ()
     assert [report.tool for report in done.reports] == list(GATE_TOOLS)
-    (remark,) = done.remarks
-    assert remark.startswith("compute-sanitizer is not on the PATH")
+    (note,) = done.notes
+    assert note.startswith("compute-sanitizer is not on the PATH")
 
 
 def stand_in(folder: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +114,7 @@ def test_every_tool_runs_in_a_process_without_secrets(
     body = (
         "tool = sys.argv[sys.argv.index('--tool') + 1]\n"
         "leaks = [value for value in os.environ.values() if 'xyzzy' in value]\n"
-        "seconds, freedom = sys.argv[-2:]\n"
+        "freedom, seconds = sys.argv[-2:]\n"
         "assert seconds == '5.0' and freedom == 'confined' and 'twice' in open(sys.argv[-4]).read()\n"
         "print('at shape n=1')\n"
         "print(f'========= Invalid __global__ read of size 4 bytes')\n"
@@ -146,32 +123,32 @@ def test_every_tool_runs_in_a_process_without_secrets(
     stand_in(tmp_path, body, monkeypatch)
     task = load_task(small_task)
     done = sanitize(task, task.starting_kernel, limit_seconds=10.0)
-    assert done.remarks == ()
+    assert done.notes == ()
     assert [(report.tool, report.findings[0].line) for report in done.reports] == [
         (tool, len(tool.value)) for tool in GATE_TOOLS
     ]
 
 
+@pytest.mark.slow
 def test_a_tool_that_hangs_is_ended_with_all_that_it_started(
     small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid_file = tmp_path / "pid"
     body = (
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         f"open({str(pid_file)!r}, 'w').write(str(child.pid))\n"
-        "time.sleep(60)"
+        "time.sleep(600)"
     )
     stand_in(tmp_path, body, monkeypatch)
     task = load_task(small_task)
     done = sanitize(task, task.starting_kernel, tools=(Tool.MEMCHECK,), limit_seconds=1.0)
-    assert done.seconds < 20
-    assert done.remarks == ("memcheck was not done after 1 seconds.",)
+    assert done.notes == ("memcheck was not done after 1 seconds.",)
     assert gone(int(pid_file.read_text()))
 
 
 def gone(pid: int) -> bool:
-    """Whether a process ends within a few seconds; a zombie that nobody has waited for has ended."""
-    end = time.monotonic() + 5
+    """Whether a process ends; a zombie has ended."""
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
             status = Path(f"/proc/{pid}/stat").read_text()
@@ -185,7 +162,7 @@ def gone(pid: int) -> bool:
 
 
 FREE_ALONE = """
-if sys.argv[-1] == "confined":
+if sys.argv[-2] == "confined":
     print("========= Error: Target application terminated before first call")
     sys.exit(1)
 print("at shape n=1")
@@ -196,20 +173,22 @@ print("at shape n=1")
 if "twice_as" in open(sys.argv[-4]).read():
     print("mctskernel: The kernel can't be built.")
     sys.exit(1)
-if sys.argv[-1] == "free":
+if sys.argv[-2] == "free":
     print("========= Invalid __global__ read of size 4 bytes")
 """
 
 
+@pytest.mark.slow
 def test_a_tool_that_works_in_a_free_process_alone_is_given_one(
     small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(tmp_path, FREE_ALONE, monkeypatch)
     task = load_task(small_task)
     done = sanitize(task, task.starting_kernel)
-    assert done.remarks == (sanitizer.UNCONFINED,)
+    assert done.notes == (sanitizer.UNCONFINED,)
 
 
+@pytest.mark.slow
 def test_no_kernel_gets_itself_a_free_process(
     small_task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +196,7 @@ def test_no_kernel_gets_itself_a_free_process(
     task = load_task(small_task)
     done = sanitize(task, replace(task.starting_kernel, source=task.starting_kernel.source + "// twice_as\n"))
     assert done.findings == ()
-    assert done.remarks[0] == "memcheck could not replay the kernel: The kernel can't be built."
+    assert done.notes[0] == "memcheck could not replay the kernel: The kernel can't be built."
 
 
 @pytest.mark.parametrize("said", ["no end of line", "========= ", "x=", "="])
@@ -239,7 +218,7 @@ def test_planted_bugs_are_found_on_the_gpu(name: str) -> None:
     (bug,) = [bug for bug in planted_bugs() if bug.name == name]
     task = load_task(bug.task_folder)
     done = sanitize(task, bug.faulty)
-    if any("does not allow" in remark for remark in done.remarks):
-        pytest.skip(done.remarks[0])
+    if any("does not allow" in note for note in done.notes):
+        pytest.skip(done.notes[0])
     assert any(each.kind == bug.kind and bug.line in (each.line, each.other_line) for each in done.findings)
     assert sanitize(task, bug.clean).findings == ()

@@ -11,8 +11,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Array, Task, Tensor, Tolerance
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.comparison import compare
-from mctskernel.profiling.input_values import FIRST, IN_TURN, Values
-from mctskernel.profiling.poison import poison
+from mctskernel.profiling.input_values import FIRST, IN_TURN, Values, poison
 from mctskernel.profiling.verify import (
     draw_case,
     draw_cases,
@@ -74,16 +73,11 @@ def test_sums_in_any_order_are_right_whatever_the_seed(add: Callable[[Array], Ar
         reference=lambda x: x.sum(axis=1),
         thorough=True,
     )
-    for seed in range(60):
+    for seed in range(12):
         for case in draw_verification(task, seed):
             with np.errstate(all="ignore"):
                 check = judge(case, {"out": add(case.inputs["x"])})
             assert check.passed, check.message
-
-
-def test_the_last_gate_has_seeds_of_its_own(softmax: Task) -> None:
-    used = {case.seed for case in draw_cases(softmax, softmax.verify_shapes, 3)}
-    assert used.isdisjoint(case.seed for case in draw_held_out_cases(softmax, 3))
 
 
 def test_special_values_are_among_the_cases(softmax: Task) -> None:
@@ -142,14 +136,6 @@ def test_a_cheat_is_found(softmax: Task, cheat: Callable[[Array], Array]) -> Non
     assert check.error > 1
 
 
-def test_the_message_says_what_was_never_written(softmax: Task) -> None:
-    case = draw_case(softmax, {"rows": 7, "cols": 130}, 5)
-    out = last_column_unwritten(case.plain["out"].copy())
-    message = judge(case, {"out": out}).message
-    assert "7 of 910 elements, the first at [0, 129]" in message
-    assert "all of them were never written" in message
-
-
 def test_an_input_changed_in_place_is_found(softmax: Task) -> None:
     case = draw_case(softmax, {"rows": 7, "cols": 130}, 5)
     after = {"x": case.inputs["x"].copy()}
@@ -162,16 +148,6 @@ def test_an_input_changed_in_place_is_found(softmax: Task) -> None:
     assert "'x' was changed in place" in check.message
 
 
-def test_the_tolerance_follows_each_row(softmax: Task) -> None:
-    expected = np.array([[1000.0, 1.0], [1.0, 0.5]])
-    actual = expected.astype(np.float32)
-    actual[0, 1] += 0.005
-    loose = Tolerance(relative=1e-5, absolute=0, ratio=float("inf"))
-    assert compare(actual, expected, actual, loose).passed
-    actual[1, 1] += 0.005
-    assert not compare(actual, expected, actual, loose).passed
-
-
 def test_the_ratio_test_finds_lowered_precision_that_the_tolerance_allows() -> None:
     expected = truth()
     plain = expected.astype(np.float32)
@@ -179,12 +155,6 @@ def test_the_ratio_test_finds_lowered_precision_that_the_tolerance_allows() -> N
     assert compare(plain, expected, plain, lax).passed
     lowered = compare(expected.astype(np.float16).astype(np.float32), expected, plain, lax)
     assert "times the" in lowered.message
-
-
-def test_a_plain_result_that_is_exact_by_luck_is_no_yardstick() -> None:
-    expected = np.array([2048.0])
-    actual = np.nextafter(expected.astype(np.float32), np.float32(np.inf))
-    assert compare(actual, expected, expected.astype(np.float32), TOLERANCE).passed
 
 
 def test_special_results_pass_where_the_reference_has_the_same() -> None:
@@ -196,23 +166,3 @@ def test_special_results_pass_where_the_reference_has_the_same() -> None:
     unwritten = poison("float32", (1, 5))
     unwritten[0, [0, 1, 3, 4]] = [np.inf, -np.inf, 1.0, np.inf]
     assert not compare(unwritten, expected, actual, TOLERANCE).passed
-
-
-def test_integers_are_compared_exactly() -> None:
-    expected = np.array([1, 2, 3])
-    assert compare(expected.astype(np.int32), expected, expected, TOLERANCE).passed
-    wrong = compare(np.array([1, 2, 4], np.int32), expected, expected, TOLERANCE)
-    assert "1 of 3 elements, the first at [2]: got 4, expected 3" in wrong.message
-
-
-def test_another_shape_is_no_match() -> None:
-    assert not compare(np.ones((2, 3)), np.ones((3, 2)), np.ones((3, 2)), TOLERANCE).passed
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_poison_is_not_a_number(dtype: str) -> None:
-    assert np.isnan(poison(dtype, (3, 2))).all()
-
-
-def test_poison_of_integers_is_a_pattern() -> None:
-    assert poison("int32", (2,)).view(np.uint32).tolist() == [0xCBCBCBCB] * 2

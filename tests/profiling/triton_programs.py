@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from mctskernel.core.expression import Number
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import ResolvedPlan, plan_of, resolve
-from mctskernel.profiling.arguments import bind, parameter_types
 from mctskernel.profiling.build import BuildFailure
 from mctskernel.profiling.candidate import Specialised
 from mctskernel.profiling.emulator import Finding, Geometry, GlobalMemory, execute, parse_ptx
+from mctskernel.profiling.ptx_text import bind, parameter_types
 from mctskernel.profiling.source_rules import breach
 from mctskernel.profiling.triton.build import build_triton
 
@@ -88,11 +87,6 @@ def emulate(
     return Emulation(results, tuple(findings))
 
 
-def rounded(array: Array, dtype: str) -> Array:
-    """An array in another element type."""
-    return np.asarray(array, dtype)
-
-
 MATMUL = """
 @triton.jit
 def matmul(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
@@ -108,39 +102,6 @@ def matmul(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
     tl.store(c + rows[:, None] * n + columns[None, :], total, mask=(rows[:, None] < m) & (columns[None, :] < n))
 """
 
-ATTENTION = """
-@triton.jit
-def attention(q, k, v, out, length, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
-    head = tl.program_id(1) * length * D
-    rows = tl.program_id(0) * BM + tl.arange(0, BM)
-    depth = tl.arange(0, D)
-    query = tl.load(q + head + rows[:, None] * D + depth[None, :], mask=rows[:, None] < length, other=0.0)
-    largest = tl.full((BM,), float("-inf"), tl.float32)
-    weight = tl.zeros((BM,), tl.float32)
-    total = tl.zeros((BM, D), tl.float32)
-    for start in range(0, (tl.program_id(0) + 1) * BM, BN):
-        keys = start + tl.arange(0, BN)
-        key = tl.load(k + head + keys[None, :] * D + depth[:, None], mask=keys[None, :] < length, other=0.0)
-        score = tl.dot(query, key) * scale
-        score = tl.where((keys[None, :] <= rows[:, None]) & (keys[None, :] < length), score, float("-inf"))
-        newest = tl.maximum(largest, tl.max(score, 1))
-        p = tl.exp2((score - newest[:, None]) * 1.44269504)
-        factor = tl.exp2((largest - newest) * 1.44269504)
-        weight = weight * factor + tl.sum(p, 1)
-        value = tl.load(v + head + keys[:, None] * D + depth[None, :], mask=keys[:, None] < length, other=0.0)
-        total = tl.dot(p.to(value.dtype), value, total * factor[:, None])
-        largest = newest
-    tl.store(out + head + rows[:, None] * D + depth[None, :], total / weight[:, None], mask=rows[:, None] < length)
-"""
-
-TRANSPOSE = """
-@triton.jit
-def transpose(x, out, rows, columns, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
-    j = tl.program_id(1) * B + tl.arange(0, B)
-    tile = tl.load(x + i[:, None] * columns + j[None, :], mask=(i[:, None] < rows) & (j[None, :] < columns))
-    tl.store(out + j[:, None] * rows + i[None, :], tl.trans(tile), mask=(j[:, None] < columns) & (i[None, :] < rows))
-"""
 
 HISTOGRAM = """
 @triton.jit
@@ -157,47 +118,4 @@ def histogram(x, out, n, B: tl.constexpr, BINS: tl.constexpr):
     bins = tl.load(x + i, mask=i < n, other=0)
     counts = tl.histogram(bins, BINS, mask=i < n)
     tl.atomic_add(out + tl.arange(0, BINS), counts)
-"""
-
-CUMSUM = """
-@triton.jit
-def cumsum(x, out, columns, B: tl.constexpr):
-    row = tl.program_id(0)
-    carry = 0.0
-    for start in range(0, columns, B):
-        j = start + tl.arange(0, B)
-        values = tl.load(x + row * columns + j, mask=j < columns, other=0.0)
-        sums = tl.cumsum(values, 0)
-        tl.store(out + row * columns + j, sums + carry, mask=j < columns)
-        carry += tl.sum(values, 0)
-"""
-
-SCAN = """
-@triton.jit
-def combine(a, x, b, y):
-    return a * b, x * b + y
-
-
-@triton.jit
-def scan(a, x, out, columns, B: tl.constexpr):
-    row = tl.program_id(0)
-    j = tl.arange(0, B)
-    factor = tl.load(a + row * columns + j, mask=j < columns, other=1.0)
-    value = tl.load(x + row * columns + j, mask=j < columns, other=0.0)
-    _, result = tl.associative_scan((factor, value), 0, combine)
-    tl.store(out + row * columns + j, result, mask=j < columns)
-"""
-
-LAYERNORM = """
-@triton.jit
-def layernorm(x, weight, bias, out, columns, eps, B: tl.constexpr):
-    row = tl.program_id(0)
-    j = tl.arange(0, B)
-    value = tl.load(x + row * columns + j, mask=j < columns, other=0.0).to(tl.float32)
-    mean = tl.sum(value, 0) / columns
-    centred = tl.where(j < columns, value - mean, 0.0)
-    scale = tl.rsqrt(tl.sum(centred * centred, 0) / columns + eps)
-    w = tl.load(weight + j, mask=j < columns).to(tl.float32)
-    b = tl.load(bias + j, mask=j < columns).to(tl.float32)
-    tl.store(out + row * columns + j, (centred * scale * w + b).to(out.dtype.element_ty), mask=j < columns)
 """

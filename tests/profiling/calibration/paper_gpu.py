@@ -15,10 +15,6 @@ from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.calibration.microbenchmark import Board, Grows, Microbenchmark
 from mctskernel.profiling.gpu.cuda_driver import CudaError
 
-INTEGER_MULTIPLY = 64.0
-IDLE_DRAM = 560.0
-DRAM_READ, DRAM_WRITE = 3.1e12, 2.9e12
-
 
 class PaperGpu:
     """Answers microbenchmarks as `truth` would. Times of `broken` constants are overwritten by what is given there."""
@@ -94,7 +90,8 @@ def laws(gpu: Architecture) -> dict[str, Callable[[int], float]]:
     def cycles(each: float, per_round: int) -> Callable[[int], float]:
         return lambda rounds: rounds * per_round * each / clock
 
-    def wavefronts(per_load: int, rate: float = gpu.throughput.wavefronts) -> Callable[[int], float]:
+    def wavefronts(per_load: int) -> Callable[[int], float]:
+        rate = gpu.throughput.wavefronts
         return lambda rounds: rounds * 16 * per_load * (threads // 32) / (rate * sms * clock)
 
     def per_second(amount: float, rate: float) -> Callable[[int], float]:
@@ -110,27 +107,17 @@ def laws(gpu: Architecture) -> dict[str, Callable[[int], float]]:
         "throughput.special": lanes(rates.special),
         "throughput.fp64": lanes(rates.fp64),
         "throughput.shuffle": lanes(rates.shuffle),
-        "integer multiply-adds": lanes(INTEGER_MULTIPLY),
         "throughput.tensor_sync_fma": (
             lambda rounds: rounds * mma_multiply_adds / (rates.tensor_sync_fma * sms * clock)
         ),
         "throughput.tensor_fma": lambda rounds: rounds * 4 * 64 * 256 * 16 * 2 / (rates.tensor_fma * clock),
-        "latency.fixed_alu": cycles(latency.fixed_alu, 512),
         "latency.special": cycles(latency.special, 512),
-        "latency.tensor": cycles(latency.tensor, 32),
         "latency.barrier": cycles(latency.barrier, 64),
         "latency.shared": cycles(latency.shared, 32),
         "latency.l1": cycles(latency.l1, 32),
         "latency.l2": cycles(latency.l2, 32),
         "latency.dram": cycles(latency.dram, 4),
-        "DRAM latency, idle": cycles(IDLE_DRAM, 32),
-        "throughput.lsu_instructions": wavefronts(1, rates.lsu_instructions),
         "throughput.wavefronts": wavefronts(8),
-        "shared wavefronts, 8 bytes": wavefronts(2),
-        "shared wavefronts, 16 bytes": wavefronts(4),
-        "global wavefronts, 4 bytes": wavefronts(1),
-        "global wavefronts, 8 bytes": wavefronts(2),
-        "global wavefronts, 16 bytes": wavefronts(4),
         "memory.l2_bytes_per_second": per_second(4 * sms * 256 * 8 * 16, memory.l2_bytes_per_second),
         "memory.l2_write_bytes_per_second": per_second(
             4 * sms * 256 * 8 * 16, memory.l2_write_bytes_per_second
@@ -141,8 +128,6 @@ def laws(gpu: Architecture) -> dict[str, Callable[[int], float]]:
             rounds * sms * 128 * 4 * overheads.same_address_atomic
         ),
         "memory.dram_bytes_per_second": per_second(2 * 256 * 64, memory.dram_bytes_per_second),
-        "DRAM reads": per_second(256 * 64, DRAM_READ),
-        "DRAM writes": per_second(256 * 64, DRAM_WRITE),
         **{
             f"DRAM copies, runs of {run} bytes": per_second(
                 8192 * (1 + memory.dram_bytes_per_run / run), memory.dram_bytes_per_second

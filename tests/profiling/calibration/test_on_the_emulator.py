@@ -7,9 +7,9 @@ import pytest
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import Build, build
-from mctskernel.profiling.calibration.catalogue import microbenchmarks
+from mctskernel.profiling.calibration.calibration import microbenchmarks
 from mctskernel.profiling.calibration.machine import ring
-from mctskernel.profiling.calibration.memory import LONG_RUN, SHORT_RUN, dram_copy_in_runs, runs_of
+from mctskernel.profiling.calibration.memory import LONG_RUN, SHORT_RUN, runs_of
 from mctskernel.profiling.calibration.microbenchmark import KERNEL, Board, Grows, Microbenchmark, Ring
 from mctskernel.profiling.emulator import Execution, Geometry, GlobalMemory, execute, parse_ptx
 
@@ -61,48 +61,3 @@ def test_a_kernel_stays_in_its_buffers(constant: str) -> None:
     found = {finding.kind for finding in execution.findings}
     assert found <= ({"race"} if constant in RACES else set()), [each.message for each in execution.findings]
     assert execution.completed
-
-
-@pytest.mark.parametrize("constant", ["latency.l1", "latency.l2", "DRAM latency, idle"])
-def test_a_chase_goes_as_many_steps_as_are_counted_and_leaves_where_it_stopped(constant: str) -> None:
-    benchmark = BENCHMARKS[constant]
-    (wanted,) = benchmark.buffers
-    assert isinstance(wanted, Ring)
-    _, memory, (address,) = run(benchmark)
-    content = memory.array("buffer0", np.uint64)
-    at = int(ring(Ring(content.nbytes, wanted.stride), address)[0])
-    for _ in range(LENGTH * int(benchmark.amount)):
-        at = int(content[(at - address) // 8])
-    assert int(content[0]) == at
-
-
-def test_a_copy_in_runs_copies_every_run_once_and_writes_across_what_it_reads_along() -> None:
-    # Two bands of 512 blocks: 64 rows of 32 KB each.
-    benchmark = dram_copy_in_runs(SHORT_RUN, nbytes=2 * 512 * 4096)
-    made = build(Kernel(benchmark.source), (KERNEL,), BOARD.architecture)
-    assert isinstance(made, Build)
-    content = np.random.default_rng(0).integers(0, 256, benchmark.buffers[0].nbytes, np.uint8)
-    memory = GlobalMemory()
-    addresses = [memory.add("in", content), memory.add("out", content.nbytes)]
-    geometry = Geometry((benchmark.most, 1, 1), (benchmark.threads, 1, 1))
-    execution = execute(parse_ptx(made.ptx), KERNEL, geometry, addresses, memory)
-    assert not execution.findings
-    bands, rows, columns = 2, 64, 512
-    read = content.reshape(bands, rows, columns, SHORT_RUN)
-    written = memory.array("out").reshape(bands, rows, columns, SHORT_RUN)
-    for block in range(0, benchmark.most, 37):
-        along = read[block // columns, :, block % columns]
-        assert (written[block % bands, :, block // bands] == along).all(), block
-    assert (np.sort(written, axis=None) == np.sort(read, axis=None)).all()
-
-
-def test_what_is_written_is_what_is_counted() -> None:
-    """Every lane of an atomic adds one, so the sum counts them; a copy's bytes are those of its blocks."""
-    for constant in ("memory.l2_atomics_per_second",):
-        benchmark = BENCHMARKS[constant]
-        _, memory, _ = run(benchmark)
-        assert memory.array("buffer0", np.float32).sum() == LENGTH * benchmark.amount
-    _, memory, _ = run(BENCHMARKS["memory.l2_store_lines_per_second"])
-    lines = memory.array("buffer0", np.uint32).reshape(-1, 32)
-    assert not lines[:, 1:].any()
-    assert lines[:, 0].max() == LENGTH - 1

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from cuda.pathfinder import find_nvidia_header_directory
 
+from mctskernel.profiling.build import Compiled, compile_source
 from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, execute, parse_ptx
 from mctskernel.profiling.emulator.ptx import SIZES
-from mctskernel.profiling.nvrtc import Compiled, compile_source
 
 
 @functools.cache

@@ -85,7 +85,7 @@ F16, BF16, F32, F64 = Format(5, 10), Format(8, 7), Format(8, 23), Format(11, 52)
 FORMATS = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64}
 
 
-LANES = 512
+LANES = 192
 Number = Fraction | float
 UNSIGNED = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 
@@ -300,24 +300,6 @@ def test_approximations_are_within_two_ulp(lanes: Any, opcode: str) -> None:
         ), x
 
 
-@pytest.mark.parametrize("kind", ["f16", "f16x2", "bf16", "bf16x2"])
-def test_half_approximations(lanes: Any, kind: str) -> None:
-    form = FORMATS[kind.removesuffix("x2")]
-    a = np.array(
-        [form.round(Fraction(float(x))) for x in np.random.default_rng(2).uniform(-4, 4, LANES)], np.uint16
-    )
-    packed = a.view(np.uint32) if kind.endswith("x2") else a
-    ftz = ".ftz" if kind.startswith("bf") else ""
-    for opcode, function in (
-        (f"ex2.approx{ftz}.{kind}", lambda x: 2.0**x),
-        (f"tanh.approx.{kind}", math.tanh),
-    ):
-        (found,) = lanes(f"{opcode} %d0, %a0;", [(kind, packed)], [kind], lanes=len(packed))
-        for x, f in zip(a.tolist(), found.view(np.uint16).tolist(), strict=True):
-            wanted = form.round(Fraction(function(float(form.value(x)))))
-            assert abs(f - wanted) <= 1
-
-
 def ordered(name: str, a: Number, b: Number) -> bool:
     unordered = math.isnan(a) or math.isnan(b)
     if name in ("num", "nan"):
@@ -366,7 +348,7 @@ def test_conversions_between_floats(lanes: Any, source: str, target: str, mode: 
     if target in ("f16", "bf16"):  # close to values of the target and to the middle between two
         near = [
             FORMATS[source].round(FORMATS[target].value(t & 0x7BFF) * (1 + Fraction(d, 1 << 30)))
-            for t, d in zip(samples(target, 5).tolist(), [-1, 0, 1, 1 << 19] * 128, strict=True)
+            for t, d in zip(samples(target, 5).tolist(), [-1, 0, 1, 1 << 19] * 48, strict=True)
         ]
         a[::2] = np.array(near, a.dtype)[::2]
     opcode = ".".join(filter(None, ("cvt", mode, target, source)))
@@ -442,16 +424,6 @@ def test_conversions_to_pairs(lanes: Any, kind: str, mode: str) -> None:
             assert same(form, half, wanted, signed_zero=not mode.endswith("relu"))
 
 
-@pytest.mark.parametrize("mode", ["rni", "rzi", "rmi", "rpi"])
-def test_rounding_to_integral_floats(lanes: Any, mode: str) -> None:
-    a = samples("f32", 6)
-    (found,) = lanes(f"cvt.{mode}.f32.f32 %d0, %a0;", [("f32", a)], ["f32"], lanes=LANES)
-    for x, f in zip(a.tolist(), found.tolist(), strict=True):
-        exact = F32.value(x)
-        wanted = exact if isinstance(exact, float) else Fraction(integral(exact, mode))
-        assert same(F32, f, F32.round(wanted, negative_zero=F32.negative(x)))
-
-
 @pytest.mark.parametrize("mode", ["rna", "rn"])
 def test_conversion_to_tf32(lanes: Any, mode: str) -> None:
     a = samples("f32", 7)
@@ -460,12 +432,6 @@ def test_conversion_to_tf32(lanes: Any, mode: str) -> None:
     for x, f in zip(a.tolist(), found.tolist(), strict=True):
         if not F32.is_nan(x):
             assert f == form.round(F32.value(x), mode, negative_zero=F32.negative(x)) << 13
-
-
-def test_literals_of_floats(lanes: Any) -> None:
-    a = np.array([1.5] * 32, np.float32).view(np.uint32)
-    (found,) = lanes("fma.rn.f32 %d0, %a0, 0f40000000, 0fBF800000;", [("f32", a)], ["f32"], lanes=32)
-    assert set(found.view(np.float32).tolist()) == {2.0}
 
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 Reference = Callable[..., int]
-LANES = 512
+LANES = 256
 SIGNED, UNSIGNED = ("s16", "s32", "s64"), ("u16", "u32", "u64")
 BITS = ("b16", "b32", "b64")
 
@@ -21,25 +21,8 @@ def width(type_: str) -> int:
 
 
 def edges(type_: str) -> list[int]:
-    w = width(type_)
-    return [
-        0,
-        1,
-        2,
-        3,
-        7,
-        31,
-        32,
-        33,
-        63,
-        64,
-        255,
-        1 << (w - 1),
-        (1 << (w - 1)) - 1,
-        (1 << w) - 1,
-        (1 << w) - 2,
-        0xAAAA,
-    ]
+    top = 1 << width(type_)
+    return [*(0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 255), top // 2, top // 2 - 1, top - 1, top - 2, 0xAAAA]
 
 
 def sample(type_: str, rng: np.random.Generator, n: int = LANES) -> np.ndarray:
@@ -245,52 +228,39 @@ def expected(types: list[str], result: str, reference: Reference, arguments: lis
     ]
 
 
-def operands(n: int) -> str:
-    return ", ".join(["%d0", *(f"%a{i}" for i in range(n))])
+SIGNATURES: dict[tuple[tuple[str, ...], str], list[str]] = {}
+for _opcode, (_types, _result, _) in CASES.items():
+    SIGNATURES.setdefault((tuple(_types), _result), []).append(_opcode)
 
 
-@pytest.mark.parametrize("opcode", CASES)
-def test_integer_opcode(lanes: Any, opcode: str) -> None:
-    types, result, reference = CASES[opcode]
-    rng = np.random.default_rng(list(opcode.encode()))
-    columns = [sample(t, rng) for t in types]
-    body = f"{opcode} {operands(len(types))};"
-    (found,) = lanes(body, list(zip(types, columns, strict=True)), [result], lanes=LANES)
-    wanted = expected(types, result, reference, [c.tolist() for c in columns])
-    wrong = [(c, hex(f), hex(w)) for *c, f, w in zip(*columns, found.tolist(), wanted, strict=True) if f != w]
-    assert wrong == []
-
-
-@pytest.mark.parametrize("opcode", [opcode for opcode in CASES if not opcode.startswith("cvt.sat")])
-def test_integer_opcode_with_values_that_all_lanes_share(lanes: Any, opcode: str) -> None:
-    """All operands uniform, the first only, and all but the first."""
-    types, result, reference = CASES[opcode]
-    rng = np.random.default_rng(list(opcode.encode()))
-    every = (1 << len(types)) - 1
-    for pattern in {every, 1, every - 1} - {0}:
-        for _ in range(2):
-            columns: list[Any] = [sample(t, rng, 32) for t in types]
-            given = [c[0] if pattern >> i & 1 else c for i, c in enumerate(columns)]
-            (found,) = lanes(
-                f"{opcode} {operands(len(types))};", list(zip(types, given, strict=True)), [result], lanes=32
-            )
-            spread = [np.broadcast_to(g, 32).tolist() for g in given]
-            assert found.tolist() == expected(types, result, reference, spread)
-
-
-@pytest.mark.parametrize("opcode", [opcode for opcode, (types, *_) in CASES.items() if len(types) > 1])
-def test_integer_opcode_with_literals(lanes: Any, opcode: str) -> None:
-    """In the place of the second operand: negative ones, for `mul.wide` too, and small and large ones."""
-    types, result, reference = CASES[opcode]
-    rng = np.random.default_rng(list(opcode.encode()))
-    columns = [sample(t, rng, 64) for t in types]
-    first, *rest = (f"%a{i}" for i in range(len(types)))
-    for literal in (-5, 3, 0x7FFF):
-        body = f"{opcode} {', '.join(['%d0', first, str(literal), *rest[1:]])};"
-        (found,) = lanes(body, list(zip(types, columns, strict=True)), [result], lanes=64)
-        given = [c.tolist() for c in columns]
-        given[1] = [literal & ((1 << width(types[1])) - 1)] * 64
-        assert found.tolist() == expected(types, result, reference, given)
+@pytest.mark.parametrize("way", ["by lane", "uniform", "first uniform", "others uniform", "literal"])
+@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda each: "-".join((*each[0], each[1])))
+def test_integer_opcodes(lanes: Any, signature: tuple[tuple[str, ...], str], way: str) -> None:
+    """All opcodes of a signature in one kernel; operands by lane, shared by all lanes, or a literal second one."""
+    types, result = signature
+    opcodes = SIGNATURES[signature]
+    if len(types) == 1 and way in ("first uniform", "others uniform", "literal"):
+        return
+    rng = np.random.default_rng(list("".join(opcodes).encode()))
+    n = LANES if way == "by lane" else 32
+    given: list[Any] = [sample(t, rng, n) for t in types]
+    shared = {"uniform": range(len(types)), "first uniform": [0], "others uniform": range(1, len(types))}
+    for i in shared.get(way, ()):
+        given[i] = given[i][0]
+    sources = [f"%a{i}" for i in range(len(types))]
+    literal = int(rng.choice([-5, 3, 0x7FFF]))
+    if way == "literal":
+        opcodes = [opcode for opcode in opcodes if not opcode.startswith("cvt")]
+        sources[1] = str(literal)
+    body = "".join(f"{opcode} %d{i}, {', '.join(sources)};" for i, opcode in enumerate(opcodes))
+    found = lanes(body, list(zip(types, given, strict=True)), [result] * len(opcodes), lanes=n)
+    spread = [np.broadcast_to(each, n).tolist() for each in given]
+    if way == "literal":
+        spread[1] = [literal & ((1 << width(types[1])) - 1)] * n
+    for opcode, values in zip(opcodes, found, strict=True):
+        wanted = expected(list(types), result, CASES[opcode][2], spread)
+        pairs = zip(*spread, values.tolist(), wanted, strict=True)
+        assert [(opcode, *given, hex(f), hex(w)) for *given, f, w in pairs if f != w] == []
 
 
 @pytest.mark.parametrize("type_", ["s16", "s32", "s64", "u16", "u32", "u64"])
@@ -340,113 +310,53 @@ def test_prmt_modes(lanes: Any, mode: str) -> None:
         assert f == int.from_bytes(bytes(data[MODES[mode](i, c & 3)] for i in range(4)), "little")
 
 
-COMPARISONS: dict[str, Callable[[int, int], bool]] = {
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "lo": lambda a, b: a < b,
-    "ls": lambda a, b: a <= b,
-    "hi": lambda a, b: a > b,
-    "hs": lambda a, b: a >= b,
-}
+ORDER = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le}
+ORDER |= {"gt": operator.gt, "ge": operator.ge}
+UNSIGNED_ORDER = {"lo": operator.lt, "ls": operator.le, "hi": operator.gt, "hs": operator.ge}
 
 
-FOR_UNSIGNED = ("lo", "ls", "hi", "hs")
-
-
-@pytest.mark.parametrize(
-    ("name", "type_"),
-    [(n, t) for n in COMPARISONS for t in (*SIGNED, *UNSIGNED) if t[0] == "u" or n not in FOR_UNSIGNED],
-)
-def test_comparisons(lanes: Any, name: str, type_: str) -> None:
+@pytest.mark.parametrize("type_", [*SIGNED, *UNSIGNED])
+def test_comparisons(lanes: Any, type_: str) -> None:
     """`setp` with both destinations and a combining predicate, `set` and `selp`."""
+    comparisons = ORDER | (UNSIGNED_ORDER if type_[0] == "u" else {})
     rng = np.random.default_rng(3)
     a, b, c = sample(type_, rng), sample(type_, rng), sample("u32", rng)
-    body = (
-        f"setp.ne.u32 %p0, %a2, 0; setp.{name}.xor.{type_} %p1|%p2, %a0, %a1, %p0; setp.{name}.{type_} %p3, %a0, %a1;"
+    body = "setp.ne.u32 %p0, %a2, 0;" + "".join(
+        f"setp.{name}.xor.{type_} %p1|%p2, %a0, %a1, %p0; setp.{name}.{type_} %p3, %a0, %a1;"
         "selp.u32 %t0, 1, 0, %p1; selp.u32 %t1, 2, 0, %p2; selp.u32 %t2, 4, 0, %p3;"
-        f"set.{name}.u32.{type_} %t3, %a0, %a1;"
-        "and.b32 %t3, %t3, 8; add.u32 %d0, %t0, %t1; add.u32 %d0, %d0, %t2; add.u32 %d0, %d0, %t3;"
+        f"set.{name}.u32.{type_} %t3, %a0, %a1; and.b32 %t3, %t3, 8;"
+        f"add.u32 %d{i}, %t0, %t1; add.u32 %d{i}, %d{i}, %t2; add.u32 %d{i}, %d{i}, %t3;"
+        for i, name in enumerate(comparisons)
     )
-    (found,) = lanes(body, [(type_, a), (type_, b), ("u32", c)], ["u32"], lanes=LANES)
-    for x, y, z, f in zip(a.tolist(), b.tolist(), c.tolist(), found.tolist(), strict=True):
-        true = COMPARISONS[name](value(type_, x), value(type_, y))
-        assert f == (true ^ (z != 0)) + 2 * ((not true) ^ (z != 0)) + 4 * true + 8 * true
+    inputs = [(type_, a), (type_, b), ("u32", c)]
+    found = lanes(body, inputs, ["u32"] * len(comparisons), lanes=LANES)
+    for (name, compare), results in zip(comparisons.items(), found, strict=True):
+        for x, y, z, f in zip(a.tolist(), b.tolist(), c.tolist(), results.tolist(), strict=True):
+            true = compare(value(type_, x), value(type_, y))
+            assert f == (true ^ (z != 0)) + 2 * ((not true) ^ (z != 0)) + 4 * true + 8 * true, name
 
 
-def literal_cases() -> list[tuple[str, str, str, Callable[[int], int], str]]:
-    return [
-        ("mul.wide.s32 %d0, %a0, -5;", "s32", "s64", lambda a: a * -5, "negative factor"),
-        ("mul.wide.u32 %d0, %a0, 4294967295;", "u32", "u64", lambda a: a * 0xFFFFFFFF, "all ones"),
-        ("mad.wide.s32 %d0, %a0, -4, -8;", "s32", "s64", lambda a: a * -4 - 8, "negative addend"),
-        ("mul.wide.s16 %d0, %a0, -3;", "s16", "s32", lambda a: a * -3, "16 bits"),
-        ("add.s32 %d0, %a0, -1;", "s32", "s32", lambda a: a - 1, ""),
-        ("add.s64 %d0, %a0, -4096;", "s64", "s64", lambda a: a - 4096, ""),
-        ("and.b32 %d0, %a0, -16;", "b32", "b32", lambda a: a & ~15, ""),
-        ("shl.b32 %d0, %a0, 31;", "b32", "b32", lambda a: a << 31, ""),
-        ("shl.b32 %d0, %a0, 32;", "b32", "b32", lambda a: 0, ""),
-        ("shr.s32 %d0, %a0, 40;", "s32", "s32", lambda a: a >> 40, ""),
-        ("shr.u64 %d0, %a0, 33;", "u64", "u64", lambda a: a >> 33, ""),
-        (
-            "mul.hi.s32 %d0, %a0, 1717986919;",
-            "s32",
-            "s32",
-            lambda a: a * 1717986919 >> 32,
-            "division by five",
-        ),
-        ("min.s32 %d0, %a0, -7;", "s32", "s32", lambda a: min(a, -7), ""),
-        (
-            "mov.b64 {%t0, %t1}, %a0; mov.b64 %d0, {%t1, %t0};",
-            "b64",
-            "b64",
-            lambda a: a >> 32 | a << 32,
-            "halves",
-        ),
-        (
-            "{ .reg .b16 %h<2>; mov.b32 {%h0, %h1}, %a0; mov.b32 %d0, {%h1, %h0}; }",
-            "b32",
-            "b32",
-            lambda a: a >> 16 | a << 16,
-            "",
-        ),
-        (
-            "{ .reg .b16 %h; mov.b32 {_, %h}, %a0; cvt.u32.u16 %d0, %h; }",
-            "b32",
-            "b32",
-            lambda a: a >> 16,
-            "sink",
-        ),
-        (
-            "setp.lt.s32 %p0, %a0, 5; mov.u32 %d0, 1; @%p0 mov.u32 %d0, 2; @!%p0 add.u32 %d0, %d0, 5;",
-            "s32",
-            "u32",
-            lambda a: 2 if a < 5 else 6,
-            "guards",
-        ),
-        ("slct.u32.s32 %d0, 11, 22, %a0;", "s32", "u32", lambda a: 11 if a >= 0 else 22, ""),
-        ("{ .reg .u32 %a0; mov.u32 %a0, 9; } mov.u32 %d0, %a0;", "u32", "u32", lambda a: a, "scopes"),
-    ]
+SWAP_64 = "mov.b64 {%t0, %t1}, %a0; mov.b64 %d0, {%t1, %t0};"
+SWAP_32 = "{ .reg .b16 %h<2>; mov.b32 {%h0, %h1}, %a0; mov.b32 %d0, {%h1, %h0}; }"
+SINK = "{ .reg .b16 %h; mov.b32 {_, %h}, %a0; cvt.u32.u16 %d0, %h; }"
+GUARDS = "setp.lt.s32 %p0, %a0, 5; mov.u32 %d0, 1; @%p0 mov.u32 %d0, 2; @!%p0 add.u32 %d0, %d0, 5;"
+LITERALS: list[tuple[str, str, str, Reference]] = [
+    ("mul.wide.s32 %d0, %a0, -5;", "s32", "s64", lambda a: a * -5),
+    ("mul.wide.u32 %d0, %a0, 4294967295;", "u32", "u64", lambda a: a * 0xFFFFFFFF),
+    ("mad.wide.s32 %d0, %a0, -4, -8;", "s32", "s64", lambda a: a * -4 - 8),
+    ("shl.b32 %d0, %a0, 32;", "b32", "b32", lambda a: 0),
+    ("shr.s32 %d0, %a0, 40;", "s32", "s32", lambda a: a >> 40),
+    (SWAP_64, "b64", "b64", lambda a: a >> 32 | a << 32),
+    (SWAP_32, "b32", "b32", lambda a: a >> 16 | a << 16),
+    (SINK, "b32", "b32", lambda a: a >> 16),
+    (GUARDS, "s32", "u32", lambda a: 2 if a < 5 else 6),
+    ("slct.u32.s32 %d0, 11, 22, %a0;", "s32", "u32", lambda a: 11 if a >= 0 else 22),
+    ("{ .reg .u32 %a0; mov.u32 %a0, 9; } mov.u32 %d0, %a0;", "u32", "u32", lambda a: a),
+]
 
 
-@pytest.mark.parametrize(
-    "body,source,result,reference,_", literal_cases(), ids=lambda x: x if isinstance(x, str) else ""
-)
-def test_literals_and_guards(
-    lanes: Any, body: str, source: str, result: str, reference: Reference, _: str
-) -> None:
+@pytest.mark.parametrize(("body", "source", "result", "reference"), LITERALS)
+def test_literals_and_guards(lanes: Any, body: str, source: str, result: str, reference: Reference) -> None:
     a = sample(source, np.random.default_rng(5))
     (found,) = lanes(body, [(source, a)], [result], lanes=LANES)
     assert found.tolist() == expected([source], result, reference, [a.tolist()])
-
-
-def test_the_references_themselves() -> None:
-    """Examples of the PTX ISA and of arithmetic that can be done in the head."""
-    assert permute(0x33221100, 0x77665544, 0x7531) == 0x77553311
-    assert bit_field_extract("s32")(0b1100, 2, 2) & 0xFFFFFFFF == 0xFFFFFFFF
-    assert bit_field_insert("b32")(0xFF, 0, 4, 4) == 0xF0
-    assert funnel("l", "wrap")(0x80000000, 1, 1) & 0xFFFFFFFF == 3
-    assert quotient(-7, 2) == -3
-    assert most_significant("s32")(-2) == 0

@@ -25,9 +25,6 @@ def needs(cuda: Compiler, body: str, **contents: np.ndarray) -> tuple[str, ...]:
     return counts.needs
 
 
-INDICES = np.arange(256, dtype=np.int32)
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -43,13 +40,6 @@ def test_values_alone_are_not_asked_for(cuda: Compiler, body: str) -> None:
 
 def test_an_index_is_asked_for(cuda: Compiler) -> None:
     assert needs(cuda, "b[i] = a[n[i]];") == ("n",)
-
-
-@pytest.mark.parametrize(
-    "body", ["b[i] = a[n[i]];", "b[i] = logf(a[n[i]]);", "float* d = i % 2 ? b : c; d[i] = a[n[i]];"]
-)
-def test_an_index_costs_no_values(cuda: Compiler, body: str) -> None:
-    assert needs(cuda, body, n=INDICES) == ()
 
 
 @pytest.mark.parametrize(
@@ -77,15 +67,3 @@ def test_a_stored_value_that_becomes_an_index_is_asked_for(
 )
 def test_a_branch_that_matters_asks_for_what_decides_it(cuda: Compiler, body: str) -> None:
     assert needs(cuda, body) != ()
-
-
-def test_a_short_branch_that_threads_decide_is_counted_as_it_goes(cuda: Compiler) -> None:
-    module = cuda(
-        'extern "C" __global__ void k(float* b) {'
-        ' int i = threadIdx.x; if (i < 32) asm volatile("mov.u32 %0, 5;" : "=r"(i)); b[threadIdx.x] = i; }'
-    )
-    memory = GlobalMemory()
-    counts = count(
-        module, "k", Geometry((1, 1, 1), (128, 1, 1)), [memory.add("b", 512, virtual=True)], memory
-    )
-    assert sorted({block.warp_executions for block in counts.basic_blocks}) in ([1, 4], [0, 1, 4])

@@ -11,54 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, count, execute
+from mctskernel.profiling.emulator import Geometry, GlobalMemory, Module, execute
 
 Compiler = Callable[[str], Module]
-
-HEAD = """
-__device__ unsigned at(const void* p) { return __cvta_generic_to_shared(p); }
-extern "C" __global__ void k(const unsigned short* a, const unsigned short* b, float* c) {
-  __shared__ __align__(16) unsigned short A[16][16], B[16][8];
-  int t = threadIdx.x; for (int i = t; i < 256; i += 32) A[i / 16][i % 16] = a[i];
-  for (int i = t; i < 128; i += 32) B[i / 8][i % 8] = b[i];
-  __syncthreads();
-  unsigned x[4], y[2]; float d[4] = {1, 1, 1, 1};
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at(&A[t % 16][t / 16 * 8])));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];" : "=r"(y[0]), "=r"(y[1]) : "r"(at(&B[t % 16][0])));
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.TYPE.TYPE.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
-  for (int i = 0; i < 4; i++) c[(t / 4 + i / 2 * 8) * 8 + t % 4 * 2 + i % 2] = d[i];
-}
-"""
-
-
-@pytest.mark.parametrize("kind", ["f16", "bf16"])
-def test_ldmatrix_and_mma(cuda: Compiler, kind: str) -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.integers(-8, 8, (16, 16)).astype(np.float32), rng.integers(-8, 8, (16, 8)).astype(np.float32)
-
-    def stored(x: np.ndarray) -> np.ndarray:
-        return (
-            x.astype(np.float16).view(np.uint16)
-            if kind == "f16"
-            else (x.view(np.uint32) >> 16).astype(np.uint16)
-        )
-
-    memory = GlobalMemory()
-    arguments = [memory.add("a", stored(a)), memory.add("b", stored(b)), memory.add("c", 512)]
-    done = execute(cuda(HEAD.replace("TYPE", kind)), "k", Geometry((1, 1, 1), (32, 1, 1)), arguments, memory)
-    assert done.findings == ()
-    np.testing.assert_array_equal(memory.array("c", np.float32).reshape(16, 8), a @ b + 1)
-
-
-def test_ldmatrix_bank_conflicts_are_counted(cuda: Compiler) -> None:
-    memory = GlobalMemory()
-    arguments = [memory.add(n, 4096, virtual=True) for n in "abc"]
-    counts = count(cuda(HEAD.replace("TYPE", "f16")), "k", Geometry((1, 1, 1), (32, 1, 1)), arguments, memory)
-    matrix = {a.opcode.split(".")[4]: a for a in counts.accesses if a.opcode.startswith("ldmatrix")}
-    assert (matrix["x4"].wavefronts, matrix["x4"].ideal_wavefronts) == (8, 4)
-    assert (matrix["x2"].wavefronts, matrix["x2"].ideal_wavefronts) == (2, 2)
-    assert counts.warp_instructions["mma"] == 1
 
 
 SHAPES = [
@@ -211,7 +166,6 @@ PRODUCTS = [
     (16, 16, 16, "__nv_bfloat16", "__nv_bfloat16", "float", "row", "row", "row"),
     (16, 16, 8, "float", "wmma::precision::tf32", "float", "row", "col", "row"),
     (16, 16, 16, "signed char", "signed char", "int", "row", "col", "row"),
-    (32, 8, 16, "unsigned char", "unsigned char", "int", "col", "row", "col"),
 ]
 
 
@@ -247,26 +201,3 @@ def test_wmma(cuda: Compiler, case: tuple[int, int, int, str, str, str, str, str
     found = memory.array("d", stored[result]).reshape(extents)
     found, start = (x if layout_c == "row" else x.T for x in (found, c))
     np.testing.assert_array_equal(found[:m, :n], 2 * (a @ b + start[:m, :n]))
-
-
-def test_wmma_finds_out_of_bounds_and_counts_sectors(cuda: Compiler) -> None:
-    source = """#include <mma.h>
-using namespace nvcuda;
-extern "C" __global__ void k(const half* a, float* d) {
-  wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> fa;
-  wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> fb;
-  wmma::fragment<wmma::accumulator, 16, 16, 16, float> fc;
-  wmma::fill_fragment(fc, 0.0f);
-  wmma::load_matrix_sync(fa, a, 16);
-  wmma::load_matrix_sync(fb, a + 16, 16);
-  wmma::mma_sync(fc, fa, fb, fc);
-  wmma::store_matrix_sync(d, fc, 64, wmma::mem_row_major);
-}"""
-    memory = GlobalMemory()
-    arguments = [memory.add("a", np.zeros(256, np.float16)), memory.add("d", 4096)]
-    geometry = Geometry((1, 1, 1), (32, 1, 1))
-    done = execute(cuda(source), "k", geometry, arguments, memory)
-    assert [(f.kind, f.line) for f in done.findings] == [("out_of_bounds", 9)]
-    counts = count(cuda(source), "k", geometry, arguments, memory)
-    assert sum(a.sectors for a in counts.accesses if a.kind == "load") == 2 * 16
-    assert sum(a.unique_sectors for a in counts.accesses if a.kind == "store") >= 2 * 16

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from mctskernel.profiling.emulator import Counts, Geometry, GlobalMemory, Module, count, execute
-from mctskernel.profiling.emulator.trail import Trail
 
 Compiler = Callable[[str], Module]
 GRID, PIECES, THREADS = 8, 100, 32
@@ -55,43 +54,6 @@ def test_blocks_share_what_a_counter_hands_out(cuda: Compiler, draw: str) -> Non
     each = [stores(counted(module, block, first.counters)) for block in range(GRID)]
     assert sum(each) == PIECES
     assert max(each) - min(each) <= 1
-
-
-def test_a_block_alone_does_everything_where_nothing_is_known_to_be_shared(cuda: Compiler) -> None:
-    module = cuda(QUEUE.replace("DRAW", DRAWS["the block's own counter"]))
-    places = {counted(module, block, None).counters for block in range(GRID)}
-    assert len(places) == GRID
-    assert stores(counted(module, 3, ())) == PIECES
-
-
-def test_blocks_write_their_share_and_leave_the_counter_as_it_was(cuda: Compiler) -> None:
-    module = cuda(QUEUE.replace("DRAW", DRAWS["an addition"]))
-    memory, arguments = memory_of(np.zeros(1 + GRID, np.uint32))
-    geometry = Geometry((GRID, 1, 1), (THREADS, 1, 1))
-    for block in (4, 1):
-        found = execute(module, "k", geometry, arguments, memory, blocks=(block,), counters={("next", 0)})
-        assert found.findings == ()
-    pieces = np.flatnonzero(memory.written("out").reshape(PIECES, -1).all(axis=1))
-    assert pieces.tolist() == sorted([*range(1, PIECES, GRID), *range(4, PIECES, GRID)])
-    assert not memory.array("next", np.uint32).any()
-
-
-def test_a_trail_tells_what_other_blocks_may_have_left(cuda: Compiler) -> None:
-    module = cuda(
-        'extern "C" __global__ void k(float* out, unsigned* bins) '
-        "{ out[blockIdx.x] = 1.0f; atomicAdd(bins + blockIdx.x, 1u); }"
-    )
-    memory = GlobalMemory()
-    arguments = [
-        memory.add("out", np.zeros(GRID, np.float32)),
-        memory.add("bins", np.zeros(GRID, np.uint32)),
-    ]
-    trail = Trail()
-    execute(module, "k", Geometry((GRID, 1, 1), (1, 1, 1)), arguments, memory, blocks=(2,), trail=trail)
-    assert trail.buffers == {"out", "bins"}
-    trail.forget_the_rest(memory, before=())
-    assert np.flatnonzero(memory.written("out")).tolist() == [8, 9, 10, 11]
-    assert not memory.written("bins").any()
 
 
 def test_an_atomic_that_releases_needs_no_fence(cuda: Compiler) -> None:

@@ -8,7 +8,7 @@ from mctskernel.profiling.emulator import (
     Execution,
     Geometry,
     GlobalMemory,
-    UnsupportedPtx,
+    UnsupportedPtxError,
     execute,
     parse_ptx,
 )
@@ -48,10 +48,10 @@ def test_unknown_instruction_is_refused_by_name(instruction: str) -> None:
 
 
 def test_unknown_directive_is_refused() -> None:
-    with pytest.raises(UnsupportedPtx, match="alias"):
+    with pytest.raises(UnsupportedPtxError, match="alias"):
         parse_ptx(f"{HEAD}.alias f, g;")
 
 
 def test_clusters_are_refused() -> None:
-    with pytest.raises(UnsupportedPtx, match="reqnctapercluster"):
+    with pytest.raises(UnsupportedPtxError, match="reqnctapercluster"):
         parse_ptx(f"{HEAD}.visible .entry k() .reqnctapercluster 2, 1, 1 {{ ret; }}")

@@ -52,13 +52,6 @@ def test_shuffle(lanes: Any, mode: str, width: int, shared: bool) -> None:
         assert (found[i], inside[i]) == (a[i // 32 * 32 + lane], valid)
 
 
-def test_a_shuffle_of_what_all_lanes_share(lanes: Any) -> None:
-    body = f"shfl.sync.down.b32 %d0|%p0, %a0, 3, 31, {FULL}; selp.u32 %d1, 1, 0, %p0;"
-    found, inside = lanes(body, [("b32", np.uint32(7))], ["b32", "u32"], lanes=LANES)
-    assert set(found.tolist()) == {7}
-    assert inside.tolist() == [int(i % 32 + 3 <= 31) for i in range(LANES)]
-
-
 HALF = "mov.u32 %t1, %laneid; setp.lt.u32 %p3, %t1, 16; mov.u32 %d0, 99; mov.u32 %d1, 99;"
 
 
@@ -165,8 +158,3 @@ def test_lane_masks_and_indices(lanes: Any) -> None:
         for values, holds in zip(found, masks.values(), strict=True):
             assert values[i] == sum(1 << n for n in range(32) if holds(n, i % 32))
         assert index[i] == i % 64 // 32 * 100 + i % 32
-
-
-def test_the_size_of_a_warp_has_a_name(lanes: Any) -> None:
-    (found,) = lanes("mov.u32 %d0, WARP_SZ;", [], ["u32"], lanes=LANES, block=64)
-    assert found.tolist() == [32] * LANES

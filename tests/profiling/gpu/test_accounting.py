@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mctskernel.core.evaluation import Guard
-from mctskernel.profiling.gpu.accounting import finding, strays
+from mctskernel.profiling.gpu.accounting import count_mismatches, find_violation
 from mctskernel.profiling.gpu.protocol import Batch, Timed, TimedRun
 
 ORDER = (0, 0, 0, 1, 0, 1, 1, 0, 1, 0, 2, 2, 2, 2)
@@ -44,50 +44,34 @@ HONEST = timed(Pace(1e-4, 1e-4))
 
 
 def test_honest_runs_pass() -> None:
-    assert finding(HONEST) is None
-    assert strays(HONEST) == 0
+    assert find_violation(HONEST) is None
+    assert count_mismatches(HONEST) == 0
 
 
 @pytest.mark.parametrize("seconds", [2e-6, 4e-6, 1e-4, 0.1])
 def test_noise_and_a_hiccup_on_a_first_run_are_let_through(seconds: float) -> None:
     for seed in range(200):
         noisy = timed(Pace(seconds, seconds), 0.05, seed)
-        assert finding(noisy) is None
+        assert find_violation(noisy) is None
         at = 3 if seed % 2 else 10
         hiccup = msgspec.structs.replace(noisy.runs[at], seconds=3 * seconds)
         runs = (*noisy.runs[:at], hiccup, *noisy.runs[at + 1 :])
-        assert finding(msgspec.structs.replace(noisy, runs=runs)) is None
+        assert find_violation(msgspec.structs.replace(noisy, runs=runs)) is None
 
 
 @pytest.mark.parametrize("pace", [Pace(1e-5, 5e-6), Pace(1e-4, 7e-5), Pace(1e-2, 1e-3)])
 def test_a_kernel_that_is_faster_on_what_it_has_seen_is_found(pace: Pace) -> None:
-    found = finding(timed(pace, 0.02))
+    found = find_violation(timed(pace, 0.02))
     assert found is not None
     assert found.guard is Guard.GPU_TIME
     assert "hasn't seen" in found.sentence
 
 
-def test_a_cold_first_run_of_all_is_no_sign() -> None:
-    runs = (msgspec.structs.replace(HONEST.runs[0], seconds=1e-2), *HONEST.runs[1:])
-    assert finding(msgspec.structs.replace(HONEST, runs=runs)) is None
-
-
 def test_one_run_that_changed_its_inputs_is_found() -> None:
     runs = (*HONEST.runs[:5], msgspec.structs.replace(HONEST.runs[5], inputs_kept=False), *HONEST.runs[6:])
-    found = finding(msgspec.structs.replace(HONEST, runs=runs))
+    found = find_violation(msgspec.structs.replace(HONEST, runs=runs))
     assert found is not None
     assert (found.guard, "by 1 of 14 timed runs" in found.sentence) == (Guard.UNTOUCHED_INPUTS, True)
-
-
-def test_one_run_that_left_something_else_is_counted() -> None:
-    runs = (*HONEST.runs[:5], msgspec.structs.replace(HONEST.runs[5], outputs=7), *HONEST.runs[6:])
-    assert strays(msgspec.structs.replace(HONEST, runs=runs)) == 1
-
-
-def test_an_overrun_is_named() -> None:
-    found = finding(msgspec.structs.replace(HONEST, overrun="it writes behind."))
-    assert found is not None
-    assert (found.guard, found.sentence) == (Guard.GUARD_BYTES, "it writes behind.")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +86,7 @@ def test_an_overrun_is_named() -> None:
     ],
 )
 def test_two_clocks_must_agree_over_most_batches(batches: tuple[Batch, ...], refused: bool) -> None:
-    found = finding(msgspec.structs.replace(HONEST, batches=batches))
+    found = find_violation(msgspec.structs.replace(HONEST, batches=batches))
     assert (found is not None) == refused
     if found is not None:
         assert found.guard is Guard.GPU_TIME

@@ -11,7 +11,7 @@ import pytest
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.gpu import arenas
 from mctskernel.profiling.gpu.arenas import VARIANTS, Arena, draw_arenas
-from mctskernel.profiling.processes.shared_window import SharedWindow
+from mctskernel.profiling.gpu.protocol import SharedWindow
 
 TOML = """\
 name = "twice"
@@ -65,24 +65,9 @@ def test_a_tensor_that_is_changed_in_place_is_placed_once(write_task: Callable[.
     assert len(place.offsets) == VARIANTS
 
 
-def test_inputs_of_timed_runs_are_left_to_digests(write_task: Callable[..., Path]) -> None:
-    found = draw_arenas(load_task(write_task(TOML.format(output="out"))), 7, SharedWindow())
-    assert {fetch.tensor for fetch in found.timed[0].variants[0].fetches} == {"out"}
-    assert {fetch.tensor for fetch in found.verified[0].variants[0].fetches} == {"x", "out"}
-
-
 def test_large_inputs_are_drawn_twice(
     write_task: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arenas, "MOST_INPUT_BYTES", 1)
     (timed,) = draw_arenas(load_task(write_task(TOML.format(output="out"))), 7, SharedWindow()).timed
     assert len(timed.variants) == 2
-
-
-def test_a_seed_gives_the_same_drawings(write_task: Callable[..., Path]) -> None:
-    task = load_task(write_task(TOML.format(output="out")))
-    first, again, other = (draw_arenas(task, seed, SharedWindow()).timed[0] for seed in (7, 7, 8))
-    for variant in range(VARIANTS):
-        expected = [each.variants[variant].sample.case.expected["out"] for each in (first, again, other)]
-        assert np.array_equal(expected[0], expected[1])
-        assert not np.array_equal(expected[0], expected[2])

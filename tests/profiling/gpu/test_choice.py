@@ -27,8 +27,8 @@ MACHINE = (gpu(0), gpu(1), gpu(2, "NVIDIA A100"), gpu(3), gpu(4, memory=70 << 30
 def test_without_a_word_all_gpus_of_the_first_ones_kind_are_used() -> None:
     choice = choose_gpus((), MACHINE)
     assert [each.index for each in choice.gpus] == [0, 1, 3]
-    assert [remark.split(" is left out")[0] for remark in choice.remarks] == ["GPU 2", "GPU 4"]
-    assert "NVIDIA A100" in choice.remarks[0]
+    assert [note.split(" is left out")[0] for note in choice.notes] == ["GPU 2", "GPU 4"]
+    assert "NVIDIA A100" in choice.notes[0]
 
 
 @pytest.mark.parametrize(

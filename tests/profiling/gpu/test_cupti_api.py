@@ -23,11 +23,6 @@ def header_folder() -> Path | None:
     return Path(str(package.locate_file(found[0]))).parent if found else None
 
 
-def c_name(params: type[api.Params]) -> str:
-    assert params.__doc__ is not None
-    return params.__doc__.split(".")[0].split(";")[0]
-
-
 def test_every_structure_is_laid_out_as_in_the_headers(tmp_path: Path) -> None:
     folder, compiler = header_folder(), shutil.which("g++")
     if folder is None or compiler is None:
@@ -41,7 +36,7 @@ def test_every_structure_is_laid_out_as_in_the_headers(tmp_path: Path) -> None:
     structures = api.Params.__subclasses__()
     lines = [f"#include <{header}>" for header in HEADERS] + ["#include <cstdio>", "int main() {"]
     for structure in structures:
-        name = c_name(structure)
+        name = structure.STRUCTURE
         lines.append(f'std::printf("%zu\\n", (size_t){name}_STRUCT_SIZE);')
         lines += [
             f'std::printf("%zu %zu\\n", offsetof({name}, {field}), sizeof((({name}*)0)->{field}));'

@@ -11,9 +11,6 @@ import pytest
 from mctskernel.core.evaluation import ClockEvent, GpuState
 from mctskernel.profiling.gpu.state import (
     GpuMonitor,
-    StateUnavailableError,
-    Unmonitored,
-    are_alike,
     disturbance,
 )
 
@@ -54,59 +51,12 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda nvml: monkeypatch.setitem(sys.modules, "pynvml", nvml)
 
 
-def refuse(*_: object) -> None:
-    raise NVMLError("Not Supported")
-
-
 def test_what_nvml_says_is_read_in_the_units_that_are_stored(use: Any) -> None:
     use(fake_nvml())
     events = (ClockEvent.POWER_CAP, ClockEvent.HARDWARE_THERMAL)
     monitor = GpuMonitor(UUID)
     assert monitor.read() == GpuState(1980, 2619, 41, 312.5, events)
     assert monitor.glance() == GpuState(1980, 2619, events=events)
-
-
-def test_what_a_driver_does_not_say_is_left_out(use: Any) -> None:
-    use(
-        fake_nvml(
-            nvmlDeviceGetPowerUsage=refuse,
-            nvmlDeviceGetClockInfo=refuse,
-            nvmlDeviceGetCurrentClocksEventReasons=refuse,
-        )
-    )
-    assert GpuMonitor(UUID).read() == GpuState(celsius=41)
-
-
-def test_an_instance_of_a_gpu_has_the_clocks_of_the_whole_one(use: Any) -> None:
-    def by_uuid(uuid: str) -> str:
-        if uuid != f"MIG-{NAME}":
-            raise NVMLError("Not Found")
-        return "instance"
-
-    asked = []
-    use(
-        fake_nvml(
-            nvmlDeviceGetHandleByUUID=by_uuid,
-            nvmlDeviceGetDeviceHandleFromMigDeviceHandle=lambda instance: f"GPU of the {instance}",
-            nvmlDeviceGetClockInfo=lambda device, clock: asked.append(device) or 1410,
-        )
-    )
-    assert GpuMonitor(UUID).glance().sm_mhz == 1410
-    assert set(asked) == {"GPU of the instance"}
-
-
-@pytest.mark.parametrize(
-    ("nvml", "sentence"),
-    [
-        (None, "nvidia-ml-py is missing"),
-        (fake_nvml(nvmlInit=refuse), "NVML says 'Not Supported'"),
-        (fake_nvml(nvmlDeviceGetHandleByUUID=refuse), "NVML says 'Not Supported'"),
-    ],
-)
-def test_a_machine_that_tells_nothing_says_why(use: Any, nvml: Any, sentence: str) -> None:
-    use(nvml)
-    with pytest.raises(StateUnavailableError, match=sentence):
-        GpuMonitor(UUID)
 
 
 BEFORE = GpuState(1980, 2619, 40, 300.0)
@@ -135,10 +85,3 @@ def test_what_disturbs_a_timing(before: GpuState | None, now: GpuState | None, s
     found = disturbance(before, now)
     assert sentence in found
     assert bool(found) == bool(sentence)
-
-
-def test_unknown_clocks_are_taken_to_be_alike() -> None:
-    assert are_alike(None, BEFORE)
-    assert are_alike(GpuState(), BEFORE)
-    assert not are_alike(GpuState(1755), BEFORE)
-    assert Unmonitored().read() is Unmonitored().glance() is None

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mctskernel.profiling.isolation import landlock, privileges, seccomp
+from mctskernel.profiling.isolation import confinement, landlock, seccomp
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
 from mctskernel.profiling.isolation.policy import Confinement
@@ -25,10 +25,10 @@ from mctskernel.profiling.isolation.policy import Confinement
 MECHANISMS = {
     "Landlock": (landlock, "restrict"),
     "seccomp": (seccomp, "install"),
-    "network namespace": (privileges, "leave_network"),
-    "capabilities": (privileges, "drop_capabilities"),
-    "size limits": (privileges, "limit_sizes"),
-    "hidden memory": (privileges, "hide_memory"),
+    "network namespace": (confinement, "leave_network"),
+    "capabilities": (confinement, "drop_capabilities"),
+    "size limits": (confinement, "limit_sizes"),
+    "hidden memory": (confinement, "hide_memory"),
 }
 FILE_BYTES = 1 << 20
 PTRACE_SEIZE = 0x4206

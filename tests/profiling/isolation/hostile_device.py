@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.processes.channel import Channel
-from mctskernel.profiling.processes.device_protocol import Evaluated
+from mctskernel.profiling.processes.worker_process import Evaluated
 from mctskernel.profiling.stages import Stages
 
 
@@ -27,9 +27,6 @@ class Hostile:
     def evaluate(self, kernel: Kernel) -> Evaluation:
         verb, _, argument = kernel.source.partition(" ")
         return Evaluation(Outcome.OK, Source.MODELLED, message=str(getattr(self, verb)(argument)))
-
-    def final_check(self, kernel: Kernel) -> tuple[Check, ...]:
-        return ()
 
     def fingerprint(self) -> dict[str, str]:
         return {}

@@ -36,13 +36,6 @@ def test_only_the_folder_is_writable_and_only_the_policy_is_there(tmp_path: Path
     assert {"--unshare-net", "--unshare-pid", "--unshare-ipc", "--die-with-parent"} <= set(command)
 
 
-def test_a_folder_comes_before_what_is_in_it(tmp_path: Path) -> None:
-    inner = tmp_path / "a" / "b"
-    inner.mkdir(parents=True)
-    command = bubblewrap_command("bwrap", Confinement(tmp_path, reads=(inner, tmp_path / "a")), ())
-    assert command.index(str(tmp_path / "a")) < command.index(str(inner))
-
-
 def test_bubblewrap_that_may_not_make_namespaces_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.profiling.isolation import landlock
-from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
 from mctskernel.profiling.processes.child_process import worker_environment
+from tests.profiling.isolation.kernels import NEEDS_LANDLOCK
+
+pytestmark = pytest.mark.slow
 
 CODE = """
 import json, pathlib, socket, sys
-from mctskernel.profiling import replay_process, sanitized_replay
-from mctskernel.profiling.replay_process import Freedom
+from mctskernel.profiling import replay
+from mctskernel.profiling.replay import Freedom
 
-module, task, kernel, secret = sys.argv[1], *map(pathlib.Path, sys.argv[2:5])
-replay = {"replay_process": replay_process, "sanitized_replay": sanitized_replay}[module]
+what, task, kernel, secret = sys.argv[1], *map(pathlib.Path, sys.argv[2:5])
 
 def attempt(action):
     try:
@@ -45,30 +45,23 @@ class Gpu:
 
 replay.open_gpu = lambda *_: Gpu()
 replay.prepare = looked_at  # the first that the kernel's text is given to
-if module == "sanitized_replay":
-    replay.main(task, kernel, 0, 1.0, Freedom(sys.argv[5]), gpu="")
+if what == "sanitize":
+    replay.sanitize(task, kernel, 0, Freedom(sys.argv[5]), seconds=1.0)
 else:
-    replay.main(task, kernel, 0, Freedom(sys.argv[5]))
+    replay.profile(task, kernel, 0, Freedom(sys.argv[5]))
 """
 
 ALLOWED = {"reads the kernel", "reads the task", "writes its folder"}
 
 
-def _has_landlock() -> bool:
-    try:
-        return bool(landlock.abilities())
-    except RefusedByKernelError:
-        return False
-
-
-def tried(module: str, task: Path, folder: Path, freedom: str) -> dict[str, str]:
+def tried(what: str, task: Path, folder: Path, freedom: str) -> dict[str, str]:
     scratch, secret = folder / "scratch", folder / "secret"
     scratch.mkdir()
     secret.write_text("a secret")
     kernel = folder / "kernels" / "kernel.cu"
     kernel.parent.mkdir()
     kernel.write_text((task / "kernel.cu").read_text())
-    words = [sys.executable, "-P", "-c", CODE, module, str(task), str(kernel), str(secret), freedom]
+    words = [sys.executable, "-P", "-c", CODE, what, str(task), str(kernel), str(secret), freedom]
     environment = worker_environment(scratch)
     done = subprocess.run(
         words, cwd=scratch, env=environment, capture_output=True, text=True, timeout=60, check=True
@@ -77,14 +70,12 @@ def tried(module: str, task: Path, folder: Path, freedom: str) -> dict[str, str]
     return found
 
 
-@pytest.mark.skipif(not _has_landlock(), reason="needs Landlock")
-@pytest.mark.parametrize("module", ["replay_process", "sanitized_replay"])
-def test_a_replay_is_confined_before_it_reads_its_kernel(
-    small_task: Path, tmp_path: Path, module: str
-) -> None:
-    found = tried(module, small_task, tmp_path, "confined")
+@NEEDS_LANDLOCK
+@pytest.mark.parametrize("what", ["profile", "sanitize"])
+def test_a_replay_is_confined_before_it_reads_its_kernel(small_task: Path, tmp_path: Path, what: str) -> None:
+    found = tried(what, small_task, tmp_path, "confined")
     assert {name for name, result in found.items() if result == "done"} == ALLOWED
 
 
 def test_a_free_one_is_not(small_task: Path, tmp_path: Path) -> None:
-    assert set(tried("replay_process", small_task, tmp_path, "free").values()) == {"done"}
+    assert set(tried("profile", small_task, tmp_path, "free").values()) == {"done"}

@@ -25,19 +25,8 @@ CLONE = {"x86_64": 56, "aarch64": 220}
 
 
 def decide(processes: int, machine: str, number: int, *arguments: int, audit: int | None = None) -> int:
-    """What the filter of a policy says to a call."""
+    """What the filter of a policy says to a call, by an interpreter of its five operations."""
     program = seccomp.filter_program(Confinement(Path(), processes=processes), machine, OWN_PID)
-    return verdict(program, machine, number, *arguments, audit=audit)
-
-
-def verdict(
-    program: tuple[seccomp.Instruction, ...],
-    machine: str,
-    number: int,
-    *arguments: int,
-    audit: int | None = None,
-) -> int:
-    """What a filter says to a call, by a machine that knows its five operations."""
     words = [*arguments, 0, 0, 0, 0, 0, 0][:6]
     memory = {0: number, 4: AUDIT[machine] if audit is None else audit}
     memory |= {16 + 8 * at: word & 0xFFFFFFFF for at, word in enumerate(words)}
@@ -99,16 +88,6 @@ def test_threads_may_be_made_and_processes_only_where_the_policy_has_them(machin
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_calls_of_another_instruction_set_do_not_exist(machine: str) -> None:
     assert decide(0, machine, 1, audit=0x40000003) == NO_SUCH_CALL
-
-
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_the_filter_of_mounts_refuses_nothing_else(machine: str) -> None:
-    program = seccomp.mount_filter(machine)
-    open_tree, mount_setattr, newer = 428, 442, 470
-    assert {verdict(program, machine, each) for each in (open_tree, mount_setattr)} == {NOT_PERMITTED}
-    assert verdict(program, machine, newer) == NO_SUCH_CALL
-    assert verdict(program, machine, 1, audit=0x40000003) == NO_SUCH_CALL
-    assert verdict(program, machine, CLONE[machine], 0x1000_0000) == ALLOW
 
 
 def test_a_process_may_signal_itself() -> None:

@@ -6,7 +6,7 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.profiling.machine_code.functions import immediate_dominators, natural_loops
+from mctskernel.profiling.machine_code.functions import immediate_dominators
 
 Flow = dict[int, tuple[int, ...]]
 
@@ -27,21 +27,3 @@ def test_dominators_are_those_of_networkx(flow: Flow) -> None:
     predecessors = {block: list(graph.predecessors(block)) for block in graph}
     wanted = {**nx.immediate_dominators(graph, 0), 0: 0}  # None in later versions
     assert immediate_dominators(flow, predecessors) == wanted
-
-
-@given(control_flows())
-def test_loops_are_what_the_definition_says(flow: Flow) -> None:
-    graph = nx.DiGraph(flow)
-    wanted: dict[int, set[int]] = {}
-    for tail, header in graph.edges:
-        without = graph.subgraph(set(graph) - {header})
-        if header in (tail, 0) or not nx.has_path(without, 0, tail):
-            behind = nx.ancestors(without, tail) | {tail} if tail != header else set[int]()
-            wanted.setdefault(header, {header}).update(behind)
-    loops = natural_loops(flow)
-    assert {loop.header: set(loop.blocks) for loop in loops} == wanted
-    for index, loop in enumerate(loops):
-        around = [other for other in loops if loop.blocks < other.blocks]
-        assert all(other in loops[:index] for other in around)
-        parent = None if loop.parent is None else len(loops[loop.parent].blocks)
-        assert parent == min((len(other.blocks) for other in around), default=None)

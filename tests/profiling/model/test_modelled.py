@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import cache
 
-import numpy as np
 import pytest
 
 from mctskernel.core.evaluation import Bottleneck
@@ -15,8 +14,7 @@ from mctskernel.profiling.architecture import load_architecture
 from mctskernel.profiling.build import Build, build
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.emulator import Limits, parse_ptx
-from mctskernel.profiling.machine_code.disassembly import disassemble
-from mctskernel.profiling.machine_code.interpretation import Uninterpreted
+from mctskernel.profiling.machine_code.cubin import disassemble
 from mctskernel.profiling.model.modelled import Modelled, Unmodelled, model_kernel
 
 H100 = load_architecture("H100")
@@ -67,9 +65,6 @@ extern "C" __global__ void k(const float* x, float* y) {
 """
 COALESCED = COPY.replace("INDEX", "i")
 STRIDED = COPY.replace("INDEX", "(i * 32) % (1 << 24) + i / (1 << 19)")
-VECTORS = COPY.replace("n // 256", "n // 1024").replace(
-    "y[i] = x[INDEX]", "((float4*)y)[i] = ((const float4*)x)[i]"
-)
 TRANSPOSE = """/*
 [[launch]]
 kernel = "k"
@@ -103,93 +98,12 @@ def test_uncoalesced_loads_cost_and_are_named_with_their_line() -> None:
     assert "load of x (line 10) touches 32 sectors where 4 would do, so 8 times" in cause.sentence
 
 
-def test_vector_loads_need_fewer_instructions() -> None:
-    few, many = (modelled(source).counters[counters.INSTRUCTIONS] for source in (VECTORS, COALESCED))
-    assert few < 0.4 * many
-    assert modelled(VECTORS).seconds < modelled(COALESCED).seconds
-
-
 def test_bank_conflicts_cost_and_padding_removes_them() -> None:
     conflicts, padded = (modelled(TRANSPOSE.replace("PAD", pad)) for pad in ("0", "1"))
     assert padded.counters[counters.BANK_CONFLICTS] == 0
     assert conflicts.counters[counters.BANK_CONFLICTS] == pytest.approx(31 * N / 32)
     assert conflicts.seconds > 1.2 * padded.seconds
     assert Bottleneck.BANK_CONFLICTS in {cause.bottleneck for cause in conflicts.diagnosis.causes}
-
-
-def test_buffers_have_no_bytes_unless_their_contents_decide_addresses() -> None:
-    gather = COALESCED.replace('"x", "y"', '"p", "x", "y"').replace("k(const", "k(const int* p, const")
-    gather = gather.replace("x[i]", "x[p[i]]")
-    asked: list[str] = []
-
-    def contents(name: str) -> Array:
-        asked.append(name)
-        return np.arange(N, dtype=np.int32)
-
-    found = attempt(gather, contents, p=4 * N, x=4 * N, y=4 * N)
-    assert isinstance(found, Modelled), found
-    assert "p" in asked
-    assert "y" not in asked
-    assert found.counters[counters.SECTORS_PER_LOAD] == pytest.approx(4.0)
-
-
-COUNTERS = """/*
-[[launch]]
-kernel = "k"
-grid = [65536]
-block = ["BLOCK"]
-args = ["y"]
-*/
-#define BLOCK 256
-extern "C" __global__ void k(int* y) {
-    for (int i = threadIdx.x; i < 256; i += BLOCK) atomicAdd(&y[WHERE], i);
-}
-"""
-
-
-def turns(block: int, where: str) -> float:
-    found = modelled(COUNTERS.replace("BLOCK 256", f"BLOCK {block}").replace("WHERE", where))
-    (launch,) = found.launches
-    return launch.work.atomic_turns
-
-
-def test_atomics_on_neighbouring_counters_take_turns_whichever_instruction_makes_them() -> None:
-    # 256 neighbouring counters that 65536 blocks add to took 680 us on an H100, whatever the size of a block.
-    for block in (64, 128, 256):
-        assert turns(block, "i") * H100.overheads.same_address_atomic == pytest.approx(680e-6, rel=0.15)
-
-
-def test_atomics_of_a_block_s_own_do_not_wait_for_others() -> None:
-    assert turns(256, "i + 256 * (blockIdx.x % 4096)") < 0.2 * turns(256, "i")
-    # The compiler adds up the integers of a warp.
-    assert turns(256, "0") == 65536 * 8
-
-
-SPILLED = """/*
-[[launch]]
-kernel = "k"
-grid = ["n // 256"]
-block = [256]
-args = ["x", "y"]
-*/
-extern "C" __global__ void k(const float* x, float* y) {
-    float kept[SIZE];
-    int i = blockIdx.x * 256 + threadIdx.x;
-    for (int j = 0; j < SIZE; ++j) kept[j] = x[i] * j;
-    float sum = 0.0f;
-    for (int j = 0; j < SIZE; ++j) sum += kept[(j + i) % SIZE];
-    y[i] = sum;
-}
-"""
-
-
-def test_what_is_spilled_beyond_l2_goes_to_dram() -> None:
-    # 132 SMs with 2048 threads: 8 MB and 270 MB of local memory.
-    few, many = (modelled(SPILLED.replace("SIZE", str(size))).launches[0].work for size in (8, 256))
-    assert few.dram_write_bytes == pytest.approx(4 * N, rel=0.02)
-    assert many.dram_write_bytes == pytest.approx(4 * 256 * N, rel=0.1)
-    assert many.dram_read_bytes == pytest.approx(4 * 257 * N, rel=0.1)
-    assert many.l2_write_sectors == pytest.approx(4 * 257 * N / 32, rel=0.1)
 
 
 def test_launches_add_up_with_the_gap_between_them() -> None:
@@ -210,50 +124,9 @@ def test_a_block_that_no_sm_can_hold_is_a_launch_error() -> None:
     assert "more shared memory than" in found.message
 
 
-def test_counters_carry_plausible_values() -> None:
-    found = modelled(COALESCED).counters
-    assert found[counters.TIME] == modelled(COALESCED).seconds
-    assert 0 < found[counters.ISSUE_ACTIVE] <= 100
-    assert 0 < found[counters.DRAM_THROUGHPUT] <= 100
-    assert found[counters.ACTIVE_LANES] == 32
-    assert 4 <= found[counters.REGISTERS] <= 32
-
-
 def test_a_kernel_that_never_ends_is_said_to_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mctskernel.profiling.model.blocks.LIMITS", Limits(block_executions=2_000))
+    monkeypatch.setattr("mctskernel.profiling.model.counting.LIMITS", Limits(block_executions=2_000))
     spinning = COPY.replace("y[i] = x[INDEX]", "while (clock64() >= 0) y[i] = 1.0f")
     found = attempt(spinning)
     assert isinstance(found, Unmodelled)
     assert "still running after the limit of 2,000 basic blocks" in found.message
-
-
-def test_a_grid_of_a_billion_blocks_is_priced_from_three_of_them() -> None:
-    endless = COALESCED.replace('["n // 256"]', "[1000000000]").replace("[i]", "[i & 16777215]")
-    found = attempt(endless)
-    assert isinstance(found, Modelled)
-    assert found.terms["block launch"] == pytest.approx(1e9 * H100.overheads.block_launch)
-
-
-def test_code_that_the_interpreter_does_not_know_is_counted_by_its_ptx(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    exact = modelled(COALESCED)
-    unknown = Uninterpreted("The interpreter doesn't know the instruction 'NEW'.")
-    monkeypatch.setattr("mctskernel.profiling.model.blocks.interpretable", lambda *_: unknown)
-    found = attempt(COALESCED)
-    assert isinstance(found, Modelled)
-    assert found.seconds == pytest.approx(exact.seconds, rel=0.1)
-    assert exact.launches[0].note == ""
-    assert found.launches[0].note == "Counted by its PTX: the interpreter doesn't know the instruction 'NEW'."
-
-
-def test_rows_of_uneven_length_are_counted_in_more_blocks_than_three() -> None:
-    loop = "for (int j = 0; j < ((const int*)x)[i]; j++) s += j"
-    source = COPY.replace("y[i] = x[INDEX]", f"float s = 0; {loop}; y[i] = s")
-    lengths = np.zeros(N, np.int32)
-    lengths[N // 2 :: 1 << 12] = 64
-    found = attempt(source, lambda _: lengths.view(np.float32))
-    even = attempt(source, lambda _: np.zeros(N, np.float32))
-    assert isinstance(found, Modelled)
-    assert isinstance(even, Modelled)
-    assert found.counters[counters.INSTRUCTIONS] > even.counters[counters.INSTRUCTIONS]

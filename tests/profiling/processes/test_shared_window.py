@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.profiling.processes.shared_window import SharedWindow
+from mctskernel.profiling.gpu.protocol import SharedWindow
 from mctskernel.profiling.ptx_text import variables
 
 

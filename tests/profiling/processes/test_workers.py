@@ -12,10 +12,11 @@ from types import ModuleType
 import pytest
 
 from mctskernel.core.device import DeviceError, DeviceSpec
-from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.processes.channel import MAX_MESSAGE_BYTES
-from mctskernel.profiling.processes.workers import Limits, Worker
+from mctskernel.profiling.processes.worker import Limits, Worker, compile_worker
+from mctskernel.profiling.processes.worker_process import Open
 
 SPEC = DeviceSpec("model", Path())
 LIMITS = Limits(seconds=20.0, memory_bytes=1 << 30, opening_seconds=30.0)
@@ -48,25 +49,24 @@ def test_an_evaluation_comes_back_as_it_was_made(make_worker: MakeWorker) -> Non
     assert judge(worker, "report judged").message == "2"
 
 
+@pytest.mark.slow
 def test_a_hanging_kernel_is_a_timeout_and_the_next_one_is_judged(make_worker: MakeWorker) -> None:
     worker = make_worker(Limits(seconds=0.5))
     before = worker.pid
-    began = time.monotonic()
     evaluation = judge(worker, "spin")
     assert evaluation.outcome is Outcome.TIMEOUT
     assert "0.5 s" in evaluation.message
     assert judge(worker, "ok").ok
     assert worker.pid != before
-    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
         ("abort", "SIGABRT"),
-        ("exit 5", "status 5"),
+        pytest.param("exit 5", "status 5", marks=pytest.mark.slow),
         ("raise here", "KeyError"),
-        ("hog 2000000000", "1024 MiB"),
+        pytest.param("hog 2000000000", "1024 MiB", marks=pytest.mark.slow),
     ],
 )
 def test_a_crash_is_an_outcome_and_the_next_one_is_judged(
@@ -81,22 +81,26 @@ def test_a_crash_is_an_outcome_and_the_next_one_is_judged(
     assert worker.pid != before
 
 
+def test_a_compile_worker_does_not_know_the_seed_of_the_inputs(small_task: Path) -> None:
+    worker = compile_worker(DeviceSpec("gpu", small_task, seed=123456789), "sm_90")
+    try:
+        opening = worker._process._opening
+    finally:
+        worker.close()
+    assert isinstance(opening, Open)
+    assert opening.spec.seed == 0
+
+
 def test_what_a_dead_worker_said_is_in_the_log(make_worker: MakeWorker) -> None:
     assert "the last words" in judge(make_worker(), "exit 1").log
-
-
-def test_numbers_are_labelled_with_the_kind_of_device(make_worker: MakeWorker) -> None:
-    worker = make_worker()
-    assert judge(worker, "abort").source is Source.MODELLED
-    assert judge(worker, "raise").source is Source.MODELLED
 
 
 @pytest.mark.parametrize(
     "forged",
     [
-        "00ff" * 40,
-        "0800000000000000" + "c1" * 8,
-        (MAX_MESSAGE_BYTES + 1).to_bytes(8, "little").hex(),
+        pytest.param("00ff" * 40, marks=pytest.mark.slow),
+        pytest.param("0800000000000000" + "c1" * 8, marks=pytest.mark.slow),
+        pytest.param((MAX_MESSAGE_BYTES + 1).to_bytes(8, "little").hex(), marks=pytest.mark.slow),
         # A well-formed reply to another question.
         (b"\x13\x00\x00\x00\x00\x00\x00\x00" + b"\x82\xa4type\xa7Checked\xa6checks\x90").hex(),
     ],
@@ -107,6 +111,7 @@ def test_a_forged_reply_is_a_crash(make_worker: MakeWorker, forged: str) -> None
     assert judge(worker, "ok").ok
 
 
+@pytest.mark.slow
 def test_an_oversized_reply_is_a_crash(make_worker: MakeWorker) -> None:
     worker = make_worker()
     assert judge(worker, f"flood {MAX_MESSAGE_BYTES + 1}").outcome is Outcome.CRASH
@@ -133,12 +138,14 @@ def test_a_device_that_does_not_open_says_why(make_worker: MakeWorker) -> None:
         judge(make_worker(opener="unopenable"), "ok")
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_starts_is_not_tried_for_ever(make_worker: MakeWorker) -> None:
     worker = make_worker(opener="dying")
     with pytest.raises(DeviceError, match="status 3"):
         judge(worker, "ok")
 
 
+@pytest.mark.slow
 def test_a_device_that_takes_too_long_to_open_is_given_up(make_worker: MakeWorker) -> None:
     with pytest.raises(DeviceError, match="more than its limit of 1 s"):
         judge(make_worker(Limits(opening_seconds=1.0), opener="stuck"), "ok")
@@ -150,26 +157,22 @@ def test_a_broken_machine_raises(make_worker: MakeWorker) -> None:
         judge(worker, "break")
 
 
-def test_the_fingerprint(make_worker: MakeWorker) -> None:
-    assert make_worker().fingerprint() == {"seed": "0"}
-
-
 PARENT = """
 import importlib, sys, time
 from pathlib import Path
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import Kernel
-from mctskernel.profiling.processes.workers import Worker
+from mctskernel.profiling.processes.worker import Worker
 fakes = importlib.import_module("fake_devices")
 worker = Worker(DeviceSpec("model", Path()), opener=fakes.Fake)
 worker.evaluate(Kernel("ok"))
 print(worker.pid, flush=True)
 worker.evaluate(Kernel(sys.argv[1]))
-time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("doing", ["sleep 60", "spin", "ok"])
+@pytest.mark.slow
+@pytest.mark.parametrize("doing", ["sleep 600", "spin"])
 def test_a_worker_dies_with_its_parent(fakes: ModuleType, doing: str) -> None:
     path = os.pathsep.join(entry for entry in sys.path if entry)
     parent = subprocess.Popen(
@@ -181,10 +184,9 @@ def test_a_worker_dies_with_its_parent(fakes: ModuleType, doing: str) -> None:
     assert parent.stdout is not None
     with parent.stdout:
         pid = int(parent.stdout.readline())
-    time.sleep(0.3)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while _is_running(pid) and time.monotonic() < end:
         time.sleep(0.05)
     assert not _is_running(pid)

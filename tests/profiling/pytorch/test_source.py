@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mctskernel.core.evaluation import Guard, Outcome
-from mctskernel.profiling.pytorch.source import MAX_SOURCE_CHARACTERS, ModuleSourceError, read_source
+from mctskernel.profiling.pytorch.source import MAX_SOURCE_CHARACTERS, check_source
+from mctskernel.profiling.pytorch.worker_client import ModuleError
 
 PLAIN = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
 
@@ -37,13 +38,13 @@ class ModelNew(torch.nn.Module):
 """
 
 
-def test_a_plain_module_is_nothing_to_remark_upon() -> None:
-    assert not read_source(PLAIN, own_kernels=False).flags
+def test_a_plain_module_gets_no_warning() -> None:
+    assert not check_source(PLAIN, own_kernels=False)
 
 
 @pytest.mark.parametrize("source", [TRITON, EXTENSION])
-def test_a_module_with_kernels_of_its_own_is_what_was_asked_for(source: str) -> None:
-    read_source(source, own_kernels=True)
+def test_a_module_with_kernels_of_its_own_is_accepted(source: str) -> None:
+    check_source(source, own_kernels=True)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +65,8 @@ def test_a_module_with_kernels_of_its_own_is_what_was_asked_for(source: str) -> 
     ],
 )
 def test_a_module_without_is_refused(source: str, words: str) -> None:
-    with pytest.raises(ModuleSourceError, match=words) as refused:
-        read_source(source, own_kernels=True)
+    with pytest.raises(ModuleError, match=words) as refused:
+        check_source(source, own_kernels=True)
     assert (refused.value.outcome, refused.value.guard) == (Outcome.REJECTED, Guard.FOREIGN_CALLS)
 
 
@@ -82,17 +83,17 @@ def test_a_module_without_is_refused(source: str, words: str) -> None:
         "try:\n    pass\nexcept Exception:\n    pass",
     ],
 )
-def test_what_is_odd_is_remarked_upon_and_refuses_nothing(line: str) -> None:
-    assert read_source(f"{PLAIN}\n{line}\n", own_kernels=False).flags
+def test_an_oddity_is_a_warning_and_no_refusal(line: str) -> None:
+    assert check_source(f"{PLAIN}\n{line}\n", own_kernels=False)
 
 
 @pytest.mark.parametrize("source", ["class", "x = 1\0", "(" * 5000, "-" * 200_000 + "1"])
-def test_what_is_no_python_is_no_build(source: str) -> None:
-    with pytest.raises(ModuleSourceError) as refused:
-        read_source(source, own_kernels=False)
+def test_a_source_that_is_not_python_is_a_build_error(source: str) -> None:
+    with pytest.raises(ModuleError) as refused:
+        check_source(source, own_kernels=False)
     assert refused.value.outcome is Outcome.BUILD_ERROR
 
 
-def test_a_source_without_end_is_refused() -> None:
-    with pytest.raises(ModuleSourceError, match="limit"):
-        read_source("#" * (MAX_SOURCE_CHARACTERS + 1), own_kernels=False)
+def test_a_huge_source_is_refused() -> None:
+    with pytest.raises(ModuleError, match="limit"):
+        check_source("#" * (MAX_SOURCE_CHARACTERS + 1), own_kernels=False)

@@ -1,4 +1,4 @@
-"""The comparison of a module's outputs with the reference's."""
+"""Whether a module's outputs are right, and its speed-up over the reference."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ import pytest
 
 from mctskernel.core.evaluation import Guard
 from mctskernel.core.task import Array
-from mctskernel.profiling.pytorch.memory import HostMemory, Left
-from mctskernel.profiling.pytorch.reference import Round
-from mctskernel.profiling.pytorch.seat import Call
-from mctskernel.profiling.pytorch.structures import Row, Slot, arrays, places
-from mctskernel.profiling.pytorch.verdict import compare_tensor, judge_call
+from mctskernel.profiling.pytorch.memory import HostMemory, Snapshot
+from mctskernel.profiling.pytorch.protocol import ListSpec, TensorSpec, arrays, places
+from mctskernel.profiling.pytorch.verdict import Samples, check_call, compare_tensor, speedup_of
+from mctskernel.profiling.pytorch.worker_client import Call, Round
 
-INPUT, OUTPUT, WIDE = Slot("float32", (8, 16)), Slot("float32", (8, 16)), Slot("float64", (8, 16))
+INPUT, OUTPUT, WIDE = (
+    TensorSpec("float32", (8, 16)),
+    TensorSpec("float32", (8, 16)),
+    TensorSpec("float64", (8, 16)),
+)
 RNG = np.random.default_rng(0)
 
 
-def filled(slot: Slot, values: Array) -> Array:
-    window = np.zeros(places([slot])[1], np.uint8)
-    arrays(window, [slot])[0][...] = values
+def filled(spec: TensorSpec, values: Array) -> Array:
+    window = np.zeros(places([spec])[1], np.uint8)
+    arrays(window, [spec])[0][...] = values
     return window
 
 
 TRUTH = RNG.normal(size=(8, 16))
 DRAWN = Round(
-    Row("list", (INPUT,)),
+    ListSpec("list", (INPUT,)),
     filled(INPUT, RNG.normal(size=(8, 16))),
     WIDE,
     filled(WIDE, TRUTH),
@@ -41,8 +44,8 @@ DRAWN = Round(
 def judged(
     outputs: Array, *, inputs: Array | None = None, settled: bool = True, drawn: Round = DRAWN
 ) -> Guard | None:
-    left = Left(outputs, drawn.content if inputs is None else inputs, settled)
-    return judge_call(drawn, Call(1.0, left), 0).guard
+    snapshot = Snapshot(outputs, drawn.content if inputs is None else inputs, settled)
+    return check_call(drawn, Call(1.0, snapshot), 0).guard
 
 
 def test_what_the_reference_gives_is_right() -> None:
@@ -61,7 +64,7 @@ def test_one_wrong_element_is_seen(value: float) -> None:
     assert judged(filled(OUTPUT, wrong)) is Guard.COMPARISON
 
 
-def test_outputs_that_nobody_wrote_are_told_as_such() -> None:
+def test_unwritten_outputs_are_named() -> None:
     memory = HostMemory([OUTPUT])
     memory.poison()
     assert judged(memory.outputs()) is Guard.POISON
@@ -88,18 +91,71 @@ def test_zeros_are_no_answer_where_all_is_tiny(scale: float) -> None:
 
 
 def test_an_index_may_be_the_plain_reference_s_or_the_exact_one_s() -> None:
-    slot = Slot("int64", (4,))
+    spec = TensorSpec("int64", (4,))
     exact, plain = np.array([0, 1, 2, 3]), np.array([0, 1, 2, 7])
     for right in (exact, plain):
-        assert compare_tensor(slot, right, exact, plain).passed
-    assert not compare_tensor(slot, np.array([0, 1, 2, 4]), exact, plain).passed
+        assert compare_tensor(spec, right, exact, plain).passed
+    assert not compare_tensor(spec, np.array([0, 1, 2, 4]), exact, plain).passed
 
 
 def test_truth_values_and_complex_numbers_are_compared() -> None:
     yes = np.array([True, False])
-    assert compare_tensor(Slot("bool", (2,)), yes, yes, yes).passed
-    assert not compare_tensor(Slot("bool", (2,)), ~yes, yes, yes).passed
+    assert compare_tensor(TensorSpec("bool", (2,)), yes, yes, yes).passed
+    assert not compare_tensor(TensorSpec("bool", (2,)), ~yes, yes, yes).passed
     waves = np.exp(1j * np.arange(6)).reshape(2, 3)
-    slot, plain = Slot("complex64", (2, 3)), waves.astype(np.complex64)
-    assert compare_tensor(slot, plain, waves, plain).passed
-    assert not compare_tensor(slot, plain.conj(), waves, plain).passed
+    spec, plain = TensorSpec("complex64", (2, 3)), waves.astype(np.complex64)
+    assert compare_tensor(spec, plain, waves, plain).passed
+    assert not compare_tensor(spec, plain.conj(), waves, plain).passed
+
+
+TRIP = 100e-6
+
+
+def samples(
+    ours: float, baseline: float, *, noise: float = 1e-6, beside: float = 1.0, trip: float = TRIP
+) -> Samples:
+    """Rounds of a module and a baseline of so many seconds; beside the module others take `beside` times as long."""
+    rng = np.random.default_rng(0)
+
+    def around(seconds: float) -> list[float]:
+        return list(seconds + rng.normal(0.0, noise, 30))
+
+    return Samples(
+        around(TRIP + ours),
+        around(beside * (trip + baseline)),
+        around(beside * trip),
+        around(trip + baseline),
+        around(trip),
+    )
+
+
+def test_the_round_trip_is_taken_off_both() -> None:
+    found = speedup_of(samples(200e-6, 600e-6))
+    assert found.ratio == pytest.approx(3.0, rel=0.02)
+    assert found.low <= 3.0 <= found.high
+    assert found.timing.seconds == pytest.approx(200e-6, rel=0.02)
+    assert found.timing.baseline_seconds == pytest.approx(600e-6, rel=0.02)
+
+
+def test_the_least_speedup_charges_the_module_the_whole_round_trip() -> None:
+    found = speedup_of(samples(200e-6, 600e-6))
+    assert found.at_least == pytest.approx(600 / 300, rel=0.02)
+
+
+def test_a_module_that_shortens_its_round_trip_gains_no_more_than_that() -> None:
+    honest = speedup_of(samples(200e-6, 600e-6))
+    shortened = speedup_of(samples(200e-6 - TRIP / 2, 600e-6))
+    assert shortened.ratio > 1.3 * honest.ratio
+    assert shortened.at_least <= 600 / 250 * 1.02
+
+
+def test_a_module_shorter_than_the_noise_of_the_round_trip_gets_no_time() -> None:
+    found = speedup_of(samples(1e-6, 600e-6, noise=20e-6))
+    assert "too short" in found.doubt
+    assert found.ratio == 0.0
+
+
+def test_a_module_that_slows_others_down_gains_nothing_by_it() -> None:
+    found = speedup_of(samples(600e-6, 600e-6, beside=4.0))
+    assert found.ratio == pytest.approx(1.0, rel=0.05)
+    assert "slower beside this module" in found.flags[0]

@@ -18,18 +18,15 @@ from mctskernel.core.task_file import load_task
 from mctskernel.profiling.model_device import ModelDevice
 from tests.conftest import WriteTask
 from tests.profiling.triton_programs import (
-    ATTENTION,
-    CUMSUM,
     HISTOGRAM,
-    LAYERNORM,
     LOCAL_HISTOGRAM,
     MATMUL,
-    SCAN,
-    TRANSPOSE,
     Array,
     emulate,
     module,
 )
+
+pytestmark = pytest.mark.slow
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -84,75 +81,12 @@ def test_matmul(dtype: Any, tile: tuple[int, int, int], stages: int, architectur
     np.testing.assert_allclose(found["c"], a.astype(np.float64) @ b.astype(np.float64), rtol=1e-5, atol=1e-4)
 
 
-def test_attention() -> None:
-    heads, length, depth = 2, 75, 32
-    q, k, v = (normal(seed, heads, length, depth, dtype=BFLOAT16) for seed in range(3))
-    source = module(
-        ATTENTION,
-        "attention",
-        ["q", "k", "v", "out", "length", "scale"],
-        grid=["ceil_div(length, 32)", "2"],
-        constexprs={"BM": 32, "BN": 32, "D": 32},
-    )
-    arrays = {"q": q, "k": k, "v": v, "out": np.zeros((heads, length, depth), np.float32)}
-    found = run(source, arrays, {"length": length, "scale": 0.2}, "sm_80")
-    score = np.einsum("hid,hjd->hij", q.astype(float), k.astype(float)) * 0.2
-    score = np.where(np.tril(np.ones((length, length), bool)), score, -np.inf)
-    weight = np.exp(score - score.max(-1, keepdims=True))
-    wanted = weight / weight.sum(-1, keepdims=True) @ v.astype(float)
-    np.testing.assert_allclose(found["out"], wanted, atol=0.01)
-
-
-def test_transpose() -> None:
-    x = normal(0, 100, 70)
-    source = module(
-        TRANSPOSE, "transpose", ["x", "out", "rows", "columns"], grid=["4", "3"], constexprs={"B": 32}
-    )
-    found = run(source, {"x": x, "out": np.zeros((70, 100), np.float32)}, {"rows": 100, "columns": 70})
-    np.testing.assert_array_equal(found["out"], x.T)
-
-
 @pytest.mark.parametrize(("body", "constexprs"), [(HISTOGRAM, {}), (LOCAL_HISTOGRAM, {"BINS": 16})])
 def test_histogram(body: str, constexprs: dict[str, Number | str]) -> None:
     x = np.random.default_rng(0).integers(0, 16, 1000).astype(np.int32)
     source = module(body, "histogram", ["x", "out", "n"], grid=["4"], constexprs={"B": 256, **constexprs})
     found = run(source, {"x": x, "out": np.zeros(16, np.int32)}, {"n": 1000})
     np.testing.assert_array_equal(found["out"], np.bincount(x, minlength=16))
-
-
-def test_cumsum() -> None:
-    x = normal(0, 3, 300)
-    source = module(CUMSUM, "cumsum", ["x", "out", "columns"], grid=["3"], constexprs={"B": 128})
-    found = run(source, {"x": x, "out": np.zeros_like(x)}, {"columns": 300})
-    np.testing.assert_allclose(found["out"], x.cumsum(1), atol=1e-4)
-
-
-def test_a_scan_with_a_function_of_its_own() -> None:
-    a, x = np.random.default_rng(0).uniform(0, 1, (3, 300)).astype(np.float32), normal(0, 3, 300)
-    source = module(SCAN, "scan", ["a", "x", "out", "columns"], grid=["3"], constexprs={"B": 512})
-    found = run(source, {"a": a, "x": x, "out": np.zeros_like(x)}, {"columns": 300})
-    wanted, state = np.zeros((3, 300)), np.zeros(3)
-    for j in range(300):
-        state = wanted[:, j] = state * a[:, j] + x[:, j]
-    np.testing.assert_allclose(found["out"], wanted, atol=1e-5)
-
-
-@pytest.mark.parametrize("columns", [300, 512])
-def test_layernorm_in_bfloat16(columns: int) -> None:
-    x, w, b = (normal(seed, 3, columns, dtype=BFLOAT16) for seed in range(3))
-    source = module(
-        LAYERNORM,
-        "layernorm",
-        ["x", "weight", "bias", "out", "columns", "1e-5"],
-        grid=["3"],
-        constexprs={"B": 512},
-    )
-    arrays = {"x": x, "weight": w[0], "bias": b[0], "out": np.zeros_like(x)}
-    found = run(source, arrays, {"columns": columns})
-    centred = x.astype(float) - x.astype(float).mean(1, keepdims=True)
-    wanted = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
-    wanted = wanted * w[0].astype(float) + b[0].astype(float)
-    np.testing.assert_allclose(found["out"].astype(float), wanted, rtol=0.01, atol=0.01)
 
 
 ONE = """
@@ -320,9 +254,3 @@ def test_what_is_wgmma_on_the_gpu_is_judged_by_an_older_lowering_and_says_so(mul
         assert evaluation.outcome is outcome, evaluation.message
         assert any("sm_80" in flag for flag in evaluation.flags)
     assert all(check.passed for check in multiplier.final_check(Kernel(right, Language.TRITON)))
-
-
-def test_more_shared_memory_than_there_is_is_a_launch_error(multiplier: ModelDevice) -> None:
-    evaluation = multiplier.evaluate(Kernel(matmul(128, 9), Language.TRITON))
-    assert evaluation.outcome is Outcome.LAUNCH_ERROR, evaluation.message
-    assert "shared memory" in evaluation.message

@@ -1,0 +1,144 @@
+"""Exclusive use of a GPU while a kernel is evaluated on it, among all processes of this machine.
+
+There is one more lock, for reading counters: the driver sets up counters for one GPU at a time, and two processes that
+interleave its steps take more than twice as long each.
+
+Each lock is two files of the GPU's name, locked with `flock`, which the kernel releases when a process dies. A process
+first locks the queue file, then the GPU's. One that has just released the GPU and wants it again finds the queue file
+locked by a waiting process, so that the two alternate.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FOLDER = Path("/tmp")  # noqa: S108 - the same for every user of the machine, whatever TMPDIR says
+"""Where the files are. They are empty, and stay."""
+
+POLL_SECONDS = 0.002
+"""How often a lock that is taken is tried again: at most what a change of holders costs."""
+
+COUNTERS = "counters"
+"""Stands in place of a UUID for the lock for reading counters."""
+
+COUNTERS_PATIENCE = 2.0
+"""Seconds to wait for that lock, after which counters are read without it."""
+
+
+def lock_files(uuid: str) -> tuple[Path, Path]:
+    """The files of a GPU's lock: the queue, and the lock itself."""
+    return FOLDER / f"mctskernel-gpu-{uuid}.next", FOLDER / f"mctskernel-gpu-{uuid}.lock"
+
+
+class InterruptedLockError(RuntimeError):
+    """`interrupt` was called while the lock was waited for."""
+
+
+class GpuLock:
+    """One GPU's lock, for one thread at a time, besides `interrupt`. Every user of the GPU has a GpuLock of its own.
+
+    Where the files can't be used `warning` says so, and the lock is always free.
+    """
+
+    def __init__(self, uuid: str) -> None:
+        self.warning = ""
+        self._interrupted = threading.Event()
+        self._files: tuple[int, ...] = ()
+        try:
+            self._files = tuple(map(_open, lock_files(uuid)))
+        except OSError as error:
+            self.warning = (
+                f"Other processes may disturb timings on the GPU {uuid[:8]}: the lock file {error.filename} can't be "
+                f"used ({error.strerror})."
+            )
+
+    @contextmanager
+    def held(
+        self, patience: float = math.inf, before_waiting: Callable[[], None] = lambda: None
+    ) -> Iterator[None]:
+        """Wait for the lock and hold it meanwhile; after `patience` seconds go on without it.
+
+        `before_waiting` is called where the lock is taken. Raises InterruptedLockError once `interrupt` was called.
+        """
+        if not self._files:
+            self._refuse_interrupted()
+            yield
+            return
+        queue, gpu = self._files
+        deadline = time.monotonic() + patience
+        if not all(map(_is_unlocked, self._files)):
+            before_waiting()
+        if not self._acquire(queue, deadline):
+            yield
+            return
+        try:
+            acquired = self._acquire(gpu, deadline)
+        finally:
+            fcntl.flock(queue, fcntl.LOCK_UN)
+        try:
+            yield
+        finally:
+            if acquired:
+                fcntl.flock(gpu, fcntl.LOCK_UN)
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether another process waits for the lock; to be asked by its holder."""
+        return bool(self._files) and not _is_unlocked(self._files[0])
+
+    def interrupt(self) -> None:
+        """Stop waiting, for good; from any thread."""
+        self._interrupted.set()
+
+    def close(self) -> None:
+        """Close the files; call it when no other thread waits any more."""
+        for file in self._files:
+            os.close(file)
+        self._files = ()
+
+    def _acquire(self, file: int, deadline: float) -> bool:
+        while True:
+            self._refuse_interrupted()
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return False
+                self._interrupted.wait(POLL_SECONDS)
+            else:
+                return True
+
+    def _refuse_interrupted(self) -> None:
+        if self._interrupted.is_set():
+            raise InterruptedLockError("Waiting for the GPU was interrupted.")
+
+
+def _is_unlocked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return True
+
+
+def _open(path: Path) -> int:
+    """A file that any user may lock. Another user's is only opened: systems refuse to create what is there."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        pass
+    try:
+        file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return os.open(path, flags)
+    os.fchmod(file, 0o666)
+    return file

@@ -1,0 +1,290 @@
+"""The parent of a process that holds a GPU: one task's tensors and kernels on it.
+
+The process gets inputs, launches and machine code, and returns bytes, times and counters. When it is lost it is
+replaced, and the tensors and the baseline are copied and loaded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from mctskernel.core.device import DeviceError
+from mctskernel.core.evaluation import Guard, Outcome
+from mctskernel.core.launch_plan import ResolvedPlan
+from mctskernel.core.task import Task, shape_label
+from mctskernel.profiling.candidate import Candidate, RefusedError
+from mctskernel.profiling.gpu.arenas import Arena, draw_arenas
+from mctskernel.profiling.gpu.protocol import (
+    GPU_REPLIES,
+    Broken,
+    Code,
+    Count,
+    Counted,
+    Done,
+    Failed,
+    GpuReply,
+    GpuRequest,
+    Load,
+    Loaded,
+    Opened,
+    OpenGpu,
+    Packed,
+    Plan,
+    PlannedLaunch,
+    Ran,
+    Recheck,
+    Rechecked,
+    ReleaseCounters,
+    Run,
+    ScratchPlace,
+    SharedWindow,
+    Step,
+    Time,
+    Timed,
+    TimedRun,
+    Wear,
+)
+from mctskernel.profiling.processes.conversation import Conversation, LostError
+from mctskernel.profiling.ptx_text import variables
+
+GPU_SERVICE = "mctskernel.profiling.gpu.service:GpuService"
+
+RUN_SECONDS = 10.0
+"""How long all verification runs may take together. A starting kernel takes a thousandth of it."""
+
+TIME_SECONDS = 20.0
+COUNT_SECONDS = 20.0
+PLACE_SECONDS = 60.0
+MEMORY_BYTES = 6 << 30
+
+BASELINE, CANDIDATE = 0, 1
+"""The slots of the kernel that times are interleaved with, and of the one that is evaluated."""
+
+UNEXPECTED = "The GPU process sent an unexpected reply."
+
+Expected = TypeVar("Expected")
+Reply = TypeVar("Reply", Ran, Timed, Rechecked, Counted)
+
+
+class GpuWorker:
+    """A GPU with the tensors of one task on it. For one thread, besides `interrupt`.
+
+    `service` names what runs in the GPU process, `gpu` is the GPU's UUID, empty for the first visible one. Inputs
+    follow from `seed`. Raises TaskError for a reference that fails. Requests raise LostError when the process is lost,
+    RefusedError when the GPU refuses the kernel, and DeviceError when the GPU can't be used at all.
+    """
+
+    def __init__(
+        self, task: Task, seed: int, metrics: Sequence[str], service: str = GPU_SERVICE, gpu: str = ""
+    ) -> None:
+        self.task = task
+        self._window = SharedWindow()
+        self._baseline: Candidate | None = None
+        self._counts = False
+        self._opened: Opened | None = None
+        # The process starts while the inputs are drawn.
+        self._process: Conversation[GpuReply] = Conversation(
+            "mctskernel.profiling.gpu.process",
+            "ran the kernel",
+            OpenGpu(service, MEMORY_BYTES, tuple(metrics), gpu),
+            GPU_REPLIES,
+            self._set_up,
+            shared=(self._window.fd,),
+        )
+        try:
+            self.arenas = draw_arenas(task, seed, self._window)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The number of the process that holds the GPU; another one after each replacement."""
+        return self._process.pid
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether times are interleaved with a baseline, and not with the candidate itself."""
+        return self._baseline is not None
+
+    @property
+    def opened(self) -> Opened:
+        """The open GPU."""
+        self._process.open()
+        assert self._opened is not None  # noqa: S101 - set by `_set_up`
+        return self._opened
+
+    def load(self, candidate: Candidate) -> Loaded:
+        """Put the candidate on the GPU, in place of the last one."""
+        return self._load(CANDIDATE, candidate)
+
+    def load_baseline(self, candidate: Candidate) -> None:
+        """Load the kernel that times are interleaved with from now on."""
+        self._load(BASELINE, candidate)
+        self._baseline = candidate
+
+    def run(self, candidate: Candidate, arenas: Sequence[Arena]) -> Ran:
+        """Run the loaded candidate once on each arena, and fetch its outputs."""
+        steps = tuple(Step(self._plan(CANDIDATE, candidate, arena), arena.reads[0]) for arena in arenas)
+        return self._own(self._ask(Run(steps), RUN_SECONDS, Ran, candidate), candidate)
+
+    def wear(self, candidate: Candidate, before: Arena, times: int, arena: Arena) -> Ran:
+        """Run the loaded candidate `times` times on an arena, then once on another one, and fetch its outputs.
+
+        Its variables are not reset in between.
+        """
+        step = Step(self._plan(CANDIDATE, candidate, arena), arena.reads[0])
+        request = Wear(self._plan(CANDIDATE, candidate, before), times, step)
+        return self._own(self._ask(request, RUN_SECONDS, Ran, candidate), candidate)
+
+    def time(self, candidate: Candidate, arena: Arena, seconds: float, baseline_runs: int) -> Timed:
+        """Time the loaded candidate for about `seconds` of its own runs; without a baseline, against itself.
+
+        The baseline makes at least `baseline_runs` runs, as far as they fit into as many seconds.
+        """
+        request = Time(*self._plans(candidate, arena), seconds, baseline_runs, arena.reads)
+        timed = self._own(self._ask(request, TIME_SECONDS, Timed, candidate), candidate)
+        if not timed.samples or not timed.baseline or len(timed.judged) != len(arena.variants):
+            raise self._unexpected()
+        self._check_variants(arena, timed.runs)
+        return timed
+
+    def recheck(self, candidate: Candidate, arena: Arena) -> Rechecked:
+        """Run the loaded candidate as when it is timed, and fetch the outputs of any of the runs."""
+        request = Recheck(*self._plans(candidate, arena), arena.reads)
+        rechecked = self._own(self._ask(request, TIME_SECONDS, Rechecked, candidate), candidate)
+        self._check_variants(arena, [rechecked.run])
+        return rechecked
+
+    def count(self, candidate: Candidate, arena: Arena) -> Counted:
+        """Count one run of the loaded candidate in hardware."""
+        self._counts = True
+        request = Count(self._plan(CANDIDATE, candidate, arena))
+        return self._own(self._ask(request, COUNT_SECONDS, Counted, candidate), candidate)
+
+    def release_counters(self) -> None:
+        """Let other processes read counters on this GPU; the next count sets them up again."""
+        if not self._counts:
+            return
+        self._counts = False
+        # A process that is lost here has nothing left to release.
+        with suppress(LostError):
+            self._process.ask(ReleaseCounters(), COUNT_SECONDS)
+
+    def interrupt(self) -> None:
+        """End the GPU process for good, from any thread."""
+        self._process.interrupt()
+
+    def close(self) -> None:
+        """End the GPU process and free the tensors."""
+        self._process.close()
+        self._window.close()
+
+    def _set_up(self, reply: GpuReply) -> None:
+        """Bring a new process to the state of the last one."""
+        match reply:
+            case Opened():
+                self._opened = reply
+            case Broken(message):
+                raise DeviceError(message)
+            case _:
+                raise LostError(Outcome.CRASH, UNEXPECTED)
+        for arena in self.arenas:
+            match self._process.ask(arena.place, PLACE_SECONDS):
+                case Done():
+                    pass
+                case Failed(message, lost=True):
+                    # No candidate has run in this process: the machine failed, and another process may succeed.
+                    self._process.renew()
+                    raise LostError(Outcome.CRASH, message)
+                case Failed(message):
+                    raise DeviceError(
+                        f"The GPU has no room for the tensors of '{self.task.name}' at {shape_label(arena.shape)}: "
+                        f"{message} Perhaps another process is using it."
+                    )
+                case _:
+                    raise LostError(Outcome.CRASH, UNEXPECTED)
+        if self._baseline is not None:
+            self._load(BASELINE, self._baseline)
+
+    def _load(self, slot: int, candidate: Candidate) -> Loaded:
+        return self._ask(Load(slot, _codes(candidate)), RUN_SECONDS, Loaded, candidate)
+
+    def _plans(self, candidate: Candidate, arena: Arena) -> tuple[Plan, Plan]:
+        """The candidate's, and the baseline's."""
+        plan = self._plan(CANDIDATE, candidate, arena)
+        return plan, self._plan(BASELINE, self._baseline, arena) if self._baseline is not None else plan
+
+    def _plan(self, slot: int, candidate: Candidate, arena: Arena) -> Plan:
+        resolved = candidate.at(self.task, arena.shape)
+        scratch = tuple(ScratchPlace(each.name, each.nbytes, each.zero) for each in resolved.scratch)
+        return Plan(slot, arena.index, _launches(candidate, resolved, self.task), scratch)
+
+    def _own(self, reply: Reply, candidate: Candidate) -> Reply:
+        """The reply of a kernel that wrote to its own memory only. Raises RefusedError for any other."""
+        if not reply.trespass:
+            return reply
+        # Inputs and other data of the evaluator may be overwritten.
+        self._process.renew()
+        raise RefusedError(Outcome.WRONG_RESULT, Guard.GUARD_BYTES, reply.trespass, candidate)
+
+    def _ask(
+        self,
+        request: GpuRequest,
+        seconds: float,
+        expected: type[Expected],
+        candidate: Candidate,
+    ) -> Expected:
+        """The expected reply. Raises RefusedError for a kernel that the GPU refused, and LostError."""
+        reply = self._process.ask(request, seconds)
+        if isinstance(reply, expected):
+            return reply
+        match reply:
+            case Failed(message, lost):
+                if lost:
+                    self._process.renew()
+                outcome = Outcome.CRASH if lost else Outcome.LAUNCH_ERROR
+                guard = Guard.SEPARATE_PROCESS if lost else Guard.LAUNCH_LIMITS
+                raise RefusedError(outcome, guard, message, candidate)
+            case Broken(message):
+                raise DeviceError(message)
+            case _:
+                raise self._unexpected()
+
+    def _check_variants(self, arena: Arena, runs: Sequence[TimedRun]) -> None:
+        """Raise LostError for runs on inputs that don't exist."""
+        if any(not 0 <= run.variant < len(arena.variants) for run in runs):
+            raise self._unexpected()
+
+    def _unexpected(self) -> LostError:
+        """Replace the process: nothing that it sends can be relied on."""
+        self._process.renew()
+        return LostError(Outcome.CRASH, UNEXPECTED)
+
+
+def _codes(candidate: Candidate) -> tuple[Code, ...]:
+    return tuple(
+        Code(made.cubin, tuple(made.entries.values()), variables(made.ptx)) for made in candidate.builds
+    )
+
+
+def _launches(candidate: Candidate, resolved: ResolvedPlan, task: Task) -> tuple[PlannedLaunch, ...]:
+    buffers = dict.fromkeys((*task.buffer_names, *(each.name for each in resolved.scratch)), 0)
+    return tuple(
+        PlannedLaunch(
+            code=candidate.index_of(launch),
+            entry=candidate.entry_of(launch),
+            grid=launch.grid,
+            block=launch.block,
+            shared_bytes=launch.shared_bytes,
+            arguments=tuple(
+                argument if isinstance(argument, str) else Packed(packed)
+                for argument, packed in zip(
+                    launch.arguments, candidate.arguments(launch, buffers), strict=True
+                )
+            ),
+        )
+        for launch in resolved.launches
+    )

@@ -1,0 +1,344 @@
+"""The module evaluator: whether PyTorch modules are right, and how much faster than their reference.
+
+Everything that counts is drawn, clocked and compared here, outside the processes that run modules.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source
+from mctskernel.core.task import TaskError
+from mctskernel.profiling.pytorch.memory import HostMemory, Memory
+from mctskernel.profiling.pytorch.processes import ForkServer, fork_server
+from mctskernel.profiling.pytorch.protocol import Role, tensor_specs
+from mctskernel.profiling.pytorch.source import check_source
+from mctskernel.profiling.pytorch.verdict import (
+    Samples,
+    Speedup,
+    Verdict,
+    check_call,
+    check_outputs,
+    failed,
+    speedup_of,
+)
+from mctskernel.profiling.pytorch.worker_client import (
+    ECHO,
+    Call,
+    ModuleError,
+    ReferenceClient,
+    Round,
+    WorkerClient,
+    echo_model,
+)
+from mctskernel.profiling.stages import Stages
+
+MODELS = 2
+"""With how many sets of weights a module is verified."""
+
+CALLS = 3
+"""How often it is called with each of them before anything is timed."""
+
+WARM_UP_ROUNDS = 2
+QUIET_ROUNDS = 5
+FEWEST_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a module may take: seconds for loading and for making a model, for a call, and bytes of memory."""
+
+    load_seconds: float = 300.0
+    call_seconds: float = 60.0
+    memory_bytes: int = 16 << 30
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How modules are evaluated.
+
+    Inputs and weights follow from `seed`, which no author of a module may know beforehand. A module is timed for
+    `runs` rounds, and for up to `most_runs`, if that is more, as long as it can't be told apart from the round trip
+    to its process; for fewer once `seconds` have passed. `own_kernels` refuses modules that define no kernel.
+    """
+
+    device: str = "cpu"
+    seed: int = field(default_factory=lambda: secrets.randbits(48))
+    runs: int = 30
+    most_runs: int = 0
+    seconds: float = 60.0
+    own_kernels: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class ModuleVerdict:
+    """An evaluation, and the speed-up where the module was timed."""
+
+    evaluation: Evaluation
+    speedup: Speedup | None = None
+
+
+@contextmanager
+def open_evaluator(
+    reference: str, settings: Settings | None = None, server: ForkServer | None = None
+) -> Iterator[ModuleEvaluator]:
+    """An evaluator for a reference's source, for one module after another.
+
+    Without a `server` it starts one of its own, which takes as long as importing PyTorch.
+    Raises TaskError for a reference that can't be used, and DeviceError for a machine that lacks something.
+    """
+    with ExitStack() as stack:
+        forks = server or stack.enter_context(fork_server())
+        yield ModuleEvaluator(forks, reference, settings or Settings(), stack)
+
+
+class ModuleEvaluator:
+    """A reference with its processes.
+
+    The baseline is the reference's own module in a worker like the candidate's; the echo is a module that computes
+    nothing, whose time is the round trip. Their calls are interleaved with the candidate's.
+    """
+
+    def __init__(self, server: ForkServer, reference: str, settings: Settings, stack: ExitStack) -> None:
+        self._server, self._settings = server, settings
+        if settings.device != "cpu":
+            from mctskernel.profiling.gpu.cuda_driver import open_gpu  # noqa: PLC0415 - needs a driver
+
+            open_gpu()
+        self._rng = np.random.default_rng(np.random.SeedSequence(settings.seed).spawn(1)[0])
+        process = server.fork(Role.REFERENCE, "computes the reference")
+        stack.callback(process.kill)
+        limits = settings.limits
+        self._reference = ReferenceClient(
+            process, reference, settings.device, limits.memory_bytes, limits.load_seconds
+        )
+        self._model = self._reference.model(self._seed(), from_seed=False)
+        self._pattern = self._reference.draw(self._seed())
+        self._check_repeats()
+        with _blaming_the_task():
+            self._baseline = self._worker(stack, "runs the reference", reference, "Model")
+            self._echo = self._worker(stack, "echoes", ECHO, "Model")
+            nothing = echo_model(self._pattern.outputs, self._pattern.plain)
+            self._echo.construct(nothing, limits.load_seconds)
+            nothing.close()
+        stack.callback(self._close_model)
+
+    def evaluate(self, candidate: str) -> ModuleVerdict:
+        """The verdict on a module's source."""
+        trial = _Trial()
+        with ExitStack() as stack:
+            try:
+                trial.flags += check_source(candidate, own_kernels=self._settings.own_kernels)
+                speedup = self._try(candidate, trial, stack)
+            except ModuleError as error:
+                return ModuleVerdict(trial.refused(error))
+            except TaskError as error:
+                stack.close()
+                self._check_health()  # raises if it is the reference's own fault
+                message = f"Beside this module the reference stopped working: {error}"
+                lost = ModuleError(Outcome.CRASH, message, guard=Guard.SEPARATE_PROCESS)
+                return ModuleVerdict(trial.refused(lost))
+        return ModuleVerdict(trial.accepted(speedup), speedup)
+
+    def _try(self, candidate: str, trial: _Trial, stack: ExitStack) -> Speedup:
+        stages = trial.stages
+        with stages.timed("baseline"):
+            self._new_model(from_seed=False)
+            quiet = self._quiet_rounds()
+        with stages.timed("build"):
+            worker = self._worker(stack, "calls the module", candidate, "ModelNew")
+        with stages.timed("verify"):
+            for number in range(MODELS):
+                if number:
+                    self._new_model(from_seed=trial.from_seed)
+                self._make(worker, trial)
+                self._verify(worker, trial)
+        with stages.timed("time"):
+            return self._time(worker, trial, *quiet)
+
+    def _make(self, worker: WorkerClient, trial: _Trial) -> None:
+        """Make the candidate's model with the reference's weights, or under its seed where they don't fit."""
+        if self._construct(worker):
+            return
+        if not trial.from_seed:
+            trial.from_seed = True
+            trial.flags.append(
+                "Its parameters have other names or shapes than the reference's: it got the same seed, not the weights."
+            )
+            self._new_model(from_seed=True)
+            self._construct(worker)
+
+    def _construct(self, worker: WorkerClient) -> bool:
+        with _running(worker):
+            return worker.construct(self._model, self._settings.limits.load_seconds)
+
+    def _verify(self, worker: WorkerClient, trial: _Trial) -> None:
+        earlier: Call | None = None
+        for _ in range(CALLS):
+            drawn = self._draw()
+            call = self._call(worker, drawn)
+            trial.add(check_call(drawn, call, self._settings.seed))
+            if earlier is not None:
+                with _running(worker):
+                    again = worker.reread(self._settings.limits.call_seconds)
+                if not np.array_equal(again, earlier.snapshot.outputs):
+                    message = "The outputs of an earlier call were overwritten by a later one."
+                    trial.add(failed(message, self._settings.seed, Guard.REPETITION))
+            earlier = call
+
+    def _time(
+        self, worker: WorkerClient, trial: _Trial, quiet_baseline: list[float], quiet_echo: list[float]
+    ) -> Speedup:
+        end = time.monotonic() + self._settings.seconds
+        workers = (worker, self._baseline, self._echo)
+        ours, baseline, echo = seconds = [list[float]() for _ in workers]
+        enough = self._settings.runs
+        while True:
+            if len(ours) >= enough or (len(ours) >= FEWEST_ROUNDS and time.monotonic() >= end):
+                speedup = speedup_of(Samples(ours, baseline, echo, quiet_baseline, quiet_echo))
+                enough = min(2 * enough, max(self._settings.runs, self._settings.most_runs))
+                if not speedup.doubt or len(ours) >= enough or time.monotonic() >= end:
+                    return speedup
+            drawn = self._draw()
+            for number in self._rng.permutation(len(workers)):
+                if number == 0:
+                    call = self._call(worker, drawn)
+                    trial.add(check_call(drawn, call, self._settings.seed))
+                else:
+                    call = self._own_call(workers[number], drawn)
+                seconds[number].append(call.seconds)
+
+    def _quiet_rounds(self) -> tuple[list[float], list[float]]:
+        """Seconds of the baseline's and the echo's calls before the candidate's process begins."""
+        baseline: list[float] = []
+        echo: list[float] = []
+        for _ in range(WARM_UP_ROUNDS + QUIET_ROUNDS):
+            drawn = self._draw()
+            baseline.append(self._own_call(self._baseline, drawn).seconds)
+            echo.append(self._own_call(self._echo, drawn).seconds)
+        return baseline[WARM_UP_ROUNDS:], echo[WARM_UP_ROUNDS:]
+
+    def _own_call(self, worker: WorkerClient, drawn: Round) -> Call:
+        """One call of the baseline or the echo."""
+        with _blaming_the_task():
+            return self._call(worker, drawn)
+
+    def _call(self, worker: WorkerClient, drawn: Round) -> Call:
+        """One call, with every other worker stopped."""
+        with _running(worker):
+            return worker.call(drawn, self._rng, self._settings.limits.call_seconds)
+
+    def _close_model(self) -> None:
+        self._model.close()
+
+    def _new_model(self, *, from_seed: bool) -> None:
+        self._model.close()
+        self._model = self._reference.model(self._seed(), from_seed=from_seed)
+        with _blaming_the_task():
+            self._construct(self._baseline)
+
+    def _draw(self) -> Round:
+        drawn = self._reference.draw(self._seed())
+        if drawn.inputs != self._pattern.inputs or drawn.outputs != self._pattern.outputs:
+            raise TaskError("The reference's get_inputs gives other shapes each time.")
+        return drawn
+
+    def _worker(self, stack: ExitStack, doing: str, source: str, class_name: str) -> WorkerClient:
+        process = self._server.fork(Role.WORKER, doing)
+        worker = WorkerClient(process, self._pattern.outputs, self._memory())
+        stack.callback(worker.close)
+        limits = self._settings.limits
+        worker.load(source, class_name, self._settings.device, limits.memory_bytes, limits.load_seconds)
+        return worker
+
+    def _memory(self) -> Memory:
+        outputs = tuple(tensor_specs(self._pattern.outputs))
+        if self._settings.device == "cpu":
+            return HostMemory(outputs)
+        from mctskernel.profiling.pytorch.memory import DeviceMemory  # noqa: PLC0415 - needs a driver
+
+        return DeviceMemory(outputs, self._pattern.content.nbytes)
+
+    def _check_health(self) -> None:
+        drawn = self._draw()
+        for worker in (self._baseline, self._echo):
+            self._own_call(worker, drawn)
+
+    def _check_repeats(self) -> None:
+        seed = self._seed()
+        first, second = self._reference.draw(seed), self._reference.draw(seed)
+        if not np.array_equal(first.content, second.content):
+            raise TaskError("The reference's get_inputs gives other inputs under the same seed.")
+        itself = replace(first, expected=first.outputs, truth=first.plain)
+        if not check_outputs(itself, second.plain, seed).check.passed:
+            raise TaskError("The reference gives other outputs for the same inputs.")
+
+    def _seed(self) -> int:
+        return int(self._rng.integers(0, 1 << 62))
+
+
+@contextmanager
+def _running(worker: WorkerClient) -> Iterator[None]:
+    """Let a worker run; before and after it is stopped, so that it can't disturb the others."""
+    worker.resume()
+    try:
+        yield
+    finally:
+        worker.pause()
+
+
+@contextmanager
+def _blaming_the_task() -> Iterator[None]:
+    """Turn a module's failure into a TaskError: it is the reference that failed."""
+    try:
+        yield
+    except ModuleError as error:
+        raise TaskError(f"The reference can't be used: {error.message}") from error
+
+
+@dataclass
+class _Trial:
+    """What has been found about one module so far."""
+
+    flags: list[str] = field(default_factory=list)
+    stages: Stages = field(default_factory=Stages)
+    from_seed: bool = False
+    checks: list[Check] = field(default_factory=list)
+
+    def add(self, verdict: Verdict) -> None:
+        """Keep a check. Raises ModuleError for one that fails."""
+        self.checks.append(verdict.check)
+        if not verdict.check.passed:
+            raise ModuleError(Outcome.WRONG_RESULT, verdict.check.message, guard=verdict.guard)
+
+    def refused(self, error: ModuleError) -> Evaluation:
+        """The evaluation of a module that failed."""
+        return Evaluation(
+            error.outcome,
+            Source.MEASURED,
+            error.message,
+            checks=tuple(self.checks),
+            flags=tuple(self.flags),
+            log=error.log,
+            guard=error.guard,
+            stage_seconds=self.stages.seconds,
+        )
+
+    def accepted(self, speedup: Speedup) -> Evaluation:
+        """The evaluation of a module that is right."""
+        return Evaluation(
+            Outcome.OK,
+            Source.MEASURED,
+            timings=(speedup.timing,),
+            checks=tuple(self.checks),
+            flags=(*self.flags, *speedup.flags),
+            quarantine=speedup.doubt,
+            stage_seconds=self.stages.seconds,
+        )
