@@ -1,1 +1,1 @@
-"""The search tree: nodes, selection, widening, backup, journal, trajectories, export."""
+"""The search tree: events, replay, journal, strategies, trajectories, export."""

@@ -11,8 +11,7 @@ import msgspec
 from mctskernel.core.edit import Block, Edit, Patch, Settings, WholeSource
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Exchange
-from mctskernel.tree.events import EditRecord, ExchangeRecord, KernelRecord
-from mctskernel.tree.storable import storable, storable_text
+from mctskernel.tree.events import EditRecord, ExchangeRecord, KernelRecord, storable, storable_text
 
 
 class BlobStore(Protocol):
@@ -76,7 +75,6 @@ def put_edit(blobs: BlobStore, edit: Edit) -> EditRecord:
         proposer=edit.proposer,
         factors=edit.factors,
         exchange=edit.exchange,
-        promise=edit.promise,
     )
 
 
@@ -92,7 +90,6 @@ def get_edit(blobs: BlobStore, record: EditRecord) -> Edit:
         proposer=record.proposer,
         factors=record.factors,
         exchange=record.exchange,
-        promise=record.promise,
     )
 
 

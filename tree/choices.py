@@ -1,59 +1,41 @@
-"""The choices of a policy: for each field that is a name, the functions that it may name."""
+"""The choices of a policy: for each field that is a name, what it may be."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from mctskernel.tree.backup import VALUES
-from mctskernel.tree.estimates import ESTIMATES
-from mctskernel.tree.expansion import ORDERS
-from mctskernel.tree.first_play import FIRST_PLAYS
-from mctskernel.tree.mixing import MIXINGS
-from mctskernel.tree.normalisation import NORMALISATIONS
 from mctskernel.tree.policy import Policy, PolicyError
-from mctskernel.tree.priors import PRIORS
-from mctskernel.tree.pruning import PRUNINGS
-from mctskernel.tree.repairs import REPAIRS
-from mctskernel.tree.restarts import RESTARTS
-from mctskernel.tree.rollouts import ROLLOUTS
-from mctskernel.tree.scores import SELECTIONS
 from mctskernel.tree.strategies import STRATEGIES
-from mctskernel.tree.widening import WIDENINGS
+from mctskernel.tree.strategies.mcts import PRIORS, SELECTIONS, VALUES
 
-CHOICES: Mapping[str, Mapping[str, Callable[..., object]]] = {
+CHOICES: Mapping[str, Collection[str]] = {
     "strategy": STRATEGIES,
+    "repair": ("in-turn", "at-once"),
+    "order": ("prior", "predicted"),
     "selection": SELECTIONS,
     "value": VALUES,
-    "normalisation": NORMALISATIONS,
-    "widening": WIDENINGS,
-    "order": ORDERS,
-    "first_play": FIRST_PLAYS,
-    "estimate": ESTIMATES,
     "prior": PRIORS,
-    "mixing": MIXINGS,
-    "pruning": PRUNINGS,
-    "repair": REPAIRS,
-    "restart": RESTARTS,
-    "rollout": ROLLOUTS,
 }
 
 
 def check_names(policy: Policy) -> None:
-    """Raises PolicyError if the policy names a function that doesn't exist."""
-    for field, functions in CHOICES.items():
+    """Raise PolicyError if the policy names something that doesn't exist."""
+    for field, known in CHOICES.items():
         name = getattr(policy, field)
-        if name not in functions:
-            raise PolicyError(f"{field} is '{name}'; it must be one of {', '.join(functions)}.")
+        if name not in known:
+            raise PolicyError(f"{field} is '{name}'; it must be one of {', '.join(known)}.")
 
 
 def with_settings(policy: Policy, settings: Iterable[str]) -> Policy:
-    """The policy with fields set by lines such as "widening_factor=3", the last of equals counting.
+    """The policy with fields set by lines such as "widening_factor=3", the last one of equal names counting.
 
     Raises PolicyError for a field that doesn't exist and for a value that it can't have.
     """
-    return msgspec.structs.replace(policy, **dict(map(_setting, settings)))
+    changed = msgspec.structs.replace(policy, **dict(map(_setting, settings)))
+    check_names(changed)
+    return changed
 
 
 def _setting(text: str) -> tuple[str, str | float]:
@@ -63,8 +45,6 @@ def _setting(text: str) -> tuple[str, str | float]:
         raise PolicyError(f"'{text}' sets nothing; write NAME=VALUE, for instance selection=uct.")
     if name not in fields:
         raise PolicyError(f"There is no choice '{name}'; it must be one of {', '.join(fields)}.")
-    if name in CHOICES and value not in CHOICES[name]:
-        raise PolicyError(f"{name} is '{value}'; it must be one of {', '.join(CHOICES[name])}.")
     try:
         read: str | float = msgspec.convert(value, fields[name], strict=False)
     except msgspec.ValidationError:

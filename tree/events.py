@@ -1,9 +1,10 @@
-"""What can happen to a tree. The journal holds these, and the tree is a fold over them."""
+"""Events: everything that can happen to a tree. A journal holds them, and the tree is rebuilt by replaying them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from typing import Any
 
 import msgspec
 
@@ -12,11 +13,10 @@ from mctskernel.core.evaluation import Evaluation, Score
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Loss, Purpose
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.storable import storable
 
 
 class KernelRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A kernel whose source is the blob `source`. `factors` are what a starting kernel decides by itself."""
+    """A kernel; `source` names the blob with its text. `factors` are the settings of a starting kernel."""
 
     identity: str
     source: str
@@ -25,9 +25,9 @@ class KernelRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An edit whose change is the blob `change`, or to set what its factors name where there is none.
+    """An edit; `change` names the blob with its patch or source, empty for an edit that only sets its factors.
 
-    `exchange` is the number, in its reply, of the exchange with a model that it came from.
+    `exchange` is the index, in the reply, of the model call that the edit came from.
     """
 
     category: Category
@@ -39,11 +39,10 @@ class EditRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     proposer: str = ""
     factors: tuple[Factor, ...] = ()
     exchange: int | None = None
-    promise: float | None = None
 
 
 class ExchangeRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An exchange with a model whose prompt and reply are the blobs `prompt` and `reply`."""
+    """A call of a language model; `prompt` and `reply` name blobs."""
 
     purpose: Purpose
     model: str
@@ -62,17 +61,17 @@ class ExchangeRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class DroppedRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A reply, or an edit of one, that came to nothing, and why."""
+    """A reply, or one of its edits, that couldn't be used, and why."""
 
     loss: Loss
     reason: str
 
 
 class PredictionRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a surrogate says of a kernel; without `seconds` it has no opinion.
+    """A surrogate's prediction of a kernel; `seconds` is None where it has none.
 
-    `gain` is the predicted time of the parent over it, 0 if unknown, and `sigma` one standard deviation of the
-    logarithm of that ratio's error.
+    `gain` is the predicted time of the parent over the kernel's, 0 if unknown, and `sigma` one standard deviation of
+    the error of its logarithm.
     """
 
     seconds: float | None = None
@@ -84,18 +83,6 @@ class PredictionRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False
     def is_tie(self) -> bool:
         """Whether it is as fast as its parent within the uncertainty."""
         return self.gain > 0 and abs(math.log(self.gain)) <= self.sigma
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether it is slower than its parent by more than the uncertainty."""
-        return self.gain > 0 and math.log(self.gain) < -self.sigma
-
-
-class RolloutStep(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The title of an edit on a rollout, and what a surrogate says of the kernel after it, against the node's own."""
-
-    edit: str
-    prediction: PredictionRecord = PredictionRecord()
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True, kw_only=True):
@@ -112,104 +99,55 @@ class Started(_Event, frozen=True, tag="started"):
 
 
 class Submitted(_Event, frozen=True, tag="submitted"):
-    """A kernel went to be evaluated as the new node `node`, made by edit number `edit` of the node `parent`.
-
-    The root has neither. `path` holds the nodes from the root to the parent, where selection came another way than by
-    the edits that made them. Versions 1 and 2 have it always, and no parent.
-    """
+    """A kernel was sent to be evaluated as the new node `node`: edit number `edit` of `parent`, or the root."""
 
     node: int
     kernel: KernelRecord
-    path: tuple[int, ...] = ()
-    edit: int | None = None
     parent: int | None = None
-
-    @property
-    def edited(self) -> int | None:
-        """The node whose edit made the kernel; None for the root."""
-        return self.path[-1] if self.path else self.parent
-
-    @property
-    def identity(self) -> str:
-        """The identity of the kernel."""
-        return self.kernel.identity
+    edit: int | None = None
 
 
 class Evaluated(_Event, frozen=True, tag="evaluated"):
-    """The evaluation of `node` finished. Its log is the blob `log` (empty: no log)."""
+    """The evaluation of `node` finished. `log` names the blob with the compiler's log (empty: no log)."""
 
     node: int
     evaluation: Evaluation
     score: Score
     log: str = ""
 
-    @property
-    def cost_seconds(self) -> float:
-        """What the evaluation cost, all stages."""
-        return self.evaluation.cost_seconds
 
+class Requested(_Event, frozen=True, tag="requested"):
+    """A proposer was asked for edits of `node`, and the search goes on until it replies."""
 
-class Asked(_Event, frozen=True, tag="asked"):
-    """A proposer works on `node`.
-
-    `path` holds the nodes from the root to it, where selection came another way than by the edits that made them.
-    Versions 1 and 2 have it always, and no node.
-    """
-
-    path: tuple[int, ...] = ()
-    node: int | None = None
-
-    @property
-    def awaited(self) -> int:
-        """The node on which the proposer works; -1 if nothing says."""
-        if self.path:
-            return self.path[-1]
-        return -1 if self.node is None else self.node
+    node: int
 
 
 class Proposed(_Event, frozen=True, tag="proposed"):
-    """A proposer replied with edits of `node`, at a cost in US dollars; with `more`, it is sure to have others.
+    """A proposer replied with edits of `node`, at a cost in US dollars; with `more`, it can propose others.
 
-    If it was `silent`, it said nothing about the node: its server didn't answer, or nobody waited.
+    If it was `silent`, there was no answer about the node: the server didn't reply, or the search ended first.
     """
 
     node: int
     edits: tuple[EditRecord, ...]
     dollars: float = 0.0
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     more: bool = False
     silent: bool = False
     exchanges: tuple[ExchangeRecord, ...] = ()
     dropped: tuple[DroppedRecord, ...] = ()
 
-    def kept(self, before: Sequence[EditRecord], numbers: Sequence[int]) -> Sequence[EditRecord]:
-        """What a node had before, and after it the edits of these numbers."""
-        return [*before, *map(self.edits.__getitem__, numbers)]
-
 
 class Predicted(_Event, frozen=True, tag="predicted"):
-    """A surrogate's word on the kernel that edit number `edit` of `node` makes; on the node's own without one."""
+    """A surrogate predicted the kernel that edit number `edit` of `node` makes, or the node's own (None)."""
 
     node: int
     prediction: PredictionRecord
     edit: int | None = None
 
 
-class RolledOut(_Event, frozen=True, tag="rolled-out"):
-    """A line of edits that begins at the kernel of `node`, none of them evaluated."""
-
-    node: int
-    steps: tuple[RolloutStep, ...] = ()
-
-    @property
-    def gain(self) -> float:
-        """The node's time over the least that is predicted along the line, 1 without a gain beyond the uncertainty."""
-        found = (step.prediction for step in self.steps)
-        return max((each.gain for each in found if each.gain > 1 and not each.is_tie), default=1.0)
-
-
 class Duplicated(_Event, frozen=True, tag="duplicated"):
-    """Edit number `edit` of `node` makes the kernel that the node `of` already is."""
+    """Edit number `edit` of `node` makes the kernel of the existing node `of`."""
 
     node: int
     edit: int
@@ -217,7 +155,7 @@ class Duplicated(_Event, frozen=True, tag="duplicated"):
 
 
 class Refused(_Event, frozen=True, tag="refused"):
-    """Edit number `edit` of `node` made no kernel, for instance because its patch doesn't fit."""
+    """Edit number `edit` of `node` made no kernel, for instance because its patch doesn't apply."""
 
     node: int
     edit: int
@@ -225,42 +163,24 @@ class Refused(_Event, frozen=True, tag="refused"):
 
 
 class Resumed(_Event, frozen=True, tag="resumed"):
-    """Another process took over: replies that were awaited won't come, evaluations in flight start again."""
+    """Another process continued the search: pending replies are lost, pending evaluations are started again."""
 
 
-Event = (
-    Started
-    | Submitted
-    | Evaluated
-    | Asked
-    | Proposed
-    | Predicted
-    | RolledOut
-    | Duplicated
-    | Refused
-    | Resumed
-)
+Event = Started | Submitted | Evaluated | Requested | Proposed | Predicted | Duplicated | Refused | Resumed
 
 
 def is_costly(event: Event) -> bool:
-    """Whether losing the event would lose work that was paid for, in GPU time or in money."""
+    """Whether losing the event would lose work that cost GPU time or money."""
     return isinstance(event, Started | Evaluated) or (isinstance(event, Proposed) and event.dollars > 0)
 
 
-_ENCODER = msgspec.json.Encoder()
-_DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
-
-
 def encode(event: Event) -> bytes:
-    """One line of JSON, without its end, that `decode` reads.
-
-    What JSON can't hold is replaced (`mctskernel.tree.storable`).
-    """
+    """One line of JSON, without its newline, that `decode` reads. What JSON can't hold is replaced (`storable`)."""
     return encode_and_decode(event)[0]
 
 
 def encode_and_decode(event: Event) -> tuple[bytes, Event]:
-    """The line that `encode` makes, and the event that `decode` makes of it."""
+    """The line of an event, and the event as it will be read back."""
     try:
         line = _ENCODER.encode(event)
         return line, decode(line)
@@ -272,3 +192,30 @@ def encode_and_decode(event: Event) -> tuple[bytes, Event]:
 def decode(line: bytes) -> Event:
     """The event of one line; raises `msgspec.DecodeError` or UnicodeDecodeError for anything else."""
     return _DECODER.decode(line)
+
+
+def storable(value: Any) -> Any:
+    """Built-in data that JSON and UTF-8 can hold.
+
+    Candidates, compilers and models write what they can't: unpaired surrogates become question marks, infinities and
+    NaN the largest double of their sign.
+    """
+    match value:
+        case dict():
+            return {storable(key): storable(item) for key, item in value.items()}
+        case list() | tuple():
+            return [storable(item) for item in value]
+        case str():
+            return storable_text(value)
+        case float() if not math.isfinite(value):
+            return math.copysign(sys.float_info.max, value)
+    return value
+
+
+def storable_text(text: str) -> str:
+    """The text with unpaired surrogates as question marks."""
+    return text.encode(errors="replace").decode()
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)

@@ -9,13 +9,12 @@ from typing import Any
 
 import msgspec
 import networkx as nx
-import numpy as np
 
 from mctskernel.core.evaluation import Outcome, Source
-from mctskernel.tree.backup import VALUES
 from mctskernel.tree.events import EditRecord
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.policy import Policy
+from mctskernel.tree.strategies.mcts import VALUES
 from mctskernel.tree.trajectory import run_seconds
 
 SCHEMA = "mctskernel.tree"
@@ -23,7 +22,7 @@ SCHEMA_VERSION = 1
 
 
 class ExportedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node. What an evaluation tells is None while it is in flight.
+    """A node. What comes from the evaluation is None while it is pending.
 
     `kernel` is its identity; `source_blob` and `log_blob` name texts in the run's `blobs` (empty: no log);
     `numbers` says where figures come from; `seconds` is the time of one run, the geometric mean over shapes;
@@ -86,9 +85,8 @@ def export(tree: Tree) -> ExportedTree:
         policy=tree.policy,
         nodes=tuple(_export_node(tree, node) for node in tree.nodes),
         transpositions=tuple(
-            ExportedTransposition(edge.parent, edge.child, tree.nodes[edge.parent].edits[edge.edit])
-            for edge in tree.edges
-            if edge.transposition
+            ExportedTransposition(parent, node, tree.nodes[parent].edits[edit])
+            for (parent, node), edit in tree.transpositions.items()
         ),
     )
 
@@ -138,50 +136,25 @@ def to_graphml(tree: Tree) -> str:
 
 
 _FLAT_COLUMNS = (
-    "id",
-    "parent",
-    "edit",
-    "category",
-    "proposer",
-    "depth",
-    "kernel",
-    "outcome",
-    "message",
-    "numbers",
-    "seconds",
-    "speedup",
-    "reward",
-    "visits",
-    "value",
-    "bottleneck",
-    "flags",
-    "quarantine",
-    "evaluation_seconds",
-    "predicted_seconds",
-    "predicted_gain",
-    "predicted_sigma",
-    "gpu",
-    "sm_mhz",
-    "celsius",
-    "dropped_runs",
+    *("id", "parent", "edit", "category", "proposer", "depth", "kernel", "outcome", "message", "numbers"),
+    *("seconds", "speedup", "reward", "visits", "value", "bottleneck", "flags", "quarantine"),
+    *("evaluation_seconds", "predicted_seconds", "predicted_gain", "predicted_sigma"),
+    *("gpu", "sm_mhz", "celsius", "dropped_runs"),
 )
 
 _XML_ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def _export_node(tree: Tree, node: Node) -> ExportedNode:
-    parent = None if node.parent is None else tree.nodes[node.parent]
     evaluation, score = node.evaluation, node.score
     predicted = node.prediction
-    visits = tree.node_statistics.visits[node.id]
-    value = VALUES[tree.policy.value](tree.node_statistics, np.array([node.id])) if visits else None
     causes = evaluation.diagnosis.causes if evaluation and evaluation.diagnosis else ()
     conditions = [each.conditions for each in evaluation.timings if each.conditions] if evaluation else []
     states = [state for each in conditions for state in (each.before, each.after)]
     return ExportedNode(
         id=node.id,
         parent=node.parent,
-        edit=parent.edits[node.edit] if parent and node.edit is not None else None,
+        edit=tree.made_by(node),
         depth=node.depth,
         kernel=node.kernel.identity,
         source_blob=node.kernel.source,
@@ -193,8 +166,8 @@ def _export_node(tree: Tree, node: Node) -> ExportedNode:
         speedup=score.speedup if score else None,
         reward=score.reward if score else None,
         terms=score.terms if score else {},
-        visits=visits,
-        value=None if value is None else float(value[0]),
+        visits=node.visits,
+        value=VALUES[tree.policy.value](node) if node.visits else None,
         bottleneck=str(causes[0].bottleneck) if causes else "",
         flags=evaluation.flags if evaluation else (),
         quarantine=evaluation.quarantine if evaluation else "",

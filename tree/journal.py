@@ -1,17 +1,16 @@
-"""The journal: events in a file, one JSON object a line, each in the file before the search goes on.
+"""The journal: events in a file, one JSON object a line, each written before it changes the tree.
 
-A killed process loses no line. A power cut may lose the last few, but no evaluation and no paid reply: those
-are flushed to the disk, with all before them, before anybody hears of them.
+A killed process loses no line. A power cut may lose the last few, but no evaluation and no paid reply: those are
+flushed to the disk, with everything before them, before the search goes on.
 
-The first line names the schema and its version. A last line without its end was being written when the
-process died: it is dropped with a warning. So are damaged lines at the end, such as a power cut leaves, which the next
-append moves to a file of their own. Whatever else can't be read is an error with file and line.
+The first line names the schema and its version. A last line without its newline was being written when the process
+died; it is dropped with a warning. So are damaged lines at the end, such as a power cut leaves, which the next append
+moves to a file beside the journal. Anything else that can't be read is an error with file and line.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 import warnings
@@ -25,21 +24,15 @@ import msgspec
 from mctskernel.core.disk import remedy
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.user_errors import BadRunError
-from mctskernel.tree.bookkeeping import count
-from mctskernel.tree.events import Event, Proposed, decode, encode_and_decode, is_costly
-from mctskernel.tree.evidence import Filed, Lines, decode_filed
-from mctskernel.tree.fold import record
-from mctskernel.tree.legality import TreeError
+from mctskernel.tree.events import Event, decode, encode_and_decode, is_costly
 from mctskernel.tree.node import Tree
+from mctskernel.tree.replay import TreeError, apply
 
 if sys.platform != "win32":
     import fcntl
 
 SCHEMA = "mctskernel.journal"
-SCHEMA_VERSION = 4
-"""1 had no predictions, 2 no factors, both have paths whole; 3 had no rollouts. An append makes a version 4 of each."""
-
-OLDEST_VERSION = 1
+SCHEMA_VERSION = 5
 
 
 class JournalError(BadRunError):
@@ -47,25 +40,25 @@ class JournalError(BadRunError):
 
 
 class JournalWarning(UserWarning):
-    """Lines at the end that are torn or damaged were dropped."""
+    """Incomplete or damaged lines at the end were dropped."""
 
 
 class EventLog(Protocol):
     """Where events are kept before they change the tree."""
 
-    def append(self, event: Event) -> Event | Filed:
-        """Keeps an event and returns it as it will be read again; what no search needs may be left where it is kept."""
+    def append(self, event: Event) -> Event:
+        """Keep an event and return it as it will be read again."""
         ...
 
 
 class MemoryJournal:
-    """The events of a search that isn't kept."""
+    """The events of a search that isn't saved."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
 
     def append(self, event: Event) -> Event:
-        """Keeps an event and returns it as a journal on disk would give it back."""
+        """Keep an event and return it as a journal on disk would give it back."""
         _, kept = encode_and_decode(event)
         self.events.append(kept)
         return kept
@@ -79,7 +72,6 @@ class Journal:
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self.path = path.absolute()
-        self._lines = Lines(self.path)
         self._durable = durable
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -87,31 +79,27 @@ class Journal:
             raise JournalError(f"{path} can't be opened: {error.strerror}.") from error
         try:
             self._lock()
-            self._place = _place_of(os.fstat(self._file))
-            self._end = _end_of_lines(path)
+            self._identity = _identity(os.fstat(self._file))
+            self._end = _end_of_events(path)
             self._drop_damaged()
             if self._end == 0:
                 self._write(_HEADER_LINE, flush=self._durable)
-            else:
-                self._migrate()
         except BaseException:
             os.close(self._file)
             raise
 
-    def append(self, event: Event) -> Event | Filed:
-        """Writes an event and returns it as it will be read again, what no search needs left in the file.
+    def append(self, event: Event) -> Event:
+        """Write an event and return it as it will be read again.
 
         Raises JournalError when it can't be written; the journal then ends with the event before it.
         """
-        self._check_place()
-        (line, kept), offset = encode_and_decode(event), self._end
+        self._check_file()
+        line, kept = encode_and_decode(event)
         self._write(line + b"\n", flush=self._durable and is_costly(event))
-        if isinstance(kept, Proposed):
-            self._lines.remember(offset, kept)
-        return decode_filed(line, self._lines, offset)
+        return kept
 
     def close(self) -> None:
-        """Lets another process append."""
+        """Let another process append."""
         os.close(self._file)
 
     def __enter__(self) -> Self:
@@ -143,31 +131,23 @@ class Journal:
             f"{self.path} can't be written: {error.strerror}. {remedy(error, self.path.parent)}"
         )
 
-    def _check_place(self) -> None:
-        """Refuse to write to a file that nobody will find: one that was moved away or deleted meanwhile."""
+    def _check_file(self) -> None:
+        """Refuse to write to a file that was moved away or deleted meanwhile."""
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - as fast as it gets, before every line
+            found = self.path.stat()
         except OSError as error:
             raise self._unwritable(error) from error
-        if _place_of(found) != self._place:
-            raise JournalError(f"{self.path} is another file than it was when this search began.")
+        if _identity(found) != self._identity:
+            raise JournalError(f"{self.path} was replaced by another file while this search was running.")
 
     def _drop_damaged(self) -> None:
-        """Cut off what isn't part of the tree, keeping the lines that were whole once beside the journal."""
+        """Cut off what isn't part of the tree; complete lines of it are kept beside the journal."""
         try:
             damaged = os.pread(self._file, os.fstat(self._file).st_size - self._end, self._end)
             if b"\n" in damaged:
                 with self.path.with_name(f"{self.path.name}.damaged").open("ab") as file:
                     file.write(damaged)
             os.ftruncate(self._file, self._end)
-        except OSError as error:
-            raise self._unwritable(error) from error
-
-    def _migrate(self) -> None:
-        """Rewrite the header in its place, which every older one fills at least, so that older programs refuse."""
-        try:
-            length = os.pread(self._file, self._end, 0).index(b"\n")
-            os.pwrite(self._file, _HEADER_LINE.rstrip(b"\n").ljust(length), 0)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -180,52 +160,112 @@ class Journal:
             raise JournalError(f"{self.path} is in use by another process.") from error
 
 
+class GrowingTree:
+    """The tree of a journal that another process appends to; empty until there is a journal.
+
+    Nothing is locked or repaired here: a line without its newline is being written, and is read once it is complete.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.tree = Tree()
+        self._number = self._offset = 0
+        self._last = b""
+
+    def has_gone_back(self) -> bool:
+        """Whether the journal no longer has what was read; the tree then begins anew.
+
+        An append that fails takes its line back, and resuming a search cuts a damaged end off.
+        """
+        with contextlib.suppress(FileNotFoundError), _readable(self.path) as file:
+            file.seek(self._offset - len(self._last))
+            if file.read(len(self._last)) == self._last:
+                return False
+        if not self._offset:
+            return False
+        self.tree, self._number, self._offset, self._last = Tree(), 0, 0, b""
+        return True
+
+    def advance(self) -> Iterator[Event]:
+        """The events that are new, each after it changed the tree. Raises JournalError."""
+        with contextlib.suppress(FileNotFoundError), _readable(self.path) as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                if self._number == 0:
+                    check_header(self.path, line[:-1])
+                    event = None
+                else:
+                    event = _applied(self.tree, line, self.path, self._number + 1)
+                self._number, self._offset, self._last = self._number + 1, self._offset + len(line), line
+                if event is not None:
+                    yield event
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a process has the journal open for appending; where there are no locks, it may have.
+
+    Finding out takes the lock for a moment.
+    """
+    if sys.platform == "win32":
+        return True
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
 def read_tree(path: Path) -> Tree:
-    """The tree that a journal's events make; what no search needs stays in the file until it is asked for."""
-    tree, lines = Tree(), Lines(path.absolute())
-    with _garbage_uncollected():
-        for number, offset, line in _lines(path):
-            try:
-                record(tree, decode_filed(line, lines, offset))
-            except TreeError as error:
-                raise JournalError(f"{path}, line {number}: {error}") from error
-            except UNDECODABLE as error:
-                raise _no_event(path, number, error) from error
-        count(tree)
+    """The tree that a journal's events make. Raises JournalError."""
+    tree = Tree()
+    for number, line in _lines(path):
+        _applied(tree, line, path, number)
     return tree
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """The events of a journal, in order."""
-    for number, _, line in _lines(path):
-        try:
-            yield decode(line)
-        except UNDECODABLE as error:
-            raise _no_event(path, number, error) from error
+    """The events of a journal, in order. Raises JournalError."""
+    for number, line in _lines(path):
+        yield _event(line, path, number)
 
 
 def check_header(path: Path, line: bytes) -> None:
-    """Raises JournalError unless the first line of a journal, without its end, is one that this program reads."""
+    """Raise JournalError unless the first line of a journal, without its newline, has the current version."""
     try:
         header = msgspec.json.decode(line, type=_Header)
     except UNDECODABLE as error:
         raise JournalError(f"{path}, line 1: this isn't a journal of mctskernel: {error}.") from error
     if header.schema != SCHEMA:
         raise JournalError(f"{path}, line 1: this is a '{header.schema}', not a journal of mctskernel.")
-    if header.version > SCHEMA_VERSION:
+    if header.version != SCHEMA_VERSION:
         raise JournalError(
-            f"{path}, line 1: schema version {header.version} is newer than this program, "
-            f"which reads version {SCHEMA_VERSION}. Update mctskernel."
-        )
-    if header.version < OLDEST_VERSION:
-        raise JournalError(
-            f"{path}, line 1: schema version {header.version} is unknown; "
-            f"this program reads versions {OLDEST_VERSION} to {SCHEMA_VERSION}."
+            f"{path}, line 1: the journal has schema version {header.version}; this mctskernel reads only version "
+            f"{SCHEMA_VERSION}. Use the version of mctskernel that wrote it, or begin a new run."
         )
 
 
-def _no_event(path: Path, number: int, error: Exception) -> JournalError:
-    return JournalError(f"{path}, line {number}: this is no event: {excerpt(error)}.")
+def _applied(tree: Tree, line: bytes, path: Path, number: int) -> Event:
+    event = _event(line, path, number)
+    try:
+        apply(tree, event)
+    except TreeError as error:
+        raise JournalError(f"{path}, line {number}: {error}") from error
+    return event
+
+
+def _event(line: bytes, path: Path, number: int) -> Event:
+    try:
+        return decode(line)
+    except UNDECODABLE as error:
+        raise JournalError(f"{path}, line {number}: this is no event: {excerpt(error)}.") from error
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -236,54 +276,44 @@ class _Header(msgspec.Struct, frozen=True):
 _HEADER_LINE = msgspec.json.encode(_Header(SCHEMA, SCHEMA_VERSION)) + b"\n"
 
 
-def _place_of(status: os.stat_result) -> tuple[int, int]:
+def _identity(status: os.stat_result) -> tuple[int, int]:
     """Which file this is, whatever its name."""
     return status.st_dev, status.st_ino
 
 
-def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """The whole lines after the header, which is checked: number, offset in bytes, and text with its end."""
-    end = _end_of_lines(path)
-    with _readable(path) as file:
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The complete lines after the header, which is checked, each with its number."""
+    end = _end_of_events(path)
+    with _opened(path) as file:
         offset = len(file.readline())
         for number, line in enumerate(file, start=2):
             if offset >= end:
                 break
-            yield number, offset, line
+            yield number, line
             offset += len(line)
 
 
-def _end_of_lines(path: Path) -> int:
-    """Bytes to the end of the last line that is whole and an event, the header checked; none without a header."""
-    what = "the last line is incomplete and was"
-    with _readable(path) as file:
-        header = file.readline()
-        if not header.endswith(b"\n"):
-            if not _HEADER_LINE.startswith(header):
-                raise JournalError(f"{path} isn't a journal of mctskernel.")
-            torn, end = bool(header), 0
-        else:
-            check_header(path, header[:-1])
-            length = file.seek(0, os.SEEK_END)
-            whole = _after_last_newline(file, length)
-            end = _after_last_event(file, whole, len(header))
-            torn = end < length
-            if end < whole:
-                what = f"{length - end} damaged bytes at the end were"
-    if torn:
+def _end_of_events(path: Path) -> int:
+    """Bytes up to the end of the last line that is complete and an event, 0 without a header, which is checked."""
+    with _opened(path) as file:
+        header, rest = file.readline(), file.read()
+    if not header.endswith(b"\n"):
+        if not _HEADER_LINE.startswith(header):
+            raise JournalError(f"{path} isn't a journal of mctskernel.")
+        complete, end = b"", 0
+    else:
+        check_header(path, header[:-1])
+        complete = rest[: rest.rfind(b"\n") + 1]
+        while complete and not _is_event(complete[complete.rfind(b"\n", 0, -1) + 1 :]):
+            complete = complete[: complete.rfind(b"\n", 0, -1) + 1]
+        end = len(header) + len(complete)
+    if (dropped := len(header) + len(rest) - end) > 0:
+        what = f"{dropped} damaged bytes at the end were" if b"\n" in rest[len(complete) :] else _INCOMPLETE
         warnings.warn(f"{path}: {what} dropped.", JournalWarning, stacklevel=4)
     return end
 
 
-def _after_last_event(file: BinaryIO, end: int, least: int) -> int:
-    """The end of the last line that is an event, of those whole lines that end here; `least` if none is."""
-    while end > least:
-        begin = _after_last_newline(file, end - 1)
-        file.seek(begin)
-        if _is_event(file.read(end - begin)):
-            break
-        end = begin
-    return end
+_INCOMPLETE = "the last line is incomplete and was"
 
 
 def _is_event(line: bytes) -> bool:
@@ -294,35 +324,22 @@ def _is_event(line: bytes) -> bool:
     return True
 
 
-def _after_last_newline(file: BinaryIO, length: int) -> int:
-    block, end = 1 << 10, length
-    while end > 0:
-        start = max(end - block, 0)
-        file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end, block = start, 2 * block
-    return 0
-
-
 @contextlib.contextmanager
-def _readable(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        # Lines are thousands of bytes; the default buffer holds one or two.
-        with path.open("rb", buffering=1 << 20) as file:
+        with _readable(path) as file:
             yield file
-    except OSError as error:
+    except FileNotFoundError as error:
         raise JournalError(f"{path} can't be read: {error.strerror}.") from error
 
 
 @contextlib.contextmanager
-def _garbage_uncollected() -> Iterator[None]:
-    """Nothing that a replay makes is garbage; looking for it again and again takes longer than the replay."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+def _readable(path: Path) -> Iterator[BinaryIO]:
+    """The file; a missing one raises FileNotFoundError, any other trouble JournalError."""
     try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+        with path.open("rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise JournalError(f"{path} can't be read: {error.strerror}.") from error

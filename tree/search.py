@@ -1,4 +1,4 @@
-"""Ask and tell: what to do next, and what came of it; journalled before it changes the tree."""
+"""What to do next in a tree, and the record of what came of it: journalled before it changes the tree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.edit import Edit, Factor
-from mctskernel.core.evaluation import Evaluation, Score
+from mctskernel.core.evaluation import REPAIRABLE, Evaluation, Outcome, Score
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task
@@ -27,7 +27,6 @@ from mctskernel.tree.blobs import (
 )
 from mctskernel.tree.choices import check_names
 from mctskernel.tree.events import (
-    Asked,
     DroppedRecord,
     Duplicated,
     Evaluated,
@@ -36,62 +35,55 @@ from mctskernel.tree.events import (
     PredictionRecord,
     Proposed,
     Refused,
+    Requested,
     Resumed,
-    RolledOut,
-    RolloutStep,
     Started,
     Submitted,
 )
-from mctskernel.tree.expansion import is_dissenting
-from mctskernel.tree.fold import advance
 from mctskernel.tree.journal import EventLog
-from mctskernel.tree.legality import check
-from mctskernel.tree.lookahead import most_promising
-from mctskernel.tree.node import Tree
+from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.repairs import REPAIRS
+from mctskernel.tree.replay import advance, check
 from mctskernel.tree.strategies import STRATEGIES
 from mctskernel.tree.strategies.strategy import Propose, Step, Strategy
-from mctskernel.tree.track_record import TrackRecord
-from mctskernel.tree.trajectory import edit_attempts, lineage_attempts
+from mctskernel.tree.trajectory import TrackRecord, edit_attempts, lineage_attempts
 
 GAINS_ELSEWHERE = 8
-"""How many edits that made other kernels faster a proposer is told of."""
+"""How many edits that made other kernels faster a proposer sees."""
+
+REPAIR_WINDOW = 32
+"""Evaluations, the latest, among which a failure to repair is looked for."""
 
 
 @dataclass(frozen=True)
 class Try:
-    """Apply the edit to the kernel of the last node of `path`, then tell `submit` or `refuse`."""
+    """Apply edit number `number` to the kernel of `node`, then call `submit` or `refuse`."""
 
-    path: tuple[int, ...]
+    node: int
     number: int
     edit: Edit
-
-    @property
-    def node(self) -> int:
-        """The node whose kernel is edited."""
-        return self.path[-1]
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing can be done before an evaluation or a reply in flight comes back."""
+    """Nothing can be done before a pending evaluation or reply comes back."""
 
 
 @dataclass(frozen=True)
 class Exhausted:
-    """Nothing is left to try, and nothing in flight."""
+    """Nothing is left to try, and nothing pending."""
 
 
-Request = Propose | Try | Wait | Exhausted
+Action = Propose | Try | Wait | Exhausted
 """What to do next."""
 
 
 class TreeSearch:
     """A tree with its journal and blobs.
 
-    A new search: `start`, then tell the root's evaluation. A resumed one: give the tree of its journal, call
-    `resume`, and evaluate the nodes that it returns. Then ask and tell until the budget is spent.
+    A new search: `start`, then record the root's evaluation. A resumed one: give the tree of its journal, call `resume`
+    and evaluate the nodes that it returns. Then take the `next_action` and record what came of it until the budget is
+    spent. All methods that record raise JournalError, and TreeError for what can't follow.
     """
 
     def __init__(
@@ -108,7 +100,7 @@ class TreeSearch:
         self._track_record = TrackRecord()
 
     def start(self, kernel: Kernel, policy: Policy, seed: int) -> int:
-        """Begins a search at a kernel. Returns its node, 0, which is to be evaluated."""
+        """Begin a search at a kernel. Returns its node, 0, which is to be evaluated."""
         check_names(policy)
         self._record(Started(policy=policy, seed=seed, at=self._clock()))
         factors = tuple(Factor(name, value) for name, value in kernel.settings.items())
@@ -117,45 +109,39 @@ class TreeSearch:
         return 0
 
     def resume(self) -> tuple[int, ...]:
-        """Goes on after another process. Returns the nodes whose evaluation it didn't finish."""
+        """Continue after another process. Returns the nodes whose evaluation it didn't finish."""
         check_names(self.tree.policy)
         self._record(Resumed(at=self._clock()))
         return tuple(self.tree.pending)
 
-    def ask(self) -> Request:
-        """What to do next. Changes nothing: asked twice, it says the same."""
-        found = self.outlook(1 if is_dissenting(self.tree) else self.tree.policy.lookahead)
-        if not found:
-            return Wait() if self.tree.pending or self.tree.awaiting else Exhausted()
-        if isinstance(found[-1], Propose):
-            return found[-1]
-        step = most_promising(self.tree, [step for step in found if isinstance(step, Step)])
-        return Try(step.path, step.edit, self.edit(step.node, step.edit))
+    def next_action(self) -> Action:
+        """What to do next. Changes nothing: called twice, it returns the same."""
+        match self.next_step():
+            case None:
+                return Wait() if self.tree.pending or self.tree.requested else Exhausted()
+            case Step(node, number):
+                return Try(node, number, self.edit(node, number))
+            case request:
+                return request
 
-    def outlook(self, count: int) -> tuple[Step | Propose, ...]:
-        """What comes next, at the most `count` steps, if each of them were in flight at once. Changes nothing.
+    def next_step(self) -> Step | Propose | None:
+        """The strategy's next step, unless a repair comes first. Changes nothing."""
+        repair = _repair(self.tree) if self.tree.policy.repair == "at-once" else None
+        return repair or self._strategy.step(self.tree, self._rng)
 
-        A node that needs edits is the last of them. A repair that is due is the only one.
-        """
-        repair = REPAIRS[self.tree.policy.repair](self.tree)
-        if repair is not None:
-            return (repair,)
-        return self._strategy.steps(self.tree, count, self._rng)
+    def request(self, node: int) -> None:
+        """Record that a proposer was asked for edits of a node, which is passed over until they are recorded."""
+        self._record(Requested(node=node, at=self._clock()))
 
-    def asked(self, request: Propose) -> None:
-        """Tells that a proposer works on a node, which is passed over until `proposed`."""
-        path = self._detour(request.path)
-        self._record(Asked(node=request.node, path=path, at=self._clock()))
-
-    def proposed(self, request: Propose, proposals: Proposals) -> None:
-        """Tells a proposer's reply. Edits that the node was offered before are dropped."""
+    def propose(self, node: int, proposals: Proposals) -> None:
+        """Record a proposer's reply. Edits that the node has already are dropped."""
         edits = tuple(put_edit(self._blobs, edit) for edit in proposals.edits)
         self._record(
             Proposed(
-                node=request.node,
+                node=node,
                 edits=edits,
                 dollars=proposals.cost,
-                remarks=proposals.remarks,
+                notes=proposals.notes,
                 more=proposals.more,
                 silent=proposals.is_silent,
                 exchanges=tuple(put_exchange(self._blobs, exchange) for exchange in proposals.exchanges),
@@ -164,32 +150,27 @@ class TreeSearch:
             )
         )
 
-    def predicted(self, node: int, edit: int | None, prediction: PredictionRecord) -> None:
-        """Tells a surrogate's prediction of what an edit of a node makes, or of the node's own kernel (None)."""
+    def predict(self, node: int, edit: int | None, prediction: PredictionRecord) -> None:
+        """Record a surrogate's prediction of what an edit of a node makes, or of the node's own kernel (None)."""
         self._record(Predicted(node=node, edit=edit, prediction=prediction, at=self._clock()))
 
-    def rolled_out(self, node: int, steps: tuple[RolloutStep, ...]) -> None:
-        """Tells the rollout of an evaluated node, edit by edit."""
-        self._record(RolledOut(node=node, steps=steps, at=self._clock()))
-
     def submit(self, attempt: Try, kernel: Kernel) -> int | None:
-        """Tells the kernel that an edit made. Returns its node, to be evaluated; None if it is known."""
-        at = self._clock()
+        """Record the kernel that an edit made. Returns its node, to be evaluated; None if the kernel is known."""
+        at, parent, edit = self._clock(), attempt.node, attempt.number
         known = self.tree.by_identity.get(kernel.identity)
         if known is not None:
-            self._record(Duplicated(node=attempt.node, edit=attempt.number, of=known, at=at))
+            self._record(Duplicated(node=parent, edit=edit, of=known, at=at))
             return None
         record, node = put_kernel(self._blobs, kernel), len(self.tree.nodes)
-        path, edit = self._detour(attempt.path), attempt.number
-        self._record(Submitted(node=node, kernel=record, parent=attempt.node, path=path, edit=edit, at=at))
+        self._record(Submitted(node=node, kernel=record, parent=parent, edit=edit, at=at))
         return node
 
     def refuse(self, attempt: Try, reason: str) -> None:
-        """Tells that an edit made no kernel, and why, in a sentence."""
+        """Record that an edit made no kernel, and why, in a sentence."""
         self._record(Refused(node=attempt.node, edit=attempt.number, reason=reason, at=self._clock()))
 
-    def evaluated(self, node: int, evaluation: Evaluation, score: Score) -> None:
-        """Tells a node's evaluation. The reward must be finite."""
+    def evaluate(self, node: int, evaluation: Evaluation, score: Score) -> None:
+        """Record a node's evaluation. The reward must be finite."""
         log = ""
         if evaluation.log:
             log, evaluation = put_text(self._blobs, evaluation.log), replace(evaluation, log="")
@@ -204,19 +185,19 @@ class TreeSearch:
         return get_edit(self._blobs, self.tree.nodes[node].edits[number])
 
     def evaluation(self, node: int) -> Evaluation | None:
-        """The evaluation of a node with its log; None while it is in flight."""
+        """The evaluation of a node with its log; None while it is pending."""
         found = self.tree.nodes[node]
         if found.evaluation is None or not found.log:
             return found.evaluation
         return replace(found.evaluation, log=self._blobs.get(found.log))
 
-    def proposal_request(self, request: Propose, task: Task) -> ProposalRequest:
-        """What a proposer is to be asked about a node."""
-        number, tree = request.node, self.tree
+    def proposal_request(self, number: int, task: Task) -> ProposalRequest:
+        """The request for edits of a node, with its evidence."""
+        tree = self.tree
         node, evaluation = tree.nodes[number], self.evaluation(number)
         if evaluation is None or node.score is None:
             raise ValueError(f"Node {number} isn't evaluated yet.")
-        self._track_record.follow(tree)
+        self._track_record.update(tree)
         return ProposalRequest(
             task=task,
             kernel=self.kernel(number),
@@ -234,13 +215,9 @@ class TreeSearch:
         )
 
     def proposal_seed(self, node: int) -> int:
-        """A seed for a proposer's next reply about a node, the same in a search repeated or resumed."""
+        """A seed for a proposer's next reply about a node, the same in a search that is repeated or resumed."""
         text = f"{self.tree.seed} {node} {len(self.tree.nodes[node].edits)}"
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
-
-    def _detour(self, path: tuple[int, ...]) -> tuple[int, ...]:
-        """The path, unless it is how its last node was made: a deep tree's journal would hold little else."""
-        return () if self.tree.is_lineage(path) else path
 
     def _record(self, event: Event) -> None:
         check(self.tree, event)
@@ -253,3 +230,24 @@ class TreeSearch:
     def _rng(self) -> np.random.Generator:
         # Stateless, so that a resumed search draws what the whole one would have drawn.
         return np.random.default_rng((self.tree.seed, self.tree.events))
+
+
+def _repair(tree: Tree) -> Step | Propose | None:
+    """What repairs the latest failure that was given no edits, or has some and none that worked or is pending.
+
+    A failure is given edits once. `repair_depth` bounds how many failures may follow each other.
+    """
+    for node in map(tree.nodes.__getitem__, tree.evaluated[: -REPAIR_WINDOW - 1 : -1]):
+        if node.outcome not in REPAIRABLE or not node.ready or _has_hope(tree, node):
+            continue
+        if node.untried:
+            return Step(node.id, node.untried[0])
+        if not node.edits and not node.fruitless_replies:
+            return Propose(node.id)
+    return None
+
+
+def _has_hope(tree: Tree, node: Node) -> bool:
+    """Whether an edit of a node made a kernel that works, or is pending."""
+    made = (tree.nodes[fate.node] for fate in node.fates if fate.node is not None)
+    return any(child.evaluation is None or child.outcome is Outcome.OK for child in made)

@@ -1,7 +1,7 @@
-"""Why a node was made: the terms by which selection chose its parent and its edit, from a journal.
+"""Why a node was made: the terms by which selection chose its parent and its edit, reconstructed from a journal.
 
-Nothing of it is recorded. A tree is a fold over its events, so the tree as it was when a kernel was submitted can be
-made again, and the policy asked what it saw there.
+None of it is recorded. The tree as it was when a kernel was submitted is made again by replaying the events before, and
+the strategy's terms are computed for it.
 """
 
 from __future__ import annotations
@@ -10,27 +10,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
 from mctskernel.tree.events import Event, Started, Submitted
-from mctskernel.tree.fold import apply
-from mctskernel.tree.guidance import Guidance
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.scores import SELECTIONS
-from mctskernel.tree.selection import compare_children, most_children, open_ways_of
+from mctskernel.tree.replay import apply
 from mctskernel.tree.strategies.edit_model import ModelGuided
+from mctskernel.tree.strategies.mcts import MonteCarlo, PlainUct
+from mctskernel.tree.trajectory import edit_title
 
 MOST_RIVALS = 8
-"""Of what competed, the best that are told beside the one that was chosen."""
+"""Of what could have been chosen, the best that are listed beside the one that was."""
 
 CHILD_TERMS = ("visits n", "value Q", "prior P", "exploration U", "Q + U")
 EDIT_TERMS = ("weight",)
-MODEL_TERMS = ("expected improvement", "prior", "worth")
+MODEL_TERMS = ("expected improvement", "prior", "value")
 
 
 @dataclass(frozen=True)
 class Rival:
-    """What might have been chosen: a child that is there (`node`), or an edit of a node; its terms, by column."""
+    """What could have been chosen: an existing child (`node`), or an edit of a node; its terms, by column."""
 
     title: str
     node: int | None
@@ -49,159 +46,129 @@ class Choice:
 
 @dataclass(frozen=True)
 class Account:
-    """How a node came to be: decisions in their order, and remarks in sentences."""
+    """How a node came to be: decisions in their order, and notes in sentences."""
 
     node: int
     choices: tuple[Choice, ...]
-    remarks: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def can_account(strategy: str) -> bool:
-    """Whether a strategy's choices follow from terms that can be told."""
-    return strategy in _WITNESSES
+    """Whether a strategy's choices follow from terms that can be shown."""
+    return strategy in _EXPLAINERS
 
 
 def selection_accounts(events: Iterable[Event], nodes: Collection[int]) -> Iterator[Account]:
     """The accounts of some nodes, in order of their creation; none of the root, nor of strategies without terms.
 
-    `events` are those of a journal from its beginning; they are read no further than need be.
+    `events` are those of a journal from its beginning; they are read no further than necessary.
     """
-    tree, left, witness = Tree(), set(nodes), None
+    tree, left, explain = Tree(), set(nodes), None
     for event in events:
         if not left:
             return
         if isinstance(event, Submitted) and event.node in left:
             left.discard(event.node)
-            if witness is not None and event.edited is not None and event.edit is not None:
-                yield witness(tree, event)
+            if explain is not None and event.parent is not None and event.edit is not None:
+                yield explain(tree, event.node, event.parent, event.edit)
         apply(tree, event)
-        if isinstance(event, Started) and event.policy.strategy in _WITNESSES:
-            witness = _WITNESSES[event.policy.strategy](tree)
+        if isinstance(event, Started) and event.policy.strategy in _EXPLAINERS:
+            explain = _EXPLAINERS[event.policy.strategy]()
 
 
-class _TreeWalkWitness:
-    """What Monte Carlo tree search saw on the way from the root to the node that it expanded."""
+Explainer = Callable[[Tree, int, int, int], Account]
+"""Takes the tree, the new node, its parent and the edit."""
 
-    def __init__(self, tree: Tree) -> None:
-        self._guidance = Guidance(tree.policy)
 
-    def __call__(self, tree: Tree, event: Submitted) -> Account:
-        guidance = self._guidance
-        guidance.follow(tree)
-        path = event.path or tuple(tree.lineage(event.edited or 0))
-        choices = [
-            choice
-            for number, chosen in pairwise(path)
-            if (choice := _among_children(tree, tree.nodes[number], chosen, guidance))
+def _walk_explainer(strategy: MonteCarlo) -> Explainer:
+    def explain(tree: Tree, new: int, parent: int, edit: int) -> Account:
+        strategy.update(tree)
+        lineage = tree.lineage(parent)
+        steps = [
+            _among_children(tree, strategy, tree.nodes[number], chosen)
+            for number, chosen in pairwise(lineage)
         ]
-        last = tree.nodes[path[-1]]
-        remarks = [
-            _expansion_sentence(tree, last, guidance),
-            *map(_overruled, filter(_is_overruled, choices)),
+        last = tree.nodes[parent]
+        weights = strategy.weights(tree, last, last.untried)
+        shares = (weights / (weights.sum() or 1.0)).tolist()
+        edits = [
+            Rival(_edit_label(tree, parent, number), None, (share,), number == edit)
+            for number, share in zip(last.untried, shares, strict=True)
         ]
-        return Account(event.node, (*choices, _among_edits(tree, last, event, guidance)), tuple(remarks))
+        choices = (*steps, Choice(f"Untried edits of node {parent}", EDIT_TERMS, _best_rivals(edits)))
+        overruled = [
+            f"{step.title} the highest score wasn't followed: it was a repair, or evaluations were pending."
+            for step in steps
+            if not step.rivals or not step.rivals[0].chosen
+        ]
+        return Account(new, choices, (_expansion_sentence(tree, strategy, last), *overruled))
+
+    return explain
 
 
-class _ModelWitness:
-    """What the model of the edits expected of everything that could be tried."""
+def _model_explainer() -> Explainer:
+    strategy = ModelGuided()
 
-    def __init__(self, tree: Tree) -> None:  # noqa: ARG002 - as every witness
-        self._strategy = ModelGuided()
-
-    def __call__(self, tree: Tree, event: Submitted) -> Account:
-        ratings = self._strategy.ratings(tree, MOST_RIVALS)
+    def explain(tree: Tree, new: int, parent: int, edit: int) -> Account:
         rivals = tuple(
             Rival(
-                _title(tree, each.node, each.edit),
+                _edit_label(tree, each.node, each.edit),
                 None,
-                (each.improvement, each.prior, each.worth),
-                (each.node, each.edit) == (event.edited, event.edit),
+                (each.improvement, each.prior, each.value),
+                (each.node, each.edit) == (parent, edit),
             )
-            for each in ratings
+            for each in strategy.ratings(tree, MOST_RIVALS)
         )
-        remarks = [
-            "Of all edits of the tree that could be tried, the one with the greatest worth is taken: the expected "
+        notes = [
+            "Of all edits of the tree that could be tried, the one with the greatest value is taken: the expected "
             "improvement over the fastest kernel, in standard deviations of the log times, times its prior."
         ]
         if not any(rival.chosen for rival in rivals):
-            remarks.append(
-                f"It isn't among the first {len(rivals)}: others were in flight, or it was a repair that was due."
+            notes.append(
+                f"It isn't among the first {len(rivals)}: other evaluations were pending, or it was a repair."
             )
-        return Account(event.node, (Choice("Edits of the whole tree", MODEL_TERMS, rivals),), tuple(remarks))
+        return Account(new, (Choice("Edits of the whole tree", MODEL_TERMS, rivals),), tuple(notes))
+
+    return explain
 
 
-_WITNESSES: Mapping[str, Callable[[Tree], Callable[[Tree, Submitted], Account]]] = {
-    "mcts": _TreeWalkWitness,
-    "edit-model": _ModelWitness,
+_EXPLAINERS: Mapping[str, Callable[[], Explainer]] = {
+    "mcts": lambda: _walk_explainer(MonteCarlo()),
+    "uct": lambda: _walk_explainer(PlainUct()),
+    "edit-model": _model_explainer,
 }
 
 
-def _among_children(tree: Tree, node: Node, chosen: int, guidance: Guidance) -> Choice | None:
-    ways = open_ways_of(tree, node)
-    if not len(ways.children):
-        return None
-    admits = node.ready and node.children < most_children(tree, node, guidance.policy)
-    untried = guidance.rival(tree, node) if admits else None
-    children = compare_children(tree, node, guidance, untried)
-    scores = SELECTIONS[guidance.policy.selection](children, guidance.policy)
-    terms = np.column_stack(
-        [children.visits, children.value, children.prior, scores - children.value, scores]
-    )
-    targets: list[int | None] = [*ways.children.tolist(), *([None] if untried is not None else [])]
+def _among_children(tree: Tree, strategy: MonteCarlo, node: Node, chosen: int) -> Choice:
     found = [
-        Rival(_title_of(tree, child), child, tuple(row), child == chosen)
-        for child, row in zip(targets, terms.tolist(), strict=True)
+        Rival(
+            edit_title(tree, each.node),
+            each.node.id,
+            (each.visits, each.value, each.prior, each.bonus, each.score),
+            each.node.id == chosen,
+        )
+        for each in strategy.candidates(tree, node)
     ]
-    title = f"From node {node.id}, after {tree.node_statistics.visits[node.id]} visits"
-    return Choice(title, CHILD_TERMS, _foremost(found))
+    return Choice(f"From node {node.id}, after {node.visits} visits", CHILD_TERMS, _best_rivals(found))
 
 
-def _among_edits(tree: Tree, node: Node, event: Submitted, guidance: Guidance) -> Choice:
-    untried = sorted(node.untried)
-    weights = guidance.weights(tree, node, untried)
-    shares = weights / (weights.sum() or 1.0)
-    found = [
-        Rival(_title(tree, node.id, edit), None, (share,), edit == event.edit)
-        for edit, share in zip(untried, shares.tolist(), strict=True)
-    ]
-    return Choice(f"Untried edits of node {node.id}", EDIT_TERMS, _foremost(found))
-
-
-def _foremost(found: list[Rival]) -> tuple[Rival, ...]:
+def _best_rivals(found: list[Rival]) -> tuple[Rival, ...]:
     """The best by their last term, and the chosen one wherever it is."""
     ranked = sorted(found, key=lambda rival: -rival.terms[-1])
     return tuple(rival for rank, rival in enumerate(ranked) if rank < MOST_RIVALS or rival.chosen)
 
 
-def _expansion_sentence(tree: Tree, node: Node, guidance: Guidance) -> str:
-    limit = most_children(tree, node, guidance.policy)
-    visits = tree.node_statistics.visits[node.id]
-    if node.children < limit:
+def _expansion_sentence(tree: Tree, strategy: MonteCarlo, node: Node) -> str:
+    limit = strategy.limit(tree, node)
+    if len(node.children) < limit:
         return (
-            f"Node {node.id} was expanded: {node.children} children are fewer than the {limit:.1f} that widening "
-            f"allows after {visits} visits."
+            f"Node {node.id} was expanded: {len(node.children)} children are fewer than the {limit:.1f} that "
+            f"widening allows after {node.visits} visits."
         )
-    return (
-        f"Node {node.id} was expanded: no child of its {node.children} led to anything that could be tried."
-    )
+    return f"Node {node.id} was expanded: none of its {len(node.children)} children led to an edit to try."
 
 
-def _is_overruled(choice: Choice) -> bool:
-    return not choice.rivals[0].chosen
-
-
-def _overruled(choice: Choice) -> str:
-    return f"{choice.title} the highest score wasn't followed: it was passed over, or evaluations were in flight."
-
-
-def _title(tree: Tree, node: int, edit: int | None) -> str:
+def _edit_label(tree: Tree, node: int, edit: int | None) -> str:
     if edit is None:
-        return f"node {node}: whatever its proposer says next"
+        return f"node {node}: edits that its proposer hasn't proposed yet"
     return f"node {node}: {tree.nodes[node].edits[edit].title}"
-
-
-def _title_of(tree: Tree, number: int | None) -> str:
-    if number is None:
-        return "the best of its untried edits"
-    node = tree.nodes[number]
-    return "" if node.parent is None or node.edit is None else tree.nodes[node.parent].edits[node.edit].title

@@ -1,7 +1,8 @@
-"""Trajectories: the path from the root to a node with the evidence of every edge."""
+"""Trajectories: the path from the root to a node with the evidence of every edit, and what each proposer gained."""
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ from dataclasses import dataclass
 from mctskernel.core.evaluation import Diagnosis, Evaluation, Outcome, Score
 from mctskernel.core.proposer import Attempt
 from mctskernel.tree.events import EditRecord, PredictionRecord
-from mctskernel.tree.evidence import FiledScore
 from mctskernel.tree.node import Node, Tree
 
 STARTING_KERNEL = "starting kernel"
 """The title of the root, which no edit made."""
+
+KEPT = 64
+"""Gains that are kept, the greatest: enough that some are left without those of one lineage."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Step:
     """An evaluated node and the edit that led to it (None for the root).
 
     `seconds` is None where nothing was timed; `gain` is the parent's time over the node's, 0 if unknown.
-    `before` is the parent's diagnosis, `after` the node's own; `prediction` is what a surrogate said of it.
+    `before` is the parent's diagnosis, `after` the node's own; `prediction` is a surrogate's.
     """
 
     node: int
@@ -39,7 +42,7 @@ class Step:
 
     @property
     def attempt(self) -> Attempt:
-        """The step as a proposer is told of it."""
+        """The step as a proposer sees it."""
         if self.edit is None:
             return Attempt(STARTING_KERNEL, "", self.outcome, self.gain, self.message)
         return _attempt(self.edit, self.outcome, self.gain, self.message)
@@ -52,8 +55,51 @@ class Trajectory:
     steps: tuple[Step, ...]
 
 
+class TrackRecord:
+    """What the edits of each proposer gained in one tree. `best_speedup` is of kernels that aren't quarantined."""
+
+    def __init__(self) -> None:
+        self.best_speedup = 1.0
+        self._seen = 0
+        self._log_gains: dict[str, list[float]] = {}
+        self._greatest: list[tuple[float, int]] = []
+
+    def update(self, tree: Tree) -> None:
+        """Take in the evaluations that finished since the last call."""
+        for number in tree.evaluated[self._seen :]:
+            self._take_in(tree, tree.nodes[number])
+        self._seen = len(tree.evaluated)
+
+    def standings(self) -> Mapping[str, tuple[float, ...]]:
+        """By proposer, the logarithms of the gains of its edits as they were evaluated; 0 where nothing was gained."""
+        return {name: tuple(gains) for name, gains in self._log_gains.items()}
+
+    def elsewhere(self, tree: Tree, node: int, count: int) -> tuple[Attempt, ...]:
+        """The edits with the greatest gains but for those that led to a node or begin there, at the most `count`."""
+        own = set(tree.lineage(node))
+        ranked = sorted(self._greatest, key=lambda each: (-each[0], each[1]))
+        others = (made for _, made in ranked if made not in own and tree.nodes[made].parent != node)
+        found = (attempt_of(tree, tree.nodes[made]) for made in others)
+        return tuple(attempt for attempt, _ in zip(filter(None, found), range(count), strict=False))
+
+    def _take_in(self, tree: Tree, node: Node) -> None:
+        attempt = attempt_of(tree, node)
+        if attempt is None or node.evaluation is None or node.score is None:
+            return
+        is_valid = not node.evaluation.quarantine
+        if is_valid:
+            self.best_speedup = max(self.best_speedup, node.score.speedup)
+        is_gain = attempt.gain > 1 and is_valid
+        log_gain = math.log(attempt.gain) if is_gain else 0.0
+        self._log_gains.setdefault(attempt.proposer, []).append(log_gain)
+        if log_gain > 0:
+            heapq.heappush(self._greatest, (log_gain, node.id))
+            if len(self._greatest) > KEPT:
+                heapq.heappop(self._greatest)
+
+
 def trajectory(tree: Tree, node: int) -> Trajectory:
-    """The steps to a node; the node itself is left out while its evaluation is in flight."""
+    """The steps to a node; the node itself is left out while its evaluation is pending."""
     lineage = (tree.nodes[number] for number in tree.lineage(node))
     return Trajectory(tuple(step for each in lineage if (step := _step(tree, each))))
 
@@ -64,13 +110,13 @@ def lineage_attempts(tree: Tree, node: int) -> tuple[Attempt, ...]:
 
 
 def edit_attempts(tree: Tree, node: int) -> tuple[Attempt, ...]:
-    """The edits of a node that were tried, in the order of their proposal; without those in flight."""
+    """The edits of a node that were tried, in the order of their proposal; without pending ones."""
     found = (_edit_attempt(tree, tree.nodes[node], number) for number in range(len(tree.nodes[node].edits)))
     return tuple(attempt for attempt in found if attempt)
 
 
 def attempt_of(tree: Tree, node: Node) -> Attempt | None:
-    """The edit that made a node, and how it ended; None of the root and of a node that is in flight."""
+    """The edit that made a node, and how it ended; None of the root and of a pending node."""
     if node.parent is None or node.edit is None:
         return None
     return _edit_attempt(tree, tree.nodes[node.parent], node.edit)
@@ -78,9 +124,8 @@ def attempt_of(tree: Tree, node: Node) -> Attempt | None:
 
 def edit_title(tree: Tree, node: Node) -> str:
     """The title of the edit that made a node; `starting kernel` for the root."""
-    if node.parent is None or node.edit is None:
-        return STARTING_KERNEL
-    return tree.nodes[node.parent].edits[node.edit].title
+    edit = tree.made_by(node)
+    return edit.title if edit is not None else STARTING_KERNEL
 
 
 def run_seconds(evaluation: Evaluation) -> float | None:
@@ -97,7 +142,7 @@ def _step(tree: Tree, node: Node) -> Step | None:
     parent = None if node.parent is None else tree.nodes[node.parent]
     return Step(
         node=node.id,
-        edit=None if parent is None or node.edit is None else parent.edits[node.edit],
+        edit=tree.made_by(node),
         outcome=node.evaluation.outcome,
         message=node.evaluation.message,
         seconds=run_seconds(node.evaluation),
@@ -111,7 +156,7 @@ def _step(tree: Tree, node: Node) -> Step | None:
     )
 
 
-def _gain(parent: Score | FiledScore | None, node: Score | FiledScore) -> float:
+def _gain(parent: Score | None, node: Score) -> float:
     return node.speedup / parent.speedup if parent and parent.speedup > 0 else 0.0
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import Any
+import math
+from dataclasses import replace
 
 import networkx as nx
 import pytest
@@ -23,11 +24,18 @@ from mctskernel.core.evaluation import (
     Timing,
 )
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import Attempt, Proposals
+from mctskernel.core.proposer import Attempt
 from mctskernel.tree.export import export, from_json, to_csv, to_graphml, to_json, to_networkx
 from mctskernel.tree.search import Try
-from mctskernel.tree.strategies.strategy import Propose
-from mctskernel.tree.trajectory import edit_attempts, lineage_attempts, run_seconds, trajectory
+from mctskernel.tree.trajectory import (
+    KEPT,
+    TrackRecord,
+    edit_attempts,
+    lineage_attempts,
+    run_seconds,
+    trajectory,
+)
+from tests.tree.grown import Grown, edit
 
 LATENCY = Diagnosis((Cause(Bottleneck.GLOBAL_LATENCY, 0.8, "Limited by latency."),))
 BANDWIDTH = Diagnosis((Cause(Bottleneck.DRAM_BANDWIDTH, 0.9, "Limited by DRAM."),))
@@ -44,37 +52,34 @@ def timed(speedup: float, diagnosis: Diagnosis) -> tuple[Evaluation, Score]:
 
 
 @pytest.fixture
-def story(tell: Any) -> Any:
-    """root -> tile (2x) -> vector, "loads" (6x, the best); beside them a failure, a duplicate, one in flight."""
-    story = tell(widening="unlimited", repair_depth=0)
-    story.search.evaluated(0, *timed(1.0, LATENCY))
+def story() -> Grown:
+    """root -> tile (2x) -> vector, "loads" (6x, the best); beside them a failure, a duplicate, one pending."""
+    story = Grown(reward=None, widening_factor=9.0, repair_depth=0)
+    story.search.evaluate(0, *timed(1.0, LATENCY))
     story.propose("tile", "broken", "flying", "never", priors=(4.0, 3.0, 2.0, 1.0))
-    story.search.evaluated(story.submit()[1], *timed(2.0, LATENCY))
+    story.search.evaluate(story.submit()[1], *timed(2.0, LATENCY))
     story.try_next(-1.0, Outcome.BUILD_ERROR)
     story.submit()
-    below = Propose((0, 1))
     title = 'vector, "loads"\n\x00=1'
     edits = [
         Edit(Category.VECTORIZATION, title, WholeSource("vector")),
         Edit(Category.TUNING, "t", WholeSource("root")),
     ]
-    story.search.proposed(below, Proposals(tuple(edits)))
-    story.search.evaluated(
-        story.search.submit(Try((0, 1), 0, edits[0]), Kernel("vector")), *timed(6.0, BANDWIDTH)
-    )
-    story.search.submit(Try((0, 1), 1, edits[1]), Kernel("root"))
+    story.offer(1, *edits)
+    story.search.evaluate(story.search.submit(Try(1, 0, edits[0]), Kernel("vector")), *timed(6.0, BANDWIDTH))
+    story.search.submit(Try(1, 1, edits[1]), Kernel("root"))
     story.search.refuse(story.next_try(), "The patch doesn't fit.")
     return story
 
 
-def test_the_gpu_that_took_a_time_is_told_with_the_state_that_it_was_in(tell: Any) -> None:
+def test_the_gpu_that_took_a_time_is_told_with_the_state_that_it_was_in() -> None:
     def at(shape: str, *states: GpuState, dropped: int) -> Timing:
         return Timing(shape, 1.0, 1.0, 1.0, conditions=Conditions(*states, dropped))
 
     cold, hot = GpuState(1980, 2619, 40, 300.0), GpuState(1755, 2619, 71, 650.0)
     timings = at("n=1", cold, hot, dropped=10), at("n=2", cold, GpuState(), dropped=3)
-    story = tell(widening="unlimited")
-    story.search.evaluated(
+    story = Grown(reward=None)
+    story.search.evaluate(
         0, Evaluation(Outcome.OK, Source.MEASURED, timings=timings, gpu="ab" * 16), Score(0, 1)
     )
 
@@ -84,7 +89,7 @@ def test_the_gpu_that_took_a_time_is_told_with_the_state_that_it_was_in(tell: An
     assert (row["gpu"], row["sm_mhz"], row["celsius"], row["dropped_runs"]) == ("ab" * 16, "1755", "71", "13")
 
 
-def test_json_is_read_back(story: Any) -> None:
+def test_json_is_read_back(story: Grown) -> None:
     exported = export(story.tree)
     assert from_json(to_json(story.tree)) == exported
     assert [node.id for node in exported.nodes] == [0, 1, 2, 3, 4]
@@ -100,15 +105,14 @@ def test_json_is_read_back(story: Any) -> None:
     assert [(again.parent, again.node) for again in exported.transpositions] == [(1, 0)]
 
 
-def test_value_is_the_mean_where_the_policy_says_so(tell: Any) -> None:
-    story = tell(value="mean")
-    story.evaluate(0, 0.0)
+def test_value_is_the_mean_where_the_policy_says_so() -> None:
+    story = Grown(value="mean")
     story.propose("a")
     story.try_next(1.0)
     assert [node.value for node in export(story.tree).nodes] == [0.5, 1.0]
 
 
-def test_csv_has_a_line_for_each_node(story: Any) -> None:
+def test_csv_has_a_line_for_each_node(story: Grown) -> None:
     rows = list(csv.DictReader(io.StringIO(to_csv(story.tree))))
     assert [row["id"] for row in rows] == ["0", "1", "2", "3", "4"]
     assert rows[4]["edit"].startswith('vector, "loads"\n')
@@ -116,7 +120,7 @@ def test_csv_has_a_line_for_each_node(story: Any) -> None:
     assert (rows[3]["outcome"], rows[3]["reward"], rows[3]["term.time"]) == ("", "", "")
 
 
-def test_graphml_is_read_by_networkx(story: Any) -> None:
+def test_graphml_is_read_by_networkx(story: Grown) -> None:
     graph = nx.parse_graphml(to_graphml(story.tree), node_type=int)
     assert set(graph.edges) == {(0, 1), (0, 2), (0, 3), (1, 4), (1, 0)}
     assert graph.edges[1, 0]["transposition"] is True
@@ -125,20 +129,20 @@ def test_graphml_is_read_by_networkx(story: Any) -> None:
     assert "outcome" not in graph.nodes[3]
 
 
-def test_networkx_graph_without_transpositions_is_a_tree(story: Any) -> None:
+def test_networkx_graph_without_transpositions_is_a_tree(story: Grown) -> None:
     graph = to_networkx(story.tree)
     graph.remove_edges_from([edge for *edge, again in graph.edges(data="transposition") if again])
     assert nx.is_arborescence(graph)
 
 
-def test_empty_tree_is_exported(tell: Any) -> None:
-    tree = tell().tree
+def test_empty_tree_is_exported() -> None:
+    tree = Grown(reward=None).tree
     assert export(tree).nodes[0].outcome is None
     assert nx.parse_graphml(to_graphml(tree), node_type=int).number_of_nodes() == 1
     assert to_csv(tree).count("\n") == 2
 
 
-def test_trajectory_carries_the_evidence_of_every_edge(story: Any) -> None:
+def test_trajectory_carries_the_evidence_of_every_edge(story: Grown) -> None:
     root, tile, vector = trajectory(story.tree, 4).steps
     assert [step.node for step in (root, tile, vector)] == [0, 1, 4]
     assert root.edit is None
@@ -147,11 +151,11 @@ def test_trajectory_carries_the_evidence_of_every_edge(story: Any) -> None:
     assert [attempt.title for attempt in lineage_attempts(story.tree, 4)] == ["tile", vector.edit.title]
 
 
-def test_a_node_in_flight_ends_its_trajectory_before_it(story: Any) -> None:
+def test_a_pending_node_ends_its_trajectory_before_it(story: Grown) -> None:
     assert [step.node for step in trajectory(story.tree, 3).steps] == [0]
 
 
-def test_attempts_tell_failures_duplicates_and_refusals(story: Any) -> None:
+def test_attempts_tell_failures_duplicates_and_refusals(story: Grown) -> None:
     assert edit_attempts(story.tree, 0) == (
         Attempt("tile", "tuning", Outcome.OK, 2.0),
         Attempt("broken", "tuning", Outcome.BUILD_ERROR, 0.0),
@@ -164,3 +168,83 @@ def test_attempts_tell_failures_duplicates_and_refusals(story: Any) -> None:
 
 def test_run_seconds_of_what_was_not_timed() -> None:
     assert run_seconds(Evaluation(Outcome.CRASH, Source.MEASURED)) is None
+
+
+def record_of(grown: Grown) -> TrackRecord:
+    record = TrackRecord()
+    record.update(grown.tree)
+    return record
+
+
+def by(proposer: str, title: str) -> Edit:
+    return replace(edit(title), proposer=proposer)
+
+
+def test_standings_are_the_log_gains_of_each_proposer_in_the_order_of_evaluation() -> None:
+    grown = Grown(reward=1.0)
+    grown.offer(0, by("rules", "a"), by("llm/memory", "b"), by("rules", "c"), by("rules", "d"))
+    late = grown.begin(0, 0)
+    grown.make(0, 1, 4.0)
+    grown.make(0, 2, 0.5)
+    grown.make(0, 3, 0.0, Outcome.BUILD_ERROR)
+    grown.evaluate(late, 2.0)
+    assert record_of(grown).standings() == {
+        "llm/memory": (pytest.approx(math.log(4)),),
+        "rules": (0.0, 0.0, pytest.approx(math.log(2))),
+    }
+
+
+def test_gains_are_over_the_parent_and_failed_parents_have_none() -> None:
+    grown = Grown(reward=1.0)
+    (first,) = grown.grow(0, 2.0)
+    grown.grow(first, 3.0)
+    (broken,) = grown.grow(0, 0.0, outcome=Outcome.BUILD_ERROR)
+    grown.grow(broken, 5.0)
+    assert record_of(grown).standings() == {
+        "": (pytest.approx(math.log(2)), pytest.approx(math.log(1.5)), 0.0, 0.0)
+    }
+
+
+def test_what_worked_elsewhere_leaves_out_what_the_node_knows() -> None:
+    grown = Grown(reward=1.0)
+    good, better, worse = grown.grow(0, 2.0, 3.0, 0.5)
+    (below,) = grown.grow(good, 2.5)
+    record = record_of(grown)
+    assert [each.gain for each in record.elsewhere(grown.tree, worse, 8)] == [
+        pytest.approx(gain) for gain in (3.0, 2.0, 1.25)
+    ]
+    assert [each.gain for each in record.elsewhere(grown.tree, worse, 1)] == [pytest.approx(3.0)]
+    assert [each.gain for each in record.elsewhere(grown.tree, below, 8)] == [pytest.approx(3.0)], (
+        "not its own way"
+    )
+    assert [each.gain for each in record.elsewhere(grown.tree, good, 8)] == [pytest.approx(3.0)], (
+        "nor its children"
+    )
+    assert record.best_speedup == 3.0
+    assert better in grown.tree.evaluated
+
+
+def test_a_quarantined_time_is_no_gain() -> None:
+    grown = Grown(reward=1.0)
+    grown.offer(0, edit("too good"))
+    made = grown.begin(0, 0)
+    quarantined = Evaluation(Outcome.OK, Source.MODELLED, quarantine="faster than the floor")
+    grown.search.evaluate(made, quarantined, Score(9.0, 9.0))
+    record = record_of(grown)
+    assert record.standings() == {"": (0.0,)}
+    assert record.elsewhere(grown.tree, 0, 8) == ()
+    assert record.best_speedup == 1.0
+
+
+def test_only_the_greatest_gains_are_kept_and_updating_at_once_or_bit_by_bit_is_the_same() -> None:
+    grown, bit_by_bit = Grown(reward=1.0), TrackRecord()
+    for number in range(2 * KEPT):
+        grown.grow(0, 1.0 + (number * 37 % 101) / 100)
+        bit_by_bit.update(grown.tree)
+    at_once = record_of(grown)
+    (other,) = grown.grow(1, 0.1)
+    found = at_once.elsewhere(grown.tree, other, 1000)
+    assert found == bit_by_bit.elsewhere(grown.tree, other, 1000)
+    assert KEPT - 1 <= len(found) <= KEPT
+    assert min(each.gain for each in found) > 1.3
+    assert at_once.standings() == bit_by_bit.standings()

@@ -1,102 +1,101 @@
-"""The journal on disk: torn, corrupt, foreign, full, in use, killed."""
+"""The journal on disk: torn, corrupt, foreign, full, in use, killed, and read while it grows."""
 
 from __future__ import annotations
 
 import os
-import random
 import resource
 import signal
 import subprocess
 import sys
-import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mctskernel.core.evaluation import Outcome
-from mctskernel.tree.events import Refused, Resumed, decode, encode
-from mctskernel.tree.fold import fold
-from mctskernel.tree.journal import Journal, JournalError, JournalWarning, read_events, read_tree
+from mctskernel.tree.events import Event, Refused, Resumed, decode, encode
+from mctskernel.tree.journal import (
+    SCHEMA_VERSION,
+    GrowingTree,
+    Journal,
+    JournalError,
+    JournalWarning,
+    is_being_written,
+    read_events,
+    read_tree,
+)
 from mctskernel.tree.node import Tree
-from mctskernel.tree.strategies.strategy import Propose
+from mctskernel.tree.replay import replay
+from tests.tree.grown import Grown
 
 
 @pytest.fixture
-def story(tell: Any) -> Any:
+def grown() -> Grown:
     """Every kind of event at least once."""
-    story = tell()
-    story.evaluate(0, 0.0, log="a log")
-    request = story.search.ask()
-    assert isinstance(request, Propose)
-    story.search.asked(request)
-    story.propose_to(request, "a", "b", "root", "c")
-    story.try_next(0.7)
-    story.try_next(-1.0, Outcome.WRONG_RESULT)
-    while story.next_try().edit.title != "root":
-        story.search.refuse(story.next_try(), "The patch doesn't fit.")
-    story.submit()
-    story.search.refuse(story.next_try(), "The patch doesn't fit.")
-    story.search.resume()
-    story.propose("d")
-    story.submit()
-    return story
+    grown = Grown(reward=None)
+    grown.evaluate(0, 0.0, log="a log")
+    grown.search.request(0)
+    grown.offer_sources(0, "a", "b", "root", "c")
+    grown.try_next(0.7)
+    grown.try_next(-1.0, Outcome.WRONG_RESULT)
+    assert grown.submit()[1] is None  # the root again
+    grown.search.refuse(grown.next_try(), "The patch doesn't apply.")
+    grown.search.resume()
+    grown.offer_sources(0, "d")
+    grown.submit()
+    return grown
 
 
 @pytest.fixture
-def path(tmp_path: Path, story: Any) -> Path:
-    """The story on disk."""
+def path(tmp_path: Path, grown: Grown) -> Path:
+    """Those events on disk."""
     path = tmp_path / "journal.jsonl"
     with Journal(path, durable=False) as journal:
-        for event in story.journal.events:
+        for event in grown.journal.events:
             journal.append(event)
     return path
 
 
-def test_what_append_returns_makes_the_same_tree_as_what_is_read_again(tmp_path: Path, story: Any) -> None:
-    with Journal(tmp_path / "journal.jsonl", durable=False) as journal:
-        returned = [journal.append(event) for event in story.journal.events]
-    assert fold(returned) == story.tree
-    assert list(read_events(journal.path)) == story.journal.events
-
-
-def test_replay_gives_the_same_tree_bit_by_bit(path: Path, story: Any) -> None:
+def test_replay_gives_the_same_tree_bit_by_bit(path: Path, grown: Grown) -> None:
     assert {type(event).__name__ for event in read_events(path)} == {
-        "Started", "Submitted", "Evaluated", "Asked", "Proposed", "Duplicated", "Refused", "Resumed"
+        "Started", "Submitted", "Evaluated", "Requested", "Proposed", "Duplicated", "Refused", "Resumed"
     }  # fmt: skip
-    assert read_tree(path) == story.tree
+    assert read_tree(path) == grown.tree
+    assert all(decode(encode(event)) == event for event in grown.journal.events)
 
 
-def test_truncation_at_any_byte_gives_the_tree_of_the_events_before_it(path: Path, story: Any) -> None:
-    content = path.read_bytes()
-    events = story.journal.events
-    trees = [fold(events[:count]) for count in range(len(events) + 1)]
+def test_truncation_at_any_byte_gives_the_tree_of_the_events_before_it(path: Path, grown: Grown) -> None:
+    content, events = path.read_bytes(), grown.journal.events
+    trees = [replay(events[:count]) for count in range(len(events) + 1)]
     for length in range(len(content) + 1):
         path.write_bytes(content[:length])
-        whole = max(content[:length].count(b"\n") - 1, 0)
+        complete = max(content[:length].count(b"\n") - 1, 0)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            assert read_tree(path) == trees[whole], length
+            assert read_tree(path) == trees[complete], length
         torn = length > 0 and content[length - 1 : length] != b"\n"
         assert [warning.category for warning in caught] == [JournalWarning] * torn
 
 
-def test_appending_goes_on_after_a_torn_line(path: Path, story: Any) -> None:
+@pytest.mark.parametrize("content", [b"", b'{"schema":"mctsk'])
+def test_appending_begins_after_an_empty_or_torn_first_line(
+    tmp_path: Path, grown: Grown, content: bytes
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", JournalWarning)
+        with Journal(path) as journal:
+            journal.append(grown.journal.events[0])
+    assert list(read_events(path)) == grown.journal.events[:1]
+
+
+def test_appending_continues_after_a_torn_line(path: Path, grown: Grown) -> None:
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.warns(JournalWarning, match="last line is incomplete"), Journal(path) as journal:
-        journal.append(story.journal.events[-1])
-    assert read_tree(path) == story.tree
-
-
-def test_appending_goes_on_after_a_torn_first_line(tmp_path: Path, story: Any) -> None:
-    path = tmp_path / "journal.jsonl"
-    path.write_text('{"schema":"mctsk')
-    with pytest.warns(JournalWarning), Journal(path) as journal:
-        journal.append(story.journal.events[0])
-    assert list(read_events(path)) == story.journal.events[:1]
+        journal.append(grown.journal.events[-1])
+    assert read_tree(path) == grown.tree
 
 
 @pytest.mark.parametrize(
@@ -104,12 +103,17 @@ def test_appending_goes_on_after_a_torn_first_line(tmp_path: Path, story: Any) -
     [
         (0, "hello", "line 1: this isn't a journal of mctskernel"),
         (0, '{"schema":"other.journal","version":1}', "line 1: this is a 'other.journal'"),
-        (0, '{"schema":"mctskernel.journal","version":99}', "line 1: schema version 99 is newer .* Update"),
-        (0, '{"schema":"mctskernel.journal","version":0}', "line 1: schema version 0 is unknown"),
+        *(
+            (
+                0,
+                f'{{"schema":"mctskernel.journal","version":{version}}}',
+                f"version {version}; this mctskernel reads only version {SCHEMA_VERSION}",
+            )
+            for version in (SCHEMA_VERSION - 1, SCHEMA_VERSION + 1)
+        ),
         (3, "{}", "line 4: this is no event"),
         (3, "", "line 4: this is no event"),
         (3, '{"event":"evaluated","node":0}', "line 4: this is no event: .*evaluation"),
-        (3, '{"event":"exploded"}', "line 4: this is no event: .*exploded"),
         (3, '{"event":"refused","node":7,"edit":0,"reason":"x"}', "line 4: .* there is no node 7"),
         (-3, "\0\0\0", "this is no event"),
     ],
@@ -121,15 +125,16 @@ def test_what_cannot_be_read_is_a_sentence_with_file_and_line(
     lines[line] = text
     path.write_text("\n".join(lines))
     before = path.read_bytes()
-    with pytest.raises(JournalError, match=f"journal.jsonl.*{sentence}"):
-        read_tree(path)
+    for read in (read_tree, lambda path: list(GrowingTree(path).advance())):
+        with pytest.raises(JournalError, match=f"journal.jsonl.*{sentence}"):
+            read(path)
     if line == 0:
         with pytest.raises(JournalError, match=sentence):
             Journal(path)
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", [b"\0" * 300 + b"\n", b"\xff\n{}\n", b'{"event":"asked"\n\n'])
+@pytest.mark.parametrize("damage", [b"\0" * 300 + b"\n", b"\xff\n{}\n", b'{"event":"proposed"\n\n'])
 @pytest.mark.parametrize("overwritten", [0, 10])
 def test_damaged_lines_at_the_end_are_dropped_and_kept_beside_the_journal(
     path: Path, damage: bytes, overwritten: int
@@ -146,9 +151,7 @@ def test_damaged_lines_at_the_end_are_dropped_and_kept_beside_the_journal(
     assert lost == before[len(kept) : len(before) - overwritten] + damage
 
 
-def test_an_interrupted_append_leaves_nothing_behind_for_the_next_one(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_append_leaves_nothing_behind(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in a notebook, where the search goes on afterwards: the next line is shorter."""
     with Journal(path) as journal:
         before = path.read_bytes()
@@ -165,88 +168,69 @@ def test_an_interrupted_append_leaves_nothing_behind_for_the_next_one(
 
 
 @pytest.mark.parametrize("deed", ["deleted", "moved", "replaced"])
-def test_nothing_is_written_where_nobody_will_find_it(path: Path, deed: str) -> None:
+def test_nothing_is_written_to_a_file_that_is_gone(path: Path, deed: str) -> None:
     with Journal(path) as journal:
+        content = path.read_bytes()
         if deed == "deleted":
             path.unlink()
         else:
-            content = path.read_bytes()
             path.rename(path.with_name("elsewhere"))
-            if deed == "replaced":
-                path.write_bytes(content)
-        with pytest.raises(JournalError, match=r"bring it back|another file than it was"):
+        if deed == "replaced":
+            path.write_bytes(content)
+        with pytest.raises(JournalError, match=r"bring it back|replaced by another file"):
             journal.append(Refused(node=0, edit=0, reason="x", at=1.0))
 
 
-def test_bytes_that_are_no_text(path: Path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b'"event":"asked"', b'"event":"as\xffed"'))
-    with pytest.raises(JournalError, match="this is no event"):
-        read_tree(path)
-
-
-def test_another_file_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_and_missing_files_are_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("no newline here")
     with pytest.raises(JournalError, match="isn't a journal"):
         Journal(path)
     assert path.read_text() == "no newline here"
-
-
-def test_missing_and_unwritable(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="can't be read: No such file"):
         read_tree(tmp_path / "journal.jsonl")
     with pytest.raises(JournalError, match="can't be opened: No such file"):
         Journal(tmp_path / "missing" / "journal.jsonl")
 
 
-def test_an_empty_journal_is_an_empty_tree(tmp_path: Path) -> None:
-    Journal(tmp_path / "journal.jsonl").close()
-    assert read_tree(tmp_path / "journal.jsonl") == Tree()
+def test_one_process_appends_at_a_time_and_others_see_that(path: Path) -> None:
+    assert not is_being_written(path)
+    with Journal(path):
+        assert is_being_written(path)
+        with pytest.raises(JournalError, match="in use by another process"):
+            Journal(path)
+    assert not is_being_written(path)
+    assert not is_being_written(path.with_name("none"))
 
 
-def test_one_process_at_a_time(path: Path) -> None:
-    with Journal(path), pytest.raises(JournalError, match="in use by another process"):
-        Journal(path)
-    Journal(path).close()
-
-
-@contextmanager
-def room_for(path: Path, more_bytes: int) -> Iterator[None]:
-    """A file size limit, past which the system writes short and then fails, as a full disk does."""
+@pytest.mark.parametrize("more_bytes", [0, 40])
+def test_a_full_disk_loses_nothing_that_was_written(path: Path, grown: Grown, more_bytes: int) -> None:
+    before, event = path.read_bytes(), Refused(node=0, edit=0, reason="x" * 100)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + more_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@pytest.mark.parametrize("more_bytes", [0, 1, 40])
-def test_a_full_disk_loses_nothing_that_was_written(path: Path, story: Any, more_bytes: int) -> None:
-    before = path.read_bytes()
-    event = Refused(node=0, edit=0, reason="x" * 100)
     with Journal(path) as journal:
-        with (
-            room_for(path, more_bytes),
-            pytest.raises(JournalError, match=r"journal.jsonl can't be written: "),
-        ):
-            journal.append(event)
+        # Past a file size limit the system writes short and then fails, as a full disk does.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + more_bytes, hard))
+        try:
+            with pytest.raises(JournalError, match=r"journal.jsonl can't be written: "):
+                journal.append(event)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert path.read_bytes() == before
-        journal.append(Resumed())  # room again
-    assert list(read_events(path)) == [*story.journal.events, Resumed()]
+        journal.append(Resumed())
+    assert list(read_events(path)) == [*grown.journal.events, Resumed()]
 
 
-def test_an_event_that_could_not_be_journalled_did_not_happen(path: Path, story: Any) -> None:
-    class FullDisk:
-        def append(self, event: object) -> Any:
-            raise JournalError("full")
+def test_an_event_that_could_not_be_journalled_did_not_happen(
+    grown: Grown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(event: object) -> Any:
+        raise JournalError("full")
 
-    story.search._journal = FullDisk()
-    before = fold(story.journal.events)
+    before = grown.replayed()
+    monkeypatch.setattr(grown.journal, "append", full)
     with pytest.raises(JournalError):
-        story.evaluate(len(story.tree.nodes) - 1, 1.0)
-    assert story.tree == before
+        grown.evaluate(len(grown.tree.nodes) - 1, 1.0)
+    assert grown.tree == before
 
 
 APPEND_FOREVER = """
@@ -258,32 +242,52 @@ journal = Journal(Path(sys.argv[1]))
 number = 0
 while True:
     journal.append(Refused(node=number, edit=0, reason="x" * (number * 37 % 5000)))
-    sys.stdout.write(f"{number}\\n")
-    sys.stdout.flush()
+    print(number, flush=True)
     number += 1
 """
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::mctskernel.tree.journal.JournalWarning")
-def test_what_was_reported_survives_kill_9(tmp_path: Path) -> None:
-    rng = random.Random(5)  # noqa: S311
-    for attempt in range(10):
-        path = tmp_path / f"{attempt}.jsonl"
-        process = subprocess.Popen(
-            [sys.executable, "-c", APPEND_FOREVER, str(path)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout
-        first = process.stdout.readline()
-        time.sleep(rng.uniform(0, 0.05))
-        os.kill(process.pid, signal.SIGKILL)
-        reported = (first + process.stdout.read()).split("\n")[:-1]
-        process.stdout.close()
-        assert process.wait() == -signal.SIGKILL
-        events = list(read_events(path))
-        assert [event.node for event in events[: len(reported)]] == [int(number) for number in reported]
-        assert len(events) - len(reported) in {0, 1}
+@pytest.mark.parametrize("lines", [1, 17, 200])
+def test_what_was_reported_survives_kill_9(tmp_path: Path, lines: int) -> None:
+    path = tmp_path / "journal.jsonl"
+    command = [sys.executable, "-c", APPEND_FOREVER, str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    reported = [process.stdout.readline() for _ in range(lines)]
+    os.kill(process.pid, signal.SIGKILL)
+    reported += process.stdout.read().splitlines(keepends=True)
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    reported = [line for line in reported if line.endswith("\n")]
+    events = list(read_events(path))
+    assert [event.node for event in events[: len(reported)]] == [int(number) for number in reported]
+    assert len(events) - len(reported) in {0, 1}
 
 
-def test_events_are_read_as_they_were_written(story: Any) -> None:
-    for event in story.journal.events:
-        assert decode(encode(event)) == event
+def read(growing: GrowingTree) -> list[Event]:
+    return list(growing.advance())
+
+
+def test_a_journal_is_read_while_it_grows(path: Path, tmp_path: Path) -> None:
+    data, partial = path.read_bytes(), tmp_path / "partial.jsonl"
+    growing, found = GrowingTree(partial), list[Event]()
+    assert read(growing) == []
+    assert not growing.has_gone_back()
+    for end in (*range(0, len(data), 97), len(data)):
+        partial.write_bytes(data[:end])
+        assert not growing.has_gone_back()
+        found += read(growing)
+    assert found == list(read_events(path))
+    assert growing.tree == read_tree(path)
+
+
+def test_lines_that_were_taken_back_are_forgotten(path: Path) -> None:
+    growing = GrowingTree(path)
+    read(growing)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+    assert growing.has_gone_back()
+    assert growing.tree == Tree()
+    assert len(read(growing)) == len(lines) - 2

@@ -1,255 +1,301 @@
-"""Whatever comes back in whatever order, the tree stays sound and its journal gives it back."""
+"""Whatever comes back in whatever order, the tree stays sound and its journal gives it back, for every strategy."""
 
 from __future__ import annotations
 
-import math
 import random
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass, field
 
+import msgspec
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
+from mctskernel.core.edit import Block, Category, Edit, Factor, Patch, WholeSource
 from mctskernel.core.evaluation import REPAIRABLE, Check, Evaluation, Outcome, Score, Source
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import Proposals
-from mctskernel.tree.blobs import MemoryBlobs
-from mctskernel.tree.choices import CHOICES
-from mctskernel.tree.events import (
-    Duplicated,
-    Evaluated,
-    PredictionRecord,
-    Proposed,
-    Refused,
-    RolloutStep,
-    Started,
-)
-from mctskernel.tree.fold import apply, fold
+from mctskernel.core.proposer import Dropped, Exchange, Loss, Proposals, Purpose
+from mctskernel.tree.blobs import MemoryBlobs, get_exchange
+from mctskernel.tree.choices import CHOICES, check_names, with_settings
+from mctskernel.tree.events import Duplicated, Evaluated, Event, Proposed, Refused, Started
 from mctskernel.tree.journal import MemoryJournal
-from mctskernel.tree.legality import TreeError
 from mctskernel.tree.node import Tree
-from mctskernel.tree.policy import Policy
-from mctskernel.tree.rollouts import rolls_out
+from mctskernel.tree.policy import Policy, PolicyError
+from mctskernel.tree.replay import TreeError, apply, replay
 from mctskernel.tree.search import Exhausted, TreeSearch, Try, Wait
+from mctskernel.tree.strategies import STRATEGIES
 from mctskernel.tree.strategies.strategy import Propose
+from tests.tree.grown import Grown
+
+OUTCOMES = (*[Outcome.OK] * 6, Outcome.BUILD_ERROR, Outcome.TIMEOUT)
+LEVELS = 3
 
 
-def seeded(seed: int | str) -> random.Random:
-    return random.Random(seed)  # noqa: S311
+@dataclass(frozen=True)
+class Landscape:
+    """Kernels are cells of a grid; an edit changes one coordinate. A few edits don't apply, some kernels fail."""
+
+    seed: int
+    dimensions: int
+
+    @property
+    def start(self) -> str:
+        return "0" * self.dimensions
+
+    def edits(self, kernel: str) -> tuple[Edit, ...]:
+        rng = self._rng("edits", kernel)
+        found = [
+            Edit(
+                rng.choice([Category.TUNING, Category.UNROLLING]),
+                f"x{axis} = {level}",
+                WholeSource(kernel[:axis] + str(level) + kernel[axis + 1 :]),
+                prior=rng.choice([1.0, 2.0]),
+                factors=(Factor(f"x{axis}", level),) if rng.random() < 0.8 else (),
+            )
+            for axis in range(self.dimensions)
+            for level in range(LEVELS)
+            if level != int(kernel[axis])
+        ]
+        return tuple(rng.sample(found, len(found)))
+
+    def applies(self, node: int, edit: int) -> bool:
+        return self._rng("applies", node, edit).random() < 0.95
+
+    def judge(self, kernel: str) -> tuple[Evaluation, Score]:
+        rng = self._rng("judge", kernel)
+        outcome = Outcome.OK if kernel == self.start else rng.choice(OUTCOMES)
+        strange = kernel != self.start and rng.random() < 0.05
+        evaluation = Evaluation(outcome, Source.MODELLED, quarantine="faster than light" if strange else "")
+        # Few rewards, so that some are equal.
+        reward = rng.randrange(8) / 4 if outcome is Outcome.OK else -1.5
+        return evaluation, Score(reward, max(reward, 0))
+
+    def _rng(self, *words: object) -> random.Random:
+        return random.Random(f"{self.seed} {words}")  # noqa: S311
 
 
-class Chaos:
-    """A search with up to `workers` evaluations in flight, over few kernels, so that edits meet again."""
+@dataclass
+class Driver:
+    """Searches a landscape with up to `workers` evaluations and `proposers` replies in flight."""
 
-    def __init__(self, rng: random.Random, policy: Policy, workers: int, kernels: int) -> None:
-        self.rng, self.workers, self.kernels = rng, workers, kernels
-        self.journal, self.blobs = MemoryJournal(), MemoryBlobs()
-        self.search = TreeSearch(Tree(), self.journal, self.blobs)
-        self.search.start(Kernel("0"), policy, seed=3)
-        self.in_flight = [0]
-        self.replies: list[Propose] = []
+    landscape: Landscape
+    policy: Policy
+    rng: random.Random
+    workers: int = 1
+    proposers: int = 0
+    journal: MemoryJournal = field(default_factory=MemoryJournal)
+    blobs: MemoryBlobs = field(default_factory=MemoryBlobs)
+    in_flight: list[int] = field(default_factory=list)
+    requests: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.search = TreeSearch(Tree(), self.journal, self.blobs, clock=lambda: 0.0)
+        self.in_flight.append(self.search.start(Kernel(self.landscape.start), self.policy, seed=5))
+
+    @property
+    def tree(self) -> Tree:
+        return self.search.tree
 
     def step(self) -> bool:
-        """One thing that may happen. False when the search is exhausted."""
-        if (self.in_flight or self.replies) and self.rng.random() < 0.4:
+        """One thing that may happen. False when nothing is left to search."""
+        full = len(self.in_flight) >= self.workers
+        if (self.in_flight or self.requests) and (full or self.rng.random() < 0.3):
             self.come_back()
             return True
-        if self.rng.random() < 0.03:
-            self.die_and_resume()
-        if rolls_out(self.search.tree.policy) and self.rng.random() < 0.3:
-            self.roll_out()
-        before = len(self.journal.events)
-        request = self.search.ask()
-        assert request == self.search.ask()
-        assert len(self.journal.events) == before
-        match request:
+        match self.search.next_action():
             case Exhausted():
                 assert not self.in_flight
+                assert not self.requests
                 return False
             case Wait():
                 self.come_back()
-            case Propose() if self.rng.random() < 0.5 and len(self.replies) < self.workers:
-                self.search.asked(request)
-                self.replies.append(request)
-            case Propose():
-                self.reply(request)
-            case Try() if self.rng.random() < 0.1:
-                self.search.refuse(request, "The patch doesn't fit.")
-            case Try() if len(self.in_flight) < self.workers:
-                assert isinstance(request.edit.change, WholeSource)
-                node = self.search.submit(request, Kernel(request.edit.change.source))
-                self.in_flight += [] if node is None else [node]
+            case Propose(node) if len(self.requests) < self.proposers:
+                self.search.request(node)
+                self.requests.append(node)
+            case Propose(node):
+                self._reply(node)
+            case Try() as attempt:
+                self._try(attempt)
         return True
 
-    def come_back(self) -> None:
-        waiting = len(self.in_flight) + len(self.replies)
-        number = self.rng.randrange(waiting)
-        if number < len(self.in_flight):
-            outcome = self.rng.choice([Outcome.OK, Outcome.OK, Outcome.BUILD_ERROR, Outcome.TIMEOUT])
-            reward = self.rng.uniform(-1, 2) if outcome is Outcome.OK else -1.0
-            evaluation = Evaluation(outcome, Source.MODELLED, log="" if self.rng.random() < 0.5 else "a log")
-            self.search.evaluated(self.in_flight.pop(number), evaluation, Score(reward, max(reward, 0)))
-        else:
-            self.reply(self.replies.pop(number - len(self.in_flight)))
-
-    def reply(self, request: Propose) -> None:
-        sources = [str(self.rng.randrange(self.kernels)) for _ in range(self.rng.randrange(4))]
-        edits = (
-            Edit(Category.TUNING, source, WholeSource(source), prior=self.rng.random()) for source in sources
-        )
-        self.search.proposed(request, Proposals(tuple(edits), dollars=0.25))
-
-    def roll_out(self) -> None:
-        tree = self.search.tree
-        left = [node for node in tree.evaluated if node not in tree.rollouts]
-        if left:
-            gains = [math.exp(self.rng.uniform(-1, 1)) for _ in range(self.rng.randrange(3))]
-            steps = (RolloutStep("edit", PredictionRecord(1.0, gain=gain, sigma=0.1)) for gain in gains)
-            self.search.rolled_out(self.rng.choice(left), tuple(steps))
-
-    def die_and_resume(self) -> None:
-        self.search = TreeSearch(fold(self.journal.events), self.journal, self.blobs)
-        self.replies = []
+    def resume(self) -> None:
+        """Another process continues with the journal."""
+        self.search = TreeSearch(replay(self.journal.events), self.journal, self.blobs, clock=lambda: 0.0)
+        self.requests.clear()
         assert sorted(self.search.resume()) == sorted(self.in_flight)
 
-    def drain(self) -> None:
-        while self.in_flight or self.replies:
-            self.come_back()
+    def come_back(self) -> None:
+        number = self.rng.randrange(len(self.in_flight) + len(self.requests))
+        if number < len(self.in_flight):
+            node = self.in_flight.pop(number)
+            self.search.evaluate(node, *self.landscape.judge(self.search.kernel(node).source))
+        else:
+            self._reply(self.requests.pop(number - len(self.in_flight)))
+
+    def _try(self, attempt: Try) -> None:
+        if not self.landscape.applies(attempt.node, attempt.number):
+            self.search.refuse(attempt, "The patch doesn't apply.")
+            return
+        assert isinstance(attempt.edit.change, WholeSource)
+        node = self.search.submit(attempt, Kernel(attempt.edit.change.source))
+        if node is not None:
+            self.in_flight.append(node)
+
+    def _reply(self, node: int) -> None:
+        edits = () if self.tree.nodes[node].edits else self.landscape.edits(self.search.kernel(node).source)
+        self.search.propose(node, Proposals(edits))
 
 
 def assert_sound(tree: Tree) -> None:
-    statistics, edges = tree.node_statistics, tree.edge_statistics
-    evaluated = [node for node in tree.nodes if node.evaluation]
-    traversals = [tree.path_to(node.id) for node in evaluated]
-    flying = [*map(tree.path_to, tree.pending), *tree.awaiting.values()]
+    """Every statistic is what counting from scratch gives."""
+    lineages = {node.id: tree.lineage(node.id) for node in tree.nodes}
+    flying = [*tree.pending, *tree.requested]
     for node in tree.nodes:
-        out = node.edges.view
-        own = 1 if node.evaluation else 0
-        assert statistics.visits[node.id] == own + edges.visits.view[out].sum()
-        assert statistics.in_flight[node.id] == sum(node.id in path for path in flying)
-        rewards = [tree.nodes[path[-1]].score.reward for path in traversals if node.id in path]
-        assert statistics.visits[node.id] == len(rewards)
-        assert statistics.reward_max[node.id] == max(rewards, default=float("-inf"))
-        assert statistics.reward_sum[node.id] == pytest.approx(sum(rewards))
-        lineage = tree.lineage(node.id)
-        assert (lineage[0], lineage[-1], len(lineage)) == (0, node.id, node.depth + 1)
-        below = [other for other in tree.nodes if node.id in tree.lineage(other.id)]
-        assert statistics.ready[node.id] == sum(other.ready for other in below)
-        assert statistics.open[node.id] == node.ready
-        assert statistics.reward[node.id] == (node.score.reward if node.score else float("-inf"))
-        if tree.children_of(node.id) and node.outcome is not Outcome.OK:
+        below = [other for other in tree.nodes if node.id in lineages[other.id]]
+        rewards = [other.score.reward for other in below if other.score is not None]
+        assert node.visits == len(rewards)
+        assert node.reward_max == max(rewards, default=float("-inf"))
+        assert node.reward_sum == pytest.approx(sum(rewards))
+        assert node.in_flight == sum(node.id in lineages[number] for number in flying)
+        assert node.open == sum(other.ready for other in below)
+        assert node.children == [other.id for other in tree.nodes if other.parent == node.id]
+        if node.children and node.outcome is not Outcome.OK:
             assert node.outcome in REPAIRABLE
             assert node.failures_in_a_row <= tree.policy.repair_depth
-        open_children = [child for child in edges.child.view[out].tolist() if statistics.ready[child]]
-        assert node.open_ways is None or node.open_ways.children.tolist() == open_children
-        assert len(node.fates) == len(node.edits)
         settled = [number for number, fate in enumerate(node.fates) if fate.node is not None or fate.reason]
         assert sorted([*settled, *node.untried]) == list(range(len(node.edits)))
     assert len({node.kernel.identity for node in tree.nodes}) == len(tree.nodes)
-    for number, edge in enumerate(tree.edges):
-        assert edges.visits[number] == sum((edge.parent, edge.child) in pairwise(path) for path in traversals)
 
 
-policies = st.builds(
-    Policy,
-    **{field: st.sampled_from(sorted(functions)) for field, functions in CHOICES.items()},
-    exploration=st.sampled_from([0.0, 0.5, 2.0]),
-    widening_factor=st.sampled_from([0.5, 1.0, 3.0]),
-    widening_exponent=st.sampled_from([0.0, 0.5, 1.0]),
-    virtual_loss=st.sampled_from([0.0, 1.0, 3.0]),
-    repair_depth=st.integers(0, 3),
-    patience=st.integers(1, 3),
+numbers = {
+    "patience": st.integers(1, 2),
+    "repair": st.sampled_from(["in-turn", "at-once"]),
+    "repair_depth": st.integers(0, 2),
+    "selection": st.sampled_from(["puct", "uct"]),
+    "value": st.sampled_from(["max", "mean"]),
+    "prior": st.sampled_from(["thompson", "given"]),
+    "exploration": st.sampled_from([0.0, 0.5]),
+    "widening_factor": st.sampled_from([0.5, 2.0]),
+    "widening_exponent": st.sampled_from([0.0, 0.5, 1.0]),
+    "beam_width": st.integers(1, 3),
+    "beam_edits": st.integers(1, 3),
+    "annealing_temperature": st.sampled_from([0.0, 0.2, 100.0]),
+    "annealing_period": st.integers(1, 20),
+    "crossover": st.sampled_from([0.0, 0.5, 1.0]),
+    "net_radius": st.sampled_from([0.0, 0.3]),
+    "net_exploration": st.sampled_from([0.0, 0.3]),
+}
+
+drivers = st.builds(
+    Driver,
+    st.builds(Landscape, st.integers(0, 10**6), st.integers(1, 2)),
+    st.builds(Policy, **numbers),
+    st.randoms(use_true_random=False),
+    st.integers(1, 8),
+    st.integers(0, 2),
+)
+
+each_strategy = pytest.mark.parametrize("name", STRATEGIES)
+
+each_strategy_fitting_slowly = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "edit-model" else ()) for name in STRATEGIES],
 )
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    rng=st.randoms(use_true_random=False),
-    policy=policies,
-    workers=st.integers(1, 8),
-    kernels=st.sampled_from([3, 12, 1000]),
-    steps=st.integers(1, 120),
-)
-def test_tree_stays_sound(rng: random.Random, policy: Policy, workers: int, kernels: int, steps: int) -> None:
-    chaos = Chaos(rng, policy, workers, kernels)
-    for _ in range(steps):
-        if not chaos.step():
+def with_strategy(driver: Driver, name: str) -> Driver:
+    policy = msgspec.structs.replace(driver.policy, strategy=name)
+    return Driver(driver.landscape, policy, driver.rng, driver.workers, driver.proposers)
+
+
+@each_strategy_fitting_slowly
+@given(drawn=drivers, steps=st.integers(1, 60))
+def test_steps_are_legal_and_another_process_makes_the_same(name: str, drawn: Driver, steps: int) -> None:
+    driver = with_strategy(drawn, name)
+    for number in range(steps):
+        if number == steps - 1 or driver.rng.random() < 0.1:
+            found, before = driver.search.next_step(), len(driver.journal.events)
+            assert found is None or driver.tree.nodes[found.node].ready
+            assert driver.search.next_step() == found
+            assert len(driver.journal.events) == before
+            replayed = replay(driver.journal.events)
+            assert replayed == driver.tree
+            assert TreeSearch(replayed, MemoryJournal(), driver.blobs).next_step() == found
+        if driver.rng.random() < 0.03:
+            driver.resume()
+        if not driver.step():
             break
-    assert_sound(chaos.search.tree)
-    chaos.drain()
-    tree = chaos.search.tree
-    assert_sound(tree)
-    assert not tree.node_statistics.in_flight.view.any()
-    assert not tree.edge_statistics.in_flight.view.any()
-    assert tree == fold(chaos.journal.events)
-    assert tree.evaluations == len(tree.nodes)
+    assert_sound(driver.tree)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_small_space_is_searched_until_it_is_exhausted(seed: int) -> None:
-    chaos = Chaos(seeded(seed), Policy(strategy="mcts", repair_depth=3, patience=30), workers=3, kernels=10)
-    for _ in range(20_000):
-        if not chaos.step():
-            break
-    assert isinstance(chaos.search.ask(), Exhausted)
-    assert len(chaos.search.tree.nodes) > 3
+@each_strategy_fitting_slowly
+@given(drawn=drivers)
+def test_a_search_ends_when_everything_is_tried(name: str, drawn: Driver) -> None:
+    driver = with_strategy(drawn, name)
+    while driver.step():
+        assert len(driver.journal.events) < 5_000
+    tree = driver.tree
+    reached = {driver.search.kernel(node.id).source for node in tree.nodes}
+    assert all(node.evaluation for node in tree.nodes)
+    for node in tree.nodes[:1] if name == "best-of-n" else tree.nodes:
+        assert not node.ready
+        if node.outcome is Outcome.OK and node.evaluation and not node.evaluation.quarantine:
+            assert not node.untried
+            for number, edit in enumerate(driver.landscape.edits(driver.search.kernel(node.id).source)):
+                assert isinstance(edit.change, WholeSource)
+                assert edit.change.source in reached or not driver.landscape.applies(node.id, number)
 
 
-def test_same_seed_gives_the_same_tree_and_another_process_continues_it() -> None:
-    def events(resume_after: int | None) -> list[Any]:
-        journal, blobs = MemoryJournal(), MemoryBlobs()
-        search = TreeSearch(Tree(), journal, blobs, clock=lambda: 0.0)
-        search.start(Kernel("0"), Policy(strategy="mcts", order="sampled"), seed=7)
-        search.evaluated(0, *verdict("0"))
+@each_strategy
+def test_nothing_is_possible_before_the_root_is_evaluated(name: str) -> None:
+    assert STRATEGIES[name]().step(Tree(), np.random.default_rng) is None
+    grown = Grown(reward=None, strategy=name)
+    assert isinstance(grown.search.next_action(), Wait)
+    grown.evaluate(0, -1.6, Outcome.TIMEOUT)
+    assert isinstance(grown.search.next_action(), Exhausted)
+
+
+def test_a_resumed_search_continues_as_the_whole_one_would_have() -> None:
+    def events(resume_after: int) -> list[Event]:
+        driver = Driver(Landscape(1, 5), Policy(strategy="mcts"), random.Random(0))  # noqa: S311
         for number in range(150):
             if number == resume_after:
-                search = TreeSearch(fold(journal.events), journal, blobs, clock=lambda: 0.0)
-            match search.ask():
-                case Propose() as request:
-                    rng = seeded(search.proposal_seed(request.node))
-                    sources = [f"{request.node} {rng.randrange(100)}" for _ in range(4)]
-                    edits = [Edit(Category.TUNING, s, WholeSource(s), prior=rng.random()) for s in sources]
-                    search.proposed(request, Proposals(tuple(edits)))
-                case Try(edit=Edit(change=WholeSource(source=source))) as request:
-                    node = search.submit(request, Kernel(source))
-                    if node is not None:
-                        search.evaluated(node, *verdict(source))
-        return journal.events
+                tree = replay(driver.journal.events)
+                driver.search = TreeSearch(tree, driver.journal, driver.blobs, clock=lambda: 0.0)
+            driver.step()
+        return driver.journal.events
 
-    assert events(None) == events(None) == events(40) == events(101)
+    assert events(-1) == events(40) == events(101)
 
 
-def verdict(source: str) -> tuple[Evaluation, Score]:
-    reward = seeded(source).random()
-    return Evaluation(Outcome.OK, Source.MODELLED), Score(reward, reward)
-
-
-def test_texts_come_back(tell: Any) -> None:
-    story = tell()
-    story.evaluate(0, 0.0, log="ptxas info")
-    assert story.search.evaluation(0).log == "ptxas info"
-    assert story.tree.nodes[0].evaluation.log == ""
-    assert story.search.kernel(0) == Kernel("root")
+def test_texts_come_back() -> None:
+    grown = Grown(reward=None)
+    grown.evaluate(0, 0.0, log="ptxas info")
+    evaluation = grown.search.evaluation(0)
+    assert evaluation is not None
+    assert evaluation.log == "ptxas info"
     patch = Edit(Category.REPAIR, "t", Patch((Block("a", "b\n"), Block("c", ""))), "why", "what", 2.0, "me")
-    story.search.proposed(story.search.ask(), Proposals((patch,)))
-    assert story.search.ask().edit == patch
+    grown.offer(0, patch)
+    assert grown.next_try().edit == patch
 
 
-def test_what_json_cannot_hold_is_made_storable(tell: Any) -> None:
-    story = tell()
+def test_what_json_cannot_hold_is_made_storable() -> None:
+    grown = Grown(reward=None)
     check = Check("n=1", 0, passed=False, error=float("inf"))
-    story.evaluate(
-        0, 0.0, message="unpaired \udc80", checks=(check,), counters={"x": float("nan")}, log="\udc80"
-    )
-    evaluation = story.tree.nodes[0].evaluation
+    facts = {
+        "message": "unpaired \udc80",
+        "checks": (check,),
+        "counters": {"x": float("nan")},
+        "log": "\udc80",
+    }
+    grown.evaluate(0, 0.0, **facts)
+    evaluation = grown.node(0).evaluation
+    assert evaluation is not None
     assert evaluation.message == "unpaired ?"
     assert evaluation.checks[0].error > 1e308
-    odd = Edit(Category.TUNING, "\udc80", Patch((Block("a", "\udc80"),)))
-    story.search.proposed(story.search.ask(), Proposals((odd,)))
-    assert story.search.ask().edit == Edit(Category.TUNING, "?", Patch((Block("a", "?"),)))
-    assert story.replayed() == story.tree
+    grown.offer(0, Edit(Category.TUNING, "\udc80", Patch((Block("a", "\udc80"),))))
+    assert grown.next_try().edit == Edit(Category.TUNING, "?", Patch((Block("a", "?"),)))
+    assert grown.replayed() == grown.tree
 
 
 @pytest.mark.parametrize(
@@ -258,25 +304,136 @@ def test_what_json_cannot_hold_is_made_storable(tell: Any) -> None:
         (Started(policy=Policy(), seed=0), "starts once"),
         (
             Evaluated(node=0, evaluation=Evaluation(Outcome.OK, Source.MODELLED), score=Score(0, 0)),
-            "in flight",
+            "evaluated",
         ),
         (Proposed(node=9, edits=()), "no node 9"),
         (Duplicated(node=0, edit=0, of=0), "isn't waiting"),
         (Refused(node=0, edit=-1, reason="x"), "isn't waiting"),
     ],
 )
-def test_impossible_events_are_refused(tell: Any, event: Any, sentence: str) -> None:
-    story = tell()
-    story.evaluate(0, 0.0)
+def test_impossible_events_are_refused_and_change_nothing(event: Event, sentence: str) -> None:
+    grown = Grown()
     with pytest.raises(TreeError, match=sentence):
-        apply(story.tree, event)
-    assert story.replayed() == story.tree
+        apply(grown.tree, event)
+    assert grown.replayed() == grown.tree
 
 
-def test_telling_twice_is_the_callers_mistake_and_leaves_no_trace(tell: Any) -> None:
-    story = tell()
-    story.evaluate(0, 0.0)
-    events = len(story.journal.events)
-    with pytest.raises(TreeError, match="isn't in flight"):
-        story.evaluate(0, 1.0)
-    assert len(story.journal.events) == events
+def test_a_reply_is_journalled_with_its_exchanges_losses_and_cost() -> None:
+    grown = Grown()
+    exchanges = tuple(
+        Exchange(Purpose.PROPOSE, "m", "lone \ud800", "x", dollars=cost) for cost in (0.25, 0.5)
+    )
+    dropped = (Dropped(Loss.AMBIGUOUS, "It fits twice."),)
+    grown.search.propose(0, Proposals((), dollars=1.0, exchanges=exchanges, dropped=dropped))
+    (event,) = (each for each in grown.journal.events if isinstance(each, Proposed))
+    assert event.dollars == 1.75 == grown.replayed().dollars
+    assert [each.loss for each in event.dropped] == [Loss.AMBIGUOUS]
+    assert [get_exchange(grown.blobs, each).prompt for each in event.exchanges] == ["lone ?"] * 2
+
+
+@pytest.mark.parametrize(("loss", "ready"), [(Loss.NO_REPLY, True), (Loss.REFUSAL, False)])
+def test_no_reply_is_no_answer_about_the_node(loss: Loss, ready: bool) -> None:
+    grown = Grown()
+    grown.search.propose(0, Proposals((), dropped=(Dropped(loss, "."),)))
+    assert grown.node(0).ready is grown.replayed().nodes[0].ready is ready
+
+
+def test_an_edit_offered_again_is_dropped_and_patience_ends() -> None:
+    grown = Grown(patience=2)
+    grown.propose("a")
+    grown.try_next(0.0, Outcome.TIMEOUT)
+    assert grown.propose("a") == grown.propose("a", "a") == 0
+    assert isinstance(grown.search.next_action(), Exhausted)
+    assert len(grown.node(0).edits) == 1
+
+
+def test_a_proposer_that_has_more_is_asked_again_unless_everything_was_known() -> None:
+    grown = Grown()
+    first = Edit(Category.TUNING, "root", WholeSource("root"))
+    grown.search.propose(0, Proposals((first,), more=True))
+    grown.submit()  # a duplicate of the root
+    assert grown.search.next_action() == Propose(0)
+    grown.search.propose(0, Proposals((first,), more=True))
+    assert isinstance(grown.search.next_action(), Exhausted)
+
+
+def test_a_known_kernel_costs_nothing() -> None:
+    grown = Grown()
+    a, b = grown.grow(0, 1.0, 2.0)
+    source = grown.search.kernel(b).source
+    grown.offer_sources(a, source)
+    assert grown.search.submit(Try(a, 0, grown.search.edit(a, 0)), Kernel(source)) is None
+    assert grown.node(a).visits == 1
+    assert grown.tree.transpositions == {(a, b): 0}
+    assert grown.replayed() == grown.tree
+
+
+@pytest.mark.parametrize(
+    ("outcome", "depth", "expandable"),
+    [
+        (Outcome.BUILD_ERROR, 1, True),
+        (Outcome.WRONG_RESULT, 1, True),
+        (Outcome.BUILD_ERROR, 0, False),
+        (Outcome.TIMEOUT, 3, False),
+        (Outcome.REJECTED, 3, False),
+    ],
+)
+def test_some_failures_may_be_repaired(outcome: Outcome, depth: int, expandable: bool) -> None:
+    grown = Grown(repair_depth=depth)
+    (failed,) = grown.grow(0, -1.0, outcome=outcome)
+    assert grown.node(failed).ready is expandable
+    assert (grown.node(0).visits, grown.node(0).reward_sum) == (2, -1.0)
+
+
+def test_a_repaired_kernel_may_be_followed_by_another_failure() -> None:
+    grown = Grown(repair_depth=1)
+    (broken,) = grown.grow(0, -1.0, outcome=Outcome.RACE)
+    (again,) = grown.grow(broken, -1.0, outcome=Outcome.RACE)
+    (repaired,) = grown.grow(broken, 1.0)
+    (later,) = grown.grow(repaired, -1.0, outcome=Outcome.RACE)
+    assert [grown.node(node).ready for node in (again, repaired, later)] == [False, True, True]
+
+
+@each_strategy
+def test_repairs_at_once_come_first_until_one_of_them_works(name: str) -> None:
+    grown = Grown(strategy=name, repair="at-once", patience=3)
+    grown.propose("broken", "fine")
+    grown.try_next(-1.0, Outcome.BUILD_ERROR)
+    assert grown.search.next_action() == Propose(1)
+    grown.propose("worse", "repaired", "other")
+    grown.try_next(-1.0, Outcome.BUILD_ERROR)
+    assert grown.submit()[0].edit.title == "repaired"  # which is pending: the search continues elsewhere
+    if name == "mcts":
+        assert grown.next_try().edit.title == "fine"
+    grown.evaluate(3, 1.0)
+    action = grown.search.next_action()
+    assert not isinstance(action, Try) or action.edit.title != "other"
+
+
+def test_a_quarantined_kernel_has_no_children() -> None:
+    grown = Grown(reward=None)
+    grown.evaluate(0, 0.0, quarantine="faster than the roofline")
+    assert isinstance(grown.search.next_action(), Exhausted)
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("exploration=-1", "exploration is -1.0; it must be 0 or more"),
+        ("widening_factor=0", "above 0"),
+        ("patience=0", "1 or more"),
+        ("patience=many", "a whole number"),
+        ("speed=9", "There is no choice 'speed'"),
+        ("selection", "NAME=VALUE"),
+        *((f"{field}=nonsense", f"{field} is 'nonsense'; it must be one of") for field in CHOICES),
+    ],
+)
+def test_wrong_settings_are_refused_in_a_sentence(setting: str, sentence: str) -> None:
+    with pytest.raises(PolicyError, match=sentence):
+        with_settings(Policy(), [setting])
+
+
+def test_settings_are_read_by_the_type_of_their_field() -> None:
+    found = with_settings(Policy(), ["selection=puct", "patience=3", "exploration=2", "selection=uct"])
+    assert found == Policy(selection="uct", patience=3, exploration=2.0)
+    check_names(found)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mctskernel.tree.edit_model.covariance import Distances, Hyperparameters, pair_mean
-from mctskernel.tree.vector import Array
+from mctskernel.tree.edit_model.gaussian_process import JITTER, Array, Distances, Hyperparameters, pair_mean
 
 LENGTH = 0.7
 LENGTH_SPREAD = 1.0
@@ -25,8 +24,6 @@ GROW, SHRINK = 1.3, 0.5
 
 FLAT = 1e-8
 """A slope below this is rounding, of which only the sign would be followed."""
-
-JITTER = 1e-6
 
 
 def prior_hyperparameters(between: Distances, rows: Array) -> Hyperparameters:

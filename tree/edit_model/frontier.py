@@ -1,20 +1,86 @@
-"""The frontier: what may be tried next in a tree, gathered by what it would decide."""
+"""The frontier: what may be tried next in a tree, grouped by what it would decide, and descriptions of kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from mctskernel.tree.edit_model.descriptions import UNKNOWN, Row, Vocabulary, describe, factors_of
+from mctskernel.core.edit import Factor
+from mctskernel.tree.effects import factors_of
 from mctskernel.tree.node import UNTRIED, Node, Tree
-from mctskernel.tree.vector import Vector
+
+Row = tuple[int, ...]
+"""A description: the codes of the levels that a kernel decides, by factor; what it doesn't reach is unset."""
+
+UNSET = 0
+"""The code of a factor that isn't decided yet."""
+
+UNKNOWN = Factor("?", 1.0)
+"""What edits decide that haven't been proposed yet. No evaluated kernel has it, so nothing is known of it."""
+
+
+class Vocabulary:
+    """The factors of a tree and their levels, each numbered in the order in which it was met; `UNSET` comes first."""
+
+    def __init__(self) -> None:
+        self._factors: dict[str, int] = {}
+        self._codes: list[dict[float | str, int]] = []
+        self.learn((UNKNOWN,))
+
+    @property
+    def order(self) -> list[int]:
+        """The factors' numbers in the order of their names."""
+        return [self._factors[name] for name in sorted(self._factors)]
+
+    @property
+    def ordered_levels(self) -> int:
+        """How many levels there are of factors with so many that their order matters."""
+        return sum(len(codes) for codes in self._codes if len(codes) > 2)
+
+    def __len__(self) -> int:
+        return len(self._factors)
+
+    def learn(self, factors: Iterable[Factor]) -> None:
+        """Number factors and levels that are new."""
+        for factor in factors:
+            self._code(factor)
+
+    def row(self, base: Row, factors: Iterable[Factor]) -> Row:
+        """A description that differs from another by what is decided; it may be longer."""
+        row = list(base)
+        for place, code in map(self._code, factors):
+            row.extend([UNSET] * (place + 1 - len(row)))
+            row[place] = code
+        return tuple(row)
+
+    def levels(self, place: int) -> list[float | str]:
+        """The levels of a factor by their codes, from 1 on."""
+        return list(self._codes[place])
+
+    def _code(self, factor: Factor) -> tuple[int, int]:
+        """The factor's number and its level's."""
+        place = self._factors.setdefault(factor.name, len(self._factors))
+        if place == len(self._codes):
+            self._codes.append({})
+        codes = self._codes[place]
+        return place, codes.setdefault(factor.level, len(codes) + 1)
+
+
+def table(rows: Sequence[Row], width: int) -> npt.NDArray[Any]:
+    """Descriptions as an array of codes, one row each, unset where they don't reach."""
+    filled = np.full((len(rows), width), UNSET, dtype=np.intp)
+    for target, row in zip(filled, rows, strict=True):
+        target[: len(row)] = row
+    return filled
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Edit number `edit` of a node, or whatever a proposer may yet come up with there (None)."""
+    """Edit number `edit` of a node, or an edit that its proposer hasn't proposed yet (None)."""
 
     node: int
     edit: int | None
@@ -30,9 +96,9 @@ class Candidate:
 class Frontier:
     """Follows one tree. What is open in it depends on the tree alone, and not on when it was read.
 
-    `rows` says what each node of the tree decides. `columns` are the different things that may be tried next, with
-    `is_open`, false while none of the candidates that would decide that can be tried, or a node that decides it exists,
-    and `prior`, the greatest of these candidates, as a share of the greatest of its node.
+    `rows` describe the nodes of the tree, `columns` the different kernels that may be tried next. A column is open
+    (`is_open`) while one of the candidates that would make it can be tried and no node has its description. Its `prior`
+    is the greatest of its candidates', each as a fraction of the greatest of its node.
     """
 
     def __init__(self) -> None:
@@ -43,15 +109,15 @@ class Frontier:
         self._taken: list[Candidate] = []
         self._clear()
 
-    def follow(self, tree: Tree) -> list[int]:
-        """Takes in what has happened since; says to which nodes."""
+    def update(self, tree: Tree) -> list[int]:
+        """Take in what has happened since the last call; returns the nodes that it happened to."""
         replied = tree.replied[self._replies :]
         for number in dict.fromkeys(replied):
             self.vocabulary.learn(factor for edit in tree.nodes[number].edits for factor in factors_of(edit))
         touched = [*replied, *tree.evaluated[self._evaluations :]]
         self._replies, self._evaluations = len(tree.replied), len(tree.evaluated)
-        for number in range(len(self.rows), len(tree.nodes)):
-            row = describe(tree, number, self.vocabulary, self.rows)
+        for node in tree.nodes[len(self.rows) :]:
+            row = self._describe(tree, node)
             self.rows.append(row)
             self._known.add(row)
             if (column := self._places.get(row)) is not None:
@@ -67,18 +133,17 @@ class Frontier:
         return touched
 
     def take(self, tree: Tree, column: int) -> Candidate | None:
-        """The candidate of the fastest node that would decide this and can be tried now; closed if there is none."""
+        """The candidate of the fastest node in a column that can be tried now; closes the column if there is none."""
         found = [each for each in self._candidates[column] if each.is_open(tree)]
         if not found:
             self.is_open[column] = False
             return None
-        rewards = tree.node_statistics.reward
-        best = min(found, key=lambda each: (-rewards[each.node], each.node, each.edit or 0))
+        best = min(found, key=lambda each: (-tree.nodes[each.node].reward, each.node, each.edit or 0))
         self.watch(best)
         return best
 
     def watch(self, candidate: Candidate) -> None:
-        """Looks at a candidate again when the tree is followed next: it may have been tried, to no avail."""
+        """Look at a candidate again at the next update: it may have been tried."""
         self._taken.append(candidate)
 
     def age(self, column: int) -> tuple[int, int]:
@@ -86,15 +151,15 @@ class Frontier:
         return min((each.node, each.edit or 0) for each in self._candidates[column])
 
     def shrink(self, tree: Tree, most: int) -> None:
-        """Forgets columns that are closed, and of a larger frontier what the slower nodes offer."""
-        kept = np.flatnonzero(self.is_open.view).tolist()
+        """Forget columns that are closed and, if more than `most` are left, those of the slower nodes."""
+        kept = [column for column, is_open in enumerate(self.is_open) if is_open]
         if len(kept) > most:
-            worth = [
-                max(tree.node_statistics.reward[each.node] for each in self._candidates[column])
+            rewards = {
+                column: max(tree.nodes[each.node].reward for each in self._candidates[column])
                 for column in kept
-            ]
-            kept = sorted(np.array(kept)[np.argsort(-np.array(worth), kind="stable")[:most]].tolist())
-        columns, candidates, priors = self.columns, self._candidates, self.prior.view.tolist()
+            }
+            kept = sorted(sorted(kept, key=lambda column: -rewards[column])[:most])
+        columns, candidates, priors = self.columns, self._candidates, self.prior
         self._clear()
         for column in kept:
             self._places[columns[column]] = len(self.columns)
@@ -105,19 +170,25 @@ class Frontier:
 
     def _clear(self) -> None:
         self.columns: list[Row] = []
-        self.is_open = Vector("bool")
-        self.prior = Vector("float64")
+        self.is_open: list[bool] = []
+        self.prior: list[float] = []
         self._places: dict[Row, int] = {}
         self._candidates: list[dict[Candidate, float]] = []
+
+    def _describe(self, tree: Tree, node: Node) -> Row:
+        edit = tree.made_by(node)
+        if edit is None or node.parent is None:
+            return self.vocabulary.row((), node.kernel.factors)
+        return self.vocabulary.row(self.rows[node.parent], factors_of(edit))
 
     def _open(self, tree: Tree, node: Node) -> None:
         if not node.ready:
             return
-        greatest = max(node.priors, default=1.0)
+        greatest = max((edit.prior for edit in node.edits), default=1.0)
         for candidate in _candidates(node):
             row = self._row(tree, candidate)
             if row not in self._known:
-                prior = 1.0 if candidate.edit is None else node.priors[candidate.edit] / greatest
+                prior = 1.0 if candidate.edit is None else node.edits[candidate.edit].prior / greatest
                 self._add(row, candidate, prior)
 
     def _add(self, row: Row, candidate: Candidate, prior: float) -> None:

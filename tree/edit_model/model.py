@@ -1,4 +1,4 @@
-"""The model of a tree's edits: which kernels it learns from, when it is made again, and what it expects."""
+"""The model of a tree's edits: which kernels it learns from, when it is fitted again, and what it expects."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mctskernel.tree.edit_model.acquisition import expected_improvement
-from mctskernel.tree.edit_model.covariance import distances
-from mctskernel.tree.edit_model.descriptions import Row, Vocabulary, table
 from mctskernel.tree.edit_model.fitting import fit, prior_hyperparameters
-from mctskernel.tree.edit_model.posterior import Posterior
+from mctskernel.tree.edit_model.frontier import Row, Vocabulary, table
+from mctskernel.tree.edit_model.gaussian_process import Array, Posterior, distances, expected_improvement
 from mctskernel.tree.node import Node, Tree
-from mctskernel.tree.vector import Array
 
 FEWEST = 4
 """Evaluations from which on hyperparameters are fitted."""
@@ -32,7 +29,7 @@ LEAST_SPREAD = 1e-3
 
 
 class EditModel:
-    """What is expected of candidates, from everything that the tree knows when it is made.
+    """Expected improvements of candidates, from everything that the tree knows when the model is made.
 
     `rows` describe all nodes of the tree, `candidates` what may be tried; there is at least one of each.
     """
@@ -41,7 +38,7 @@ class EditModel:
         self, tree: Tree, vocabulary: Vocabulary, rows: Sequence[Row], candidates: Sequence[Row]
     ) -> None:
         self._vocabulary = vocabulary
-        self._made_for = _circumstances(tree, vocabulary)
+        self._fitted_for = _conditions(tree, vocabulary)
         self._places = places = _places(vocabulary)
         known = tree.evaluated[: epoch(len(tree.evaluated))]
         fitted = _best_and_spread(tree, known, FITTED)
@@ -52,7 +49,7 @@ class EditModel:
             if len(fitted) >= FEWEST
             else prior_hyperparameters(between, described)
         )
-        self._observed = _learnt_from(tree, known)
+        self._observed = _training_nodes(tree, known)
         observed = table([rows[node] for node in self._observed], places)
         self._posterior = Posterior(between, hyper, observed, table(candidates, places))
         self._nodes, self._candidates = len(tree.nodes), len(candidates)
@@ -60,11 +57,11 @@ class EditModel:
         self._improvements: Array = np.zeros(0)
 
     def is_current(self, tree: Tree) -> bool:
-        """Whether nothing has happened for which the model should be made again: much more known, or new factors."""
-        return self._made_for == _circumstances(tree, self._vocabulary)
+        """False once it should be made anew: much more is known, or there are new factors."""
+        return self._fitted_for == _conditions(tree, self._vocabulary)
 
-    def follow(self, rows: Sequence[Row], candidates: Sequence[Row]) -> None:
-        """Takes in nodes, whose times may be unknown still, and candidates that were appended since."""
+    def update(self, rows: Sequence[Row], candidates: Sequence[Row]) -> None:
+        """Take in nodes, whose times may still be unknown, and candidates that were appended since."""
         added = candidates[self._candidates :]
         observed = range(self._nodes, min(len(rows), self._nodes + OBSERVED - len(self._observed)))
         self._nodes, self._candidates = len(rows), len(candidates)
@@ -82,7 +79,7 @@ class EditModel:
         if self._values is None:
             self._values, self._improvements = _standardised(tree, self._observed), np.zeros(0)
         values, known = self._values, len(self._improvements)
-        # While nothing else is learnt, only candidates that came since are worked out.
+        # While nothing else is learnt, only new candidates are computed.
         further = expected_improvement(
             self._posterior.means(values, known),
             self._posterior.deviations[known:],
@@ -97,9 +94,9 @@ class EditModel:
 
 
 def epoch(evaluations: int) -> int:
-    """Of how many evaluations the model is made: of the last that is this many fifths more than the one before.
+    """Of how many evaluations the model is made: it is made anew after a fifth more of them.
 
-    Up to 256 more, and at least a sixteenth, so that it costs less than the evaluations of a large tree.
+    After at most 256 more, but at least a sixteenth, so that it stays cheap in a large tree.
     """
     last, following = 0, 1
     while following <= evaluations:
@@ -107,7 +104,7 @@ def epoch(evaluations: int) -> int:
     return last
 
 
-def _circumstances(tree: Tree, vocabulary: Vocabulary) -> tuple[int, int, int]:
+def _conditions(tree: Tree, vocabulary: Vocabulary) -> tuple[int, int, int]:
     return epoch(len(tree.evaluated)), _places(vocabulary), vocabulary.ordered_levels
 
 
@@ -116,14 +113,14 @@ def _places(vocabulary: Vocabulary) -> int:
 
 
 def _log_speedup(node: Node) -> float | None:
-    """None for a kernel that failed or whose time isn't believed; NaN for one in flight."""
+    """None for a kernel that failed or was quarantined; NaN for a pending one."""
     if node.score is None:
         return math.nan
     return math.log(node.score.speedup) if node.score.speedup > 0 else None
 
 
 def _standardised(tree: Tree, nodes: Sequence[int]) -> Array:
-    """Log speed-ups with mean 0 and variance 1; NaN for nodes in flight.
+    """Log speed-ups with mean 0 and variance 1; NaN for pending nodes.
 
     A kernel that failed counts as one like the median: its factors promise nothing, and yet what lies beyond a limit of
     the GPU says little about the kernels before it, which are often the best.
@@ -137,7 +134,7 @@ def _standardised(tree: Tree, nodes: Sequence[int]) -> Array:
     return standardised
 
 
-def _learnt_from(tree: Tree, known: Sequence[int]) -> list[int]:
+def _training_nodes(tree: Tree, known: Sequence[int]) -> list[int]:
     """All nodes while they are few; otherwise some that are known, in order of creation."""
     if len(tree.nodes) <= OBSERVED:
         return list(range(len(tree.nodes)))
@@ -148,8 +145,8 @@ def _best_and_spread(tree: Tree, known: Sequence[int], most: int) -> list[int]:
     """Half of them the fastest, half spread evenly over the search."""
     if len(known) <= most:
         return list(known)
-    gains = tree.node_statistics.reward.view[known]
-    best = np.argsort(-gains, kind="stable")[: most // 2]
+    rewards = np.array([tree.nodes[number].reward for number in known])
+    best = np.argsort(-rewards, kind="stable")[: most // 2]
     rest = np.setdiff1d(np.arange(len(known)), best)
     spread = rest[np.linspace(0, len(rest) - 1, most - len(best)).astype(int)]
     return [known[place] for place in sorted({*best.tolist(), *spread.tolist()})]

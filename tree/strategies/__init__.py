@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from mctskernel.tree.strategies.annealing import Annealing
-from mctskernel.tree.strategies.beam import BeamSearch
-from mctskernel.tree.strategies.best_of_n import BestOfN
+from mctskernel.tree.strategies.baselines import BeamSearch, BestOfN, EpsilonNet, Greedy, RandomSearch
 from mctskernel.tree.strategies.edit_model import ModelGuided
-from mctskernel.tree.strategies.epsilon_net import EpsilonNet
-from mctskernel.tree.strategies.genetic import Genetic
-from mctskernel.tree.strategies.greedy import Greedy
-from mctskernel.tree.strategies.mcts import TreeWalk
-from mctskernel.tree.strategies.random_search import RandomSearch
+from mctskernel.tree.strategies.evolutionary import Evolutionary
+from mctskernel.tree.strategies.mcts import MonteCarlo, PlainUct
 from mctskernel.tree.strategies.strategy import Strategy
 
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
-    "mcts": TreeWalk,
     "edit-model": ModelGuided,
-    "random": RandomSearch,
-    "best-of-n": BestOfN,
+    "mcts": MonteCarlo,
+    "uct": PlainUct,
     "greedy": Greedy,
+    "best-of-n": BestOfN,
     "beam": BeamSearch,
     "annealing": Annealing,
-    "genetic": Genetic,
+    "evolutionary": Evolutionary,
     "epsilon-net": EpsilonNet,
+    "random": RandomSearch,
 }
-"""By name, what makes a strategy for one tree. Its numbers are the tree's policy's."""
+"""By name, what makes a strategy for one tree. Its numbers are in the tree's policy."""
