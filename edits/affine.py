@@ -19,6 +19,7 @@ from mctskernel.edits.syntax import (
     as_loop,
     assigned_names,
     identifiers,
+    operands,
     parse,
     squeezed,
     text_of,
@@ -159,18 +160,14 @@ def _misread_sum(node: Node) -> Node | None:
     kind, value = node.child_by_field_name("type"), node.child_by_field_name("value")
     if kind is None or value is None or kind.child_by_field_name("declarator") is None:
         return None
-    # Nobody writes a type in double parentheses, and the grammar knows.
+    # In double parentheses the grammar takes the same text for an expression.
     meant = parse(f"void f() {{ int sum = (({text_of(kind)})) {text_of(value)}; }}").root
     found = next(walk(meant, "binary_expression"), None)
     return found if found is not None and text_of(found).startswith("((") else None
 
 
 def _binary(node: Node, known: Mapping[str, Node], depth: int) -> Polynomial:
-    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-    operator = node.child_by_field_name("operator")
-    if left is None or right is None or operator is None:
-        return _opaque(node, known)
-    sign = text_of(operator)
+    left, sign, right = operands(node) or (node, "", node)
     if sign not in {"+", "-", "*", "<<"}:
         return _opaque(node, known)
     a, b = _expand(left, known, depth + 1), _expand(right, known, depth + 1)

@@ -1,10 +1,11 @@
-"""Which thread works on which element: global thread indices, guards, and bounds in the launch plan's words."""
+"""What indices, guards and statements of a kernel say about its threads, and code that matches a template."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tree_sitter import Node
 
@@ -16,6 +17,9 @@ from mctskernel.edits.syntax import (
     Source,
     enclosing,
     identifiers,
+    operands,
+    parse,
+    squeezed,
     strip_parentheses,
     text_of,
     walk,
@@ -76,9 +80,7 @@ def guarded(function: Function) -> Guarded | None:
 def upper_bounds(condition: Node, *, leaving: bool = False) -> dict[str, Node]:
     """`i < n && j < m` as {i: n, j: m}; with `leaving`, `i >= n || j >= m`. Empty if it is anything else."""
     condition = strip_parentheses(condition)
-    if condition.type != "binary_expression":
-        return {}
-    left, operator, right = _operands(condition)
+    left, operator, right = operands(condition) or (condition, "", condition)
     if operator == ("||" if leaving else "&&"):
         first, second = upper_bounds(left, leaving=leaving), upper_bounds(right, leaving=leaving)
         return {**first, **second} if first and second and not first.keys() & second.keys() else {}
@@ -100,13 +102,13 @@ def global_index_axis(index: Polynomial, launch: Launch, macros: Mapping[str, in
             continue
         if index.without(f"threadIdx.{axis}").without(f"blockIdx.{axis}").terms:
             continue
-        if _is_block_extent(block, axis, extent, macros):
+        if is_block_extent(block, axis, extent, macros):
             return axis
     return None
 
 
 def plan_expression(bound: Node, function: Function, launch: Launch, source: Source) -> str | None:
-    """An expression over a kernel's parameters in the words of the launch plan; None if it uses anything else."""
+    """An expression over a kernel's parameters as an expression of the launch plan; None if it uses anything else."""
     names = identifiers(bound)
     arguments = {p.name: a for p, a in zip(function.parameters, launch.args, strict=False)}
     replacements = {}
@@ -151,7 +153,7 @@ def inlined(node: Node, known: Mapping[str, Node], keep: frozenset[str], depth: 
 
 
 def always_happens(node: Node, outer: Node) -> bool:
-    """Whether whoever executes a statement, or the body of a loop, certainly comes by a node inside it."""
+    """Whether a thread that executes a statement, or the body of a loop, certainly executes a node inside it."""
     branch = enclosing(node, *_BRANCHES)
     if branch is None or not within(branch, outer):
         return True
@@ -174,7 +176,8 @@ def code(node: Node) -> list[Node]:
     return [child for child in node.named_children if child.type != "comment"]
 
 
-def _is_block_extent(extent: Polynomial, axis: str, planned: int | str, macros: Mapping[str, int]) -> bool:
+def is_block_extent(extent: Polynomial, axis: str, planned: int | str, macros: Mapping[str, int]) -> bool:
+    """Whether an expression is the extent of the block along an axis, by name or by value."""
     if str(extent) == f"blockDim.{axis}":
         return True
     value = extent.at(macros).constant
@@ -199,9 +202,69 @@ def _returns(node: Node) -> bool:
     return len(statements) == 1 and text_of(statements[0]).replace(" ", "") == "return;"
 
 
-def _operands(node: Node) -> tuple[Node, str, Node]:
-    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-    operator = node.child_by_field_name("operator")
-    if left is None or right is None or operator is None:
-        return node, "", node
-    return left, text_of(operator), right
+_IGNORED = frozenset({"comment", ";", "preproc_call"})
+_ANY = "$"
+
+
+def match(template: str, statements: Sequence[Node]) -> Mapping[str, Node] | None:
+    """The node that each `$name` (without the sign) of a template matches in some statements; None without a match."""
+    wanted = [node for node in _statements(template) if node.type not in _IGNORED]
+    found = [node for node in statements if node.type not in _IGNORED]
+    bound: dict[str, Node] = {}
+    return bound if _all_match(wanted, found, bound) else None
+
+
+def expression(text: str) -> Node:
+    """The tree of an expression. Raises ValueError for a text that isn't one."""
+    root = parse(f"void f() {{ auto value = {text}; }}").root
+    declarator = next(walk(root, "init_declarator"), None)
+    value = declarator.child_by_field_name("value") if declarator is not None else None
+    if value is None or root.has_error:
+        raise ValueError(f"This is no expression: {text}")
+    return value
+
+
+def same_text(first: Node, second: Node) -> bool:
+    """Whether two nodes are the same text but for blanks and outer parentheses."""
+    return squeezed(strip_parentheses(first)) == squeezed(strip_parentheses(second))
+
+
+@lru_cache(maxsize=64)
+def _statements(template: str) -> tuple[Node, ...]:
+    root = parse(f"void f() {{\n{template}\n}}").root
+    if root.has_error:
+        raise ValueError(f"This template can't be parsed: {template}")
+    return tuple(code(next(walk(root, "compound_statement"))))
+
+
+def _all_match(wanted: Sequence[Node], found: Sequence[Node], bound: dict[str, Node]) -> bool:
+    return len(wanted) == len(found) and all(
+        _matches(one, other, bound) for one, other in zip(wanted, found, strict=True)
+    )
+
+
+def _matches(wanted: Node, found: Node, bound: dict[str, Node]) -> bool:
+    wanted, found = _bare(wanted), _bare(found)
+    if wanted.child_count == 0 and text_of(wanted).startswith(_ANY):
+        name = text_of(wanted).removeprefix(_ANY)
+        before = bound.setdefault(name, found)
+        return same_text(before, found)
+    if wanted.type != found.type:
+        return False
+    if wanted.child_count == 0 or found.child_count == 0:
+        return wanted.child_count == found.child_count and text_of(wanted) == text_of(found)
+    return _all_match(_parts(wanted), _parts(found), bound)
+
+
+def _bare(node: Node) -> Node:
+    """A node without parentheses; a block of one statement as that statement."""
+    node = strip_parentheses(node)
+    if node.type == "compound_statement":
+        inner = _parts(node)[1:-1]
+        if len(inner) == 1 and inner[0].type != "declaration":
+            return _bare(inner[0])
+    return node
+
+
+def _parts(node: Node) -> list[Node]:
+    return [child for child in node.children if child.type not in _IGNORED]

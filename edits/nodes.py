@@ -1,4 +1,4 @@
-"""Nodes of a tree-sitter syntax tree: text, order, names, and replacements of their bytes."""
+"""Nodes of a tree-sitter syntax tree: text, order, names, loops, declarations, and replacements of their bytes."""
 
 from __future__ import annotations
 
@@ -96,6 +96,21 @@ def assigned_names(node: Node) -> dict[str, int]:
     return counts
 
 
+def operands(node: Node) -> tuple[Node, str, Node] | None:
+    """The left side, the operator and the right side of a binary expression or an assignment; None for others."""
+    if node.type not in {"binary_expression", "assignment_expression"}:
+        return None
+    return field(node, "left"), text_of(field(node, "operator")), field(node, "right")
+
+
+def assignment(statement: Node) -> tuple[Node, str, Node] | None:
+    """The operands of a statement that is one assignment; None for any other."""
+    if statement.type != "expression_statement" or not statement.named_children:
+        return None
+    inner = statement.named_children[0]
+    return operands(inner) if inner.type == "assignment_expression" else None
+
+
 def strip_parentheses(node: Node) -> Node:
     """The expression inside any parentheses."""
     while node.type == "parenthesized_expression" and node.named_child_count == 1:
@@ -139,3 +154,166 @@ def _of_types(types: tuple[str, ...]) -> Query | None:
     if not types or any(LANGUAGE.id_for_node_kind(name, named) is None for name in types):
         return None
     return Query(LANGUAGE, f"[{' '.join(f'({name})' for name in types)}] @found")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`for (type variable = start; variable < bound; variable += step)` whose body leaves the variable alone.
+
+    `comparison` is one of < <= != (counting up; any other loop is not canonical); `step` is the step's text,
+    "1" for an increment; `pragma` is an unroll pragma right before it.
+    """
+
+    variable: str
+    type: str
+    start: Node
+    comparison: str
+    bound: Node
+    step: str
+    body: Node
+    pragma: Node | None
+    node: Node
+
+
+def as_loop(node: Node) -> Loop | None:
+    """The canonical form of a `for_statement`, if it has it."""
+    initializer, condition = node.child_by_field_name("initializer"), node.child_by_field_name("condition")
+    update, body = node.child_by_field_name("update"), node.child_by_field_name("body")
+    if initializer is None or condition is None or update is None or body is None:
+        return None
+    variables = declared(initializer) if initializer.type == "declaration" else ()
+    if len(variables) != 1 or variables[0].value is None or condition.type != "binary_expression":
+        return None
+    variable = variables[0]
+    comparison = text_of(field(condition, "operator"))
+    if text_of(field(condition, "left")) != variable.name or comparison not in {"<", "<=", "!="}:
+        return None
+    step = _step(update, variable.name)
+    if step is None or variable.name in assigned_names(body):
+        return None
+    bound = field(condition, "right")
+    if identifiers(bound) & assigned_names(body).keys():
+        return None
+    return Loop(
+        variable=variable.name,
+        type=variable.type,
+        start=variable.value or node,
+        comparison=comparison,
+        bound=bound,
+        step=step,
+        body=body,
+        pragma=unroll_pragma(node),
+        node=node,
+    )
+
+
+def unroll_pragma(node: Node) -> Node | None:
+    """The `#pragma unroll` right before a loop."""
+    before = node.prev_named_sibling
+    if before is None or before.type != "preproc_call":
+        return None
+    words = text_of(before).split()
+    return before if words[:2] == ["#pragma", "unroll"] else None
+
+
+def _step(update: Node, variable: str) -> str | None:
+    if update.type == "update_expression" and text_of(field(update, "argument")) == variable:
+        return "1" if text_of(field(update, "operator")) == "++" else None
+    if update.type == "assignment_expression" and text_of(field(update, "left")) == variable:
+        step = text_of(field(update, "right"))
+        operator = text_of(field(update, "operator"))
+        return step if operator == "+=" and not step.startswith("-") else None
+    return None
+
+
+_DECLARATORS = frozenset(
+    {"pointer_declarator", "array_declarator", "init_declarator", "reference_declarator"}
+)
+_UNKNOWN = "?"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A function parameter. `type` is without qualifiers; `const` is the pointee's for a pointer."""
+
+    name: str
+    type: str
+    pointer: bool
+    const: bool
+    restrict: bool
+    node: Node
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One declared variable; `extents` are an array's sizes, None for `[]`; `node` is the statement."""
+
+    name: str
+    type: str
+    pointer: bool
+    const: bool
+    shared: bool
+    extern: bool
+    extents: tuple[Node | None, ...]
+    value: Node | None
+    declarator: Node
+    node: Node
+
+
+def parameter_of(node: Node) -> Parameter:
+    """What a `parameter_declaration` declares."""
+    pointers = list(walk(node, "pointer_declarator", "array_declarator", "reference_declarator"))
+    return Parameter(
+        name=_declared_name(node),
+        type=text_of(field(node, "type")),
+        pointer=bool(pointers),
+        const=_has_qualifier(node, "const"),
+        restrict=any(_has_qualifier(pointer, "__restrict__", "__restrict") for pointer in pointers),
+        node=node,
+    )
+
+
+def declared(node: Node) -> tuple[Declaration, ...]:
+    """The variables of a `declaration`, in order."""
+    return tuple(_declaration(node, child) for child in node.children_by_field_name("declarator"))
+
+
+def _declaration(node: Node, declarator: Node) -> Declaration:
+    value = declarator.child_by_field_name("value") if declarator.type == "init_declarator" else None
+    inner = field(declarator, "declarator") if declarator.type == "init_declarator" else declarator
+    extents: list[Node | None] = []
+    pointer = False
+    while inner.type in _DECLARATORS:
+        if inner.type == "array_declarator":
+            extents.insert(0, inner.child_by_field_name("size"))
+        pointer = pointer or inner.type != "array_declarator"
+        below = inner.child_by_field_name("declarator")
+        if below is None:
+            below = inner.named_children[-1] if inner.named_children else None
+        if below is None:
+            break
+        inner = below
+    return Declaration(
+        name=text_of(inner),
+        type=text_of(field(node, "type")),
+        pointer=pointer,
+        const=_has_qualifier(node, "const", "constexpr"),
+        shared=_has_qualifier(node, "__shared__"),
+        extern=any(text_of(child) == "extern" for child in node.children),
+        extents=tuple(extents),
+        value=value,
+        declarator=declarator,
+        node=node,
+    )
+
+
+def _declared_name(node: Node) -> str:
+    declarator = node.child_by_field_name("declarator")
+    while declarator is not None and declarator.type in _DECLARATORS:
+        below = declarator.child_by_field_name("declarator")
+        declarator = below if below is not None else next(iter(reversed(declarator.named_children)), None)
+    return text_of(declarator) if declarator is not None else _UNKNOWN
+
+
+def _has_qualifier(node: Node, *texts: str) -> bool:
+    return any(text_of(child) in texts for child in node.children if child.type == "type_qualifier")

@@ -1,7 +1,9 @@
-"""Launch plans written back into a kernel's leading comment or docstring, comments and layout kept."""
+"""Launch plans as text: written back with comments and layout kept, and expressions looked into."""
 
 from __future__ import annotations
 
+import ast
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ import tomlkit
 from tomlkit.items import AoT, InlineTable, Table
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import Launch, LaunchPlan, Scratch, plan_of, plan_span
+from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan, Scratch, plan_of, plan_span
 
 
 def with_plan(kernel: Kernel, plan: LaunchPlan) -> Kernel:
@@ -80,3 +82,93 @@ def _fields(entry: Launch | Scratch) -> dict[str, Any]:
     if entry.shared != 0:
         fields["shared"] = entry.shared
     return {**fields, "args": list(entry.args)}
+
+
+def parsed(extent: Extent | float) -> ast.expr:
+    """An extent of a plan that has been resolved, so that it is known to be an expression."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(str(extent).strip(), mode="eval").body
+
+
+def ceil_div(extent: Extent) -> tuple[str, str] | None:
+    """The two arguments of an extent that is `ceil_div(count, divisor)`."""
+    match parsed(extent):
+        case ast.Call(func=ast.Name(id="ceil_div"), args=[count, divisor]):
+            return ast.unparse(count), ast.unparse(divisor)
+    return None
+
+
+def only_divides(extent: Extent, name: str) -> bool:
+    """Whether an extent uses a name, and only in what a `ceil_div` divides by."""
+    tree = parsed(extent)
+    inside = sum(_uses(divisor, name) for divisor in _divisors(tree))
+    return inside > 0 and inside == _uses(tree, name)
+
+
+def is_or_caps(extent: Extent, name: str) -> bool:
+    """Whether an extent is a name, or the smaller of the name and something else."""
+    match parsed(extent):
+        case ast.Name(id=found):
+            return found == name
+        case ast.Call(func=ast.Name(id="min"), args=arguments):
+            return any(isinstance(argument, ast.Name) and argument.id == name for argument in arguments)
+    return False
+
+
+def mentions(extent: Extent | float, number: int) -> bool:
+    """Whether a number occurs in an extent."""
+    found = ast.walk(parsed(extent))
+    return any(isinstance(node, ast.Constant) and node.value == number for node in found)
+
+
+def with_named_divisor(extent: Extent, number: int, name: str) -> Extent:
+    """The extent with a name where `ceil_div` or `//` divides by a number."""
+    if not mentions(extent, number) or not isinstance(extent, str):
+        return extent
+    return ast.unparse(_NameDivisor(number, name).visit(parsed(extent)))
+
+
+def as_c(extent: Extent, macros: frozenset[str]) -> str | None:
+    """An extent that is a number, a macro or a quotient of two macros, as C; None if it is anything else."""
+    match parsed(extent):
+        case ast.Constant(value=int() as value):
+            return str(value)
+        case ast.Name(id=name) if name in macros:
+            return name
+        case ast.BinOp(left=ast.Name(id=left), op=ast.FloorDiv() | ast.Div(), right=ast.Name(id=right)):
+            return f"({left} / {right})" if {left, right} <= macros else None
+    return None
+
+
+def _divisors(tree: ast.expr) -> list[ast.expr]:
+    return [
+        node.args[1]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ceil_div"
+    ]
+
+
+def _uses(tree: ast.expr, name: str) -> int:
+    return sum(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
+
+
+class _NameDivisor(ast.NodeTransformer):
+    def __init__(self, number: int, name: str) -> None:
+        self.number, self.name = number, name
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "ceil_div" and len(node.args) == 2:
+            node.args[1] = self._named(node.args[1])
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.BinOp:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.FloorDiv):
+            node.right = self._named(node.right)
+        return node
+
+    def _named(self, node: ast.expr) -> ast.expr:
+        is_number = isinstance(node, ast.Constant) and node.value == self.number
+        return ast.Name(self.name) if is_number else node

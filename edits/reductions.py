@@ -12,8 +12,10 @@ from mctskernel.edits.indexing import code
 from mctskernel.edits.syntax import (
     Source,
     assigned_names,
+    assignment,
     calls,
     identifiers,
+    operands,
     strip_parentheses,
     text_of,
     walk,
@@ -158,32 +160,24 @@ def _reduction(body: Node, variable: str) -> Reduction | None:
 def _operation(statement: Node, variable: str) -> str | None:
     if statement.type == "if_statement":
         return _conditional_extremum(statement, variable)
-    if statement.type != "expression_statement" or not statement.named_children:
+    target, operator, value = assignment(statement) or (statement, "", statement)
+    if text_of(target) != variable:
         return None
-    assignment = statement.named_children[0]
-    if assignment.type != "assignment_expression":
-        return None
-    target, value = assignment.child_by_field_name("left"), assignment.child_by_field_name("right")
-    operator = assignment.child_by_field_name("operator")
-    if target is None or value is None or operator is None or text_of(target) != variable:
-        return None
-    if text_of(operator) == "+=":
+    if operator == "+=":
         return None if variable in identifiers(value) else "sum"
-    if text_of(operator) != "=":
-        return None
-    return _folded(strip_parentheses(value), variable)
+    return _folded(strip_parentheses(value), variable) if operator == "=" else None
 
 
 def _folded(value: Node, variable: str) -> str | None:
     """The operation of `variable + e`, `fmaxf(variable, e)` or `e > variable ? e : variable`."""
-    if value.type == "binary_expression" and text_of(value.child_by_field_name("operator") or value) == "+":
-        left, right = value.child_by_field_name("left"), value.child_by_field_name("right")
-        return "sum" if _one_is(left, right, variable) else None
+    parts = operands(value)
+    if parts is not None and parts[1] == "+":
+        return "sum" if _one_is(parts[0], parts[2], variable) else None
     if value.type == "call_expression":
         arguments = value.child_by_field_name("arguments")
-        operands = arguments.named_children if arguments is not None else []
-        name = text_of(value.child_by_field_name("function") or value)
-        if name in _OPERATIONS and len(operands) == 2 and _one_is(operands[0], operands[1], variable):
+        given = arguments.named_children if arguments is not None else []
+        name = text_of(value.children[0])
+        if name in _OPERATIONS and len(given) == 2 and _one_is(given[0], given[1], variable):
             return _OPERATIONS[name]
     if value.type == "conditional_expression":
         condition = value.child_by_field_name("condition")
@@ -198,35 +192,30 @@ def _conditional_extremum(statement: Node, variable: str) -> str | None:
     clause, then = statement.child_by_field_name("condition"), statement.child_by_field_name("consequence")
     if clause is None or then is None or statement.child_by_field_name("alternative") is not None:
         return None
-    assignments = list(walk(then, "assignment_expression"))
-    if len(code(then)) != 1 or len(assignments) != 1:
-        return None
-    left, right = assignments[0].child_by_field_name("left"), assignments[0].child_by_field_name("right")
+    assigned = assignment(code(then)[0]) if len(code(then)) == 1 else None
     condition = clause.child_by_field_name("value")
-    if left is None or right is None or condition is None or text_of(left) != variable:
+    if assigned is None or condition is None or text_of(assigned[0]) != variable:
         return None
-    return _comparison(condition, text_of(right), variable)
+    return _comparison(condition, text_of(assigned[2]), variable)
 
 
 def _comparison(condition: Node, chosen: str, variable: str) -> str | None:
-    left, right = condition.child_by_field_name("left"), condition.child_by_field_name("right")
-    operator = condition.child_by_field_name("operator")
-    if left is None or right is None or operator is None:
+    parts = operands(condition)
+    if parts is None:
         return None
-    operands, sign = (text_of(left), text_of(right)), text_of(operator)
-    if sign == "||" and operands[1] == f"{chosen} != {chosen}":
+    left, sign, right = parts
+    texts = text_of(left), text_of(right)
+    if sign == "||" and texts[1] == f"{chosen} != {chosen}":
         extremum = _comparison(strip_parentheses(left), chosen, variable)
         return {"max": "nan_max", "min": "nan_min"}.get(extremum or "")
-    if operands == (variable, chosen):
-        operands, sign = (chosen, variable), {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(sign, "")
-    if operands != (chosen, variable) or calls(condition):
+    if texts == (variable, chosen):
+        texts, sign = (chosen, variable), {"<": ">", ">": "<", "<=": ">=", ">=": "<="}.get(sign, "")
+    if texts != (chosen, variable) or calls(condition):
         return None
     return {">": "max", ">=": "max", "<": "min", "<=": "min"}.get(sign)
 
 
-def _one_is(left: Node | None, right: Node | None, variable: str) -> bool:
-    if left is None or right is None:
-        return False
+def _one_is(left: Node, right: Node, variable: str) -> bool:
     names = (text_of(left), text_of(right))
     if names[0] == variable:
         return variable not in identifiers(right)

@@ -141,6 +141,13 @@ def indented(lines: Iterable[str], levels: int = 1) -> list[str]:
     return [f"{'    ' * levels}{line}" if line else line for line in lines]
 
 
+def each(variable: str, count: str, *body: str, step: str = "1") -> list[str]:
+    """An unrolled loop over `variable` from 0 up to `count`."""
+    update = f"++{variable}" if step == "1" else f"{variable} += {step}"
+    loop = f"for (int {variable} = 0; {variable} < {count}; {update}) {{"
+    return ["#pragma unroll", loop, *indented(body), "}"]
+
+
 def whole_function(source: Source, function: Function) -> tuple[int, int]:
     """The bytes from which and up to which a function goes, with its linkage and the comment above it."""
     anchor = _with_linkage(function)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from mctskernel.core.edit import Category, Edit, Factor, WholeSource
 from mctskernel.core.evaluation import Bottleneck, Diagnosis, Evaluation
-from mctskernel.core.kernel import Kernel
-from mctskernel.core.launch_plan import Launch, LaunchPlan, ResolvedPlan, resolve
+from mctskernel.core.expression import ExpressionError, Number, evaluate_int
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.launch_plan import (
+    Launch,
+    LaunchPlan,
+    LaunchPlanError,
+    ResolvedPlan,
+    plan_of,
+    plan_span,
+    resolve,
+)
 from mctskernel.core.task import Shape, Task
-from mctskernel.edits.syntax import Function, Source
+from mctskernel.edits.syntax import Declaration, Function, Source, parse, text_of
 
 
 @dataclass(frozen=True)
@@ -43,9 +54,10 @@ class Subject:
         """The plan at each of `shapes`."""
         return tuple(resolve_at(self.task, self.kernel, self.plan, shape) for shape in self.shapes)
 
-    def is_output(self, name: str) -> bool:
-        """Whether a buffer is an output of the task."""
-        return any(tensor.name == name for tensor in self.task.outputs)
+    def where(self, function: str) -> str:
+        """` in NAME` for titles, if the plan launches more than one function; otherwise empty."""
+        launched = {launch.kernel for launch in self.plan.launches}
+        return f" in {function}" if len(launched) > 1 else ""
 
     def is_input(self, name: str) -> bool:
         """Whether a buffer is an input of the task."""
@@ -82,6 +94,20 @@ class Rule(Generic[Seen]):
     prior: float = 1.0
 
 
+def rule(
+    name: str,
+    category: Category,
+    propose: Callable[[Seen], Iterable[Edit]],
+    addresses: str,
+    *,
+    prior: float,
+) -> Rule[Seen]:
+    """A rule whose bottlenecks are given by their names, separated by blanks."""
+    return Rule(
+        name, category, frozenset(Bottleneck[each.upper()] for each in addresses.split()), propose, prior
+    )
+
+
 def edit(
     category: Category,
     title: str,
@@ -103,3 +129,110 @@ def edit(
 def resolve_at(task: Task, kernel: Kernel, plan: LaunchPlan, shape: Shape) -> ResolvedPlan:
     """A plan at one shape; raises LaunchPlanError."""
     return resolve(plan, task.names(shape, kernel), task.buffer_names)
+
+
+STATIC_SHARED_BYTES = 48 << 10
+"""What ptxas accepts as static shared memory of one kernel."""
+
+TYPE_BYTES: Mapping[str, int] = {
+    "char": 1,
+    "bool": 1,
+    "half": 2,
+    "__half": 2,
+    "__nv_bfloat16": 2,
+    "short": 2,
+    "int": 4,
+    "unsigned": 4,
+    "unsigned int": 4,
+    "float": 4,
+    "half2": 4,
+    "__half2": 4,
+    "double": 8,
+    "long long": 8,
+    "float2": 8,
+    "int2": 8,
+    "float4": 16,
+    "int4": 16,
+    "double2": 16,
+}
+"""Sizes of the types that shared arrays are usually made of."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What kernels of a task may ask for at some shapes; plans that were resolved once are remembered in `known`."""
+
+    task: Task
+    shapes: tuple[Shape, ...]
+    known: dict[tuple[object, ...], Mapping[str, int] | None] = field(default_factory=dict, repr=False)
+
+    def allow(self, kernel: Kernel) -> bool:
+        """Whether the plan resolves at each shape, within launch bounds and static shared memory."""
+        blocks = self._largest_blocks(kernel)
+        if blocks is None:
+            return False
+        if kernel.language is not Language.CUDA:
+            return True
+        if "__shared__" not in kernel.source and "__launch_bounds__" not in kernel.source:
+            return True
+        return all(
+            blocks[function.name] <= _largest_block(function, kernel.macros)
+            and static_shared_bytes(function, kernel.macros) <= STATIC_SHARED_BYTES
+            for function in parse(_without_directives(kernel.source)).kernels
+            if function.name in blocks
+        )
+
+    def _largest_blocks(self, kernel: Kernel) -> Mapping[str, int] | None:
+        """The most threads in a block of each launched function; None if the plan doesn't resolve."""
+        try:
+            start, end = plan_span(kernel)
+        except LaunchPlanError:
+            return None
+        key = (kernel.language, kernel.source[start:end], *kernel.macros.items())
+        if key not in self.known:
+            self.known[key] = self._resolved_blocks(kernel)
+        return self.known[key]
+
+    def _resolved_blocks(self, kernel: Kernel) -> Mapping[str, int] | None:
+        blocks: dict[str, int] = {}
+        try:
+            plan = plan_of(kernel)
+            for shape in self.shapes:
+                names = self.task.names(shape, kernel)
+                for launch in resolve(plan, names, self.task.buffer_names).launches:
+                    blocks[launch.kernel] = max(blocks.get(launch.kernel, 0), launch.threads)
+        except LaunchPlanError:
+            return None
+        return blocks
+
+
+def _without_directives(source: str) -> str:
+    """The text without the plan, macros and pragmas, which say nothing about functions' declarations."""
+    return re.sub(
+        r"^[ \t]*#.*$", "", re.sub(r"\A\s*/\*.*?\*/", "", source, flags=re.DOTALL), flags=re.MULTILINE
+    )
+
+
+def static_shared_bytes(function: Function, macros: Mapping[str, int]) -> int:
+    """Bytes of the shared arrays whose size is plain arithmetic over macros; the others count as nothing."""
+    return sum(_bytes(declaration, macros) for declaration in function.declarations if declaration.shared)
+
+
+def _bytes(declaration: Declaration, macros: Mapping[str, Number]) -> int:
+    if declaration.extern or None in declaration.extents:
+        return 0
+    try:
+        extents = [evaluate_int(text_of(extent), macros) for extent in declaration.extents if extent]
+    except ExpressionError:
+        return 0
+    return TYPE_BYTES.get(declaration.type, 4) * prod(extents)
+
+
+def _largest_block(function: Function, macros: Mapping[str, Number]) -> int:
+    bounds = function.launch_bounds
+    if bounds is None or not bounds.named_children:
+        return 1024
+    try:
+        return evaluate_int(text_of(bounds.named_children[0]), macros)
+    except ExpressionError:
+        return 1024

@@ -13,22 +13,29 @@ from functools import cached_property, lru_cache
 
 from tree_sitter import Node, Parser
 
-from mctskernel.edits.declarations import Declaration, Parameter, declared, parameter_of
-from mctskernel.edits.loops import Loop, as_loop, unroll_pragma
 from mctskernel.edits.nodes import (
     LANGUAGE,
+    Declaration,
+    Loop,
+    Parameter,
     Replacement,
+    as_loop,
     assigned_names,
+    assignment,
     calls,
+    declared,
     enclosing,
     field,
     identifiers,
     insert_after,
     insert_before,
+    operands,
+    parameter_of,
     squeezed,
     strip_parentheses,
     swap,
     text_of,
+    unroll_pragma,
     walk,
     whole_number,
     within,
@@ -46,6 +53,7 @@ __all__ = [
     "accesses",
     "as_loop",
     "assigned_names",
+    "assignment",
     "calls",
     "define",
     "enclosing",
@@ -55,6 +63,7 @@ __all__ = [
     "insert_after",
     "insert_before",
     "names_in_scope",
+    "operands",
     "parse",
     "replace",
     "squeezed",

@@ -1,124 +1,118 @@
-"""A model on an OpenAI-compatible server: retried within bounds, paid within a budget, ended at once."""
+"""A model on an OpenAI-compatible server: the SDK's retries, a bound on time and bytes, and a budget in dollars."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import time
+from collections.abc import AsyncIterator
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from mctskernel.core.background import Background
-from mctskernel.core.backoff import Backoff
+import httpx2
+import openai
+
 from mctskernel.core.proposer import Exchange, Loss
-from mctskernel.edits.llm.allowance import Allowance
-from mctskernel.edits.llm.completion import Completion
-from mctskernel.edits.llm.failures import Failure
-from mctskernel.edits.llm.features import Features, without_what_was_refused
-from mctskernel.edits.llm.messages import encode, estimated_tokens, most_tokens
-from mctskernel.edits.llm.model import Call
-from mctskernel.edits.llm.options import OPENAI_URL, LLMOptions, ModelError
-from mctskernel.edits.llm.prices import Price, Prices, Tokens, load_prices
-from mctskernel.edits.llm.redaction import Redaction, quotes
-from mctskernel.edits.llm.server import Server
+from mctskernel.edits.llm.background import Background
+from mctskernel.edits.llm.completion import Completion, error_message, read_completion
+from mctskernel.edits.llm.model import (
+    OPENAI_URL,
+    Call,
+    LLMOptions,
+    ModelError,
+    Price,
+    ReplyFormat,
+    Tokens,
+    clean,
+    encode,
+    estimated_tokens,
+)
 
-_MOST_REFUSALS = 6
+_NO_KEY = "none"
+"""Sent where no key is set: the SDK makes no request without one, and self-hosted servers need none."""
+
+_CONNECT_SECONDS = 10.0
 _MOST_WORDS = 300
-_FREE = Price(0.0, 0.0)
+_LEAST_SECRET = 8
+"""Characters below which a key is a placeholder such as `EMPTY`, and too common a word to be redacted."""
+
+_SHARED = 48
+"""Characters in a row that an error message shares with a prompt only if it quotes the prompt."""
 
 
-def open_client(
-    options: LLMOptions, dollars_left: float | None = None, backoff: Backoff | None = None
-) -> Client:
+def open_client(options: LLMOptions, dollars_left: float | None = None) -> Client:
     """A client of the server in the options, with the key from the environment. Raises ModelError."""
-    prices = load_prices(Path(options.prices).expanduser() if options.prices else None)
-    return Client(options, _key(options), prices, Allowance(dollars_left), backoff or Backoff())
-
-
-@dataclass
-class _Spent:
-    """What a call has come to so far, also when it is ended from outside."""
-
-    requests: int = 0
-    tokens: Tokens = field(default_factory=Tokens)
-    dollars: float = 0.0
-    estimated: bool = False
-
-
-@dataclass(frozen=True)
-class _Bill:
-    """What one request took."""
-
-    tokens: Tokens
-    dollars: float
-    is_counted: bool
-
-
-@dataclass(frozen=True)
-class _Request:
-    """A call with what is known of it before it is sent. `dollars` is what `most` tokens cost."""
-
-    call: Call
-    model: str
-    prompt: str
-    price: Price
-    most: Tokens
-    dollars: float
+    return Client(options, _key(options), dollars_left)
 
 
 class Client:
-    """A `Model` that asks a server. Its calls share a thread, where `close` ends all of them."""
+    """A `Model` on a server. Its calls share an event loop in a thread, where `close` ends all of them."""
 
-    def __init__(
-        self, options: LLMOptions, key: str, prices: Prices, allowance: Allowance, backoff: Backoff
-    ) -> None:
-        """Asks nothing yet. Raises ModelError if money is limited and the model has no price."""
+    def __init__(self, options: LLMOptions, key: str, dollars_left: float | None) -> None:
+        """Make no request yet. Raises ModelError if money is limited and the model has no price."""
         self._options = options
-        self._prices = prices
-        self._allowance = allowance
-        self._backoff = backoff
+        self._budget = Budget(dollars_left)
         self._has_key = bool(key)
         self._has_answered = False
-        self._features: dict[str, Features] = {}
+        self._host = urlsplit(options.url).hostname or ""
         self._redact = Redaction(key, str(Path("~").expanduser()))
         self._price(options.model)
-        self._server = Server(options, key)
-        self._background = Background("language-model", at_end=self._server.close)
+        # No redirections, which could carry prompts elsewhere; no compression, whose size isn't known beforehand.
+        http = openai.DefaultAsyncHttpxClient(
+            follow_redirects=False, event_hooks={"response": [_limit(options.max_reply_bytes)]}
+        )
+        try:
+            self._openai = openai.AsyncOpenAI(
+                api_key=key or _NO_KEY,
+                base_url=options.url,
+                timeout=httpx2.Timeout(options.request_seconds, connect=_CONNECT_SECONDS),
+                max_retries=options.retries,
+                default_headers={"Accept-Encoding": "identity"},
+                http_client=http,
+            )
+        except httpx2.InvalidURL:
+            raise ModelError("--base-url is not a URL, such as http://localhost:8000/v1.") from None
+        self._background = Background("language-model", at_end=self._openai.close)
 
     def complete(self, call: Call) -> Exchange:
-        """One exchange, whatever the server does.
+        """Return one exchange, whatever the server does.
 
-        Raises ModelError for what only the user can mend: a key that is missing or refused, or a model that the
-        server doesn't know, both until a first reply has come; a model without a price where money is limited.
+        Raises ModelError for what only the user can fix: a key that is missing or refused, a request or a model that
+        the server refuses before its first reply, or a model without a price where money is limited.
         """
-        request = self._request(call)
-        spent, began = _Spent(), time.monotonic()
+        model = call.model or self._options.model
+        price = self._price(model) or Price(0.0, 0.0)
+        prompt, began = encode(call.messages), time.monotonic()
+        bill = _Bill(price, prompt, self._options.max_output_tokens)
         try:
-            completion = self._background.run(self._answer(request, spent))
+            completion = self._background.run(self._answer(call, model, bill))
         except CancelledError:
-            completion = _nothing("The call was ended because the search stops.")
+            completion = Completion(
+                loss=Loss.NO_REPLY, problem="The call was ended because the search stops."
+            )
         return Exchange(
             purpose=call.purpose,
-            model=request.model,
-            prompt=self._redact(request.prompt),
+            model=model,
+            prompt=self._redact(prompt),
             reply=self._redact(completion.text),
             expert=call.expert,
             problem=self._redact(completion.problem),
-            input_tokens=spent.tokens.input,
-            output_tokens=spent.tokens.output,
-            dollars=spent.dollars,
+            input_tokens=bill.tokens.input,
+            output_tokens=bill.tokens.output,
+            dollars=bill.dollars,
             seconds=time.monotonic() - began,
             loss=completion.loss,
-            requests=spent.requests,
-            estimated=spent.estimated,
+            requests=bill.requests,
+            estimated=bill.estimated,
         )
 
     def close(self) -> None:
-        """End the calls in flight, from any thread; they and all later ones come back with a problem."""
+        """End the calls in flight, from any thread; they and all later ones return with a problem."""
         self._background.close()
 
     def __enter__(self) -> Self:
@@ -132,135 +126,274 @@ class Client:
     def __repr__(self) -> str:
         return f"Client({self._options.model!r}, {self._options.url!r})"
 
-    def _price(self, model: str) -> Price:
-        price = self._prices.of(model)
-        if price is None and self._allowance.is_limited:
+    def _price(self, model: str) -> Price | None:
+        price = self._options.price_of(model)
+        if price is None and self._budget.left is not None:
             raise ModelError(
-                f"The model {model} has no price, and money is limited: add it to a file and name that with --prices, "
-                f'as in ["{model}"] with `input = 0.5` and `output = 2.0`, US dollars for a million tokens, or 0 for a '
-                "server of your own."
+                f"The price of the model {model} is unknown, and money is limited: add --price INPUT OUTPUT, US "
+                "dollars for a million tokens, or --price 0 0 for a server of your own."
             )
-        return price or _FREE
+        return price
 
-    def _request(self, call: Call) -> _Request:
-        model = call.model or self._options.model
-        price = self._price(model)
-        most = Tokens(most_tokens(call.messages, call.schema), self._options.max_output_tokens)
-        return _Request(call, model, encode(call.messages), price, most, price.dollars(most))
+    async def _answer(self, call: Call, model: str, bill: _Bill) -> Completion:
+        if not await self._budget.hold(bill.most):
+            problem = (
+                f"A request could cost up to ${bill.most:.4f}, and ${self._budget.left or 0.0:.4f} is left."
+            )
+            return Completion(loss=Loss.OVER_BUDGET, problem=problem)
+        try:
+            return await self._send(call, model, bill)
+        finally:
+            self._budget.settle(bill.most, bill.dollars)
 
-    async def _answer(self, request: _Request, spent: _Spent) -> Completion:
+    async def _send(self, call: Call, model: str, bill: _Bill) -> Completion:
         limit = self._options.call_seconds
+        refused: openai.APIStatusError | None = None
+        bill.sent(1)
         try:
             async with asyncio.timeout(limit):
-                return await self._ask_until_answered(request, spent, time.monotonic() + limit)
+                response = await self._openai.chat.completions.with_raw_response.create(
+                    **self._arguments(call, model)
+                )
         except TimeoutError:
-            return _nothing(f"{self._server.host} brought no reply within {limit:g} s{_times(spent)}.")
+            return self._lost(f"brought no reply within {limit:g} s")
+        except _UnusableReplyError as error:
+            return self._lost(str(error), error.loss)
+        except openai.APIStatusError as error:
+            refused = error
+        except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
+                bill.refused(_requests(error.request))
+                return self._lost(f"could not be reached{_times(error.request)}")
+            bill.sent(_requests(error.request))
+            silent = isinstance(error, openai.APITimeoutError)
+            event = "fell silent" if silent else "ended the connection before its reply was whole"
+            return self._lost(f"{event}{_times(error.request)}")
+        except httpx2.HTTPError:
+            return self._lost("ended the connection before its reply was whole")
+        if refused is not None:
+            # Outside of the handler: a ModelError must not carry the server's words as its context.
+            bill.refused(_requests(refused.request))
+            return self._failed(call, model, refused)
+        completion = read_completion(response.content)
+        bill.answered(completion, response.retries_taken + 1)
+        if completion.loss is Loss.NO_REPLY:
+            return self._lost(completion.problem)
+        self._has_answered = True
+        return completion
 
-    async def _ask_until_answered(self, request: _Request, spent: _Spent, deadline: float) -> Completion:
-        retries = 0
-        while True:
-            result = await self._ask_for_less(request, spent)
-            if isinstance(result, Completion):
-                self._has_answered = True
-                return result
-            self._raise_what_users_mend(result, request)
-            may_retry = result.again and retries < self._options.retries
-            wait = self._backoff.seconds(retries, result.wait) if may_retry else None
-            if wait is None or time.monotonic() + wait >= deadline:
-                return self._given_up(result, request, spent)
-            retries += 1
-            await asyncio.sleep(wait)
+    def _arguments(self, call: Call, model: str) -> dict[str, Any]:
+        """The parameters of a chat completion."""
+        options = self._options
+        limit_name = "max_completion_tokens" if options.url == OPENAI_URL else "max_tokens"
+        arguments: dict[str, Any] = {
+            "model": model,
+            "messages": [{"role": each.role, "content": clean(each.content)} for each in call.messages],
+            limit_name: options.max_output_tokens,
+        }
+        temperature = options.temperature if call.temperature is None else call.temperature
+        if temperature is not None:
+            arguments["temperature"] = temperature
+        if call.schema is not None and options.reply_format is ReplyFormat.SCHEMA:
+            schema = {"name": call.purpose.value, "schema": call.schema, "strict": True}
+            arguments["response_format"] = {"type": "json_schema", "json_schema": schema}
+        elif call.schema is not None and options.reply_format is ReplyFormat.JSON:
+            arguments["response_format"] = {"type": "json_object"}
+        return arguments
 
-    async def _ask_for_less(self, request: _Request, spent: _Spent) -> Completion | Failure:
-        """A request, and others that leave out what the server refuses, which is remembered once that is known."""
-        expected = Features(
-            limit="max_completion_tokens" if self._options.url == OPENAI_URL else "max_tokens"
-        )
-        features, is_known = self._features.get(request.model, expected), True
-        for _ in range(_MOST_REFUSALS):
-            sent = features.arguments(request.call, self._options)
-            result = await self._ask(request, sent, spent)
-            if isinstance(result, Completion):
-                self._features[request.model] = features
-                return result
-            less = result.refusal and without_what_was_refused(features, result.refusal, sent)
-            if not less:
-                return result
-            features, was_named = less
-            is_known = is_known and was_named
-            if is_known:
-                self._features[request.model] = features
-        return result
-
-    async def _ask(self, request: _Request, sent: dict[str, Any], spent: _Spent) -> Completion | Failure:
-        """One request, paid from the allowance: at its most, until and unless it is known to cost less."""
-        if not await self._allowance.hold(request.dollars):
-            return Failure("", loss=Loss.OVER_BUDGET)
-        spent.requests += 1
-        bill = _Bill(Tokens(estimated_tokens(request.prompt)), request.dollars, is_counted=False)
-        try:
-            result = await self._server.send(sent)
-            bill = self._bill(request, result, bill)
-            return result
-        finally:
-            self._allowance.settle(request.dollars, bill.dollars)
-            spent.tokens += bill.tokens
-            spent.dollars += bill.dollars
-            spent.estimated |= not bill.is_counted
-
-    def _bill(self, request: _Request, result: Completion | Failure, lost: _Bill) -> _Bill:
-        """What a result took; `lost` is for one that may have been paid without a word of what it took."""
-        if isinstance(result, Failure):
-            return lost if result.maybe_paid else _Bill(Tokens(), 0.0, is_counted=True)
-        tokens = result.tokens
-        if tokens is None:
-            is_full = result.loss is Loss.CUT_OFF
-            output = self._options.max_output_tokens if is_full else estimated_tokens(result.text)
-            tokens = lost.tokens + Tokens(output=output)
-        return _Bill(tokens, request.price.dollars(tokens), is_counted=result.tokens is not None)
-
-    def _raise_what_users_mend(self, failure: Failure, request: _Request) -> None:
-        if self._has_answered:
-            return
+    def _failed(self, call: Call, model: str, error: openai.APIStatusError) -> Completion:
+        """A status other than success. Raises ModelError for what the user has to fix."""
+        status, words = error.status_code, _words(error.body, call)
         variable = self._options.key_variable
-        if failure.status in (401, 403) and not self._has_key:
-            raise _no_key(f"{self._server.host} asks for a key", variable)
-        if failure.status == 401:
-            raise ModelError(f"{self._server.host} refuses the key in {variable}.")
-        if failure.status == 404:
-            raise ModelError(
-                f"{self._server.host} has no model {request.model}, or no chat completions at this address: check "
-                "--model and --base-url, which usually ends in /v1."
-            )
+        if not self._has_answered:
+            if status in (401, 403) and not self._has_key:
+                raise _no_key(f"{self._host} asks for a key", variable)
+            if status == 401:
+                raise ModelError(f"{self._host} refuses the key in {variable}.")
+            if status == 404:
+                raise ModelError(
+                    f"{self._host} has no model {model}, or no chat completions at this address: check --model and "
+                    "--base-url, which usually ends in /v1."
+                )
+            if status in (400, 415, 422, 501):
+                raise ModelError(
+                    self._redact(
+                        f"{self._host} refused the first request ({status}{words}). If it doesn't support JSON "
+                        "schemas, add --reply-format json or text; if it refuses the temperature, leave that out."
+                    )
+                )
+        if 300 <= status < 400:
+            return self._lost(f"answered {status}, a redirection, which is not followed")
+        return self._lost(f"answered {status}{_times(error.request)}{words}")
 
-    def _given_up(self, failure: Failure, request: _Request, spent: _Spent) -> Completion:
-        if failure.loss is Loss.OVER_BUDGET:
-            left = max(self._allowance.left, 0.0)
-            sentence = f"A request could cost up to ${request.dollars:.4f}, and ${left:.4f} is left."
-            return _nothing(sentence, Loss.OVER_BUDGET)
-        sentence = f"{self._server.host} {failure.event}{_times(spent)}"
-        words = " ".join(failure.words.split())
-        prompt = " ".join(" ".join(message.content.split()) for message in request.call.messages)
-        if words and not quotes(words, prompt):
-            sentence += f": {words[:_MOST_WORDS]}"
-        return _nothing(sentence.rstrip(".") + ".", failure.loss)
-
-
-def _nothing(problem: str, loss: Loss = Loss.NO_REPLY) -> Completion:
-    return Completion("", loss=loss, problem=problem)
+    def _lost(self, event: str, loss: Loss = Loss.NO_REPLY) -> Completion:
+        return Completion(loss=loss, problem=f"{self._host} {event}".rstrip(".") + ".")
 
 
-def _times(spent: _Spent) -> str:
-    return f", after {spent.requests} requests" if spent.requests > 1 else ""
+class Budget:
+    """US dollars that are left, some of them held for requests in flight; None is no limit."""
+
+    def __init__(self, dollars: float | None) -> None:
+        self.left = dollars
+        self._held: list[float] = []
+        self._settled = asyncio.Event()
+
+    async def hold(self, dollars: float) -> bool:
+        """Hold what a request may cost at the most; False, and nothing is held, if that is more than is left.
+
+        Where it is more only because of other requests in flight, wait until these are paid.
+        """
+        while self.left is not None and dollars > self.left - sum(self._held):
+            if dollars > self.left or not self._held:
+                return False
+            await self._settled.wait()
+        self._held.append(dollars)
+        return True
+
+    def settle(self, held: float, paid: float) -> None:
+        """Replace what was held for a request by what it cost."""
+        self._held.remove(held)
+        if self.left is not None:
+            self.left -= paid
+        self._settled.set()
+        self._settled = asyncio.Event()
+
+
+class _Bill:
+    """What a call has cost so far, also when it is cancelled: a request without a reply may have been paid in full."""
+
+    def __init__(self, price: Price, prompt: str, max_output_tokens: int) -> None:
+        self._price = price
+        self._max_output_tokens = max_output_tokens
+        self._input = estimated_tokens(prompt)
+        # A prompt has at most one token for every 2 bytes.
+        self.most = price.dollars(Tokens(-(-len(prompt.encode()) // 2), max_output_tokens))
+        self.tokens = Tokens()
+        self.dollars = 0.0
+        self.requests = 0
+        self.estimated = False
+
+    def sent(self, requests: int) -> None:
+        """Requests are on their way, or were lost on it."""
+        self.requests, self.estimated = requests, True
+        self.tokens, self.dollars = Tokens(self._input * requests), self.most * requests
+
+    def refused(self, requests: int) -> None:
+        """No request was served: an error costs nothing."""
+        self.requests, self.estimated = requests, False
+        self.tokens, self.dollars = Tokens(), 0.0
+
+    def answered(self, completion: Completion, requests: int) -> None:
+        """The last of some requests brought a reply; without its tokens, or unreadable, it is estimated."""
+        self.requests = requests
+        if completion.tokens is None and completion.loss is Loss.NO_REPLY:
+            self.sent(1)
+            self.requests = requests
+            return
+        self.estimated = completion.tokens is None
+        is_full = completion.loss is Loss.CUT_OFF
+        output = self._max_output_tokens if is_full else estimated_tokens(completion.text)
+        self.tokens = completion.tokens or Tokens(self._input, output)
+        self.dollars = self._price.dollars(self.tokens)
+
+
+class Redaction:
+    """Removes a key, in the forms that a server may echo, the home folder, and user names in URLs."""
+
+    def __init__(self, key: str, home: str) -> None:
+        forms = {key, quote(key, safe="")} if len(key) >= _LEAST_SECRET else set()
+        self._forms = tuple(sorted(forms, key=len, reverse=True))
+        # A home of one name, such as /root, may also be a quotient in a source: only a path that goes on is one.
+        self._home = (
+            re.compile(rf"(?<![\w)\]]){re.escape(home.rstrip('/'))}(?=/)") if home.strip("/") else None
+        )
+
+    def __repr__(self) -> str:
+        return "Redaction()"
+
+    def __call__(self, text: str) -> str:
+        """The text without them."""
+        for form in self._forms:
+            text = text.replace(form, "[key]")
+        if self._home is not None:
+            text = self._home.sub("~", text)
+        return re.sub(r"(?<=://)[^\s/@\"'<>]+@", "", text)
+
+
+class _UnusableReplyError(openai.OpenAIError):
+    """A reply that is not read to its end. The SDK doesn't retry after errors of its own base class."""
+
+    def __init__(self, event: str, loss: Loss) -> None:
+        super().__init__(event)
+        self.loss = loss
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    """The bytes of a reply up to a limit; of an error the rest is left unread, any other reply is unusable."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, limit: int, *, is_error: bool) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._is_error = is_error
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > self._limit:
+                if self._is_error:
+                    return
+                raise _UnusableReplyError(
+                    f"sent more than the {self._limit} bytes that are read of a reply", Loss.CUT_OFF
+                )
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _limit(most_bytes: int) -> Any:
+    """A hook that httpx runs before it reads a response."""
+
+    async def limit(response: httpx2.Response) -> None:
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise _UnusableReplyError("compressed its reply, though asked not to", Loss.NO_REPLY)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - of an asynchronous client
+        response.stream = _LimitedStream(response.stream, most_bytes, is_error=response.is_error)
+
+    return limit
+
+
+def _requests(request: httpx2.Request) -> int:
+    """How many requests were made up to this one, by the SDK's own header."""
+    return int(request.headers.get("x-stainless-retry-count", "0")) + 1
+
+
+def _times(request: httpx2.Request) -> str:
+    count = _requests(request)
+    return f" after {count} requests" if count > 1 else ""
+
+
+def _words(body: object, call: Call) -> str:
+    """What an error says, after a colon, unless it quotes the prompt."""
+    detail = body.get("detail") if isinstance(body, dict) else None
+    listed = json.dumps(detail, ensure_ascii=False) if isinstance(detail, list) else ""
+    said = error_message(body) or error_message(detail) or clean(listed)
+    words = " ".join(said.split())[:_MOST_WORDS]
+    prompt = " ".join(" ".join(message.content.split()) for message in call.messages)
+    starts = range(max(len(words) - _SHARED + 1, 0))
+    if any(words[start : start + _SHARED] in prompt for start in starts):
+        return ""
+    return f": {words}" if words else ""
 
 
 def _key(options: LLMOptions) -> str:
-    """The key in the environment, empty for none. Raises ModelError where it can't be one, without a word of it."""
+    """The key in the environment, empty for none. Raises ModelError where it can't be one, without showing it."""
     key = os.environ.get(options.key_variable, "").strip()
     if not key and urlsplit(options.url).hostname == urlsplit(OPENAI_URL).hostname:
         raise _no_key("OpenAI asks for a key", options.key_variable)
     if not (key.isascii() and key.isprintable() and " " not in key):
-        raise ModelError(f"{options.key_variable} holds no key: there are characters in it that no key has.")
+        raise ModelError(f"{options.key_variable} holds characters that no key has.")
     return key
 
 

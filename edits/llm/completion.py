@@ -1,4 +1,4 @@
-"""What the body of a chat completion says, whoever wrote it."""
+"""Read the body of a chat completion, which may hold anything."""
 
 from __future__ import annotations
 
@@ -10,40 +10,31 @@ import msgspec
 
 from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.proposer import Loss
-from mctskernel.edits.llm.messages import clean
-from mctskernel.edits.llm.prices import Tokens
+from mctskernel.edits.llm.model import Tokens, clean
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A model's reply. `loss` and `problem` say why it isn't a whole one; `tokens` is None if they weren't counted."""
+    """A model's reply. `loss` and `problem` say why it isn't whole; `tokens` is None if the server counted none."""
 
-    text: str
+    text: str = ""
     tokens: Tokens | None = None
     loss: Loss | None = None
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class Unusable:
-    """A body that is no chat completion: what it is, and the server's own words in it."""
-
-    reason: str
-    words: str = ""
-
-
-def read_completion(body: bytes) -> Completion | Unusable:
-    """The first choice of a chat completion. Nothing is raised, whatever the bytes are."""
+def read_completion(body: bytes) -> Completion:
+    """The first choice of a chat completion; NO_REPLY, and what it is, for any other body. Nothing is raised."""
     try:
         content = json.loads(body.decode("utf-8-sig", "replace"))
     except (ValueError, RecursionError):
-        return Unusable(_other_than_json(body))
+        return _unusable(_other_than_json(body))
     if isinstance(content, dict) and content.get("error") and not content.get("choices"):
-        return Unusable("an error in place of a reply", error_message(content["error"]))
+        return _unusable(f"an error in place of a reply: {error_message(content['error'])[:300]}")
     try:
         choice = msgspec.convert(content, _Body).choices[0]
     except (*UNDECODABLE, IndexError):
-        return Unusable("JSON that is no chat completion")
+        return _unusable("JSON that is no chat completion")
     return _of_choice(choice, _tokens(content.get("usage")))
 
 
@@ -53,9 +44,16 @@ def error_message(error: object) -> str:
     return clean(words) if isinstance(words, str) else ""
 
 
+def _unusable(what: str) -> Completion:
+    return Completion(loss=Loss.NO_REPLY, problem=f"answered with {what}")
+
+
 def _of_choice(choice: _Choice, tokens: Tokens | None) -> Completion:
     message, reason = choice.message, choice.finish_reason or ""
-    text = clean(_text(message))
+    content = message.content or ""
+    if isinstance(content, list):
+        content = "".join(part.text or "" for part in content)
+    text = clean(content)
     if message.refusal:
         return Completion(clean(message.refusal), tokens, Loss.REFUSAL, "The model refused.")
     if reason == "content_filter":
@@ -70,25 +68,15 @@ def _of_choice(choice: _Choice, tokens: Tokens | None) -> Completion:
     return Completion(text, tokens)
 
 
-def _text(message: _Message) -> str:
-    """The content; without any, the arguments of a tool that was called instead."""
-    content = message.content
-    if isinstance(content, list):
-        content = "".join(part.text or "" for part in content)
-    if content:
-        return content
-    return next((call.function.arguments for call in message.tool_calls or () if call.function.arguments), "")
-
-
 def _tokens(usage: Any) -> Tokens | None:
     try:
         found = msgspec.convert(usage, _Usage)
     except UNDECODABLE:
         return None
     if not found.prompt_tokens:
-        return None  # no prompt is empty: these zeros stand for not knowing
+        return None  # no prompt is empty: these zeros mean that nothing was counted
     cached = found.prompt_tokens_details.cached_tokens if found.prompt_tokens_details else None
-    return Tokens(found.prompt_tokens, found.completion_tokens, min(cached or 0, found.prompt_tokens))
+    return Tokens(found.prompt_tokens, found.completion_tokens, cached or 0)
 
 
 def _other_than_json(body: bytes) -> str:
@@ -104,18 +92,9 @@ class _Part(msgspec.Struct):
     text: str | None = None
 
 
-class _Function(msgspec.Struct):
-    arguments: str | None = None
-
-
-class _ToolCall(msgspec.Struct):
-    function: _Function
-
-
 class _Message(msgspec.Struct):
     content: str | list[_Part] | None = None
     refusal: str | None = None
-    tool_calls: list[_ToolCall] | None = None
 
 
 class _Choice(msgspec.Struct):

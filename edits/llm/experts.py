@@ -1,23 +1,47 @@
-"""Experts: the same model asked to look at a kernel in different ways, or different models."""
+"""Experts: the same model asked to look at a kernel in different ways, and how the next one to ask is chosen.
+
+The choice is a bandit's: Thompson sampling for one-dimensional exponential families (Korda, Kaufmann and Munos, NeurIPS
+2013). The gain of an edit, as a logarithm and 0 for a failure, is modelled as exponentially distributed, with an
+inverse-gamma posterior of its mean. An expert's draw is multiplied by how much of the kernel's time its bottlenecks
+explain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from mctskernel.core.evaluation import Bottleneck
+import msgspec
+import numpy as np
+
+from mctskernel.core.evaluation import Bottleneck, Diagnosis
 from mctskernel.core.user_errors import MisuseError
 
 PREFIX = "llm/"
 """What the names of proposers begin with whose edits a model wrote."""
+
+EDITS = 5
+"""Edits that a model is asked for at a time."""
+
+PRIOR_COUNT = 3.0
+PRIOR_LOG_GAIN = 0.1
+"""Before any evidence, an expert counts as having this many observations with this mean."""
+
+WEIGHT = 0.25
+"""What an edit counts as an observation: gains are rarer and larger than exponential ones, and alike in a reply."""
+
+RELEVANCE = 3.0
+"""The factor of an expert whose bottlenecks explain all of a kernel's time, over one whose explain none."""
 
 
 @dataclass(frozen=True)
 class Expert:
     """One way to look at a kernel: `prompts/experts/NAME.md`, asked of `model` at `temperature`.
 
-    An empty `model` is the one that was configured, a temperature of None the server's own. `relieves` are the
-    bottlenecks that its edits are for.
+    An empty `model` is the configured one, a temperature of None the server's default. `relieves` are the bottlenecks
+    that its edits are for.
     """
 
     name: str
@@ -30,79 +54,37 @@ class Expert:
         """The name that its edits carry."""
         return f"{PREFIX}{self.name}"
 
+    @property
+    def arm(self) -> Arm:
+        """The expert as the bandit knows it."""
+        return Arm(self.proposer, self.relieves)
+
 
 class ExpertError(MisuseError, ValueError):
-    """An expert that doesn't exist or is asked for in a way that can't be read; the message is a sentence."""
+    """An expert that doesn't exist or can't be parsed; the message is a sentence."""
+
+
+def _expert(name: str, relieves: str) -> Expert:
+    return Expert(name, frozenset(Bottleneck[each.upper()] for each in relieves.split()))
 
 
 EXPERTS = (
-    Expert(
+    _expert(
         "memory",
-        frozenset(
-            {
-                Bottleneck.DRAM_BANDWIDTH,
-                Bottleneck.L2_BANDWIDTH,
-                Bottleneck.L1_THROUGHPUT,
-                Bottleneck.UNCOALESCED_ACCESS,
-                Bottleneck.SHARED_THROUGHPUT,
-                Bottleneck.BANK_CONFLICTS,
-                Bottleneck.LAUNCH_OVERHEAD,
-            }
-        ),
+        "dram_bandwidth l2_bandwidth l1_throughput uncoalesced_access shared_throughput bank_conflicts launch_overhead",
     ),
-    Expert(
+    _expert(
         "parallelism",
-        frozenset(
-            {
-                Bottleneck.TOO_FEW_BLOCKS,
-                Bottleneck.LOW_OCCUPANCY,
-                Bottleneck.TAIL,
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.BARRIERS,
-                Bottleneck.ATOMICS,
-                Bottleneck.LAUNCH_OVERHEAD,
-            }
-        ),
+        "too_few_blocks low_occupancy tail global_latency barriers atomics launch_overhead",
     ),
-    Expert(
+    _expert(
         "instructions",
-        frozenset(
-            {
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.INTEGER_PIPE,
-                Bottleneck.FP32_PIPE,
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.SPILLS,
-                Bottleneck.DIVERGENCE,
-                Bottleneck.BARRIERS,
-            }
-        ),
+        "instruction_issue integer_pipe fp32_pipe global_latency spills divergence barriers",
     ),
-    Expert(
-        "numerics",
-        frozenset(
-            {
-                Bottleneck.SPECIAL_FUNCTIONS,
-                Bottleneck.FP32_PIPE,
-                Bottleneck.DRAM_BANDWIDTH,
-                Bottleneck.ATOMICS,
-            }
-        ),
-    ),
-    Expert(
-        "tensor",
-        frozenset(
-            {
-                Bottleneck.TENSOR_PIPE,
-                Bottleneck.FP32_PIPE,
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.SHARED_THROUGHPUT,
-            }
-        ),
-    ),
+    _expert("numerics", "special_functions fp32_pipe dram_bandwidth atomics"),
+    _expert("tensor", "tensor_pipe fp32_pipe instruction_issue global_latency shared_throughput"),
 )
-"""Those that a search asks if it isn't told otherwise."""
+"""The experts of a search by default."""
 
 
 def chosen_experts(wanted: Iterable[str]) -> tuple[Expert, ...]:
@@ -117,7 +99,7 @@ def _chosen(wanted: str) -> Expert:
     text, at, number = wanted.rpartition("@")
     temperature = _temperature(number) if at else None
     if temperature is None:
-        text = wanted  # What stands behind an @ may belong to the name of a model.
+        text = wanted  # what follows an @ may belong to the name of a model
     name, _, model = text.partition("=")
     known = {expert.name: expert for expert in EXPERTS}
     if name not in known:
@@ -133,3 +115,77 @@ def _temperature(text: str) -> float | None:
     if not 0 <= value <= 2:
         raise ExpertError(f"An expert's temperature is {text}; it must be from 0 to 2.")
     return value
+
+
+class Feedback(enum.StrEnum):
+    """What a prompt says of a kernel beside its times.
+
+    NONE is nothing more; COUNTERS the counters by their names; DIAGNOSIS what limits the kernel, and what the compiler
+    reports, in sentences.
+    """
+
+    NONE = "none"
+    COUNTERS = "counters"
+    DIAGNOSIS = "diagnosis"
+
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=64)]
+
+
+class MixtureOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Which experts are asked for edits of a node, and how.
+
+    `experts` are written as for `chosen_experts`, none for all; `at_once` of them are asked for each node, for `edits`
+    edits each. Up to `in_flight` nodes wait for replies at the same time.
+    """
+
+    experts: tuple[str, ...] = ()
+    edits: _Count = EDITS
+    at_once: _Count = 1
+    in_flight: _Count = 4
+    feedback: Feedback = Feedback.DIAGNOSIS
+
+    def __post_init__(self) -> None:
+        """Refuse experts that don't exist. Raises ExpertError."""
+        chosen_experts(self.experts)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """An arm of the bandit: a proposer's name, and the bottlenecks that it is good at; none is neutral."""
+
+    name: str
+    relieves: frozenset[Bottleneck] = frozenset()
+
+
+def choose(
+    arms: Sequence[Arm],
+    standings: Mapping[str, Sequence[float]],
+    diagnosis: Diagnosis | None,
+    count: int,
+    rng: np.random.Generator,
+) -> tuple[Arm, ...]:
+    """The `count` arms with the greatest draws, the greatest first; all if there are no more.
+
+    `standings` are logarithms of gains, 0 or more, by arm.
+    """
+    draws = [draw(standings.get(arm.name, ()), rng) * relevance(arm, diagnosis) for arm in arms]
+    ranked = sorted(range(len(arms)), key=lambda place: -draws[place])
+    return tuple(arms[place] for place in ranked[:count])
+
+
+def draw(log_gains: Sequence[float], rng: np.random.Generator) -> float:
+    """A mean gain, as a logarithm, drawn from its posterior."""
+    shape = PRIOR_COUNT + 1 + WEIGHT * len(log_gains)
+    total = PRIOR_COUNT * PRIOR_LOG_GAIN + WEIGHT * sum(log_gains)
+    return float(total / rng.gamma(shape))
+
+
+def relevance(arm: Arm, diagnosis: Diagnosis | None) -> float:
+    """From 1 to RELEVANCE, by the share of the kernel's time that an arm's bottlenecks explain."""
+    causes = diagnosis.causes if diagnosis is not None else ()
+    explained = sum(cause.share for cause in causes)
+    if explained <= 0 or not arm.relieves:
+        return (1.0 + RELEVANCE) / 2
+    own = sum(cause.share for cause in causes if cause.bottleneck in arm.relieves)
+    return 1.0 + (RELEVANCE - 1.0) * own / explained

@@ -1,7 +1,8 @@
-"""Generation: what a model writes before there is anything to edit, a task's statement and its first kernels."""
+"""Generation: a model writes a task's reference and task.toml, and its first kernels."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,15 +10,12 @@ from dataclasses import dataclass, replace
 from mctskernel.core.edit import Edit
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Dropped, Exchange, Loss, Purpose
-from mctskernel.core.reference_language import described_language
 from mctskernel.core.task import Task
-from mctskernel.edits.llm.dialogue import converse
 from mctskernel.edits.llm.experts import Expert
-from mctskernel.edits.llm.messages import clean
-from mctskernel.edits.llm.model import Call, Model
+from mctskernel.edits.llm.model import Call, Model, clean
 from mctskernel.edits.llm.prompt import messages_to_draft, messages_to_generate, messages_to_mend_draft
-from mctskernel.edits.llm.schema import DRAFT_SCHEMA, EDITS_SCHEMA
-from mctskernel.edits.llm.tolerant_json import Torn, read_json
+from mctskernel.edits.llm.proposer import converse
+from mctskernel.edits.llm.reply_format import DRAFT_SCHEMA, EDITS_SCHEMA
 from mctskernel.edits.patch import PatchError, apply
 
 PLACEHOLDERS = {
@@ -31,7 +29,7 @@ PLACEHOLDERS = {
         Language.TRITON,
     ),
 }
-"""What a task has for a kernel until there is one: a launch plan, and nothing that could be built."""
+"""The kernel of a task that has none yet: a launch plan, and nothing that could be built."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class FirstKernel:
-    """A kernel as a reply gave it, with the edit that it came as; None if it gave none, and `losses` say why."""
+    """A kernel from a reply, with its edit; None if the reply has none, and `losses` say why."""
 
     kernel: Kernel | None
     edit: Edit | None = None
@@ -52,7 +50,7 @@ class FirstKernel:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nobody answered."""
+        """Whether the model didn't answer."""
         return self.kernel is None and any(
             each.loss in (Loss.NO_REPLY, Loss.OVER_BUDGET) for each in self.losses
         )
@@ -60,18 +58,18 @@ class FirstKernel:
 
 def draft_call(wanted: str, reference: str, task_file: str) -> Call:
     """The call for what is empty: the reference, the task file, or both."""
-    messages = messages_to_draft(wanted, reference, task_file, described_language())
+    messages = messages_to_draft(wanted, reference, task_file)
     return Call(Purpose.GENERATE, messages, schema=DRAFT_SCHEMA, expert="task")
 
 
 def mended_draft_call(call: Call, exchange: Exchange, problems: Sequence[str]) -> Call:
-    """The call that sends a draft back with what is wrong with it."""
+    """The call that returns a draft with what is wrong with it."""
     messages = messages_to_mend_draft(call.messages, exchange.reply, problems)
     return replace(call, purpose=Purpose.MEND, messages=messages)
 
 
 def read_statement(reply: str, reference: str, task_file: str) -> Statement:
-    """What a reply states, with what was given in place of whatever it says of that; empty where it says nothing."""
+    """A reply's reference and task file, each replaced by what was given; empty where the reply has none."""
     found = _members(reply)
     return Statement(
         reference or found.get("reference", "") or _in_fence(reply, "python", "py"),
@@ -113,8 +111,11 @@ def ask_for_kernel(
 def _members(reply: str) -> dict[str, str]:
     """The texts of the first object of a reply that is whole."""
     start = reply.find("{")
-    value = read_json(reply, start).value if start >= 0 else None
-    if not isinstance(value, dict) or any(isinstance(each, Torn) for each in value.values()):
+    try:
+        value, _ = json.JSONDecoder(strict=False).raw_decode(reply, max(start, 0))
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(value, dict):
         return {}
     return {str(name): clean(text) for name, text in value.items() if isinstance(text, str)}
 

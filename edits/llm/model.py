@@ -1,13 +1,21 @@
-"""A language model as proposers see it: messages in, one exchange out, whatever its server does."""
+"""A language model as proposers see it: messages in, one exchange out; and its options, which hold no secret."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import enum
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Annotated, Literal, Protocol, Self
+from urllib.parse import urlsplit
+
+import msgspec
 
 from mctskernel.core.proposer import Exchange, Purpose
+from mctskernel.core.user_errors import MisuseError
+
+_BYTES_PER_TOKEN = 3
+"""Of sources and English, rounded down: byte-pair encodings come to between 3 and 4."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +28,11 @@ class Message:
 
 @dataclass(frozen=True)
 class Call:
-    """What a model is to be asked.
+    """One request for a reply.
 
-    `schema` is the JSON schema that a reply has to follow, held to by servers that can. `model` is empty for the one
-    that was configured, `temperature` None for the server's own. `subject` is the identity of the kernel that it is
-    about, by which a recording finds the reply where the prompt differs in measured times alone.
+    `schema` is the JSON schema of the reply. `model` is empty for the configured one, `temperature` None for the
+    server's default. `subject` is the identity of the kernel that the call is about: a recording finds its reply by it
+    where the prompt differs in measured times alone. `seed` tells calls with the same prompt apart in a cache.
     """
 
     purpose: Purpose
@@ -41,7 +49,7 @@ class Model(Protocol):
     """Answers calls; several threads may call at once."""
 
     def complete(self, call: Call) -> Exchange:
-        """One exchange. A server that fails is told in its `problem`; nothing is raised for it."""
+        """Return one exchange. A server's failure is its `problem`; nothing is raised for it."""
         ...
 
 
@@ -49,7 +57,7 @@ class OpenModel(Model, Protocol):
     """A model that holds connections until it is closed."""
 
     def close(self) -> None:
-        """End the calls in flight, from any thread; they and all later ones come back with a problem."""
+        """End the calls in flight, from any thread; they and all later ones return with a problem."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -57,3 +65,135 @@ class OpenModel(Model, Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def clean(text: str) -> str:
+    """A text that can be sent and stored: lone surrogates become question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def encode(messages: Iterable[Message]) -> str:
+    """A prompt as a JSON array of messages."""
+    return msgspec.json.encode(
+        [{"role": message.role, "content": clean(message.content)} for message in messages]
+    ).decode()
+
+
+def estimated_tokens(text: str) -> int:
+    """Estimate the tokens of a text from its length in bytes."""
+    return -(-len(text.encode("utf-8", "replace")) // _BYTES_PER_TOKEN)
+
+
+OPENAI_URL = "https://api.openai.com/v1"
+KEY_VARIABLE = "OPENAI_API_KEY"
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+_Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+
+
+class ModelError(MisuseError, RuntimeError):
+    """A model that can't be used as it was configured; the message says what to change."""
+
+
+class ReplyFormat(enum.StrEnum):
+    """How the server is asked to structure replies: by a JSON schema, as any JSON object, or not at all."""
+
+    SCHEMA = "schema"
+    JSON = "json"
+    TEXT = "text"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens of a request and its reply; `cached` is the part of `input` that the server had in its cache."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+
+@dataclass(frozen=True)
+class Price:
+    """US dollars for a million tokens. `cached` is the price of input that the server had in its cache."""
+
+    input: float
+    output: float
+    cached: float | None = None
+
+    def dollars(self, tokens: Tokens) -> float:
+        """What these tokens cost."""
+        cached = min(tokens.cached, tokens.input)
+        cached_price = self.input if self.cached is None else self.cached
+        fresh = tokens.input - cached
+        return (fresh * self.input + cached * cached_price + tokens.output * self.output) / 1e6
+
+
+PRICES = {
+    "gpt-4.1": Price(2.00, 8.00, cached=0.50),
+    "gpt-4.1-mini": Price(0.40, 1.60),
+    "gpt-5-mini": Price(0.25, 2.00, cached=0.025),
+    "gpt-5.4": Price(2.50, 15.00),
+}
+"""List prices as published in 2026. Prices change: check them before you rely on a budget in dollars."""
+
+
+class LLMOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A model on an OpenAI-compatible server, and how requests are made.
+
+    `base_url` is empty for OpenAI's own server; `key_variable` is the environment variable that holds the key.
+    `temperature` is None for the server's default. `call_seconds` bounds a call with its retries and the waits between
+    them, `request_seconds` how long each request may be silent. `price` is (input, output) in US dollars for a million
+    tokens; None looks the model up in `PRICES`. `cache` is a folder with replies to identical calls, empty for none.
+    """
+
+    model: str
+    base_url: str = ""
+    key_variable: str = KEY_VARIABLE
+    max_output_tokens: _Count = 16384
+    temperature: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    reply_format: ReplyFormat = ReplyFormat.SCHEMA
+    call_seconds: _Positive = 900.0
+    request_seconds: _Positive = 300.0
+    retries: Annotated[int, msgspec.Meta(ge=0)] = 4
+    max_reply_bytes: _Count = 400_000
+    price: tuple[_Dollars, _Dollars] | None = None
+    cache: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what can't work, and a URL that holds a secret: run.json keeps these options. Raises ModelError."""
+        if not self.model.strip():
+            raise ModelError("No model is named: add --model NAME, as the server calls it.")
+        if not self.key_variable.isidentifier():
+            raise ModelError(
+                "--api-key-env takes the name of an environment variable, such as OPENAI_API_KEY, not the key."
+            )
+        if self.base_url:
+            _check_url(self.base_url)
+
+    @property
+    def url(self) -> str:
+        """The server's URL."""
+        return self.base_url or OPENAI_URL
+
+    def price_of(self, model: str) -> Price | None:
+        """The price of a model: as given, else as listed; None if it is unknown."""
+        if self.price is not None and (model == self.model or model not in PRICES):
+            return Price(*self.price)
+        return PRICES.get(model)
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        has_secret = bool(parts.username or parts.password or parts.query or parts.fragment)
+        is_web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise ModelError("--base-url is not a URL, such as http://localhost:8000/v1.") from None
+    if has_secret:
+        raise ModelError(
+            "--base-url may hold neither a user, a password nor a query, because run.json keeps it: put the key into "
+            "an environment variable and name that with --api-key-env."
+        )
+    if not is_web:
+        raise ModelError("--base-url is not an http or https URL, such as http://localhost:8000/v1.")

@@ -1,40 +1,26 @@
 """Prompts: the files of `prompts/`, filled with a task, a node and its evidence.
 
-A prompt has two messages. The first is the same for all calls of a search, so that servers which keep the prefixes of
-prompts read it once; the second is about one node. Both begin with the names and versions of the files that they were
-made of. What varies is bounded, and where something was left out the prompt says so: none is longer than
-PROMPT_CHARACTERS.
+The first message is the same for all calls of a search, so that servers which cache the prefixes of prompts read it
+once; the second is about one node. Every part is bounded, and where something was left out the prompt says so: none is
+longer than PROMPT_CHARACTERS.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from mctskernel.core.contract_words import contract_sentences
-from mctskernel.core.evaluation import Outcome
+from mctskernel.core.edit import Experience
+from mctskernel.core.evaluation import Check, Evaluation, Outcome, Resources, Timing
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Attempt, ProposalRequest
-from mctskernel.core.task import Task, shape_label
-from mctskernel.edits.llm.experts import Expert
-from mctskernel.edits.llm.feedback import Feedback, evidence
+from mctskernel.core.task import Task, Tensor, shape_label
+from mctskernel.edits.llm.experts import Expert, Feedback
 from mctskernel.edits.llm.model import Message
-from mctskernel.edits.llm.wording import (
-    attempt_text,
-    check_text,
-    cut,
-    experience_text,
-    failed_checks,
-    fenced,
-    plain,
-    quoted,
-    tensor_text,
-    without_folders,
-)
 
 PROMPT_CHARACTERS = 120_000
 
@@ -42,16 +28,13 @@ SOURCE_CHARACTERS = 40_000
 REFERENCE_CHARACTERS = 8_000
 LOG_CHARACTERS = 6_000
 REPLY_CHARACTERS = 16_000
-"""Of a reply that is sent back because its edits don't fit."""
+"""Of a reply that is sent back because its edits don't apply."""
 
 WANTED_CHARACTERS = 8_000
-"""Of what a user asks for in words."""
-
-JUDGED_CHARACTERS = 6_000
-"""Of each edit that a judge reads."""
+"""Of a user's description of a kernel."""
 
 MOST_ATTEMPTS = 16
-"""Of the lineage and of the siblings, the latest; of edits elsewhere, the greatest gains."""
+"""The latest of the lineage and of the siblings; of edits elsewhere, the greatest gains."""
 
 MOST_SENTENCES = 24
 """Of any other list."""
@@ -67,7 +50,6 @@ def messages_to_propose(
     """Ask an expert for `count` edits of a kernel that works."""
     text = _render(
         "propose.md",
-        (f"experts/{expert.name}.md",),
         source=_source_text(request.kernel),
         expert=expert.name,
         count=count,
@@ -82,53 +64,13 @@ def messages_to_propose(
     return (_system_message(request.task, request.kernel.language, device), Message("user", text))
 
 
-@dataclass(frozen=True)
-class Judged:
-    """An edit as a judge sees it; `diff` is what it changes."""
-
-    title: str
-    category: str
-    rationale: str
-    diff: str
-
-
-def messages_to_judge(
-    request: ProposalRequest, edits: Sequence[Judged], feedback: Feedback = Feedback.DIAGNOSIS
-) -> tuple[Message, ...]:
-    """Ask what the edits of a kernel that works are worth, by their place in the list."""
-    text = _render(
-        "judge.md",
-        (),
-        source=_source_text(request.kernel),
-        evidence=evidence(request, feedback),
-        siblings=_attempts(request.siblings[-MOST_ATTEMPTS:]),
-        edits=[
-            {
-                "title": plain(edit.title),
-                "category": edit.category,
-                "rationale": plain(edit.rationale),
-                "diff": fenced(edit.diff, "diff", JUDGED_CHARACTERS),
-            }
-            for edit in edits
-        ],
-    )
-    return (Message("user", text),)
-
-
-def messages_to_draft(
-    wanted: str, reference: str, task_file: str, language: Sequence[str]
-) -> tuple[Message, ...]:
-    """Ask for what is missing of a task: its reference, its task.toml, or both.
-
-    `language` says in sentences what a reference may be written in.
-    """
+def messages_to_draft(wanted: str, reference: str, task_file: str) -> tuple[Message, ...]:
+    """Ask for the part of a task that is missing: its reference, its task.toml, or both."""
     text = _render(
         "draft.md",
-        (),
         wanted=fenced(wanted, "", WANTED_CHARACTERS),
         reference=fenced(reference, "python", REFERENCE_CHARACTERS) if reference else "",
         task_file=fenced(task_file, "toml", REFERENCE_CHARACTERS) if task_file else "",
-        language=language,
     )
     return (Message("user", text),)
 
@@ -136,18 +78,17 @@ def messages_to_draft(
 def messages_to_mend_draft(
     asked: Sequence[Message], reply: str, problems: Sequence[str]
 ) -> tuple[Message, ...]:
-    """Send a draft of a task back with what is wrong with it."""
-    text = _render("draft_mend.md", (), problems=[plain(problem) for problem in problems[:MOST_SENTENCES]])
+    """Return a draft of a task with what is wrong with it."""
+    text = _render("draft_mend.md", problems=[plain(problem) for problem in problems[:MOST_SENTENCES]])
     return (*asked, Message("assistant", cut(reply, REPLY_CHARACTERS)), Message("user", text))
 
 
 def messages_to_generate(
     task: Task, wanted: str, expert: Expert, attempts: Sequence[str], device: Sequence[str]
 ) -> tuple[Message, ...]:
-    """Ask an expert for a task's first kernel; `attempts` are sentences about those that came to nothing."""
+    """Ask an expert for a task's first kernel; `attempts` are sentences about those that failed."""
     text = _render(
         "generate.md",
-        (f"experts/{expert.name}.md",),
         wanted=fenced(wanted, "", WANTED_CHARACTERS),
         expert=expert.name,
         attempts=[plain(attempt) for attempt in attempts[-MOST_ATTEMPTS:]],
@@ -156,12 +97,11 @@ def messages_to_generate(
 
 
 def messages_to_repair(request: ProposalRequest, count: int, device: Sequence[str]) -> tuple[Message, ...]:
-    """Ask for `count` edits that mend a kernel that failed."""
+    """Ask for `count` edits that repair a kernel that failed."""
     evaluation = request.evaluation
     lineage = request.lineage[-MOST_ATTEMPTS:]
     text = _render(
         "repair.md",
-        (),
         source=_source_text(request.kernel),
         outcome=str(evaluation.outcome),
         message=plain(evaluation.message),
@@ -177,28 +117,19 @@ def messages_to_repair(request: ProposalRequest, count: int, device: Sequence[st
 
 
 def messages_to_mend(asked: Sequence[Message], reply: str, problems: Sequence[str]) -> tuple[Message, ...]:
-    """Send a reply back with what is wrong with it, in sentences of which there is at least one."""
-    text = _render("mend.md", (), problems=[plain(problem) for problem in problems[:MOST_SENTENCES]])
+    """Return a reply with what is wrong with it, in at least one sentence."""
+    text = _render("mend.md", problems=[plain(problem) for problem in problems[:MOST_SENTENCES]])
     return (*asked, Message("assistant", cut(reply, REPLY_CHARACTERS)), Message("user", text))
 
 
 def language_rules(language: Language) -> str:
-    """How a kernel of a language is written, with its launch plan, as every proposer is told."""
+    """How a kernel of a language is written, with its launch plan."""
     return _ENVIRONMENT.get_template(f"languages/{language}.md").render().strip() + "\n"
-
-
-def version_of(name: str) -> int:
-    """The version of a file of `prompts/`, which its first line says."""
-    match = re.match(r"\{# version (\d+) #\}\n", _text_of(name))
-    if match is None:
-        raise ValueError(f"The prompt {name} doesn't begin with its version.")
-    return int(match[1])
 
 
 def _system_message(task: Task, language: Language, device: Sequence[str]) -> Message:
     text = _render(
         "system.md",
-        (f"languages/{language}.md", "reply_format.md"),
         task=task,
         title=plain(task.name),
         summary=plain(task.summary),
@@ -242,18 +173,169 @@ def _with_different_titles(attempts: Iterable[Attempt]) -> list[Attempt]:
     return list(first.values())
 
 
-def _render(name: str, parts: Sequence[str], **values: object) -> str:
-    """A prompt of a file and of the parts that it holds, below a line with their versions."""
-    used = ", ".join(f"{part.removesuffix('.md')} {version_of(part)}" for part in (name, *parts))
-    return f"[prompt: {used}]\n\n{_ENVIRONMENT.get_template(name).render(**values).rstrip()}\n"
+def _render(name: str, **values: object) -> str:
+    return f"{_ENVIRONMENT.get_template(name).render(**values).rstrip()}\n"
 
 
-def _text_of(name: str) -> str:
-    return _LOADER.get_source(_ENVIRONMENT, name)[0]
-
-
-_LOADER = jinja2.PackageLoader("mctskernel.edits", "prompts")
-# What is filled in is text between fences and quotation marks, not HTML.
+# The values are text between fences and quotation marks, not HTML.
 _ENVIRONMENT = ImmutableSandboxedEnvironment(
-    loader=_LOADER, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+    loader=jinja2.PackageLoader("mctskernel.edits", "prompts"),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    autoescape=False,
 )
+
+
+TITLE_CHARACTERS = 160
+MESSAGE_CHARACTERS = 240
+"""Of why an edit failed, in a list of many."""
+
+SENTENCE_CHARACTERS = 500
+MOST_CAUSES = 4
+MOST_TIMINGS = 24
+MOST_COUNTERS = 64
+LEAST_CHANGE = 1.02
+"""Gains and losses below this factor are called no difference."""
+
+
+def fenced(text: str, language: str, limit: int) -> str:
+    """A text in a fence of more backticks than the text has in a row, cut in its middle to `limit` characters."""
+    text = cut(text.replace("\r\n", "\n"), limit).rstrip("\n")
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def cut(text: str, limit: int) -> str:
+    """A text of at most `limit` characters and a line that says how many were left out of its middle."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    left_out = len(text) - limit
+    return f"{text[:head]}\n[... {left_out} characters left out ...]\n{text[len(text) - limit + head :]}"
+
+
+def plain(text: str, limit: int = SENTENCE_CHARACTERS) -> str:
+    """A text on one line, without folders, control characters or fences."""
+    words = " ".join(without_folders(text[: 4 * limit]).split())
+    printable = "".join(character for character in words if character.isprintable())
+    short = printable if max(len(printable), len(text) // 4) <= limit else f"{printable[:limit]} [cut]"
+    return re.sub(r"`{3,}", "``", short)
+
+
+def quoted(text: str) -> str:
+    """A title in quotation marks."""
+    return '"' + plain(text, TITLE_CHARACTERS).replace('"', "'") + '"'
+
+
+def without_folders(text: str) -> str:
+    """A text whose absolute paths are their last parts alone."""
+    return _PATH.sub(lambda path: path[0].rsplit("/", 1)[1], text)
+
+
+_PATH = re.compile(r"(?<![\w.])(?:/[\w.+@~-]+){2,}")
+
+
+def time_text(seconds: float) -> str:
+    """Seconds in the largest unit that leaves at least one of them: `93.4 us`."""
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def attempt_text(attempt: Attempt) -> str:
+    """An edit that was tried, and its result."""
+    category = f" ({attempt.category})" if attempt.category else ""
+    return f"{quoted(attempt.title)}{category}: {_result_text(attempt)}"
+
+
+def _result_text(attempt: Attempt) -> str:
+    if attempt.outcome is Outcome.OK:
+        return _gain_text(attempt.gain)
+    why = plain(attempt.message, MESSAGE_CHARACTERS)
+    return f"{attempt.outcome}. {why}" if why else f"{attempt.outcome}."
+
+
+def _gain_text(gain: float) -> str:
+    if gain <= 0:
+        return "it worked; its gain is unknown."
+    if gain >= LEAST_CHANGE:
+        return f"{gain:.3g} times as fast."
+    if gain <= 1 / LEAST_CHANGE:
+        return f"took {1 / gain:.3g} times as long."
+    return "made no difference."
+
+
+def tensor_text(tensor: Tensor) -> str:
+    """A buffer: name, dtype, extents, and what values it is tested with."""
+    extents = ", ".join(map(str, tensor.shape))
+    return f"{tensor.name}: {tensor.dtype} [{extents}]"
+
+
+def timing_text(timing: Timing, source: str) -> str:
+    """A time at a shape, and where it comes from."""
+    where = f" at {timing.shape}" if timing.shape else ""
+    return f"It takes {time_text(timing.seconds)}{where} ({source})."
+
+
+def speedup_text(speedup: float, best: float) -> str:
+    """How a kernel stands between the starting kernel and the fastest."""
+    own = f"That is {speedup:.3g} times as fast as the starting kernel."
+    if 1 / LEAST_CHANGE < speedup < LEAST_CHANGE:
+        own = "That is as fast as the starting kernel."
+    if best <= speedup * LEAST_CHANGE:
+        return own
+    return f"{own} The fastest kernel of the search is {best:.3g} times as fast as the starting kernel."
+
+
+def evidence(request: ProposalRequest, feedback: Feedback) -> list[str]:
+    """The performance of the request's kernel, in sentences."""
+    evaluation = request.evaluation
+    sentences = [timing_text(each, str(evaluation.source)) for each in evaluation.timings[:MOST_TIMINGS]]
+    sentences.append(speedup_text(request.speedup, request.best_speedup))
+    if feedback is Feedback.COUNTERS:
+        counters = sorted(evaluation.counters.items())[:MOST_COUNTERS]
+        sentences += [f"{plain(name, TITLE_CHARACTERS)} = {value:.4g}" for name, value in counters]
+    elif feedback is Feedback.DIAGNOSIS:
+        sentences += _diagnosis(evaluation)
+    return sentences + [plain(flag) for flag in evaluation.flags[:MOST_CAUSES]]
+
+
+def _diagnosis(evaluation: Evaluation) -> list[str]:
+    """What limits a kernel, how much of its time that explains, and what the compiler reports."""
+    found = []
+    if evaluation.diagnosis is not None:
+        found = [plain(evaluation.diagnosis.explanation)] if evaluation.diagnosis.explanation else []
+        found += [
+            f"{plain(cause.sentence)} This explains {cause.share:.0%} of the time."
+            for cause in evaluation.diagnosis.causes[:MOST_CAUSES]
+        ]
+    return found + [resources_text(each) for each in evaluation.resources[:MOST_CAUSES]]
+
+
+def resources_text(resources: Resources) -> str:
+    """What the compiler reports of a kernel."""
+    spilled = resources.spill_store_bytes + resources.spill_load_bytes
+    spills = f", and {spilled} bytes of spills" if spilled else ", no spills"
+    shared = f"{resources.shared_bytes} bytes of shared memory per block"
+    return f"{plain(resources.kernel)} uses {resources.registers} registers per thread and {shared}{spills}."
+
+
+def check_text(check: Check) -> str:
+    """A verification that failed."""
+    where = f"At {check.shape}: " if check.shape else ""
+    return f"{where}{plain(check.message) or 'wrong.'}"
+
+
+def experience_text(experience: Experience) -> str:
+    """What edits of a kind did in earlier runs."""
+    kind = f"{quoted(experience.title)} ({experience.category}), against {experience.bottleneck}"
+    counts = f"tried {experience.tried} times, faster {experience.improved} times, failed {experience.failed} times"
+    return f"{kind}: {counts}."
+
+
+def failed_checks(evaluation: Evaluation) -> tuple[Check, ...]:
+    """Those that a repair has to pass."""
+    return tuple(check for check in evaluation.checks if not check.passed)

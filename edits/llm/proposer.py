@@ -1,48 +1,69 @@
-"""Proposers that ask a language model: for edits of what works, and for repairs of what failed.
+"""Proposers that ask a language model for edits of kernels that work and for repairs of those that failed.
 
-They remember nothing. Whom they ask and what they say follows from the request, so that a search that is repeated with
-the same replies makes the same decisions, however many requests wait at the same time.
+They keep no state: which expert is asked follows from the request alone, so a search repeated with the same replies
+makes the same decisions, however many requests are in flight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.evaluation import REPAIRABLE, Outcome
-from mctskernel.core.proposer import Attempt, Dropped, Loss, ProposalRequest, Proposals, Purpose
-from mctskernel.edits.llm.dialogue import converse, merged
-from mctskernel.edits.llm.experts import EXPERTS, Expert
-from mctskernel.edits.llm.feedback import Feedback
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import (
+    Attempt,
+    Dropped,
+    Exchange,
+    Loss,
+    ProposalRequest,
+    Proposals,
+    Purpose,
+)
+from mctskernel.edits.llm.experts import (
+    EDITS,
+    EXPERTS,
+    Arm,
+    Expert,
+    Feedback,
+    MixtureOptions,
+    choose,
+    chosen_experts,
+)
 from mctskernel.edits.llm.model import Call, Model
-from mctskernel.edits.llm.prompt import messages_to_propose, messages_to_repair
-from mctskernel.edits.llm.router import Arm, choose
-from mctskernel.edits.llm.schema import EDITS_SCHEMA
-from mctskernel.edits.llm.wording import quoted
+from mctskernel.edits.llm.prompt import messages_to_mend, messages_to_propose, messages_to_repair, quoted
+from mctskernel.edits.llm.replies import Reading, read_reply
+from mctskernel.edits.llm.reply_format import EDITS_SCHEMA
 from mctskernel.edits.patch import PatchError, apply
-
-EDITS = 5
-"""Edits that a model is asked for at a time."""
+from mctskernel.edits.proposer import RuleProposer
 
 REPAIRS = 2
 REPAIRER = "llm/repair"
-"""The name that repairs carry: they say nothing of the experts."""
+"""The proposer's name on repairs: they are no evidence about the experts."""
 
 SURPLUS = 2
-"""How many times the edits that were asked for are read, if a reply has more."""
+"""How many times the number of edits that were asked for is read, if a reply has more."""
 
 FUTILE = 8
-"""After as many edits of a node in a row that made no new kernel, a model isn't trusted to have others."""
+"""After as many edits of a node in a row that made no new kernel, the model isn't asked about the node again."""
+
+SILENCE = 2
+"""After as many requests in a row without a reply the rules go on alone."""
+
+PROBE = 1 / 16
+"""The share of requests that go to a silent model all the same, in case its server is back."""
+
+_WORTH_RETURNING = frozenset({Loss.UNREADABLE, Loss.WRONG_SCHEMA, Loss.CUT_OFF})
 
 
 @dataclass(frozen=True)
 class LLMProposer:
-    """Asks `at_once` experts, chosen by what their edits came to, each for `edits` edits.
+    """Asks `at_once` experts, chosen by the gains of their edits, each for `edits` edits; repairs kernels that failed.
 
-    `device` are sentences about the GPU. Of a kernel that failed it proposes repairs.
+    `device` are sentences about the GPU.
     """
 
     model: Model
@@ -57,31 +78,26 @@ class LLMProposer:
         """Edits of the request's kernel, with every exchange and every loss."""
         if not request.evaluation.ok:
             return self.repair(request)
-        rng = random_generator(request)
-        arms = choose(
-            [arm_of(expert) for expert in self.experts],
-            request.standings,
-            request.evaluation.diagnosis,
-            self.at_once,
-            rng,
-        )
-        return self.ask(request, [arm.name for arm in arms], rng)
+        rng = _generator(request)
+        arms = [expert.arm for expert in self.experts]
+        chosen = choose(arms, request.standings, request.evaluation.diagnosis, self.at_once, rng)
+        return self.ask(request, [arm.name for arm in chosen], rng)
 
     def ask(self, request: ProposalRequest, names: Iterable[str], rng: np.random.Generator) -> Proposals:
-        """Edits from the experts with these proposers' names, whoever else might be better asked."""
+        """Edits from the experts with these proposers' names."""
         experts = {expert.proposer: expert for expert in self.experts}
         replies = [self._asked(request, experts[name], int(rng.integers(1 << 31))) for name in names]
-        return _without_repeats(merged(replies), request)
+        return _without_repeats(_merged(replies), request)
 
     def repair(self, request: ProposalRequest) -> Proposals:
-        """Edits that may mend the request's kernel; none where its outcome can't be mended."""
+        """Edits that may repair the request's kernel; none for an outcome that can't be repaired."""
         if request.evaluation.outcome not in REPAIRABLE:
             return Proposals(())
         call = Call(
             Purpose.REPAIR,
             messages_to_repair(request, REPAIRS, self.device),
             schema=EDITS_SCHEMA,
-            seed=int(random_generator(request).integers(1 << 31)),
+            seed=int(_generator(request).integers(1 << 31)),
             subject=request.kernel.identity,
         )
         reply = converse(self.model, call, request.kernel, REPAIRS)
@@ -103,14 +119,122 @@ class LLMProposer:
         return replace(reply, edits=tuple(replace(edit, proposer=expert.proposer) for edit in reply.edits))
 
 
-def arm_of(expert: Expert) -> Arm:
-    """An expert as the router knows it."""
-    return Arm(expert.proposer, expert.relieves)
+def mixture(model: Model, options: MixtureOptions, device: tuple[str, ...]) -> LLMProposer:
+    """The chosen experts of this model; `device` are sentences about the GPU."""
+    return LLMProposer(
+        model,
+        device,
+        chosen_experts(options.experts),
+        edits=options.edits,
+        at_once=options.at_once,
+        feedback=options.feedback,
+    )
 
 
-def random_generator(request: ProposalRequest) -> np.random.Generator:
-    """The same for the same request; another one when a request came to nothing and is made again."""
-    return np.random.default_rng((request.seed, request.fruitless))
+@dataclass(frozen=True)
+class MixedProposer:
+    """Rules and experts as arms of one bandit; both at the root, and repairs from the model alone.
+
+    Rules propose all that they have at once, and cost nothing. So an expert is asked where they have nothing, and where
+    they were asked before.
+    """
+
+    llm: LLMProposer
+    rules: RuleProposer = field(default_factory=RuleProposer)
+    name: str = "mixed"
+
+    def propose(self, request: ProposalRequest) -> Proposals:
+        """Edits of the request's kernel; the best of the rules and of the expert have the same prior."""
+        rng = _generator(request)
+        is_silent = request.unanswered >= SILENCE and rng.random() >= PROBE
+        if not request.evaluation.ok:
+            return Proposals(()) if is_silent else self.llm.propose(request)
+        if is_silent:
+            return self.rules.propose(request)
+        if request.offered == 0 and not request.lineage:
+            return _both(self.rules.propose(request), self.llm.propose(request))
+        return self._chosen(request, rng)
+
+    def _chosen(self, request: ProposalRequest, rng: np.random.Generator) -> Proposals:
+        rules = Arm(self.rules.name)
+        arms = [expert.arm for expert in self.llm.experts]
+        were_asked = any(attempt.proposer == rules.name for attempt in request.siblings)
+        candidates = arms if were_asked else [rules, *arms]
+        chosen = choose(candidates, request.standings, request.evaluation.diagnosis, self.llm.at_once, rng)
+        ruled = self.rules.propose(request) if rules in chosen else Proposals(())
+        experts = [arm.name for arm in chosen if arm != rules]
+        if not experts and ruled.edits:
+            return replace(ruled, more=True)
+        if not experts:
+            experts = [choose(arms, request.standings, request.evaluation.diagnosis, 1, rng)[0].name]
+        return _both(ruled, self.llm.ask(request, experts, rng))
+
+
+def converse(model: Model, call: Call, kernel: Kernel, limit: int) -> Proposals:
+    """At most `limit` edits of a kernel from one or two exchanges, with everything that was lost.
+
+    What doesn't apply is returned to the model once. An edit that applies only then belongs to the second exchange; its
+    first version is among the losses.
+    """
+    exchange = model.complete(call)
+    reading = _read(exchange, kernel, limit)
+    problems = _problems(reading)
+    if not problems:
+        return _proposals((reading,), (exchange,))
+    messages = messages_to_mend(call.messages, exchange.reply, problems)
+    second = model.complete(replace(call, purpose=Purpose.MEND, messages=messages))
+    remaining = max(limit - len(reading.edits), 1)
+    return _proposals((reading, _read(second, kernel, remaining)), (exchange, second))
+
+
+def _read(exchange: Exchange, kernel: Kernel, limit: int) -> Reading:
+    """The edits of an exchange. That a reply isn't whole replaces the losses of reading it."""
+    if not exchange.reply.strip():
+        loss = exchange.loss or (Loss.NO_REPLY if exchange.problem else Loss.EMPTY)
+        return Reading(dropped=(Dropped(loss, exchange.problem or "The reply was empty."),))
+    reading = read_reply(exchange.reply, kernel, limit)
+    if exchange.loss is None:
+        return reading
+    return replace(reading, dropped=(Dropped(exchange.loss, exchange.problem or f"{exchange.loss}."),))
+
+
+def _problems(reading: Reading) -> list[str]:
+    """What to return to the model, in sentences; empty where it could do nothing better."""
+    unfit = [f"The edit {quoted(each.edit.title)}: {each.reason}" for each in reading.unfit]
+    if unfit or reading.edits:
+        return unfit
+    return [each.reason for each in reading.dropped if each.loss in _WORTH_RETURNING]
+
+
+def _proposals(readings: Sequence[Reading], exchanges: tuple[Exchange, ...]) -> Proposals:
+    edits = [
+        replace(edit, exchange=number) for number, reading in enumerate(readings) for edit in reading.edits
+    ]
+    dropped = [
+        loss
+        for reading in readings
+        for loss in (*reading.dropped, *(Dropped(each.loss, each.reason) for each in reading.unfit))
+    ]
+    surplus = sum(reading.surplus for reading in readings)
+    notes = (f"{surplus} edits were more than was asked for.",) if surplus else ()
+    return Proposals(tuple(edits), notes=notes, exchanges=exchanges, dropped=tuple(dropped))
+
+
+def _merged(proposals: Iterable[Proposals]) -> Proposals:
+    """Several replies as one, with the exchanges of all."""
+    edits: list[Edit] = []
+    exchanges: list[Exchange] = []
+    dropped: list[Dropped] = []
+    notes: list[str] = []
+    for each in proposals:
+        edits += [
+            edit if edit.exchange is None else replace(edit, exchange=edit.exchange + len(exchanges))
+            for edit in each.edits
+        ]
+        exchanges += each.exchanges
+        dropped += each.dropped
+        notes += each.notes
+    return Proposals(tuple(edits), notes=tuple(notes), exchanges=tuple(exchanges), dropped=tuple(dropped))
 
 
 def _without_repeats(reply: Proposals, request: ProposalRequest) -> Proposals:
@@ -146,3 +270,22 @@ def _is_futile(siblings: tuple[Attempt, ...]) -> bool:
 
 def _normalised(title: str) -> str:
     return " ".join(title.casefold().split()).rstrip(".")
+
+
+def _both(ruled: Proposals, asked: Proposals) -> Proposals:
+    """One reply, in which the best edit of each has the same prior."""
+    return replace(
+        asked,
+        edits=(*_scaled(ruled.edits), *_scaled(asked.edits)),
+        more=asked.more or bool(ruled.edits),
+    )
+
+
+def _scaled(edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    best = max((edit.prior for edit in edits), default=1.0)
+    return tuple(replace(edit, prior=edit.prior / best) for edit in edits)
+
+
+def _generator(request: ProposalRequest) -> np.random.Generator:
+    """The same for the same request; another one when a fruitless request is made again."""
+    return np.random.default_rng((request.seed, request.fruitless))

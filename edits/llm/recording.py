@@ -1,17 +1,127 @@
-"""A model that says again what it said before, for replaying a search without a model or money."""
+"""Models that answer from what was kept: a cache folder for later searches, or the exchanges of a recorded one."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+import msgspec
+
+from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.proposer import Exchange, Loss
-from mctskernel.edits.llm.messages import encode
-from mctskernel.edits.llm.model import Call
+from mctskernel.edits.llm.model import Call, LLMOptions, ModelError, OpenModel, encode
+
+
+class _Closes:
+    """A context manager that closes itself."""
+
+    def close(self) -> None:
+        """Release what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class CachedModel(_Closes):
+    """A model that is called only where a folder has no whole reply to an identical call."""
+
+    def __init__(self, model: OpenModel, options: LLMOptions, folder: Path) -> None:
+        """Make the folder, which only its owner can read. Raises ModelError if that fails."""
+        self._model = model
+        self._options = options
+        self._folder = folder
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            model.close()
+            raise ModelError(f"The --cache folder {folder.name} can't be made: {error.strerror}.") from None
+
+    def complete(self, call: Call) -> Exchange:
+        """Return the exchange of an identical call, free of charge, or else the model's."""
+        file = self._file(call)
+        kept = _read(file)
+        if kept is not None:
+            return kept.exchange(call, self._options)
+        exchange = self._model.complete(call)
+        if exchange.loss is None and exchange.reply:
+            _write(file, _Kept.of(exchange))
+        return exchange
+
+    def close(self) -> None:
+        """Close the model."""
+        self._model.close()
+
+    def _file(self, call: Call) -> Path:
+        """The file of a call, named by all that decides its reply: the same model elsewhere is another model."""
+        options = self._options
+        identity: dict[str, Any] = {
+            "server": options.url,
+            "model": call.model or options.model,
+            "messages": encode(call.messages),
+            "schema": call.schema,
+            "reply_format": options.reply_format,
+            "temperature": options.temperature if call.temperature is None else call.temperature,
+            "seed": call.seed,
+            "max_output_tokens": options.max_output_tokens,
+        }
+        digest = hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
+        return self._folder / digest[:2] / f"{digest}.json"
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    reply: str
+    input_tokens: int
+    output_tokens: int
+    estimated: bool
+
+    @classmethod
+    def of(cls, exchange: Exchange) -> _Kept:
+        return cls(exchange.reply, exchange.input_tokens, exchange.output_tokens, exchange.estimated)
+
+    def exchange(self, call: Call, options: LLMOptions) -> Exchange:
+        return Exchange(
+            purpose=call.purpose,
+            model=call.model or options.model,
+            prompt=encode(call.messages),
+            reply=self.reply,
+            expert=call.expert,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            recorded=True,
+            requests=0,
+            estimated=self.estimated,
+        )
+
+
+def _read(file: Path) -> _Kept | None:
+    """What was kept; None for nothing, and for a damaged file, which is then written anew."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Kept)
+    except (OSError, *UNDECODABLE):
+        return None
+
+
+def _write(file: Path, kept: _Kept) -> None:
+    """Keep a reply so that it is never seen half-written. A full disk costs the reply later, not the search now."""
+    temporary = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary.write_bytes(msgspec.json.encode(kept))
+        temporary.replace(file)
+    except OSError:
+        temporary.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -22,25 +132,27 @@ class Recorded:
     exchange: Exchange
 
 
-class Recording:
+class Recording(_Closes):
     """Answers calls from recorded exchanges, each of which is used once.
 
-    A call gets the next exchange with its very prompt, else the next one about its subject, for its purpose and with
-    its expert: measured times in a prompt differ between a search and its repetition. `answered` are exchanges that
-    a search which goes on has had from this recording before.
+    A call gets the next exchange with its very prompt, else the next one about its subject with its purpose and
+    expert, because measured times in a prompt differ between a search and its repetition. `answered` are exchanges
+    that a resumed search has had from this recording before.
     """
 
     def __init__(self, recorded: Iterable[Recorded], answered: Iterable[Recorded] = ()) -> None:
         self._recorded = tuple(recorded)
         self._used = [False] * len(self._recorded)
-        self._by_prompt = _queues(self._recorded, _prompt_key)
-        self._by_subject = _queues(self._recorded, _subject_key)
+        self._numbers: defaultdict[Hashable, deque[int]] = defaultdict(deque)
+        for number, each in enumerate(self._recorded):
+            for key in _keys(each):
+                self._numbers[key].append(number)
         self._lock = threading.Lock()
         for each in answered:
             self._next(each)
 
     def complete(self, call: Call) -> Exchange:
-        """The recorded exchange, free of charge; one with a problem if there is none."""
+        """Return the recorded exchange, free of charge; one with a problem if there is none."""
         prompt = encode(call.messages)
         asked = Exchange(
             call.purpose, call.model, prompt, reply="", expert=call.expert, recorded=True, requests=0
@@ -48,27 +160,14 @@ class Recording:
         with self._lock:
             found = self._next(Recorded(call.subject, asked))
         if found is None:
-            whose = f" with the expert {call.expert}" if call.expert else ""
-            problem = f"The recording has no such call ({call.purpose}{whose})."
+            expert = f" with the expert {call.expert}" if call.expert else ""
+            problem = f"The recording has no such call ({call.purpose}{expert})."
             return replace(asked, problem=problem, loss=Loss.NO_REPLY)
         return replace(found, prompt=prompt, dollars=0.0, seconds=0.0, recorded=True, requests=0)
 
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing is held."""
-
     def _next(self, wanted: Recorded) -> Exchange | None:
-        for queue in (
-            self._by_prompt.get(_prompt_key(wanted), _NONE),
-            self._by_subject.get(_subject_key(wanted), _NONE),
-        ):
+        for key in _keys(wanted):
+            queue = self._numbers.get(key)
             while queue:
                 number = queue.popleft()
                 if not self._used[number]:
@@ -77,23 +176,8 @@ class Recording:
         return None
 
 
-_NONE: deque[int] = deque()
-
-
-def _prompt_key(recorded: Recorded) -> Hashable:
+def _keys(recorded: Recorded) -> tuple[Hashable, Hashable]:
+    """By its prompt, and by its subject."""
     exchange = recorded.exchange
-    return exchange.purpose, exchange.expert, exchange.prompt
-
-
-def _subject_key(recorded: Recorded) -> Hashable:
-    return recorded.subject, recorded.exchange.purpose, recorded.exchange.expert
-
-
-def _queues(
-    recorded: Iterable[Recorded], key: Callable[[Recorded], Hashable]
-) -> Mapping[Hashable, deque[int]]:
-    """The numbers of exchanges by a key, in their order."""
-    queues: defaultdict[Hashable, deque[int]] = defaultdict(deque)
-    for number, each in enumerate(recorded):
-        queues[key(each)].append(number)
-    return queues
+    kind = (exchange.purpose, exchange.expert)
+    return ("prompt", *kind, exchange.prompt), ("subject", *kind, recorded.subject)

@@ -6,23 +6,20 @@ index, a body without barriers and warp exchanges, and a grid that divides the g
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Extent, Launch
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.extents import ceil_div
 from mctskernel.edits.indexing import AXES, Guarded, global_index_axis, guarded, plan_expression
-from mctskernel.edits.plan_text import with_plan
-from mctskernel.edits.rewrite import only_launches
-from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.plan_text import ceil_div, with_plan
+from mctskernel.edits.rewrite import only_launches, with_launch
+from mctskernel.edits.rule import Context, edit
 from mctskernel.edits.syntax import (
     Declaration,
     Function,
@@ -89,7 +86,7 @@ def coarsen(context: Context) -> Iterator[Edit]:
                 continue
             yield edit(
                 Category.COARSENING,
-                f"{items} elements a thread along {found.axis} in {found.function.name}",
+                f"compute {items} elements per thread along {found.axis}{context.where(found.function.name)}",
                 _wrapped(context, found, opening, grid, (name, items)),
                 rationale="Independent elements in one thread overlap loads and share index arithmetic.",
                 expected_effect=f"Up to {items} times as many loads in flight for each warp.",
@@ -113,7 +110,7 @@ def stride_over_grid(context: Context) -> Iterator[Edit]:
         extent = f"min({grid}, ceil_div({found.count}, {found.planned_block}))"
         yield edit(
             Category.COARSENING,
-            f"stride over a grid of {blocks} blocks in {found.function.name}",
+            f"grid-stride loop with {blocks} blocks{context.where(found.function.name)}",
             _wrapped(context, found, opening, extent, (grid, blocks)),
             rationale=f"{blocks} blocks fill {MULTIPROCESSORS} multiprocessors once; their threads do the "
             "rest without further blocks being started.",
@@ -224,9 +221,7 @@ def _wrapped(
     ]
     position = AXES.index(found.axis)
     extents = tuple(grid if i == position else extent for i, extent in enumerate(found.launch.grid))
-    launch = dataclasses.replace(found.launch, grid=extents)
-    launches = tuple(launch if entry is found.launch else entry for entry in context.plan.launches)
-    plan = dataclasses.replace(context.plan, launches=launches)
+    plan = with_launch(context.plan, found.launch, extents, found.launch.block)
     return with_plan(Kernel(replace(source, changes)), plan).source
 
 
@@ -254,28 +249,3 @@ def _fewest_blocks(context: Context, launch: Launch) -> int:
 
 def _threads(context: Context, launch: Launch) -> int:
     return context.resolved[0].launches[context.plan.launches.index(launch)].threads
-
-
-RULES = (
-    Rule(
-        "coarsen-threads",
-        Category.COARSENING,
-        frozenset(
-            {
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.INTEGER_PIPE,
-                Bottleneck.TAIL,
-            }
-        ),
-        coarsen,
-        prior=0.7,
-    ),
-    Rule(
-        "grid-stride-loop",
-        Category.COARSENING,
-        frozenset({Bottleneck.TAIL, Bottleneck.INSTRUCTION_ISSUE, Bottleneck.LAUNCH_OVERHEAD}),
-        stride_over_grid,
-        prior=0.5,
-    ),
-)

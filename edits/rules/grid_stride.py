@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import code, global_index_axis, plan_expression, upper_bounds
 from mctskernel.edits.reductions import COMBINED, NEUTRAL, is_zero, reduced_value, reductions_of
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches
-from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.rule import Context, edit
 from mctskernel.edits.rules.warp_reduction import Tree, trees_in
 from mctskernel.edits.syntax import (
     Access,
@@ -71,7 +70,7 @@ class PartialSums:
     count: int
 
 
-def _propose(context: Context) -> Iterable[Edit]:
+def strided_block_reductions(context: Context) -> Iterable[Edit]:
     for launch, function in only_launches(context):
         found = _partial_sums(context, launch, function)
         if found is None:
@@ -83,7 +82,7 @@ def _propose(context: Context) -> Iterable[Edit]:
                 continue
             yield edit(
                 Category.COARSENING,
-                f"reduce in {blocks} blocks that stride over the elements in {function.name}",
+                f"grid-stride reduction with {blocks} blocks{context.where(function.name)}",
                 _strided(context, found, blocks),
                 rationale=(
                     "A block pays its barriers and its exchange for one element a thread; threads that first gather "
@@ -182,7 +181,7 @@ def _stored_partial(function: Function, tree: Tree) -> str | None:
 
 
 def _count_of(context: Context, launch: Launch, buffer: str, operation: str, blocks: Extent) -> int | None:
-    """Where the second launch is told how many partial results there are, if all it does is reduce them."""
+    """The place of the number of partial results among the second launch's arguments, if it only reduces them."""
     function = next((f for entry, f in only_launches(context) if entry is launch), None)
     arguments = [str(argument) for argument in launch.args]
     if function is None or arguments.count(buffer) != 1 or len(set(arguments)) != len(arguments):
@@ -312,24 +311,3 @@ def _equal(context: Context, first: Extent | float, second: Extent | float) -> b
         )
     except ExpressionError:
         return False
-
-
-RULES = (
-    Rule(
-        "strided-block-reduction",
-        Category.COARSENING,
-        frozenset(
-            {
-                Bottleneck.BARRIERS,
-                Bottleneck.SHARED_THROUGHPUT,
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.BANK_CONFLICTS,
-                Bottleneck.DIVERGENCE,
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.LAUNCH_OVERHEAD,
-            }
-        ),
-        _propose,
-        prior=2.0,
-    ),
-)

@@ -5,34 +5,32 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from mctskernel.core.edit import Category, Edit, decided
+from mctskernel.core.edit import Edit, decided
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
-from mctskernel.edits.limits import Limits
 from mctskernel.edits.patch import PatchError, apply
-from mctskernel.edits.rule import Context, Rule
-from mctskernel.edits.rules import row_fusion, row_parallel, row_registers, vectorize, warp_reduction
+from mctskernel.edits.rule import Context, Limits
+from mctskernel.edits.rules.row_fusion import fuse_rows
+from mctskernel.edits.rules.row_parallel import parallel_rows
+from mctskernel.edits.rules.row_registers import kept_rows
+from mctskernel.edits.rules.vectorize import vectorized_loops
+from mctskernel.edits.rules.warp_reduction import warp_shuffles
 from mctskernel.edits.syntax import parse
 
 Step = Callable[[Context], Iterable[Edit]]
-(FUSED_ROWS,) = (rule.propose for rule in row_fusion.RULES)
-(PARALLEL_ROWS,) = (rule.propose for rule in row_parallel.RULES)
-(SHUFFLES,) = (rule.propose for rule in warp_reduction.RULES)
-(VECTORS,) = (rule.propose for rule in vectorize.RULES)
-(KEEP_ROW,) = (rule.propose for rule in row_registers.RULES)
 
 
 def rows_on_chip(context: Context) -> Iterator[Edit]:
     """A block or a warp for each row, with shuffles, vectors, and the row in registers where it is read again."""
-    for first in PARALLEL_ROWS(context):
-        for steps in chains(context, first, (SHUFFLES, VECTORS, KEEP_ROW)):
+    for first in parallel_rows(context):
+        for steps in chains(context, first, (warp_shuffles, vectorized_loops, kept_rows)):
             if len(steps) > 1:
                 yield _together(steps)
 
 
 def fused_rows_on_chip(context: Context) -> Iterator[Edit]:
     """Launches over the same rows as one kernel, and then the same: with one thread a row it would be slower."""
-    for first in FUSED_ROWS(context):
-        for steps in chains(context, first, (PARALLEL_ROWS, SHUFFLES, VECTORS, KEEP_ROW)):
+    for first in fuse_rows(context):
+        for steps in chains(context, first, (parallel_rows, warp_shuffles, vectorized_loops, kept_rows)):
             if len(steps) > 1:
                 yield _together(steps)
 
@@ -62,7 +60,7 @@ def _together(steps: Sequence[Edit]) -> Edit:
     return dataclasses.replace(
         last,
         category=steps[0].category,
-        title=f"{steps[0].title} and {last.title}",
+        title=f"{steps[0].title}; {last.title}",
         rationale=" ".join(step.rationale for step in steps),
         expected_effect=" ".join(step.expected_effect for step in steps),
         prior=steps[0].prior * last.prior,
@@ -82,21 +80,3 @@ def _after(context: Context, edit: Edit) -> Context | None:
     if not Limits(context.task, context.shapes).allow(kernel):
         return None
     return dataclasses.replace(context, kernel=kernel, plan=plan, source=parse(kernel.source))
-
-
-RULES = (
-    Rule(
-        "rows-on-chip",
-        Category.PARALLELISM,
-        row_parallel.RELIEVED_BY_ROW_THREADS,
-        rows_on_chip,
-        prior=2.5,
-    ),
-    Rule(
-        "fused-rows-on-chip",
-        Category.FUSION,
-        row_fusion.RELIEVED_BY_FUSION | row_parallel.RELIEVED_BY_ROW_THREADS,
-        fused_rows_on_chip,
-        prior=3.0,
-    ),
-)

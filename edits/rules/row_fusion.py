@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import LaunchPlan
@@ -26,7 +25,7 @@ from mctskernel.edits.rewrite import (
     whole_function,
     without_dead_macros,
 )
-from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.rule import Context, edit
 from mctskernel.edits.rules.row_parts import Part, part_of
 from mctskernel.edits.syntax import (
     Access,
@@ -34,6 +33,7 @@ from mctskernel.edits.syntax import (
     Replacement,
     accesses,
     assigned_names,
+    assignment,
     fresh_name,
     identifiers,
     replace,
@@ -42,9 +42,6 @@ from mctskernel.edits.syntax import (
     within,
 )
 
-RELIEVED_BY_FUSION = frozenset(
-    {Bottleneck.LAUNCH_OVERHEAD, Bottleneck.DRAM_BANDWIDTH, Bottleneck.L2_BANDWIDTH}
-)
 _MOST_COLUMNS = 110
 
 
@@ -53,7 +50,7 @@ class Fused:
     """What comes of some parts in one kernel.
 
     `parameters` are names and what they are declared as, by argument; `lines` are what is done for a row. `values` are
-    variables that hold what was computed for the row, by the buffer that it goes to; nobody else may touch what is in
+    variables that hold what was computed for the row, by the buffer that it goes to; no other code may touch what is in
     `written`. `taken` are names that the next part can't have.
     """
 
@@ -177,7 +174,7 @@ def _with_part(context: Context, fused: Fused, part: Part, wanted: frozenset[str
 
 
 def _with_parameters(fused: Fused, part: Part) -> dict[str, tuple[str, Parameter]] | None:
-    """The parameters with those of a part; what stands for the same is the same one, and has to be of the same type."""
+    """The parameters with those of a part; equal arguments share a parameter, and must have the same type."""
     parameters = dict(fused.parameters)
     for parameter in part.function.parameters:
         argument = part.argument(parameter.name)
@@ -219,7 +216,7 @@ def _names_of(part: Part) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _Rewriting:
-    """A part's statements in the words of the fused kernel: those of elements with a `column` below a `length`."""
+    """A part's statements with the names of the fused kernel: those of elements with a `column` below a `length`."""
 
     context: Context
     part: Part
@@ -282,18 +279,15 @@ def _store_for_row(part: Part, node: Node, found: Sequence[Access]) -> tuple[str
 
     None unless nothing else in the part touches the buffer.
     """
-    assignment = (
-        node.named_children[0] if node.type == "expression_statement" and node.named_children else node
-    )
-    value = assignment.child_by_field_name("right")
+    parts = assignment(node)
     inside = [access for access in found if within(access.node, node) and access.writes]
-    if assignment.type != "assignment_expression" or value is None or len(inside) != 1 or inside[0].reads:
+    if parts is None or len(inside) != 1 or inside[0].reads:
         return None
-    (access,) = inside
+    (target, _, value), (access,) = parts, inside
     parameter = part.function.parameter(access.array)
     alone = sum(other.array == access.array for other in found) == 1
     at_row = len(access.indices) == 1 and part.is_row(access.indices[0])
-    if parameter is None or not alone or not at_row or access.node != assignment.child_by_field_name("left"):
+    if parameter is None or not alone or not at_row or access.node != target:
         return None
     return part.argument(access.array), parameter, value
 
@@ -357,14 +351,3 @@ def _plan(context: Context, run: Sequence[Part], name: str, arguments: Sequence[
     )
     used = {str(argument) for launch in launches for argument in launch.args}
     return LaunchPlan(launches, tuple(each for each in context.plan.scratch if each.name in used))
-
-
-RULES = (
-    Rule(
-        "fuse-rows",
-        Category.FUSION,
-        RELIEVED_BY_FUSION,
-        fuse_rows,
-        prior=0.5,
-    ),
-)

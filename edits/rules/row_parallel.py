@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import Guarded, code, global_index_axis, guarded, plan_expression
@@ -22,7 +21,7 @@ from mctskernel.edits.reductions import (
     warp_reduction,
 )
 from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
-from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.rule import Context, edit
 from mctskernel.edits.syntax import (
     Function,
     Loop,
@@ -39,17 +38,6 @@ from mctskernel.edits.syntax import (
     walk,
     within,
 )
-
-RELIEVED_BY_ROW_THREADS = frozenset(
-    {
-        Bottleneck.UNCOALESCED_ACCESS,
-        Bottleneck.TOO_FEW_BLOCKS,
-        Bottleneck.GLOBAL_LATENCY,
-        Bottleneck.LOW_OCCUPANCY,
-        Bottleneck.DRAM_BANDWIDTH,
-    }
-)
-"""What threads that share a row relieve, where one had it to itself."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +63,14 @@ class RowKernel:
     stores: tuple[Node, ...]
 
 
-def _propose(context: Context) -> Iterable[Edit]:
+def parallel_rows(context: Context) -> Iterable[Edit]:
     for launch, function in only_launches(context):
         found = row_kernel(context, launch, function)
         if found is None:
             continue
         yield edit(
             Category.PARALLELISM,
-            f"give each row of {function.name} a block",
+            f"one block per row{context.where(function.name)}",
             _block_per_row(context, launch, function, found),
             rationale=(
                 "One thread walks a whole row while its neighbours walk others, so every access is scattered "
@@ -92,7 +80,7 @@ def _propose(context: Context) -> Iterable[Edit]:
         )
         yield edit(
             Category.PARALLELISM,
-            f"give each row of {function.name} a warp",
+            f"one warp per row{context.where(function.name)}",
             _warp_per_row(context, launch, function, found),
             rationale="A warp per row reads along the row and reduces with shuffles, without any barrier.",
             expected_effect="Coalesced accesses and 32 times as many threads.",
@@ -335,14 +323,3 @@ def _shared_out(
         text = f"if (threadIdx.x == 0) {{\n{margin}    {text_of(node)}\n{margin}}}"
         changes.append(swap(node, text))
     return changes
-
-
-RULES = (
-    Rule(
-        "parallel-rows",
-        Category.PARALLELISM,
-        RELIEVED_BY_ROW_THREADS,
-        _propose,
-        prior=2.0,
-    ),
-)

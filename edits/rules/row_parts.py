@@ -14,14 +14,23 @@ from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import Guarded, global_index_axis, guarded, plan_expression
 from mctskernel.edits.rule import Context
 from mctskernel.edits.rules.row_parallel import is_cooperative
-from mctskernel.edits.syntax import Declaration, Function, squeezed, strip_parentheses, text_of, walk, within
+from mctskernel.edits.syntax import (
+    Declaration,
+    Function,
+    operands,
+    squeezed,
+    strip_parentheses,
+    text_of,
+    walk,
+    within,
+)
 
 
 @dataclass(frozen=True)
 class Part:
     """A launch whose threads take one `index` each below `extent`: a row, or an element of rows that are `length` long.
 
-    `extent` and `length` are in the words of the launch plan; a row's `length` is None.
+    `extent` and `length` are expressions of the launch plan; a row's `length` is None.
     """
 
     launch: Launch
@@ -34,7 +43,7 @@ class Part:
     length: str | None = None
 
     def argument(self, parameter: str) -> str:
-        """What a parameter stands for."""
+        """The plan's argument of a parameter."""
         position = [each.name for each in self.function.parameters].index(parameter)
         return str(self.launch.args[position])
 
@@ -98,12 +107,8 @@ def _divisors(part: Part) -> Iterator[Node]:
     """What the index of a part is divided by, remainders included."""
     for node in part.statements:
         for found in walk(node, "binary_expression"):
-            left, operator, right = (
-                found.child_by_field_name(each) for each in ("left", "operator", "right")
-            )
-            if left is None or operator is None or right is None or text_of(operator) not in {"/", "%"}:
-                continue
-            if text_of(strip_parentheses(left)) == part.index.name:
+            left, operator, right = operands(found) or (found, "", found)
+            if operator in {"/", "%"} and text_of(strip_parentheses(left)) == part.index.name:
                 yield right
 
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.device_code import ELEMENT_BYTES, VECTOR_BYTES
 from mctskernel.edits.indexing import BUILT_INS, always_happens, code, inlined, plan_expression
 from mctskernel.edits.rewrite import Rewrite, apply, changed, fresh_names, indented, only_launches
-from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.rule import Context, edit
 from mctskernel.edits.rules.tuning import block_macros
 from mctskernel.edits.syntax import (
     Function,
@@ -34,7 +34,6 @@ from mctskernel.edits.syntax import (
     walk,
     within,
 )
-from mctskernel.edits.vectors import ELEMENT_BYTES, VECTOR_BYTES
 
 FEWEST_THREADS, MOST_THREADS = 64, 1024
 MOST_REGISTERS = 64
@@ -65,20 +64,20 @@ class Passes:
     kept: tuple[Load, ...]
 
 
-def _propose(context: Context) -> Iterable[Edit]:
+def kept_rows(context: Context) -> Iterable[Edit]:
     for launch, function in only_launches(context):
         found = _passes(context, launch, function)
         if found is None:
             continue
-        buffers = " and ".join(dict.fromkeys(load.buffer for load in found.kept))
+        buffers = ", ".join(dict.fromkeys(load.buffer for load in found.kept))
         for threads, items in _sizes(context, found):
             registers = items * sum(load.bytes for load in found.kept) // REGISTER_BYTES
             if not 1 <= registers <= MOST_REGISTERS:
                 continue
-            with_threads = f", {threads.value} threads a block" if threads.value != threads.before else ""
+            with_threads = f", {threads.value} threads per block" if threads.value != threads.before else ""
             yield edit(
                 Category.ALGORITHM,
-                f"keep what {function.name} reads of {buffers} in {registers} registers{with_threads}",
+                f"keep {buffers} in {registers} registers per thread{with_threads}{context.where(function.name)}",
                 _kept(context, found, items, threads),
                 rationale=(
                     f"{len(found.loops)} loops read the same elements one after another; each thread can read its "
@@ -322,21 +321,3 @@ def _with_threads(text: str, threads: Threads) -> str:
     (macro,) = [macro for macro in source.integer_macros if macro.name == threads.macro]
     data = source.text.encode()
     return (data[: macro.start] + str(threads.value).encode() + data[macro.end :]).decode()
-
-
-RULES = (
-    Rule(
-        "keep-row",
-        Category.ALGORITHM,
-        frozenset(
-            {
-                Bottleneck.DRAM_BANDWIDTH,
-                Bottleneck.L2_BANDWIDTH,
-                Bottleneck.L1_THROUGHPUT,
-                Bottleneck.GLOBAL_LATENCY,
-            }
-        ),
-        _propose,
-        prior=1.5,
-    ),
-)

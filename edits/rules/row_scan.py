@@ -10,6 +10,7 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for
 from mctskernel.edits.indexing import always_happens, code, inlined, replace_names
 from mctskernel.edits.reductions import is_zero
 from mctskernel.edits.rewrite import (
@@ -17,13 +18,14 @@ from mctskernel.edits.rewrite import (
     apply,
     changed,
     dedented,
+    each,
     fresh_names,
     indented,
     only_launches,
     with_launch,
 )
-from mctskernel.edits.rule import Context, Rule, edit
-from mctskernel.edits.rules.row_parallel import RELIEVED_BY_ROW_THREADS, RowThreads, row_threads
+from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rules.row_parallel import RowThreads, row_threads
 from mctskernel.edits.syntax import (
     Access,
     Declaration,
@@ -33,6 +35,7 @@ from mctskernel.edits.syntax import (
     accesses,
     as_loop,
     assigned_names,
+    assignment,
     fresh_name,
     identifiers,
     names_in_scope,
@@ -41,7 +44,6 @@ from mctskernel.edits.syntax import (
     walk,
     within,
 )
-from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, Vector, lanes_for
 
 SIZES = (256, 1024, 512, 128)
 SUM_BEFORE = """
@@ -95,7 +97,7 @@ class Scan:
     arrays: tuple[Along, ...]
 
 
-def _propose(context: Context) -> Iterable[Edit]:
+def scanned_rows(context: Context) -> Iterable[Edit]:
     for launch, function in only_launches(context):
         rows = row_threads(context, launch, function)
         found = _scan(function, rows) if rows is not None else None
@@ -104,11 +106,11 @@ def _propose(context: Context) -> Iterable[Edit]:
         for threads in SIZES:
             yield edit(
                 Category.PARALLELISM,
-                f"scan each row of {function.name} with a block of {threads} threads",
+                f"parallel scan of each row with {threads} threads{context.where(function.name)}",
                 _scanned(context, launch, function, (rows, found), threads),
                 rationale=(
                     "One thread adds up a whole row, and its neighbours' accesses are a row apart; threads of a "
-                    "block can each add a few neighbours, and learn by shuffles what came before them."
+                    "block can each add a few neighbours, and get the sum before them by shuffles."
                 ),
                 expected_effect="Coalesced vector accesses, and a block's threads for each row.",
                 prior=1.0 if threads == SIZES[0] else 0.8,
@@ -146,12 +148,8 @@ def _scan(function: Function, rows: RowThreads) -> Scan | None:
 
 
 def _adds(statement: Node, name: str) -> bool:
-    assignment = statement.named_children[0] if statement.named_children else statement
-    left, right = assignment.child_by_field_name("left"), assignment.child_by_field_name("right")
-    operator = assignment.child_by_field_name("operator")
-    if statement.type != "expression_statement" or left is None or right is None or operator is None:
-        return False
-    return text_of(left) == name and text_of(operator) == "+=" and name not in identifiers(right)
+    left, operator, right = assignment(statement) or (statement, "", statement)
+    return text_of(left) == name and operator == "+=" and name not in identifiers(right)
 
 
 def _arrays(function: Function, rows: RowThreads, loop: Loop) -> tuple[Along, ...] | None:
@@ -310,8 +308,7 @@ class LaneText:
 
     def for_each_lane(self, lines: Iterable[str]) -> list[str]:
         """An unrolled loop over the lanes."""
-        header = f"for (int {self.lane} = 0; {self.lane} < {self.width}; ++{self.lane}) {{"
-        return ["#pragma unroll", header, *indented(lines), "}"]
+        return each(self.lane, str(self.width), *lines)
 
     @property
     def _pairs(self) -> list[tuple[Along, Vector]]:
@@ -339,14 +336,3 @@ def _text(context: Context, function: Function, scan: Scan) -> LaneText:
 
 def _moved(index: str, variable: str, text: str) -> str:
     return replace_names(index, {variable: text})
-
-
-RULES = (
-    Rule(
-        "scan-rows",
-        Category.PARALLELISM,
-        RELIEVED_BY_ROW_THREADS,
-        _propose,
-        prior=2.0,
-    ),
-)

@@ -1,33 +1,36 @@
 """Other values for the macros that choose block sizes, tile sizes, items per thread and unroll factors.
 
-A macro may be a fact of the problem (a stencil's radius) as well as a choice. It counts as a choice only
-where the code shows that any value will do: the launch plan makes blocks of it, divides the grid by it or
-makes the grid of it, or it is an unroll factor, or a loop steps by it over data that a block loads together.
+A macro may be a fact of the problem (a stencil's radius) as well as a choice. It counts as a choice only where the code
+shows that any value will do: the launch plan makes blocks of it, divides the grid by it or makes the grid of it, or it
+is an unroll factor, or a loop steps by it over data that a block loads together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Mapping
+
+from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
-from mctskernel.core.expression import names_in
+from mctskernel.core.expression import ExpressionError, Number, evaluate_int, names_in
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Extent, LaunchPlanError
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.extents import is_or_caps, only_divides
-from mctskernel.edits.rule import Context, Rule, edit, resolve_at
-from mctskernel.edits.rules.static_asserts import asserts_hold
+from mctskernel.edits.plan_text import is_or_caps, only_divides
+from mctskernel.edits.rule import Context, edit, resolve_at
 from mctskernel.edits.syntax import (
     Function,
     Macro,
     Replacement,
+    Source,
     calls,
     identifiers,
+    operands,
     parse,
     replace,
+    strip_parentheses,
     text_of,
-    unroll_pragma,
     walk,
     whole_number,
 )
@@ -109,15 +112,6 @@ def grid_size(context: Context) -> Iterator[Edit]:
         if _in_grid(context, macro.name, is_or_caps) and not _in_blocks(context, macro.name):
             yield from _neighbours(
                 context, macro, LARGEST_GRID, "A grid that fills the device once starts no block late."
-            )
-
-
-def unroll_factor(context: Context) -> Iterator[Edit]:
-    """Another factor where a macro is the argument of `#pragma unroll` and nothing else."""
-    for macro in context.source.integer_macros:
-        if _is_unroll_factor(context, macro.name):
-            yield from _neighbours(
-                context, macro, LARGEST_ITEMS, "Unrolled iterations have independent loads in flight."
             )
 
 
@@ -287,16 +281,6 @@ def _in_grid(context: Context, name: str, role: Callable[[Extent, str], bool]) -
     return any(role(extent, name) for launch in context.plan.launches for extent in launch.grid)
 
 
-def _is_unroll_factor(context: Context, name: str) -> bool:
-    factors = [
-        text_of(pragma).split()[2:]
-        for loop in walk(context.source.root, "for_statement")
-        if (pragma := unroll_pragma(loop)) is not None
-    ]
-    used = any(name in identifiers(function.node) for function in context.source.functions)
-    return [name] in factors and not used and name not in context.source.macro_words
-
-
 def _is_depth(function: Function, name: str) -> bool:
     """Whether a loop steps by the name and the block's threads load what lies between in a strided loop."""
     known = definitions(function)
@@ -307,60 +291,36 @@ def _is_depth(function: Function, name: str) -> bool:
     )
 
 
-RULES = (
-    Rule(
-        "smaller-blocks",
-        Category.TUNING,
-        frozenset({Bottleneck.TOO_FEW_BLOCKS, Bottleneck.TAIL, Bottleneck.BARRIERS}),
-        smaller_blocks,
-        prior=0.5,
-    ),
-    Rule(
-        "larger-blocks",
-        Category.TUNING,
-        frozenset({Bottleneck.LOW_OCCUPANCY, Bottleneck.ATOMICS, Bottleneck.L2_BANDWIDTH}),
-        larger_blocks,
-        prior=0.5,
-    ),
-    Rule(
-        "reshaped-blocks",
-        Category.TUNING,
-        frozenset({Bottleneck.UNCOALESCED_ACCESS, Bottleneck.L1_THROUGHPUT}),
-        reshaped_blocks,
-        prior=0.5,
-    ),
-    Rule(
-        "items-and-tiles",
-        Category.TUNING,
-        frozenset(
-            {
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.SHARED_THROUGHPUT,
-                Bottleneck.L1_THROUGHPUT,
-                Bottleneck.L2_BANDWIDTH,
-                Bottleneck.INSTRUCTION_ISSUE,
-                Bottleneck.FP32_PIPE,
-                Bottleneck.LOW_OCCUPANCY,
-                Bottleneck.BARRIERS,
-                Bottleneck.SPILLS,
-                Bottleneck.TAIL,
-            }
-        ),
-        items_and_tiles,
-        prior=0.6,
-    ),
-    Rule(
-        "grid-size",
-        Category.TUNING,
-        frozenset({Bottleneck.TOO_FEW_BLOCKS, Bottleneck.TAIL, Bottleneck.LOW_OCCUPANCY}),
-        grid_size,
-        prior=0.4,
-    ),
-    Rule(
-        "unroll-factor",
-        Category.TUNING,
-        frozenset({Bottleneck.GLOBAL_LATENCY, Bottleneck.INSTRUCTION_ISSUE}),
-        unroll_factor,
-        prior=0.4,
-    ),
-)
+_COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def asserts_hold(source: Source, macros: Mapping[str, Number]) -> bool:
+    """Whether no `static_assert` certainly fails; one that isn't arithmetic over the macros may hold."""
+    return all(
+        _may_hold(node.named_children[0], macros) for node in walk(source.root, "static_assert_declaration")
+    )
+
+
+def _may_hold(condition: Node, macros: Mapping[str, Number]) -> bool:
+    condition = strip_parentheses(condition)
+    left, sign, right = operands(condition) or (condition, "", condition)
+    if sign == "&&":
+        return _may_hold(left, macros) and _may_hold(right, macros)
+    compare = _COMPARISONS.get(sign)
+    if compare is None:
+        return True
+    try:
+        return compare(_value(left, macros), _value(right, macros))
+    except ExpressionError:
+        return True
+
+
+def _value(node: Node, macros: Mapping[str, Number]) -> int:
+    return evaluate_int(text_of(node).replace("/", "//"), macros)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,9 +10,18 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category, Edit
 from mctskernel.core.launch_plan import LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.indexing import AXES, always_happens, guarded, inlined
-from mctskernel.edits.rewrite import Rewrite, apply, changed, fresh_names, indented
-from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for, width_text
+from mctskernel.edits.indexing import always_happens, guarded, inlined
+from mctskernel.edits.rewrite import (
+    Rewrite,
+    apply,
+    changed,
+    each,
+    fresh_names,
+    indented,
+    with_launch,
+)
+from mctskernel.edits.rule import Context, edit
 from mctskernel.edits.rules.coarsening import MULTIPROCESSORS, CoveredIndex, covered_indices
 from mctskernel.edits.syntax import (
     Access,
@@ -25,13 +33,13 @@ from mctskernel.edits.syntax import (
     identifiers,
     indentation,
     names_in_scope,
+    operands,
     strip_parentheses,
     swap,
     text_of,
     walk,
     within,
 )
-from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, RELIEVED_BY_VECTORS, Vector, lanes_for
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Neighbours:
     modulus: str | None
 
 
-def _propose(context: Context) -> Iterable[Edit]:
+def vectorized_elements(context: Context) -> Iterable[Edit]:
     for found in covered_indices(context):
         launch, function = found.launch, found.function
         if found.axis != "x" or len(set(map(str, launch.args))) != len(launch.args):
@@ -66,10 +74,10 @@ def _propose(context: Context) -> Iterable[Edit]:
         lanes = lanes_for(group.type for group in groups)
         if fewest < lanes * MULTIPROCESSORS:
             continue
-        arrays = " and ".join(dict.fromkeys(group.array for group in groups))
+        arrays = ", ".join(dict.fromkeys(group.array for group in groups))
         yield edit(
             Category.VECTORIZATION,
-            f"move {arrays} of {function.name} in vectors of {lanes}",
+            f"vectorize {arrays} ({width_text(group.type for group in groups)}){context.where(function.name)}",
             _widened(context, found, body.statements, groups),
             rationale=(
                 f"Consecutive threads touch consecutive elements; {lanes} of them in one thread take 16-byte "
@@ -127,9 +135,8 @@ def _modulus(node: Node, found: CoveredIndex, known: Mapping[str, Node]) -> str 
     node = strip_parentheses(node)
     while node.type == "identifier" and text_of(node) in known:
         node = strip_parentheses(known[text_of(node)])
-    left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
-    operator = node.child_by_field_name("operator")
-    if left is None or right is None or operator is None or text_of(operator) != "%":
+    left, operator, right = operands(node) or (node, "", node)
+    if operator != "%":
         return None
     name = text_of(right)
     whole = found.function.parameter(name)
@@ -202,27 +209,18 @@ class Lanes:
 
     def all_of(self, body: Sequence[str]) -> list[str]:
         """A loop over all of them."""
-        return ["#pragma unroll", *self._loop(f"{self.variable} < {self.count}", body)]
+        return each(self.variable, str(self.count), *body)
 
     def those_left(self, body: Sequence[str]) -> list[str]:
         """A loop over those that there are."""
-        return self._loop(f"{self.variable} < {self.count} && {self.variable} < {self.left}", body)
-
-    def _loop(self, condition: str, body: Sequence[str]) -> list[str]:
-        return [
-            f"for (int {self.variable} = 0; {condition}; ++{self.variable}) {{",
-            *indented(body),
-            "}",
-        ]
+        condition = f"{self.variable} < {self.count} && {self.variable} < {self.left}"
+        return [f"for (int {self.variable} = 0; {condition}; ++{self.variable}) {{", *indented(body), "}"]
 
 
 def with_fewer_blocks(context: Context, found: CoveredIndex, lanes: int) -> LaunchPlan:
     """The plan of a kernel whose threads compute so many neighbours along x."""
-    extents = list(found.launch.grid)
-    extents[AXES.index("x")] = f"ceil_div({found.count}, {found.planned_block} * {lanes})"
-    launch = dataclasses.replace(found.launch, grid=tuple(extents))
-    launches = tuple(launch if entry is found.launch else entry for entry in context.plan.launches)
-    return dataclasses.replace(context.plan, launches=launches)
+    blocks = f"ceil_div({found.count}, {found.planned_block} * {lanes})"
+    return with_launch(context.plan, found.launch, (blocks, *found.launch.grid[1:]), found.launch.block)
 
 
 def for_lane(
@@ -257,15 +255,5 @@ def bare(text: str) -> str:
 
 
 def factor(text: str) -> str:
-    return text if text.isidentifier() or text.isdigit() else f"({text})"
-
-
-RULES = (
-    Rule(
-        "float4-elements",
-        Category.VECTORIZATION,
-        RELIEVED_BY_VECTORS,
-        _propose,
-        prior=1.2,
-    ),
-)
+    """A text as a factor: in parentheses unless it is a name, a number or `blockDim.x` and its kin."""
+    return text if text.replace(".", "").replace("_", "").isalnum() else f"({text})"

@@ -13,6 +13,7 @@ from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
 from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for, width_text
 from mctskernel.edits.indexing import (
     always_happens,
     code,
@@ -22,7 +23,7 @@ from mctskernel.edits.indexing import (
     replace_names,
 )
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented
-from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.rule import Context, edit
 from mctskernel.edits.rules.coarsening import CoveredIndex, covered_indices
 from mctskernel.edits.rules.vector_elements import (
     Lanes,
@@ -48,7 +49,6 @@ from mctskernel.edits.syntax import (
     walk,
     within,
 )
-from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, RELIEVED_BY_VECTORS, Vector, lanes_for
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,17 @@ class Stencil:
     lines: tuple[Line, ...]
 
 
-def _propose(context: Context) -> Iterable[Edit]:
+def vectorized_lines(context: Context) -> Iterable[Edit]:
     for found in covered_indices(context):
         stencil = _stencil(found)
         if stencil is None:
             continue
         lanes = lanes_for(line.type for line in stencil.lines)
-        arrays = " and ".join(dict.fromkeys(line.array for line in stencil.lines))
+        kind = width_text(line.type for line in stencil.lines)
+        arrays = ", ".join(dict.fromkeys(line.array for line in stencil.lines))
         yield edit(
             Category.VECTORIZATION,
-            f"compute {lanes} neighbours a thread in {found.function.name}, {arrays} in vectors",
+            f"vectorize {arrays} ({kind}), {lanes} outputs per thread{context.where(found.function.name)}",
             _widened(context, stencil, lanes),
             rationale=(
                 f"Neighbouring cells read mostly the same elements: {lanes} of them in one thread load each line as a "
@@ -229,14 +230,3 @@ def _joined(opening: str, conditions: Sequence[str], closing: str) -> list[str]:
     """Conditions that must all hold, a line each."""
     lines = [f"{opening}{conditions[0]}", *(f"    && {condition}" for condition in conditions[1:])]
     return [*lines[:-1], f"{lines[-1]}{closing}"]
-
-
-RULES = (
-    Rule(
-        "vector-lines",
-        Category.VECTORIZATION,
-        RELIEVED_BY_VECTORS,
-        _propose,
-        prior=1.2,
-    ),
-)

@@ -8,19 +8,30 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for, width_text
 from mctskernel.edits.indexing import (
     BUILT_INS,
     always_happens,
     code,
+    expression,
     global_index_axis,
     inlined,
+    is_block_extent,
     replace_names,
 )
-from mctskernel.edits.rewrite import Rewrite, apply, dedented, fresh_names, indented, only_launches
-from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.rewrite import (
+    Rewrite,
+    apply,
+    dedented,
+    each,
+    fresh_names,
+    indented,
+    only_launches,
+)
+from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rules.vector_elements import factor
 from mctskernel.edits.syntax import (
     Access,
     Function,
@@ -33,12 +44,10 @@ from mctskernel.edits.syntax import (
     indentation,
     insert_before,
     names_in_scope,
-    parse,
     text_of,
     walk,
     within,
 )
-from mctskernel.edits.vectors import ALIGNED, ELEMENT_BYTES, RELIEVED_BY_VECTORS, Vector, lanes_for
 
 
 @dataclass(frozen=True)
@@ -61,16 +70,17 @@ class WideLoop:
     lanes: tuple[Lanes, ...]
 
 
-def _propose(context: Context) -> Iterable[Edit]:
+def vectorized_loops(context: Context) -> Iterable[Edit]:
     for launch, function in only_launches(context):
         loops = wide_loops(context, launch, function)
         if not loops:
             continue
-        arrays = " and ".join(dict.fromkeys(lanes.array for loop in loops for lanes in loop.lanes))
-        width = lanes_for(lanes.type for loop in loops for lanes in loop.lanes)
+        arrays = ", ".join(dict.fromkeys(lanes.array for loop in loops for lanes in loop.lanes))
+        types = [lanes.type for loop in loops for lanes in loop.lanes]
+        width, kind = lanes_for(types), width_text(types)
         yield edit(
             Category.VECTORIZATION,
-            f"access {arrays} of {function.name} in vectors of {width}",
+            f"vectorize {arrays} ({kind}){context.where(function.name)}",
             _widened(context, function, loops),
             rationale=(
                 f"Consecutive elements go one to a thread; {width} at once, 16 bytes an access, keep as many bytes "
@@ -119,27 +129,20 @@ def _shares_out(loop: Loop, launch: Launch, context: Context, known: Mapping[str
         return False
     step = polynomial(right, known)
     if str(start) == "threadIdx.x":
-        return str(step) == "blockDim.x" or _equals(step.at(macros).constant, launch.block[0], macros)
+        return is_block_extent(step, "x", launch.block[0], macros)
     if global_index_axis(start, launch, macros) != "x":
         return False
     width = step.coefficient("gridDim.x")
     if width is None or step.without("gridDim.x").terms:
         return False
-    return str(width) == "blockDim.x" or _equals(width.at(macros).constant, launch.block[0], macros)
-
-
-def _equals(value: int | None, planned: int | str, macros: Mapping[str, int]) -> bool:
-    try:
-        return value is not None and value == evaluate_int(planned, macros)
-    except ExpressionError:
-        return False
+    return is_block_extent(width, "x", launch.block[0], macros)
 
 
 def _lanes(loop: Loop, function: Function, known: Mapping[str, Node]) -> tuple[Lanes, ...]:
     """The vectors that the loop can read and write; none if it can't be widened."""
     if not _plain(loop):
         return ()
-    local = _local_names(loop)
+    local = {d.name for d in function.declarations if within(d.node, loop.body)}
     groups: dict[tuple[str, str], list[Access]] = {}
     for access in accesses(loop.body):
         parameter = function.parameter(access.array)
@@ -157,7 +160,7 @@ def _lanes(loop: Loop, function: Function, known: Mapping[str, Node]) -> tuple[L
         groups.setdefault((access.array, str(index)), []).append(access)
     if not _writes_are_whole(groups, loop):
         return ()
-    keep = frozenset(_outer_names(function, loop)) | {loop.variable}
+    keep = (identifiers(function.node) - local) | {loop.variable}
     found = []
     for (array, _), group in groups.items():
         text = inlined(group[0].indices[0], {n: v for n, v in known.items() if n in local}, keep)
@@ -213,19 +216,6 @@ def _writes_are_whole(groups: Mapping[tuple[str, str], Sequence[Access]], loop: 
     return True
 
 
-def _local_names(loop: Loop) -> frozenset[str]:
-    return frozenset(
-        text_of(next(walk(declarator, "identifier"), declarator))
-        for declaration in walk(loop.body, "declaration")
-        for declarator in declaration.children_by_field_name("declarator")
-    )
-
-
-def _outer_names(function: Function, loop: Loop) -> frozenset[str]:
-    local = _local_names(loop)
-    return frozenset(name for name in identifiers(function.node) if name not in local)
-
-
 def _unconditional(group: Sequence[Access], loop: Loop) -> bool:
     """Whether every write happens in each iteration, so that a whole vector is written."""
     statements = code(loop.body)
@@ -247,15 +237,11 @@ def _bases_visible(loops: Sequence[WideLoop], function: Function, context: Conte
     visible = {p.name for p in function.parameters} | context.source.macro_names
     visible |= {d.name for d in function.declarations if d.node.end_byte <= first.start_byte}
     return all(
-        {n for n in identifiers(_parsed(lanes.index)) if "." not in n} - BUILT_INS
+        {n for n in identifiers(expression(lanes.index)) if "." not in n} - BUILT_INS
         <= visible | {wide.loop.variable}
         for wide in loops
         for lanes in wide.lanes
     )
-
-
-def _parsed(text: str) -> Node:
-    return parse(f"int _ = {text};").root.named_children[0].named_children[-1].named_children[-1]
 
 
 def _widened(context: Context, function: Function, loops: Sequence[WideLoop]) -> str:
@@ -274,7 +260,7 @@ def _widened(context: Context, function: Function, loops: Sequence[WideLoop]) ->
     together = f" &&\n{margin}    ".join(bases)
     declaration = (
         f"const bool {wide_name} = {together};\n{margin}"
-        f"const int {end} = {wide_name} ? {_factor(bound)} / {width} * {width} : 0;\n{margin}"
+        f"const int {end} = {wide_name} ? {factor(bound)} / {width} * {width} : 0;\n{margin}"
     )
     anchor = first.pragma if first.pragma is not None else first.node
     changes = [insert_before(anchor, declaration)]
@@ -308,7 +294,7 @@ def _wide_and_rest(
         for node in lanes.nodes:
             changes[node.start_byte] = (node.end_byte, f"{name}[{lane}]")
     body = _body_with(context, loop, changes, lane)
-    start, step = _factor(text_of(loop.start)), _factor(loop.step)
+    start, step = factor(text_of(loop.start)), factor(loop.step)
     header = f"for ({loop.type} {loop.variable} = "
     rest_start = f"{end} + {text_of(loop.start)}"
     return [
@@ -316,10 +302,7 @@ def _wide_and_rest(
         *indented(
             [
                 *loads,
-                "#pragma unroll",
-                f"for (int {lane} = 0; {lane} < {width}; ++{lane}) {{",
-                *indented(body),
-                "}",
+                *each(lane, str(width), *body),
                 *stores,
             ]
         ),
@@ -354,21 +337,6 @@ def _at_zero(index: str, variable: str) -> str:
     return text.removesuffix(" + 0").removeprefix("0 + ")
 
 
-def _factor(text: str) -> str:
-    return text if text.replace(".", "").replace("_", "").isalnum() else f"({text})"
-
-
 def _word(loop: Loop) -> str:
     bound = text_of(loop.bound)
     return bound if bound.isidentifier() else "end"
-
-
-RULES = (
-    Rule(
-        "float4-access",
-        Category.VECTORIZATION,
-        RELIEVED_BY_VECTORS,
-        _propose,
-        prior=1.2,
-    ),
-)

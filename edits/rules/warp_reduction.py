@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import code
 from mctskernel.edits.reductions import COMBINED, EXTREMA, NEUTRAL
 from mctskernel.edits.rewrite import fresh_names, indented, without_dead_macros
-from mctskernel.edits.rule import Context, Rule, edit
+from mctskernel.edits.rule import Context, edit
 from mctskernel.edits.syntax import (
     Access,
     Declaration,
     Function,
     Replacement,
     accesses,
+    assignment,
     calls,
     indentation,
     names_in_scope,
@@ -48,15 +48,14 @@ class Tree:
     asserts: tuple[Node, ...]
 
 
-def _propose(context: Context) -> Iterable[Edit]:
+def warp_shuffles(context: Context) -> Iterable[Edit]:
     trees = [t for f in context.source.functions if f.clean for t in trees_in(f) if _fits(context, t)]
     if not trees:
         return
     changes = [change for tree in trees for change in _with_shuffles(context, tree)]
-    where = " and ".join(dict.fromkeys(tree.function.name for tree in trees))
     yield edit(
         Category.WARP_PRIMITIVES,
-        f"reduce with warp shuffles in {where}",
+        "reduce with warp shuffles",
         without_dead_macros(context.source, replace(context.source, changes)),
         rationale=(
             "A tree in shared memory takes a barrier and two shared accesses a level; lanes of a warp can "
@@ -92,10 +91,10 @@ def _tree(
     store: Node,
     loop: Node,
 ) -> Tree | None:
-    assignment = store.named_children[0] if store.named_children else store
-    left, value = assignment.child_by_field_name("left"), assignment.child_by_field_name("right")
-    if assignment.type != "assignment_expression" or left is None or value is None:
+    parts = assignment(store)
+    if parts is None:
         return None
+    left, _, value = parts
     targets = accesses(left)
     if len(targets) != 1 or targets[0].array not in shared or targets[0].reads:
         return None
@@ -250,22 +249,3 @@ def _with_shuffles(context: Context, tree: Tree) -> list[Replacement]:
     if not tree.asserts and tree.threads in source.macro_names:
         changes.append(Replacement(tree.first.start_byte, tree.first.start_byte, f"{whole}\n{margin}"))
     return changes
-
-
-RULES = (
-    Rule(
-        "warp-shuffle-reduction",
-        Category.WARP_PRIMITIVES,
-        frozenset(
-            {
-                Bottleneck.BARRIERS,
-                Bottleneck.SHARED_THROUGHPUT,
-                Bottleneck.BANK_CONFLICTS,
-                Bottleneck.DIVERGENCE,
-                Bottleneck.INSTRUCTION_ISSUE,
-            }
-        ),
-        _propose,
-        prior=1.5,
-    ),
-)

@@ -1,15 +1,25 @@
-"""Hints: what needn't stay in the caches, and what is read again soon."""
+"""Hints of Triton kernels: streaming stores, eviction, the precision of products; histograms per program."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
 
+from mctskernel.core.contract_words import narrowest_tolerance
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
-from mctskernel.edits.rule import Rule, edit
-from mctskernel.edits.triton.context import TritonContext
-from mctskernel.edits.triton.module import Replacement, argument, calls, names_assigned, names_read, same
+from mctskernel.edits.rule import edit
+from mctskernel.edits.triton.module import (
+    LaunchedFunction,
+    Replacement,
+    TritonContext,
+    argument,
+    called,
+    calls,
+    names_assigned,
+    names_read,
+    same,
+)
+from mctskernel.edits.triton.tuning import block_constants
 
 
 def streaming_stores(context: TritonContext) -> Iterator[Edit]:
@@ -19,7 +29,7 @@ def streaming_stores(context: TritonContext) -> Iterator[Edit]:
         if stores:
             yield edit(
                 Category.COMPILER_HINTS,
-                f"{launched.function.name}: streaming stores",
+                f"streaming stores (cache_modifier='.cs'){context.where(launched.function.name)}",
                 context.written(_with(context, call, 'cache_modifier=".cs"') for call in stores),
                 rationale="What is written isn't read again, so it needn't push anything else out of the cache.",
                 expected_effect="More of the L2 cache for what is read.",
@@ -27,7 +37,7 @@ def streaming_stores(context: TritonContext) -> Iterator[Edit]:
 
 
 def eviction(context: TritonContext) -> Iterator[Edit]:
-    """Loads that say whether their data is read again: by this program later, by other programs, or by nobody."""
+    """`eviction_policy` of loads by whether this program or another reads their data again."""
     for launched in context.launched:
         function = launched.function
         if any(True for _ in calls(function, "swizzle2d")):
@@ -42,7 +52,7 @@ def eviction(context: TritonContext) -> Iterator[Edit]:
         if changes:
             yield edit(
                 Category.COMPILER_HINTS,
-                f"{function.name}: loads say what is read again",
+                f"set eviction_policy of loads by reuse{context.where(function.name)}",
                 context.written(changes),
                 rationale="What only this program reads, and for the last time, can leave the caches first; what it or "
                 "others read again should leave them last.",
@@ -103,19 +113,118 @@ def _with(context: TritonContext, call: ast.Call, hint: str) -> Replacement:
     return Replacement(last, end, f", {hint})")
 
 
-RULES: tuple[Rule[TritonContext], ...] = (
-    Rule(
-        "triton-streaming-stores",
-        Category.COMPILER_HINTS,
-        frozenset({Bottleneck.DRAM_BANDWIDTH, Bottleneck.L2_BANDWIDTH}),
-        streaming_stores,
-        prior=0.4,
-    ),
-    Rule(
-        "triton-eviction",
-        Category.COMPILER_HINTS,
-        frozenset({Bottleneck.DRAM_BANDWIDTH, Bottleneck.L2_BANDWIDTH, Bottleneck.L1_THROUGHPUT}),
-        eviction,
-        prior=0.4,
-    ),
-)
+COARSEST_TOLERANCE = {"tf32x3": 1e-5, "tf32": 1e-2}
+"""The least tolerance, relative and absolute, at which a precision is proposed.
+
+TF32 keeps 11 bits of a factor, so that a product is off by 2^-10 of itself at most, and a sum in which much cancels by
+more; three products of the parts of two factors (Ootomo and Yokota, 2022, arXiv:2203.03341) leave out 2^-22 of it.
+"""
+
+
+def input_precision(context: TritonContext) -> Iterator[Edit]:
+    """Tensor cores in place of float32 multiplications."""
+    for launched in context.launched:
+        found = [
+            keyword.value
+            for call in calls(launched.function, "dot")
+            for keyword in call.keywords
+            if keyword.arg == "input_precision"
+            and isinstance(keyword.value, ast.Constant)
+            and keyword.value.value == "ieee"
+        ]
+        for precision, tolerance in COARSEST_TOLERANCE.items():
+            if found and narrowest_tolerance(context.task) >= tolerance:
+                yield edit(
+                    Category.TENSOR_CORES,
+                    f"set input_precision={precision} of tl.dot{context.where(launched.function.name)}",
+                    context.written(context.module.replace(each, f'"{precision}"') for each in found),
+                    rationale="Tensor cores multiply float32 in parts of 11 bits; how many parts it takes is for the "
+                    "tolerance to say.",
+                    expected_effect="Products at a third of the tensor cores' rate."
+                    if precision == "tf32x3"
+                    else "Products at the tensor cores' rate.",
+                    prior=1.0 if precision == "tf32x3" else 1.5,
+                )
+
+
+LARGEST_HISTOGRAM = 1024
+VALUES_PER_BIN = 8
+
+
+def counted_first(context: TritonContext) -> Iterator[Edit]:
+    """A histogram of a program's own values, added to the whole one bin by bin."""
+    for launched in context.launched:
+        for call in calls(launched.function, "atomic_add"):
+            found = _count(context, launched, call)
+            if found is not None:
+                counts, value, mask, bins = found
+                new = (
+                    f"tl.atomic_add({counts} + tl.arange(0, {bins}), "
+                    f"tl.histogram({value}, {bins}, mask={mask}))"
+                )
+                changes = [context.module.replace(call, new), *_larger_blocks(context, launched, bins)]
+                yield edit(
+                    Category.PARALLELISM,
+                    f"histogram per program before atomics{context.where(launched.function.name)}",
+                    context.written(changes),
+                    rationale="Atomic additions to one address are serialized; a program can count its own values "
+                    f"in shared memory and add each of the {bins} counts once.",
+                    expected_effect="As many atomic additions as bins, not as values.",
+                )
+
+
+def _larger_blocks(context: TritonContext, launched: LaunchedFunction, bins: int) -> Iterator[Replacement]:
+    """Blocks that are long enough for a histogram of their own to pay."""
+    names = set(launched.constexprs.values())
+    for constant in block_constants(context):
+        if constant.name in names and constant.value < VALUES_PER_BIN * bins:
+            yield Replacement(constant.start, constant.end, str(VALUES_PER_BIN * bins))
+
+
+def _count(
+    context: TritonContext, launched: LaunchedFunction, call: ast.Call
+) -> tuple[str, str, str, int] | None:
+    """The counts, the value, the mask and the number of bins of `tl.atomic_add(counts + value, 1, mask=mask)`.
+
+    Only where each value is one of the bins because it was loaded from bytes, all 256 of which have one.
+    """
+    match call:
+        case ast.Call(
+            args=[
+                ast.BinOp(left=ast.Name(id=counts), op=ast.Add(), right=ast.Name(id=value)),
+                ast.Constant(value=1),
+            ],
+            keywords=[ast.keyword(arg="mask", value=mask)],
+        ):
+            pass
+        case _:
+            return None
+    output = next((each for each in context.task.outputs if each.name == launched.bound.get(counts)), None)
+    if output is None or output.dtype != "int32" or not _is_byte(context, launched, value):
+        return None
+    match output.shape:
+        case (int() as bins,) if 256 <= bins <= LARGEST_HISTOGRAM and bins & (bins - 1) == 0:
+            return counts, value, context.module.text_of(mask), bins
+    return None
+
+
+def _is_byte(context: TritonContext, launched: LaunchedFunction, name: str) -> bool:
+    """Whether a name holds what was loaded from unsigned bytes, converted to int32 and nothing else."""
+    assigned = [
+        node
+        for node in ast.walk(launched.function)
+        if isinstance(node, ast.stmt)
+        and not isinstance(node, ast.FunctionDef)
+        and name in names_assigned(node)
+    ]
+    match assigned:
+        case [ast.Assign(value=ast.Call(func=ast.Attribute(value=load, attr="to"), args=[kind]))]:
+            pass
+        case _:
+            return False
+    if called(load) != "load" or ast.unparse(kind) != "tl.int32" or not isinstance(load, ast.Call):
+        return False
+    pointers = {bound for each, bound in launched.bound.items() if each in names_read(load.args[0])}
+    buffers = {each for each in pointers if context.is_buffer(each)}
+    bytes_ = {tensor.name for tensor in context.task.inputs if tensor.dtype == "uint8"}
+    return len(buffers) == 1 and buffers <= bytes_

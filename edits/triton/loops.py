@@ -1,16 +1,15 @@
-"""How the compiler is to treat a loop: loads of later turns issued ahead, several turns unrolled."""
+"""Loops of Triton kernels: pipelined, unrolled, and stopped at the causal diagonal."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
-from mctskernel.edits.rule import Rule, edit
-from mctskernel.edits.triton.context import TritonContext
-from mctskernel.edits.triton.module import calls
-from mctskernel.edits.triton.tiles import tiles_of
+from mctskernel.edits.rule import edit
+from mctskernel.edits.triton.module import TritonContext, called, calls, names_assigned, names_read
+from mctskernel.edits.triton.tuning import tiles_of
 
 STAGES = (2, 3, 4)
 FACTORS = (2, 4)
@@ -27,7 +26,7 @@ def prefetched(context: TritonContext) -> Iterator[Edit]:
         for stages in STAGES:
             yield edit(
                 Category.ASYNC_COPY,
-                f"{function.name}: loop {number} in {stages} stages",
+                f"software-pipeline loop {number} (num_stages={stages}){context.where(function.name)}",
                 _with(context, loop, f"num_stages={stages}"),
                 rationale=f"While one turn computes, the data of the next {stages - 1} is on its way.",
                 expected_effect="Latency of loads hidden, for shared memory.",
@@ -41,7 +40,7 @@ def unrolled(context: TritonContext) -> Iterator[Edit]:
         for factor in FACTORS:
             yield edit(
                 Category.UNROLLING,
-                f"{function.name}: loop {number} unrolled {factor} times",
+                f"unroll loop {number} by {factor}{context.where(function.name)}",
                 _with(context, loop, f"loop_unroll_factor={factor}"),
                 rationale="Loads of unrolled turns don't wait for each other, and the loop's own work is shared.",
                 expected_effect="More loads in flight, fewer instructions.",
@@ -69,19 +68,158 @@ def _with(context: TritonContext, loop: ast.For, option: str) -> str:
     return context.written([context.module.replace(loop.iter, f"tl.{text[:-1]}, {option})")])
 
 
-RULES: tuple[Rule[TritonContext], ...] = (
-    Rule(
-        "triton-prefetched-loops",
-        Category.ASYNC_COPY,
-        frozenset({Bottleneck.GLOBAL_LATENCY, Bottleneck.BARRIERS}),
-        prefetched,
-        prior=0.5,
-    ),
-    Rule(
-        "triton-unrolled-loops",
-        Category.UNROLLING,
-        frozenset({Bottleneck.GLOBAL_LATENCY, Bottleneck.INSTRUCTION_ISSUE, Bottleneck.INTEGER_PIPE}),
-        unrolled,
-        prior=0.4,
-    ),
-)
+@dataclass(frozen=True)
+class _Online:
+    """The names in a loop of online softmax over keys."""
+
+    score: str
+    largest: str
+    larger: str
+    weight: str
+    shrink: str
+
+
+def causal_bound(context: TritonContext) -> Iterator[Edit]:
+    """A loop over keys that stops at the diagonal, beyond which a causal mask hides every score.
+
+    Hidden scores of a whole block change nothing: the largest score stays, so that what was added up is scaled by
+    exp(0), and what would be added has the weight exp(-inf). The first block is never skipped.
+    """
+    for launched in context.launched:
+        for index, loop in enumerate(launched.function.body):
+            if not isinstance(loop, ast.For):
+                continue
+            rows = _diagonal(launched.function.body[:index], loop)
+            after = launched.function.body[index + 1 :]
+            if rows is None or not _changes_nothing_when_hidden(loop, after):
+                continue
+            assert isinstance(loop.iter, ast.Call)  # noqa: S101 - as the diagonal was found
+            end = loop.iter.args[1]
+            text = f"tl.minimum({context.module.text_of(end)}, {rows})"
+            yield edit(
+                Category.ALGORITHM,
+                f"stop the loop over keys at the causal diagonal{context.where(launched.function.name)}",
+                context.written([context.module.replace(end, text)]),
+                rationale="Beyond the last query of a block every key is hidden, and about half of all blocks are.",
+                expected_effect="Half the work.",
+                prior=1.0,
+            )
+
+
+def _diagonal(before: list[ast.stmt], loop: ast.For) -> str | None:
+    """What lies beyond a program's last row, if the loop hides scores right of the diagonal; else None."""
+    match loop:
+        case ast.For(
+            target=ast.Name(id=start),
+            iter=ast.Call(
+                func=ast.Name(id="range"), args=[ast.Constant(value=0), end, ast.Name(id=step)], keywords=[]
+            ),
+            orelse=[],
+        ) if called(end) != "minimum":
+            pass
+        case _:
+            return None
+    rows = {name: text for each in before for name, text in _rows(each)}
+    columns = {
+        name
+        for each in loop.body
+        for name in names_assigned(each)
+        if ast.unparse(each) == f"{name} = {start} + tl.arange(0, {step})[None, :]"
+    }
+    for each in loop.body:
+        match each:
+            case ast.Assign(value=ast.Call(args=[mask, _, hidden])) if called(each.value) == "where":
+                if ast.unparse(hidden) != "float('-inf')":
+                    continue
+                for column, row in _at_most(mask):
+                    if column in columns and row in rows and _assigned_once(before, row):
+                        return rows[row]
+    return None
+
+
+def _rows(statement: ast.stmt) -> Iterator[tuple[str, str]]:
+    """`row = program * BLOCK + tl.arange(0, BLOCK)[:, None]` as the name and `(program + 1) * BLOCK`."""
+    match statement:
+        case ast.Assign(
+            targets=[ast.Name(id=name)],
+            value=ast.BinOp(
+                left=ast.BinOp(left=program, op=ast.Mult(), right=ast.Name(id=block)),
+                op=ast.Add(),
+                right=ast.Subscript() as lanes,
+            ),
+        ):
+            if ast.unparse(lanes) == f"tl.arange(0, {block})[:, None]":
+                yield name, f"({ast.unparse(program)} + 1) * {block}"
+
+
+def _assigned_once(before: list[ast.stmt], name: str) -> bool:
+    return sum(name in names_assigned(each) for each in before) == 1
+
+
+def _at_most(mask: ast.expr) -> Iterator[tuple[str, str]]:
+    """The `a <= b` among the parts of a mask that must all hold."""
+    match mask:
+        case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
+            yield from _at_most(left)
+            yield from _at_most(right)
+        case ast.Compare(left=ast.Name(id=a), ops=[ast.LtE()], comparators=[ast.Name(id=b)]):
+            yield a, b
+
+
+def _changes_nothing_when_hidden(loop: ast.For, after: list[ast.stmt]) -> bool:
+    """Whether a loop's body is online softmax: all that it carries from turn to turn is scaled and added to."""
+    found = _online(loop.body)
+    if found is None:
+        return False
+    carried = set[str]()
+    for statement in loop.body:
+        name = next(iter(names_assigned(statement)), "")
+        if not isinstance(statement, ast.Assign) or len(names_assigned(statement)) != 1:
+            return False
+        text = ast.unparse(statement.value)
+        if text.startswith(f"{name} * {found.shrink} + "):
+            added = text.removeprefix(f"{name} * {found.shrink} + ")
+            if not added.startswith(
+                (f"tl.sum({found.weight}, ", f"tl.dot({found.weight}, ", f"tl.dot({found.weight}.to(")
+            ) or not _is_one_call(added):
+                return False
+            carried.add(name)
+        elif name in names_read(statement.value) and name != found.score:
+            return False
+    assigned = [name for each in loop.body for name in names_assigned(each)]
+    allowed = carried | {found.largest}
+    outside = names_read(ast.Module(after, []))
+    local = set(assigned) - allowed - {found.score}
+    return (
+        ast.unparse(loop.body[-1]) == f"{found.largest} = {found.larger}"
+        and all(assigned.count(name) == 1 for name in set(assigned) - {found.score})
+        and not outside & (local | {found.score})
+    )
+
+
+def _is_one_call(text: str) -> bool:
+    return isinstance(ast.parse(text, mode="eval").body, ast.Call)
+
+
+def _online(body: list[ast.stmt]) -> _Online | None:
+    """The names of an online softmax whose maximum is taken of hidden scores."""
+    for statement in body:
+        match statement:
+            case ast.Assign(
+                targets=[ast.Name(id=larger)],
+                value=ast.Call(args=[ast.Name(id=largest), ast.Call(args=[ast.Name(id=score), *_])]),
+            ):
+                pass
+            case _:
+                continue
+        texts = {
+            ast.unparse(each.value): names_assigned(each) for each in body if isinstance(each, ast.Assign)
+        }
+        maximum = f"tl.maximum({largest}, tl.max({score}, axis=1, keep_dims=True))"
+        weight = texts.get(f"tl.exp({score} - {larger})")
+        shrink = texts.get(f"tl.exp({largest} - {larger})")
+        last = [each for each in body if score in names_assigned(each)][-1:]
+        hidden = [each for each in last if isinstance(each, ast.Assign) and called(each.value) == "where"]
+        if ast.unparse(statement.value) == maximum and weight and shrink and hidden:
+            return _Online(score, largest, larger, next(iter(weight)), next(iter(shrink)))
+    return None

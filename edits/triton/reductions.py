@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from mctskernel.core.edit import Category, Edit
-from mctskernel.core.evaluation import Bottleneck
-from mctskernel.edits.rule import Rule, edit
-from mctskernel.edits.triton.context import LaunchedFunction, TritonContext
+from mctskernel.edits.rule import edit
 from mctskernel.edits.triton.module import (
+    LaunchedFunction,
     Module,
     Replacement,
+    TritonContext,
     called,
     calls,
     names_assigned,
@@ -43,7 +43,7 @@ def deferred(context: TritonContext) -> Iterator[Edit]:
             continue
         yield edit(
             Category.PARALLELISM,
-            f"{function.name}: reduce over the lanes after the loop, not in it",
+            f"reduce after the loop instead of in it{context.where(function.name)}",
             context.written(
                 each
                 for loop, init, accumulation in found
@@ -143,7 +143,8 @@ def one_pass_softmax(context: TritonContext) -> Iterator[Edit]:
             if text is not None:
                 yield edit(
                     Category.ALGORITHM,
-                    f"{launched.function.name}: largest value and sum of exponentials in one pass ({index + 1})",
+                    f"online softmax: maximum and sum in one pass (loop {index + 1})"
+                    f"{context.where(launched.function.name)}",
                     text,
                     rationale="The sum so far is scaled whenever a larger value turns up, so that the row is read "
                     "once for both (Milakov and Gimelshein, 2018).",
@@ -209,28 +210,3 @@ def _merged(
             Replacement(*gone, ""),
         ]
     )
-
-
-RULES: tuple[Rule[TritonContext], ...] = (
-    Rule(
-        "triton-deferred-reductions",
-        Category.PARALLELISM,
-        frozenset(
-            {
-                Bottleneck.BARRIERS,
-                Bottleneck.GLOBAL_LATENCY,
-                Bottleneck.SHARED_THROUGHPUT,
-                Bottleneck.INSTRUCTION_ISSUE,
-            }
-        ),
-        deferred,
-        prior=1.0,
-    ),
-    Rule(
-        "triton-one-pass-softmax",
-        Category.ALGORITHM,
-        frozenset({Bottleneck.DRAM_BANDWIDTH, Bottleneck.L2_BANDWIDTH, Bottleneck.GLOBAL_LATENCY}),
-        one_pass_softmax,
-        prior=1.0,
-    ),
-)

@@ -18,17 +18,7 @@ from mctskernel.edits.proposer import RuleProposer
 from mctskernel.edits.rule import Context
 from mctskernel.edits.rules import ALL
 from mctskernel.edits.syntax import parse
-from mctskernel.profiling.nvrtc import Compiled, compile_source
-
-PLAN = """\
-/*
-[[launch]]
-kernel = "f"
-grid = [{grid}]
-block = [{block}]
-args = ["x", "out", "rows", "cols"]
-*/
-"""
+from mctskernel.profiling.build import Compiled, compile_source
 
 MakeRequest = Callable[..., ProposalRequest]
 Propose = Callable[..., dict[str, str]]
@@ -49,16 +39,6 @@ def _task(kernel: Kernel) -> Task:
         tolerance=Tolerance(),
         starting_kernel=kernel,
     )
-
-
-@pytest.fixture
-def with_plan_text() -> Callable[..., str]:
-    """A kernel's code with a plan for `f(x, out, rows, cols)` before it."""
-
-    def write(code: str, *, grid: str, block: str) -> str:
-        return PLAN.format(grid=grid, block=block) + code
-
-    return write
 
 
 @pytest.fixture

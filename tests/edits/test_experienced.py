@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.edit import Category, Edit, Experience, WholeSource
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, Outcome, Source
-from mctskernel.core.experience import Experience
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task_file import load_task
-from mctskernel.edits.experienced import MOST, QUOTED, ExperiencedProposer, Rates
+from mctskernel.edits.proposer import MOST, QUOTED, ExperiencedProposer, Rates
 
 GOOD = Experience("tuning", "block # -> #", "barriers", "cuda", "sm_90", 20, 0, 18, 0.5)
 BAD = Experience("numerics", "approximate divisions", "barriers", "cuda", "sm_90", 20, 10, 0, 0.0)
@@ -34,7 +33,7 @@ class Fixed:
 
     def propose(self, request: ProposalRequest) -> Proposals:
         self.requests.append(request)
-        return Proposals(EDITS, dollars=0.25, more=True, remarks=("said",))
+        return Proposals(EDITS, dollars=0.25, more=True, notes=("said",))
 
 
 @pytest.fixture

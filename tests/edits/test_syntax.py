@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mctskernel.tasks
 from mctskernel.edits.syntax import (
-    Replacement,
-    assigned_names,
-    define,
-    fresh_name,
-    indentation,
     parse,
     replace,
     swap,
     text_of,
-    walk,
 )
 
 SOURCE = """\
@@ -147,35 +137,10 @@ def test_macros_are_read_where_they_are_plain_numbers() -> None:
     assert "hidden" in source.macro_words
 
 
-def test_assigned_names_count_addresses_and_members() -> None:
-    body = parse("void f() { a = 1; b.x += 2; ++c; g(&d); e[0] = f; (h)--; }").root
-    assert assigned_names(body) == {"a": 1, "b": 1, "c": 1, "d": 1, "h": 1}
-
-
 def test_replacements_are_made_at_once_in_bytes() -> None:
     source = parse("int ä = 1; int b = 2; // ö\n")
     one, two = (node for node in source.root.children if node.type == "declaration")
     assert replace(source, [swap(two, "B;"), swap(one, "long ü;")]) == "long ü; B; // ö\n"
-
-
-def test_overlapping_replacements_are_a_mistake_of_the_caller() -> None:
-    with pytest.raises(ValueError, match="overlaps"):
-        replace(parse("abcdef"), [Replacement(0, 3, "x"), Replacement(2, 4, "y")])
-
-
-def test_new_names_and_macros_fit_in() -> None:
-    source = parse(SOURCE)
-    assert fresh_name(source, "tile") == "tile2"
-    assert fresh_name(source, "hidden") == "hidden2"
-    assert fresh_name(source, "other") == "other"
-    bare = parse("/* plan */\nvoid f() {}\n")
-    assert replace(bare, [define(bare, "N", 4)]) == "/* plan */\n#define N 4\n\nvoid f() {}\n"
-    assert "#define EPS 1e-5f\n" in replace(source, [define(source, "N", 4)])
-
-
-def test_indentation_is_that_of_the_line() -> None:
-    source = parse(SOURCE)
-    assert indentation(source, source.functions[1].loops[0].body) == "    "
 
 
 @given(st.text(max_size=200))
@@ -183,12 +148,3 @@ def test_any_text_parses_and_comes_back(text: str) -> None:
     source = parse(text)
     assert replace(source, []) == text
     assert all(kernel.name for kernel in source.kernels if kernel.clean)
-
-
-@pytest.mark.parametrize(
-    "types", [("identifier",), ("for_statement", "if_statement", "identifier"), ("no_such_node",)]
-)
-def test_nodes_of_a_type_come_in_the_order_of_the_text(types: tuple[str, ...]) -> None:
-    for path in sorted(Path(mctskernel.tasks.__path__[0]).glob("*/kernel.cu")):
-        root = parse(path.read_text()).root
-        assert list(walk(root, *types)) == [node for node in walk(root) if node.type in types]

@@ -64,7 +64,7 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
 
     def __post_init__(self) -> None:
-        self._lock = threading.Lock()
+        self._arrived = threading.Condition()
         super().__init__(("127.0.0.1", 0), Handler)
 
     @property
@@ -72,9 +72,15 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/v1"
 
     def next_behaviour(self, request: Received) -> Behaviour:
-        with self._lock:
+        with self._arrived:
             self.received.append(request)
+            self._arrived.notify_all()
             return self.behaviours[min(len(self.received), len(self.behaviours)) - 1]
+
+    def wait_for(self, requests: int) -> None:
+        """Wait until so many requests have arrived."""
+        with self._arrived:
+            assert self._arrived.wait_for(lambda: len(self.received) >= requests, 60)
 
     def handle_error(self, *_: object) -> None:
         """Clients that go away are part of the tests."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
+from mctskernel.core.edit import Experience
 from mctskernel.core.evaluation import (
     Bottleneck,
     Cause,
@@ -18,12 +19,10 @@ from mctskernel.core.evaluation import (
     Source,
     Timing,
 )
-from mctskernel.core.experience import Experience
 from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Attempt, Exchange, ProposalRequest
 from mctskernel.core.task_file import load_task
-from mctskernel.edits.llm.messages import encode
-from mctskernel.edits.llm.model import Call
+from mctskernel.edits.llm.model import Call, encode
 from mctskernel.tasks import find_task
 
 

@@ -1,101 +1,138 @@
-"""A recording says again what a model said, whatever else has changed."""
+"""Replies come again from a cache folder or a recorded search, without a server."""
 
 from __future__ import annotations
 
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel.core.proposer import Exchange, Loss, Purpose
-from mctskernel.edits.llm.messages import encode
-from mctskernel.edits.llm.model import Call, Message
+from mctskernel.edits.llm import open_model
+from mctskernel.edits.llm.model import Call, LLMOptions, Message, ModelError, OpenModel, encode
 from mctskernel.edits.llm.recording import Recorded, Recording
+from tests.edits.llm.loopback import Behaviour, Server, fails, replies, serving
+
+CALL = Call(
+    Purpose.PROPOSE, (Message("user", "Make it faster."),), schema={"a": 1, "b": 2}, seed=3, expert="memory"
+)
+
+
+@contextmanager
+def caching(server: Server, folder: Path, **options: Any) -> Iterator[OpenModel]:
+    configured = LLMOptions("m", base_url=server.url, cache=str(folder), retries=0, **options)
+    with open_model(configured) as model:
+        yield model
+
+
+def test_an_identical_call_is_answered_free_of_charge_in_a_later_search_too(tmp_path: Path) -> None:
+    folder = tmp_path / "replies"
+    with serving(replies("an edit")) as server:
+        with caching(server, folder) as model:
+            first = model.complete(CALL)
+        with caching(server, folder) as model:
+            again = model.complete(replace(CALL, schema={"b": 2, "a": 1}))
+        assert len(server.received) == 1
+    assert (again.reply, again.recorded, again.requests, again.dollars) == ("an edit", True, 0, 0.0)
+    assert not first.recorded
+    assert (again.prompt, again.model, again.expert) == (first.prompt, first.model, first.expert)
+    assert (again.input_tokens, again.output_tokens) == (first.input_tokens, first.output_tokens)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_another_call_is_asked(tmp_path: Path) -> None:
+    others = (
+        replace(CALL, messages=(Message("user", "Make it faster!"),)),
+        replace(CALL, schema=None),
+        replace(CALL, model="other"),
+        replace(CALL, temperature=0.1),
+        replace(CALL, seed=4),
+    )
+    with serving(replies()) as server, caching(server, tmp_path) as model:
+        model.complete(CALL)
+        assert not any(model.complete(other).recorded for other in others)
+    with serving(replies("two")) as server, caching(server, tmp_path) as model:
+        assert model.complete(CALL).reply == "two", "another server is another model"
+
+
+NOT_WHOLE: dict[str, tuple[Behaviour, Loss]] = {
+    "failure": (fails(503), Loss.NO_REPLY),
+    "cut off": (replies("an ed", finish="length"), Loss.CUT_OFF),
+    "refusal": (replies(None, refusal="No."), Loss.REFUSAL),
+}
+
+
+@pytest.mark.parametrize(("behaviour", "loss"), NOT_WHOLE.values(), ids=NOT_WHOLE)
+def test_only_whole_replies_are_kept(behaviour: Behaviour, loss: Loss, tmp_path: Path) -> None:
+    with serving(behaviour, replies("an edit")) as server, caching(server, tmp_path) as model:
+        assert model.complete(CALL).loss is loss
+        assert model.complete(CALL).reply == "an edit"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b'{"reply": 3}', b"[]"])
+def test_a_damaged_file_is_written_anew(content: bytes, tmp_path: Path) -> None:
+    with serving(replies("an edit")) as server, caching(server, tmp_path) as model:
+        model.complete(CALL)
+        (file,) = tmp_path.rglob("*.json")
+        file.write_bytes(content)
+        assert not model.complete(CALL).recorded
+        assert model.complete(CALL).recorded
+
+
+def test_a_folder_that_cannot_be_made_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelError, match="--cache"):
+        open_model(LLMOptions("m", base_url="http://localhost:1/v1", cache=str(tmp_path / "file" / "x")))
 
 
 def call(text: str, subject: str = "k", expert: str = "memory", purpose: Purpose = Purpose.PROPOSE) -> Call:
     return Call(purpose, (Message("user", text),), expert=expert, subject=subject)
 
 
-def recorded(asked: Call, reply: str, **details: object) -> Recorded:
-    exchange = Exchange(
-        asked.purpose,
-        "m",
-        encode(asked.messages),
-        reply,
-        expert=asked.expert,
-        input_tokens=10,
-        output_tokens=20,
-        dollars=0.5,
-        seconds=3.0,
-    )
+def recorded(asked: Call, reply: str, **details: Any) -> Recorded:
+    prompt = encode(asked.messages)
+    exchange = Exchange(asked.purpose, "m", prompt, reply, asked.expert, dollars=0.5, seconds=3.0)
     return Recorded(asked.subject, replace(exchange, **details))
 
 
-def test_the_same_prompt_gets_its_reply_free_of_charge() -> None:
+def test_a_recorded_prompt_gets_its_reply_once() -> None:
     recording = Recording([recorded(call("a"), "to a"), recorded(call("b"), "to b")])
     found = recording.complete(call("b"))
-    assert (found.reply, found.model, found.recorded) == ("to b", "m", True)
-    assert (found.dollars, found.requests, found.input_tokens, found.output_tokens) == (0.0, 0, 10, 20)
-    assert recording.complete(call("a")).reply == "to a"
+    assert (found.reply, found.model, found.recorded, found.dollars) == ("to b", "m", True, 0.0)
+    assert recording.complete(call("b")).reply == "to a", "the next about this kernel"
+    assert recording.complete(call("b")).loss is Loss.NO_REPLY
 
 
-def test_a_prompt_that_was_sent_twice_gets_both_replies_in_order() -> None:
-    recording = Recording([recorded(call("a"), "first"), recorded(call("a"), "second")])
-    assert [recording.complete(call("a")).reply for _ in range(2)] == ["first", "second"]
-
-
-def test_other_measured_times_in_the_prompt_do_not_matter() -> None:
-    recording = Recording([recorded(call("12.0 us"), "first"), recorded(call("again"), "second")])
-    found = recording.complete(call("12.1 us"))
-    assert found.reply == "first"
-    assert "12.1 us" in found.prompt
-    assert recording.complete(call("once more")).reply == "second"
-
-
-def test_the_subject_the_purpose_and_the_expert_matter_where_the_prompt_is_another() -> None:
-    known = call("a")
-    recording = Recording([recorded(known, "to a")])
-    for other in (
-        call("x", subject="other"),
-        call("x", expert="parallelism"),
-        call("x", purpose=Purpose.MEND),
-    ):
-        missing = recording.complete(other)
-        assert (missing.reply, missing.loss, missing.recorded) == ("", Loss.NO_REPLY, True)
-        assert "no such call" in missing.problem
+@pytest.mark.parametrize(
+    "other",
+    [call("x", subject="l"), call("x", expert="tensor"), call("x", purpose=Purpose.REPAIR)],
+    ids=["kernel", "expert", "purpose"],
+)
+def test_a_call_that_was_not_recorded_is_a_problem(other: Call) -> None:
+    recording = Recording([recorded(call("a"), "to a")])
+    missing = recording.complete(other)
+    assert (missing.reply, missing.loss) == ("", Loss.NO_REPLY)
+    assert "no such call" in missing.problem
     assert recording.complete(call("x")).reply == "to a"
 
 
-def test_nothing_is_said_more_often_than_it_was_recorded() -> None:
-    recording = Recording([recorded(call("a"), "to a")])
-    recording.complete(call("a"))
-    assert recording.complete(call("a")).loss is Loss.NO_REPLY
-
-
-def test_a_failure_is_repeated() -> None:
-    lost = recorded(call("a"), "an ed", loss=Loss.CUT_OFF, problem="The reply was cut off.")
-    found = Recording([lost]).complete(call("a"))
-    assert (found.reply, found.loss, found.problem) == ("an ed", Loss.CUT_OFF, "The reply was cut off.")
-
-
-TEXTS = st.lists(
-    st.tuples(st.sampled_from("ab"), st.sampled_from(["k", "l"]), st.sampled_from(["", "memory"])),
-    max_size=12,
+CALLS = st.lists(
+    st.builds(call, st.sampled_from("ab"), st.sampled_from("kl"), st.sampled_from(["", "memory"]))
 )
 
 
-@given(TEXTS, st.integers(0, 12))
-def test_a_search_that_goes_on_gets_what_it_would_have_got(
-    calls: list[tuple[str, str, str]], half: int
-) -> None:
-    asked = [call(*each) for each in calls]
+@given(CALLS, st.integers(0, 12))
+def test_a_resumed_search_gets_the_replies_that_it_would_have_got(asked: list[Call], half: int) -> None:
     tape = [recorded(each, f"reply {number}") for number, each in enumerate(asked)]
     whole = Recording(tape)
     through = [whole.complete(each) for each in asked]
     assert [each.reply for each in through] == [each.exchange.reply for each in tape]
-    answered = [Recorded(each.subject, exchange) for each, exchange in zip(asked, through, strict=True)][
-        :half
-    ]
-    resumed = Recording(tape, answered)
+    answered = [Recorded(each.subject, exchange) for each, exchange in zip(asked, through, strict=True)]
+    resumed = Recording(tape, answered[:half])
     assert [resumed.complete(each) for each in asked[half:]] == through[half:]

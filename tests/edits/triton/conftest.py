@@ -38,9 +38,16 @@ import triton.language as tl
 '''
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What builds and emulates modules is slow."""
+    for item in items:
+        if isinstance(item, pytest.Function) and {"verify", "device"} & set(item.fixturenames):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def softmax_task() -> Task:
-    """Softmax of rows, at shapes that are quickly judged."""
+    """Softmax of rows, at small shapes."""
 
     def reference(x: np.ndarray) -> np.ndarray:
         e = np.exp(x - x.max(axis=1, keepdims=True))
@@ -96,7 +103,7 @@ def propose(softmax_task: Task) -> Propose:
 
 @pytest.fixture
 def verify(softmax_task: Task) -> Verify:
-    """Builds a source and judges it at every shape of the small task, held-out ones included."""
+    """Build a source and verify it at every shape of the small task, held-out ones included."""
     device = ModelDevice(softmax_task)
 
     def run(source: str) -> None:

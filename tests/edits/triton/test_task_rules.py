@@ -28,6 +28,7 @@ def histogram() -> Task:
     return load_task(FOLDER / "histogram", Language.TRITON)
 
 
+@pytest.mark.slow
 def test_attention_stops_at_the_diagonal(propose: Propose, attention: Task) -> None:
     (bounded,) = propose("triton-causal-bound", attention.starting_kernel.source, task=attention).values()
     assert "range(0, tl.minimum(seq, (tl.program_id(0) + 1) * BLOCK_M), BLOCK_N)" in bounded
@@ -57,6 +58,7 @@ def test_a_mask_that_hides_too_little_bounds_nothing(
     assert propose("triton-causal-bound", source.replace(old, new), task=attention) == {}
 
 
+@pytest.mark.slow
 def test_values_are_counted_in_each_program_first(propose: Propose, histogram: Task) -> None:
     (counted,) = propose("triton-counted-first", histogram.starting_kernel.source, task=histogram).values()
     assert "tl.histogram(value, 256, mask=i < n)" in counted

@@ -1,0 +1,153 @@
+"""Texts that edited kernels share: 16-byte vectors, headers, and tensor-core fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from string import Template
+
+from mctskernel.core.kernel import leading_comment
+from mctskernel.edits.syntax import Replacement, Source, text_of, walk
+
+VECTOR_BYTES = 16
+"""The most that one thread loads or stores with one instruction."""
+
+ELEMENT_BYTES: Mapping[str, int] = {
+    "char": 1,
+    "signed char": 1,
+    "unsigned char": 1,
+    "int8_t": 1,
+    "uint8_t": 1,
+    "__half": 2,
+    "half": 2,
+    "__nv_bfloat16": 2,
+    "nv_bfloat16": 2,
+    "float": 4,
+    "int": 4,
+    "unsigned": 4,
+    "unsigned int": 4,
+    "int32_t": 4,
+    "uint32_t": 4,
+}
+"""Sizes of the element types that vectors are made of."""
+
+_VECTORS: Mapping[str, str] = {"float": "float4", "int": "int4", "int32_t": "int4"}
+
+ALIGNED = """
+// Whether 16 bytes may be read or written there at once.
+__device__ bool {name}(const void* address) {{
+    return reinterpret_cast<size_t>(address) % 16 == 0;
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Vector:
+    """`lanes` elements of `type` at an address that is a multiple of 16 bytes, kept in the array `name`.
+
+    `address` is the text of a pointer to the first of them. Their bytes must be a multiple of 16.
+    """
+
+    type: str
+    lanes: int
+    name: str
+    address: str
+
+    @property
+    def declaration(self) -> str:
+        """The array in registers."""
+        return f"alignas(16) {self.type} {self.name}[{self.lanes}];"
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        """From memory to the array."""
+        return self._moves(self.name, self.address)
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """From the array to memory."""
+        return self._moves(self.address, self.name)
+
+    def _moves(self, target: str, source: str) -> tuple[str, ...]:
+        vector = vector_type(self.type)
+        pieces = self.lanes * ELEMENT_BYTES[self.type] // VECTOR_BYTES
+        whole = f"*reinterpret_cast<{vector}*>({target}) = *reinterpret_cast<const {vector}*>({source});"
+        if pieces == 1:
+            return (whole,)
+        return tuple(
+            f"reinterpret_cast<{vector}*>({target})[{piece}] = "
+            f"reinterpret_cast<const {vector}*>({source})[{piece}];"
+            for piece in range(pieces)
+        )
+
+
+def vector_type(element: str) -> str:
+    """The built-in type of 16 bytes that elements of a type move as."""
+    return _VECTORS.get(element, "uint4")
+
+
+def width_text(elements: Iterable[str]) -> str:
+    """What to call 16-byte accesses to elements of these types: `float4`, `int4` or `16 bytes`."""
+    names = {_VECTORS.get(element, "16 bytes") for element in elements}
+    return names.pop() if len(names) == 1 else "16 bytes"
+
+
+def lanes_for(elements: Iterable[str]) -> int:
+    """Elements that a thread takes at once, so that the smallest of the types fills a vector."""
+    return max(VECTOR_BYTES // ELEMENT_BYTES[element] for element in elements)
+
+
+def with_headers(source: Source, *names: str) -> list[Replacement]:
+    """The change that includes CUDA's own headers of these names where the text doesn't yet."""
+    directives = list(walk(source.root, "preproc_include"))
+    present = {text_of(node).partition("include")[2].strip().strip('<>"') for node in directives}
+    text = "".join(f"#include <{name}>\n" for name in names if name not in present)
+    if not text:
+        return []
+    if directives:
+        end = directives[-1].end_byte
+        newline = b"\n" if not source.text.encode()[:end].endswith(b"\n") else b""
+        return [Replacement(end, end, newline.decode() + text.removesuffix("\n" if newline else ""))]
+    lead = leading_comment(source.text)
+    position = len(source.text[: lead[1] + 2].encode()) if lead is not None else 0
+    return [Replacement(position, position, f"\n{text}".removesuffix("\n") if lead is not None else text)]
+
+
+TENSOR_TYPES: Mapping[str, str] = {
+    "__nv_bfloat16": "bf16",
+    "nv_bfloat16": "bf16",
+    "__half": "f16",
+    "half": "f16",
+}
+"""How PTX calls the element types of CUDA C++."""
+
+_FUNCTIONS = Template(
+    r"""
+// Four 8 x 8 matrices of 16-bit floats from shared memory; each lane names a row of eight.
+__device__ void load_matrices(unsigned (&parts)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(parts[0]), "=r"(parts[1]), "=r"(parts[2]), "=r"(parts[3])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))) : "memory");
+}
+
+// The same, each matrix transposed.
+__device__ void load_transposed(unsigned (&parts)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(parts[0]), "=r"(parts[1]), "=r"(parts[2]), "=r"(parts[3])
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row))) : "memory");
+}
+
+// Adds the product of a 16 x 16 and a 16 x 8 matrix on tensor cores.
+__device__ void multiply(float (&sums)[4], const unsigned (&left)[4], unsigned right0, unsigned right1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.$tensor_type.$tensor_type.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
+}
+""".strip()
+)
+
+
+def fragment_functions(element: str) -> str:
+    """`load_matrices`, `load_transposed` and `multiply` for elements of a type of TENSOR_TYPES."""
+    return _FUNCTIONS.substitute(tensor_type=TENSOR_TYPES[element])

@@ -1,0 +1,271 @@
+"""Fewer atomic additions: sums in warps first, histograms per block in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tree_sitter import Node
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.expression import ExpressionError, evaluate_int
+from mctskernel.core.launch_plan import Launch
+from mctskernel.edits.indexing import Guarded, condition_of, guarded
+from mctskernel.edits.rewrite import (
+    Rewrite,
+    apply,
+    changed,
+    dedented,
+    fresh_names,
+    indented,
+    only_launches,
+    with_launch,
+)
+from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rules.coarsening import COLLECTIVES, MULTIPROCESSORS, CoveredIndex, covered_indices
+from mctskernel.edits.syntax import (
+    Function,
+    Replacement,
+    calls,
+    fresh_name,
+    identifiers,
+    indentation,
+    names_in_scope,
+    swap,
+    text_of,
+    walk,
+)
+
+TYPES = frozenset({"float", "int", "unsigned", "unsigned int"})
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Addition:
+    """`atomicAdd(target, value)` at the end of a guarded body, for the same target in all threads."""
+
+    body: Guarded
+    before: tuple[Node, ...]
+    target: Node
+    value: Node
+    type: str
+
+
+def warp_atomics(context: Context) -> Iterable[Edit]:
+    for launch, function in only_launches(context):
+        found = _addition(function)
+        if found is None or not _whole_warps(context, launch):
+            continue
+        yield edit(
+            Category.WARP_PRIMITIVES,
+            f"reduce in each warp before the atomicAdd to {text_of(found.target)}{context.where(function.name)}",
+            _summed(context, function, found),
+            rationale=(
+                "Atomic additions to one address are serialized; lanes of a warp can add up their values with "
+                "shuffles, so that one of them adds for all."
+            ),
+            expected_effect=f"{WARP} times fewer atomic additions.",
+        )
+
+
+def _addition(function: Function) -> Addition | None:
+    body = guarded(function)
+    if body is None or not body.statements or any(d.shared for d in function.declarations):
+        return None
+    *before, last = body.statements
+    if any(node.type != "declaration" for node in before) or last.type != "expression_statement":
+        return None
+    call = last.named_children[0]
+    found = calls(last, "atomicAdd")
+    arguments = call.child_by_field_name("arguments")
+    if len(found) != 1 or found[0] != call or arguments is None or len(arguments.named_children) != 2:
+        return None
+    if any(
+        text_of(each.children[0]).startswith((*COLLECTIVES, "atomic"))
+        for each in calls(function.body)
+        if each != call
+    ):
+        return None
+    target, value = arguments.named_children
+    parameters = {p.name: p for p in function.parameters}
+    pointers = [
+        parameters[name] for name in identifiers(target) if name in parameters and parameters[name].pointer
+    ]
+    if not identifiers(target) <= parameters.keys() or len(pointers) != 1:
+        return None
+    if calls(target) or pointers[0].type not in TYPES or _uses(function, pointers[0].name) != 1:
+        return None
+    if any(True for _ in walk(value, "assignment_expression", "update_expression")):
+        return None
+    return Addition(body, tuple(before), target, value, pointers[0].type)
+
+
+def _uses(function: Function, name: str) -> int:
+    return sum(text_of(node) == name for node in walk(function.body, "identifier"))
+
+
+def _whole_warps(context: Context, launch: Launch) -> bool:
+    try:
+        return len(launch.block) == 1 and evaluate_int(launch.block[0], context.kernel.macros) % WARP == 0
+    except ExpressionError:
+        return False
+
+
+def _summed(context: Context, function: Function, found: Addition) -> str:
+    source, guard = context.source, found.body.guard
+    total, offset = fresh_names(names_in_scope(source, function), "warp_total", "offset")
+    condition, consequence = condition_of(guard), guard.child_by_field_name("consequence")
+    inside = text_of(condition) if condition is not None else "true"
+    leaves = consequence is not None and any(True for _ in walk(consequence, "return_statement"))
+    lines = [
+        f"{found.type} {total} = 0;",
+        f"if ({f'!({inside})' if leaves else inside}) {{",
+        *indented([*dedented(source, found.before), f"{total} = {text_of(found.value)};"]),
+        "}",
+        "#pragma unroll",
+        f"for (int {offset} = 16; {offset} > 0; {offset} /= 2) {{",
+        f"    {total} += __shfl_down_sync(0xffffffff, {total}, {offset});",
+        "}",
+        "if (threadIdx.x % 32 == 0) {",
+        f"    atomicAdd({text_of(found.target)}, {total});",
+        "}",
+    ]
+    end = max(guard.end_byte, found.body.statements[-1].end_byte)
+    text = f"\n{indentation(source, guard)}".join(lines)
+    return apply(context, Rewrite(function, more=[Replacement(guard.start_byte, end, text)]))
+
+
+BLOCKS = (8 * MULTIPROCESSORS, 2 * MULTIPROCESSORS)
+MOST_BINS = 8192
+"""As many 4-byte counts as fit 32 KiB, so that several blocks share a multiprocessor."""
+COUNTS = ("int", "unsigned", "unsigned int")
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Statements whose only effect is `atomicAdd(&counts[bin], amount)`; `array` is the name in that call."""
+
+    index: CoveredIndex
+    statements: tuple[Node, ...]
+    counts: str
+    type: str
+    array: Node
+    bins: int
+
+
+def private_counts(context: Context) -> Iterable[Edit]:
+    for index in covered_indices(context):
+        found = _counting(context, index)
+        if found is None:
+            continue
+        for blocks in BLOCKS:
+            yield edit(
+                Category.PARALLELISM,
+                f"histogram per block in shared memory ({blocks} blocks){context.where(index.function.name)}",
+                _private(context, found, blocks),
+                rationale=(
+                    f"All threads of the grid queue for {found.bins} addresses in the L2; a block's own counts in "
+                    "shared memory have only its threads in the queue, and few blocks have few sums to add."
+                ),
+                expected_effect=f"At most {blocks * found.bins} atomics in global memory.",
+                prior=1.0 if blocks == BLOCKS[0] else 0.7,
+            )
+
+
+def _counting(context: Context, index: CoveredIndex) -> Counting | None:
+    function, launch = index.function, index.launch
+    body = guarded(function)
+    if body is None or index.axis != "x" or len(launch.grid) != 1 or len(launch.block) != 1:
+        return None
+    if len(set(map(str, launch.args))) != len(launch.args):
+        return None
+    array = _counted_array(body.statements)
+    parameter = function.parameter(text_of(array)) if array is not None else None
+    if array is None or parameter is None or not parameter.pointer or parameter.type not in COUNTS:
+        return None
+    uses = sum(text_of(node) == parameter.name for node in walk(function.body, "identifier"))
+    if uses != 1 or len(calls(function.body)) != 1:
+        return None
+    position = function.parameters.index(parameter)
+    bins = _elements(context, str(launch.args[position])) if position < len(launch.args) else None
+    if bins is None or not 1 <= bins <= MOST_BINS:
+        return None
+    if set(map(text_of, body.prologue)) != {text_of(index.index.node)}:
+        return None
+    return Counting(index, body.statements, parameter.name, parameter.type, array, bins)
+
+
+def _counted_array(statements: Sequence[Node]) -> Node | None:
+    """The array's name in `atomicAdd(&array[bin], amount);`, if that is all that happens."""
+    acting = [node for node in statements if node.type != "declaration"]
+    if len(acting) != 1 or acting[0].type != "expression_statement":
+        return None
+    call = acting[0].named_children[0]
+    arguments = call.child_by_field_name("arguments")
+    if call not in calls(acting[0], "atomicAdd") or arguments is None or len(arguments.named_children) != 2:
+        return None
+    target = arguments.named_children[0]
+    element = target.child_by_field_name("argument")
+    if target.type != "pointer_expression" or element is None or text_of(target.children[0]) != "&":
+        return None
+    return element.child_by_field_name("argument") if element.type == "subscript_expression" else None
+
+
+def _elements(context: Context, buffer: str) -> int | None:
+    """How many elements a buffer has, if they are as many at every shape."""
+    shapes = [
+        tensor.shape for tensor in (*context.task.inputs, *context.task.outputs) if tensor.name == buffer
+    ]
+    shapes += [entry.shape for entry in context.plan.scratch if entry.name == buffer]
+    if len(shapes) != 1:
+        return None
+    try:
+        sizes = {
+            prod(evaluate_int(extent, context.task.names(shape, context.kernel)) for extent in shapes[0])
+            for shape in context.shapes
+        }
+    except ExpressionError:
+        return None
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _private(context: Context, found: Counting, blocks: int) -> str:
+    source, function, index = context.source, found.index.function, found.index
+    grid = fresh_name(source, "GRID")
+    taken = names_in_scope(source, function)
+    private, bin_, name = (*fresh_names(taken, f"private_{found.counts}", "bin"), index.index.name)
+    bound, block = text_of(index.bound), index.block
+    lines = [line for node in found.statements for line in _renamed(context, node, found.array, private)]
+    each_bin = f"for (int {bin_} = threadIdx.x; {bin_} < {found.bins}; {bin_} += {block}) {{"
+    body = [
+        f"__shared__ {found.type} {private}[{found.bins}];",
+        each_bin,
+        f"    {private}[{bin_}] = 0;",
+        "}",
+        "__syncthreads();",
+        f"for ({index.index.type} {name} = {text_of(index.value)}; {name} < {bound}; "
+        f"{name} += gridDim.x * {block}) {{",
+        *indented(lines),
+        "}",
+        "__syncthreads();",
+        each_bin,
+        f"    if ({private}[{bin_}] != 0) {{",
+        f"        atomicAdd(&{found.counts}[{bin_}], {private}[{bin_}]);",
+        "    }",
+        "}",
+    ]
+    extent = f"min({grid}, ceil_div({index.count}, {index.planned_block}))"
+    rewrite = Rewrite(
+        function,
+        body=body,
+        plan=with_launch(context.plan, index.launch, (extent,), index.launch.block),
+        about="Each block counts in shared memory, and adds what it counted.",
+        defines={grid: blocks},
+    )
+    return apply(context, rewrite)
+
+
+def _renamed(context: Context, node: Node, array: Node, name: str) -> list[str]:
+    inside = node.start_byte <= array.start_byte < node.end_byte
+    return changed(context.source, node, [swap(array, name)] if inside else [])

@@ -1,0 +1,375 @@
+"""Several outputs per thread along an axis of the grid that only one factor of their products depends on.
+
+A convolution whose blocks have a filter each reads and converts its input once for every filter; with several sums in
+registers a thread does so once for all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from tree_sitter import Node
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.expression import ExpressionError, evaluate_int
+from mctskernel.core.launch_plan import Launch, LaunchPlan
+from mctskernel.edits.affine import definitions
+from mctskernel.edits.indexing import Guarded, condition_of, guarded, inlined, plan_expression, replace_names
+from mctskernel.edits.rewrite import (
+    Rewrite,
+    apply,
+    changed,
+    dedented,
+    fresh_names,
+    indented,
+    only_launches,
+    with_launch,
+)
+from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rules.matmul_nest import CONVERSIONS, accumulated_product
+from mctskernel.edits.syntax import (
+    Declaration,
+    Function,
+    Loop,
+    Source,
+    accesses,
+    as_loop,
+    assigned_names,
+    calls,
+    enclosing,
+    fresh_name,
+    identifiers,
+    names_in_scope,
+    operands,
+    strip_parentheses,
+    swap,
+    text_of,
+    walk,
+    whole_number,
+    within,
+)
+
+
+@dataclass(frozen=True)
+class Jam:
+    """`total` sums products of `shared`, which doesn't depend on `axis`, and `own`, which does; `statement` adds them.
+
+    The axis is blockIdx.z modulo `count`, and `outer` the declaration of the quotient.
+    """
+
+    launch: Launch
+    function: Function
+    axis: Declaration
+    outer: Declaration
+    count: str
+    extent: str
+    total: Declaration
+    statement: Node
+    shared: Node
+    own: Node
+    epilogue: tuple[Node, ...]
+
+
+def jam_of(context: Context, launch: Launch, function: Function) -> Jam | None:
+    """The kernel as sums of products along a part of blockIdx.z, if it is that."""
+    body = guarded(function)
+    if body is None or len(launch.grid) != 3 or len(set(map(str, launch.args))) != len(launch.args):
+        return None
+    pair = _split_axis(body, function)
+    if pair is None or any(declaration.shared for declaration in function.declarations):
+        return None
+    outer, axis, divisor = pair
+    extent = plan_expression(divisor, function, launch, context.source)
+    if extent is None or not _is_multiple(context, str(launch.grid[2]), extent):
+        return None
+    loops = [node for node in body.statements if node.type == "for_statement"]
+    if len(loops) != 1 or calls(function.body, "__syncthreads"):
+        return None
+    found = _product(function, body, loops[0], axis.name)
+    if found is None:
+        return None
+    total, statement, shared, own = found
+    epilogue = tuple(node for node in body.statements if node.start_byte > loops[0].end_byte)
+    before = [n for n in body.statements if n.end_byte < loops[0].start_byte and n != total.node]
+    stores = [access for access in function.accesses if access.writes]
+    mentions = [
+        n for n in body.statements if n not in epilogue and n not in loops and axis.name in identifiers(n)
+    ]
+    if (
+        before
+        or mentions
+        or not epilogue
+        or not all(any(within(access.node, node) for node in epilogue) for access in stores)
+    ):
+        return None
+    if any(n.type not in {"expression_statement", "declaration"} for n in epilogue):
+        return None
+    written = {access.array for access in stores}
+    if written & {access.array for access in function.accesses if access.reads}:
+        return None
+    return Jam(
+        launch,
+        function,
+        axis,
+        outer,
+        text_of(divisor),
+        extent,
+        total,
+        statement,
+        shared,
+        own,
+        epilogue,
+    )
+
+
+def _split_axis(body: Guarded, function: Function) -> tuple[Declaration, Declaration, Node] | None:
+    """The declarations of `blockIdx.z / n` and `blockIdx.z % n`, blockIdx.z's only uses, and n."""
+    found: dict[str, tuple[Declaration, Node]] = {}
+    for declaration in function.declarations:
+        value = strip_parentheses(declaration.value) if declaration.value is not None else None
+        parts = operands(value) if value is not None and declaration.node in body.prologue else None
+        if parts is not None and text_of(parts[0]) == "blockIdx.z":
+            found[parts[1]] = (declaration, parts[2])
+    uses = sum(text_of(node) == "blockIdx.z" for node in walk(function.body, "field_expression"))
+    if uses != 2 or not {"/", "%"} <= found.keys() or text_of(found["/"][1]) != text_of(found["%"][1]):
+        return None
+    outer, axis = found["/"][0], found["%"][0]
+    alone = all(len(d.node.children_by_field_name("declarator")) == 1 for d in (outer, axis))
+    parameter = function.parameter(text_of(found["%"][1]))
+    if not alone or parameter is None or {outer.name, axis.name} & assigned_names(function.body).keys():
+        return None
+    return outer, axis, found["%"][1]
+
+
+def _product(
+    function: Function, body: Guarded, loop: Node, axis: str
+) -> tuple[Declaration, Node, Node, Node] | None:
+    """The sum, the statement that adds to it, and the product's factors: the one without and the one with the axis."""
+    carried = {
+        name
+        for name in assigned_names(loop)
+        if not any(d.name == name and within(d.node, loop) for d in function.declarations)
+    }
+    totals = [
+        d for d in function.declarations if d.name in carried and d.type == "float" and d.value is not None
+    ]
+    if len(carried) != 1 or len(totals) != 1 or totals[0].node not in (*body.prologue, *body.statements):
+        return None
+    total = totals[0]
+    if len(total.node.children_by_field_name("declarator")) != 1 or total.extents:
+        return None
+    adds = [n for n in walk(loop, "expression_statement") if total.name in identifiers(n)]
+    if len(adds) != 1 or sum(text_of(n) == total.name for n in walk(loop, "identifier")) != 1:
+        return None
+    known = definitions(function)
+    factors = accumulated_product(adds[0], total.name, {})
+    if factors is None or sum(text_of(node) == axis for node in walk(loop, "identifier")) != 1:
+        return None
+    first, second = factors
+    shared, own = (second, first) if axis in identifiers(first) else (first, second)
+    reads = accesses(own)
+    if (
+        axis not in identifiers(own)
+        or len(reads) != 1
+        or inlined(own, known, frozenset(identifiers(own))) is None
+    ):
+        return None
+    return total, adds[0], shared, own
+
+
+def _is_multiple(context: Context, extent: str, divisor: str) -> bool:
+    """Whether the grid has a whole number of groups of the axis at every shape."""
+    try:
+        return all(
+            evaluate_int(extent, names) % evaluate_int(divisor, names) == 0
+            for names in (context.task.names(shape, context.kernel) for shape in context.shapes)
+        )
+    except (ExpressionError, ZeroDivisionError):
+        return False
+
+
+def outputs(source: Source, found: Jam, names: tuple[str, str, str]) -> list[str]:
+    """The epilogue for each of a thread's sums; `names` are the number of sums, the first of the axis and the sum's."""
+    limit, first, item = names
+    axis, total = found.axis.name, found.total.name
+    lines = replace_names("\n".join(dedented(source, found.epilogue)), {total: f"{total}[{item}]"})
+    return [
+        "#pragma unroll",
+        f"for (int {item} = 0; {item} < {limit}; ++{item}) {{",
+        f"    const int {axis} = {first} + {item};",
+        f"    if ({axis} < {found.count}) {{",
+        *indented(lines.splitlines(), 2),
+        "    }",
+        "}",
+    ]
+
+
+def with_groups(plan: LaunchPlan, found: Jam, limit: str) -> LaunchPlan:
+    """The plan with as many blocks along z as there are groups of `limit` along the axis."""
+    groups = f"({found.launch.grid[2]}) // ({found.extent}) * ceil_div({found.extent}, {limit})"
+    return with_launch(plan, found.launch, (*found.launch.grid[:2], groups), found.launch.block)
+
+
+SIZES = ((8, 8), (16, 8), (32, 4))
+"""Outputs a thread, and iterations of the outer loop whose factors are staged together."""
+STAGED_BYTES = 40 << 10
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The loops around the product: the outer one, and inner ones of constant `counts` from 0; `guard` is its text."""
+
+    outer: Loop
+    inner: tuple[Loop, ...]
+    counts: tuple[int, ...]
+    guard: str
+
+
+def staged_axis(context: Context) -> Iterable[Edit]:
+    for launch, function in only_launches(context):
+        found = jam_of(context, launch, function)
+        nest = _nest(context, found) if found is not None else None
+        if found is None or nest is None or len(launch.block) != 2:
+            continue
+        arrays = dict.fromkeys(access.array for access in accesses(found.own))
+        for items, depth in SIZES:
+            if 4 * items * depth * prod(nest.counts) > STAGED_BYTES:
+                continue
+            yield edit(
+                Category.SHARED_TILING,
+                f"compute {items} outputs per thread along {found.axis.name}, "
+                f"{', '.join(arrays)} in shared memory{context.where(function.name)}",
+                _staged(context, found, nest, (items, depth)),
+                rationale=(
+                    f"All threads of a block multiply by the same {text_of(found.own)}: read and converted once a "
+                    "block, vectors of it reach every thread at once."
+                ),
+                expected_effect=f"One load of what they share for {items} products, and one of four factors.",
+                prior=1.0 if items == SIZES[0][0] else 0.8,
+            )
+
+
+def _nest(context: Context, found: Jam) -> Nest | None:
+    body = guarded(found.function)
+    loops: list[Loop] = []
+    node: Node | None = enclosing(found.statement, "for_statement")
+    while node is not None:
+        loop = as_loop(node)
+        if loop is None or loop.comparison != "<" or loop.step != "1" or text_of(loop.start) != "0":
+            return None
+        loops.insert(0, loop)
+        node = enclosing(node, "for_statement")
+    if body is None or not loops or not within(loops[0].node, body.guard):
+        return None
+    counts = [whole_number(text_of(loop.bound)) for loop in loops[1:]]
+    names = {found.axis.name, *(loop.variable for loop in loops)}
+    uniform = {p.name for p in found.function.parameters} | context.source.macro_names | names | CONVERSIONS
+    condition = condition_of(body.guard)
+    if None in counts or condition is None or not identifiers(found.own) <= uniform:
+        return None
+    if not identifiers(loops[0].bound) <= uniform - names:
+        return None
+    whole = tuple(count for count in counts if count is not None)
+    return Nest(loops[0], tuple(loops[1:]), whole, text_of(condition))
+
+
+def _staged(context: Context, found: Jam, nest: Nest, sizes: tuple[int, int]) -> str:
+    source, function, axis = context.source, found.function, found.axis.name
+    outer = nest.outer.variable
+    limit, depth = fresh_name(source, f"{axis.upper()}S"), fresh_name(source, f"{outer.upper()}S")
+    first, item, shared, tile, at, inside, start = fresh_names(
+        names_in_scope(source, function),
+        f"first_{axis}",
+        "item",
+        "shared",
+        "factors",
+        "at",
+        "inside",
+        f"{outer}0",
+    )
+    groups = f"(({found.count} + {limit} - 1) / {limit})"
+    total = f"{found.total.name}[{item}]"
+    each = ["#pragma unroll", f"for (int {item} = 0; {item} < {limit}; ++{item}) {{"]
+    place = f"{outer} - {start}"
+    for loop, count in zip(nest.inner, nest.counts, strict=True):
+        place = f"({place}) * {count} + {loop.variable}"
+    adding = [
+        f"const float {shared} = {text_of(found.shared)};",
+        *each,
+        f"    {total} += {shared} * {tile}[({place}) * {limit} + {item}];",
+        "}",
+    ]
+    in_block = found.statement.parent is not None and found.statement.parent.type == "compound_statement"
+    lines = adding if in_block else ["{", *indented(adding), "}"]
+    margin = " " * found.statement.start_point[1]
+    header = f"for ({nest.outer.type} {outer} = {start}; {outer} < {text_of(nest.outer.bound)} && "
+    header += f"{outer} < {start} + {depth}; ++{outer}) "
+    loop_lines = changed(source, nest.outer.body, [swap(found.statement, f"\n{margin}".join(lines))])
+    kept = [n for n in _prologue(found) if n not in (found.axis.node, found.outer.node, found.total.node)]
+    initial = text_of(found.total.value) if found.total.value is not None else "0.0f"
+    body = [
+        *dedented(source, kept),
+        f"const int {found.outer.name} = blockIdx.z / {groups};",
+        f"const int {first} = blockIdx.z % {groups} * {limit};",
+        f"const bool {inside} = {nest.guard};",
+        f"__shared__ alignas(16) float {tile}[{' * '.join([depth, *map(str, nest.counts), limit])}];",
+        f"float {found.total.name}[{limit}];",
+        *each,
+        f"    {total} = {initial};",
+        "}",
+        f"for (int {start} = 0; {start} < {text_of(nest.outer.bound)}; {start} += {depth}) {{",
+        *indented(
+            [
+                "__syncthreads();",
+                *_fill(found, nest, {"limit": limit, "tile": tile, "at": at, "first": first, "start": start}),
+                "__syncthreads();",
+                f"if ({inside}) {{",
+                *indented([f"{header}{loop_lines[0]}", *loop_lines[1:]]),
+                "}",
+            ]
+        ),
+        "}",
+        f"if ({inside}) {{",
+        *indented(outputs(source, found, (limit, first, item))),
+        "}",
+    ]
+    rewrite = Rewrite(
+        function,
+        body=body,
+        plan=with_groups(context.plan, found, limit),
+        about=f"{limit} outputs a thread; what they are multiplied by passes through shared memory.",
+        defines={limit: sizes[0], depth: sizes[1]},
+    )
+    return apply(context, rewrite)
+
+
+def _prologue(found: Jam) -> tuple[Node, ...]:
+    body = guarded(found.function)
+    return body.prologue if body is not None else ()
+
+
+def _fill(found: Jam, nest: Nest, names: dict[str, str]) -> list[str]:
+    """All threads of a block fill the tile with factors, zeros beyond the last."""
+    at, limit, outer = names["at"], names["limit"], nest.outer.variable
+    extents, below = [], limit
+    for loop, count in reversed(list(zip(nest.inner, nest.counts, strict=True))):
+        extents.append(f"const int {loop.variable} = {at} / ({below}) % {count};")
+        below = f"{below} * {count}"
+    size = f"sizeof({names['tile']}) / sizeof(float)"
+    axis = f"{names['first']} + {at} % {limit}"
+    exists = f"{outer} < {text_of(nest.outer.bound)} && {axis} < {found.count}"
+    own = replace_names(text_of(found.own), {found.axis.name: axis})
+    step = "blockDim.x * blockDim.y"
+    return [
+        f"for (int {at} = threadIdx.y * blockDim.x + threadIdx.x; {at} < {size}; {at} += {step}) {{",
+        *indented(
+            [
+                *reversed(extents),
+                f"const int {outer} = {names['start']} + {at} / ({below});",
+                f"{names['tile']}[{at}] = {exists} ? {own} : 0.0f;",
+            ]
+        ),
+        "}",
+    ]

@@ -1,0 +1,306 @@
+"""Tiles in shared memory: transposing copies, and padding against bank conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from tree_sitter import Node
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.expression import ExpressionError, evaluate_int
+from mctskernel.core.launch_plan import Launch
+from mctskernel.edits.affine import Polynomial, definitions, polynomial
+from mctskernel.edits.indexing import AXES, global_index_axis, guarded, inlined, plan_expression
+from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
+from mctskernel.edits.rule import TYPE_BYTES, Context, edit
+from mctskernel.edits.syntax import (
+    Access,
+    Declaration,
+    Function,
+    accesses,
+    assigned_names,
+    assignment,
+    calls,
+    fresh_name,
+    identifiers,
+    names_in_scope,
+    replace,
+    swap,
+    text_of,
+    walk,
+)
+
+SIZES = ((32, 8), (64, 8))
+"""Side of the tile, and rows that the block handles at a time."""
+
+_TYPES = ("float", "int", "unsigned", "unsigned int", "double")
+
+
+@dataclass(frozen=True)
+class Index:
+    """A guarded index of the kernel. `extent` is its bound in the plan's words, `bound` in the kernel's."""
+
+    name: str
+    type: str
+    bound: str
+    extent: str
+
+
+@dataclass(frozen=True)
+class Transpose:
+    """`target = value` for every pair of indices: reads run along `along_input`, writes along `along_output`.
+
+    `element` is the element read, `around` the text of the value before and after it.
+    """
+
+    along_input: Index
+    along_output: Index
+    target: str
+    element: str
+    type: str
+    around: tuple[str, str]
+
+
+def transposed_tiles(context: Context) -> Iterable[Edit]:
+    for launch, function in only_launches(context):
+        found = _transpose(context, launch, function)
+        if found is None:
+            continue
+        for side, rows in SIZES:
+            yield edit(
+                Category.SHARED_TILING,
+                f"transpose through {side}x{side} tiles in shared memory{context.where(function.name)}",
+                _tiled(context, launch, function, found, (side, rows)),
+                rationale=(
+                    "One of the two sides of a transposing copy is always scattered; through a tile in shared memory "
+                    "warps read and write whole rows, and an odd row length keeps its columns in different banks."
+                ),
+                expected_effect="Full sectors on both sides: 4 bytes moved for 4 bytes used.",
+                prior=1.0 if side == SIZES[0][0] else 0.8,
+            )
+
+
+def _transpose(context: Context, launch: Launch, function: Function) -> Transpose | None:
+    body = guarded(function)
+    if body is None or len(body.bounds) != 2 or len(launch.grid) < 2 or len(launch.block) != 2:
+        return None
+    if len(set(map(str, launch.args))) != len(launch.args) or _cooperates(function):
+        return None
+    indices = _indices(context, launch, function, body.bounds)
+    *before, last = body.statements
+    if indices is None or any(node.type != "declaration" for node in before):
+        return None
+    target, operator, value = assignment(last) or (last, "", last)
+    if operator != "=" or any(accesses(node) for node in (*before, *body.prologue)):
+        return None
+    return _between(context, function, indices, target, value)
+
+
+def _between(
+    context: Context, function: Function, indices: tuple[Index, Index], target: Node, value: Node
+) -> Transpose | None:
+    """The transpose in an assignment, if what it stores needs one element of the other order."""
+    own = {index.name for index in indices}
+    known = {name: node for name, node in definitions(function).items() if name not in own}
+    keep = frozenset({*own, *(p.name for p in function.parameters)}) | context.source.macro_names
+    (store, *more) = accesses(target) or (None,)
+    if store is None or more or store.node != target or _global_type(function, store.array) is None:
+        return None
+    for along_output, along_input in (indices, indices[::-1]):
+        if not _runs_along(polynomial(store.indices[0], known), along_output, along_input, keep):
+            continue
+        reads = [access for access in accesses(value) if _global_type(function, access.array) is not None]
+        crossing = [
+            read
+            for read in reads
+            if _runs_along(polynomial(read.indices[0], known), along_input, along_output, keep)
+        ]
+        element_type = _global_type(function, crossing[0].array) if len(crossing) == 1 else None
+        if element_type is None or any(read.array == store.array for read in reads):
+            return None
+        data = context.source.text.encode()
+        node = crossing[0].node
+        around = (
+            data[value.start_byte : node.start_byte].decode(),
+            data[node.end_byte : value.end_byte].decode(),
+        )
+        # What is around the element is computed where it is stored, from names that exist there.
+        if not _names_around(value, node) <= keep or _called(value) & context.source.macro_names:
+            return None
+        read_at, store_at = (
+            inlined(crossing[0].indices[0], known, keep),
+            inlined(store.indices[0], known, keep),
+        )
+        if read_at is None or store_at is None:
+            return None
+        return Transpose(
+            along_input,
+            along_output,
+            f"{store.array}[{store_at}]",
+            f"{crossing[0].array}[{read_at}]",
+            element_type,
+            around,
+        )
+    return None
+
+
+def _indices(
+    context: Context, launch: Launch, function: Function, bounds: Mapping[str, Node]
+) -> tuple[Index, Index] | None:
+    """The two guarded indices, if each is the thread's place along another axis of the grid."""
+    known = definitions(function)
+    types = {d.name: d.type for d in function.declarations}
+    found, axes = [], set()
+    for name, bound in bounds.items():
+        extent = plan_expression(bound, function, launch, context.source)
+        if name not in known or extent is None:
+            return None
+        axes.add(global_index_axis(polynomial(known[name], known), launch, context.kernel.macros))
+        found.append(Index(name, types[name], text_of(bound), extent))
+    return (found[0], found[1]) if axes == set(AXES[:2]) else None
+
+
+def _runs_along(value: Polynomial, along: Index, across: Index, keep: frozenset[str]) -> bool:
+    """Whether neighbours along one index are neighbours in memory, and along the other they aren't."""
+    near, far = value.coefficient(along.name), value.coefficient(across.name)
+    if near is None or far is None or not value.names <= keep:
+        return False
+    return near.constant == 1 and bool(far.terms) and far.constant is None
+
+
+def _global_type(function: Function, array: str) -> str | None:
+    parameter = function.parameter(array)
+    return (
+        parameter.type if parameter is not None and parameter.pointer and parameter.type in _TYPES else None
+    )
+
+
+def _names_around(value: Node, element: Node) -> frozenset[str]:
+    """Names in a value outside one element, functions that it calls left out."""
+    names = frozenset[str]()
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if node == element:
+            continue
+        if node.type in {"identifier", "type_identifier", "field_expression"}:
+            names |= identifiers(node)
+        elif node.type == "call_expression":
+            stack += node.named_children[1:]
+        else:
+            stack += node.named_children
+    return names
+
+
+def _called(node: Node) -> frozenset[str]:
+    return frozenset(text_of(call.children[0]) for call in calls(node))
+
+
+def _cooperates(function: Function) -> bool:
+    """Whether threads depend on each other, or do more than one assignment."""
+    if any(d.shared for d in function.declarations) or len(assigned_names(function.body)) > 0:
+        return True
+    return any("sync" in name or name.startswith("atomic") for name in _called(function.body)) or any(
+        True
+        for _ in walk(
+            function.body, "asm_statement", "gnu_asm_expression", "for_statement", "lambda_expression"
+        )
+    )
+
+
+def _tiled(
+    context: Context, launch: Launch, function: Function, found: Transpose, sizes: tuple[int, int]
+) -> str:
+    side, rows = fresh_name(context.source, "TILE"), fresh_name(context.source, "TILE_ROWS")
+    near, far = found.along_input, found.along_output
+    tile, near0, far0, i = fresh_names(
+        names_in_scope(context.source, function), "tile", f"{near.name}0", f"{far.name}0", "i"
+    )
+    inside = f"{far.name} < {far.bound} && {near.name} < {near.bound}"
+
+    def walk_tile(fast: tuple[Index, str], slow: tuple[Index, str], statement: str) -> list[str]:
+        return [
+            "#pragma unroll",
+            f"for (int {i} = threadIdx.y; {i} < {side}; {i} += {rows}) {{",
+            f"    const {slow[0].type} {slow[0].name} = {slow[1]} + {i};",
+            f"    const {fast[0].type} {fast[0].name} = {fast[1]} + threadIdx.x;",
+            f"    if ({inside}) {{",
+            f"        {statement}",
+            "    }",
+            "}",
+        ]
+
+    value = f"{tile}[threadIdx.x][{i}]".join(found.around)
+    body = [
+        f"__shared__ {found.type} {tile}[{side}][{side} + 1];",
+        f"const {near.type} {near0} = ({near.type})blockIdx.x * {side};",
+        f"const {far.type} {far0} = ({far.type})blockIdx.y * {side};",
+        *walk_tile((near, near0), (far, far0), f"{tile}[{i}][threadIdx.x] = {found.element};"),
+        "__syncthreads();",
+        *walk_tile((far, far0), (near, near0), f"{found.target} = {value};"),
+    ]
+    grid = (f"ceil_div({near.extent}, {side})", f"ceil_div({far.extent}, {side})", *launch.grid[2:])
+    return apply(
+        context,
+        Rewrite(
+            function,
+            body=body,
+            plan=with_launch(context.plan, launch, grid, (side, rows)),
+            about=f"A block turns a tile of {side} x {side} elements, {rows} rows at a time.",
+            defines=dict(zip((side, rows), sizes, strict=True)),
+        ),
+    )
+
+
+BANKS = 32
+BANK_BYTES = 4
+
+
+def pad(context: Context) -> Iterator[Edit]:
+    """`tile[T][T]` -> `tile[T][T + 1]` where neighbouring threads would meet in one bank."""
+    for function in {function.name: function for _, function in context.launched}.values():
+        for declaration in function.declarations:
+            conflict = _conflict(context, function, declaration)
+            width = declaration.extents[-1] if declaration.extents else None
+            if conflict is None or width is None:
+                continue
+            yield edit(
+                Category.BANK_CONFLICTS,
+                f"pad the shared array {declaration.name} by one column{context.where(function.name)}",
+                replace(context.source, [swap(width, f"{text_of(width)} + 1")]),
+                rationale=f"Neighbouring threads touch {declaration.name} {conflict} words apart, so up "
+                f"to {gcd(conflict, BANKS)} of them meet in one bank; an odd distance spreads them.",
+                expected_effect="Shared-memory accesses in one pass instead of several.",
+            )
+
+
+def _conflict(context: Context, function: Function, declaration: Declaration) -> int | None:
+    """The distance in words between neighbouring threads' accesses, if one more column would spread them."""
+    if not declaration.shared or declaration.extern or len(declaration.extents) != 2:
+        return None
+    if TYPE_BYTES.get(declaration.type) != BANK_BYTES:
+        return None
+    width_node = declaration.extents[1]
+    try:
+        width = evaluate_int(text_of(width_node), context.kernel.macros) if width_node is not None else 0
+    except ExpressionError:
+        return None
+    uses = [access for access in function.accesses if access.array == declaration.name]
+    names = [node for node in walk(function.body, "identifier") if text_of(node) == declaration.name]
+    if len(names) != len(uses) + 1 or any(len(access.indices) != 2 for access in uses):
+        return None
+    for access in uses:
+        before, after = (_distance(context, function, access, w) for w in (width, width + 1))
+        if before and after and gcd(before, BANKS) > gcd(after, BANKS):
+            return before
+    return None
+
+
+def _distance(context: Context, function: Function, access: Access, width: int) -> int | None:
+    """Words between the accesses of threads that are neighbours in x; None where that isn't a constant."""
+    known = definitions(function)
+    steps = [polynomial(index, known).coefficient("threadIdx.x") for index in access.indices]
+    row, column = (step.at(context.kernel.macros).constant if step is not None else None for step in steps)
+    return None if row is None or column is None else abs(row * width + column)

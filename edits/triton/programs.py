@@ -1,0 +1,339 @@
+"""What each program of a Triton kernel does: several rows, tiles in another order, or many tiles in turn."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from mctskernel.core.edit import Category, Edit
+from mctskernel.core.launch_plan import Extent
+from mctskernel.edits.rule import edit
+from mctskernel.edits.triton.module import (
+    LaunchedFunction,
+    Module,
+    Replacement,
+    TritonContext,
+    argument,
+    called,
+    calls,
+    names_assigned,
+    names_read,
+    parameters,
+)
+from mctskernel.edits.triton.tuning import sane, tiles_of
+
+ROWS = (2, 4, 8)
+LEAST_PROGRAMS = 264
+
+REDUCTIONS = frozenset({"sum", "max", "min"})
+ELEMENTWISE = frozenset(
+    {
+        "abs",
+        "cos",
+        "erf",
+        "exp",
+        "exp2",
+        "fma",
+        "log",
+        "log2",
+        "maximum",
+        "minimum",
+        "rsqrt",
+        "sigmoid",
+        "sin",
+        "sqrt",
+        "where",
+    }
+)
+"""What works on tiles as it does on vectors."""
+
+KNOWN = (
+    REDUCTIONS | ELEMENTWISE | {"arange", "cumsum", "full", "load", "program_id", "range", "store", "zeros"}
+)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """`name = tl.program_id(axis)`, the number of the row, of which there are `count`."""
+
+    statement: ast.stmt
+    name: str
+    axis: int
+    count: Extent
+
+
+def several_rows(context: TritonContext) -> Iterator[Edit]:
+    """A tile of rows in place of one row."""
+    for launched in context.launched_once:
+        taken = {each.name for each in context.module.constants} | set(parameters(launched.function))
+        if {"ROWS", "row_count"} & (taken | names_assigned(launched.function)):
+            continue
+        row = _row(launched)
+        if row is None or not _understood(launched.function, row):
+            continue
+        for size in ROWS:
+            if _fits(context, launched, size):
+                yield edit(
+                    Category.COARSENING,
+                    f"{size} rows per program{context.where(launched.function.name)}",
+                    _source(context, launched, row, size),
+                    rationale="Loads of several rows are in flight at once, and what all rows share is loaded once for "
+                    f"{size} of them.",
+                    expected_effect="Less traffic between the caches, fewer programs, more registers.",
+                    prior=1.0 if size == 4 else 0.7,
+                )
+
+
+def _fits(context: TritonContext, launched: LaunchedFunction, size: int) -> bool:
+    """Whether the threads can hold as many times their elements, and enough programs remain for every device."""
+    enough = context.resolved[0].launches[launched.index].blocks >= LEAST_PROGRAMS * size
+    return enough and sane(context, launched, rows=size)
+
+
+def _row(launched: LaunchedFunction) -> _Row | None:
+    """The row that a program works on, if one statement reads it and no other uses the same axis."""
+    for statement in launched.function.body:
+        match statement:
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.Call(args=[ast.Constant(value=int() as axis)]) as call
+            ) if called(call) == "program_id" and axis < len(launched.launch.grid):
+                same = [
+                    each
+                    for each in calls(launched.function, "program_id")
+                    if ast.dump(each) == ast.dump(call)
+                ]
+                stores = [
+                    node
+                    for node in ast.walk(launched.function)
+                    if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+                ]
+                if len(same) == len(stores) == 1:
+                    return _Row(statement, name, axis, launched.launch.grid[axis])
+    return None
+
+
+def _understood(function: ast.FunctionDef, row: _Row) -> bool:
+    """Whether a function works on vectors along one axis, each row for itself, with nothing but what is known."""
+    dependent = _dependent(function, row.name)
+    for node in ast.walk(function):
+        match node:
+            case ast.Subscript() | ast.If() | ast.While() | ast.IfExp() | ast.Return():
+                return False
+            case ast.For(iter=over):
+                if names_read(over) & dependent:
+                    return False
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="tl"), attr=name)):
+                if name not in KNOWN or not _plain(node, name):
+                    return False
+            case ast.Call(func=ast.Attribute(attr="to")):
+                pass
+            case ast.Call(func=ast.Name(id="range" | "float")):
+                pass
+            case ast.Call():
+                return False
+    return True
+
+
+def _plain(call: ast.Call, name: str) -> bool:
+    """Whether a call has the form that is rewritten."""
+    if name in REDUCTIONS | {"cumsum"}:
+        axis = argument(call, 1, "axis")
+        return isinstance(axis, ast.Constant) and axis.value == 0 and len(call.args) + len(call.keywords) == 2
+    if name in {"load", "store"}:
+        return len(call.args) == (1 if name == "load" else 2)
+    if name in {"zeros", "full"}:
+        return isinstance(call.args[0], ast.List | ast.Tuple) and len(call.args[0].elts) == 1
+    return True
+
+
+def _dependent(function: ast.FunctionDef, row: str) -> frozenset[str]:
+    """The names whose values differ from row to row."""
+    found, before = {row}, 0
+    while len(found) > before:
+        before = len(found)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign | ast.AugAssign) and names_read(node.value) & found:
+                found |= names_assigned(node)
+    return frozenset(found)
+
+
+def _source(context: TritonContext, launched: LaunchedFunction, row: _Row, size: int) -> str:
+    module, function = context.module, launched.function
+    count = next((name for name, bound in launched.bound.items() if bound == row.count), "row_count")
+    plain = [each for each in function.args.args if each.arg in launched.bound]
+    added = "" if count in launched.bound else ", row_count"
+    end = module.span(plain[-1])[1]
+    last = module.span(function.args.args[-1])[1]
+    changes = [
+        module.replace(
+            row.statement, f"{row.name} = (tl.program_id({row.axis}) * ROWS + tl.arange(0, ROWS))[:, None]"
+        ),
+        *_code(module, function, row, count),
+        module.define("ROWS", size),
+    ]
+    if end == last:
+        changes.append(Replacement(end, end, f"{added}, ROWS: tl.constexpr"))
+    else:
+        changes += [Replacement(end, end, added), Replacement(last, last, ", ROWS: tl.constexpr")]
+    grid = list(launched.launch.grid)
+    grid[row.axis] = f"ceil_div({row.count}, ROWS)"
+    args = launched.launch.args if count in launched.bound else (*launched.launch.args, row.count)
+    options = replace(launched.options, constexprs=(*launched.options.constexprs, ("ROWS", "ROWS")))
+    launch = replace(launched.launch, grid=tuple(grid), args=args, triton=options)
+    return context.written(changes, context.with_launch(launched.index, launch))
+
+
+def _code(module: Module, function: ast.FunctionDef, row: _Row, count: str) -> Iterator[Replacement]:
+    """The changes of the code but for the statement that says which row it is."""
+    dependent = _dependent(function, row.name)
+    inside = f"({row.name} < {count})"
+    for call in calls(function):
+        name, (_, end) = called(call), module.span(call)
+        if name == "arange":
+            yield Replacement(end, end, "[None, :]")
+        elif name in REDUCTIONS | {"cumsum"}:
+            axis = argument(call, 1, "axis")
+            assert axis is not None  # noqa: S101 - as _plain has seen
+            named = "" if axis in [keyword.value for keyword in call.keywords] else "axis="
+            keep = "" if name == "cumsum" else ", keep_dims=True"
+            yield module.replace(axis, f"{named}1{keep}")
+        elif name in {"zeros", "full"}:
+            shape = call.args[0]
+            assert isinstance(shape, ast.List | ast.Tuple)  # noqa: S101 - as _plain has seen
+            yield module.replace(shape, f"[ROWS, {module.text_of(shape.elts[0])}]")
+        elif name in {"load", "store"} and names_read(call.args[0]) & dependent:
+            mask = argument(call, 9, "mask")
+            if mask is None:
+                after = module.span(call.args[-1])[1]
+                yield Replacement(after, after, f", mask={inside[1:-1]}")
+            else:
+                start, end = module.span(mask)
+                bare = isinstance(mask, ast.Name)
+                yield Replacement(start, start, "" if bare else "(")
+                yield Replacement(end, end, f" & {inside}" if bare else f") & {inside}")
+    carried = frozenset[str]().union(
+        *(names_assigned(each) for each in function.body if isinstance(each, ast.For))
+    )
+    for statement in function.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in carried:
+                if isinstance(value, ast.Constant) or ast.unparse(value) == "float('-inf')":
+                    yield module.replace(value, f"tl.full([ROWS, 1], {module.text_of(value)}, tl.float32)")
+
+
+GROUPS = (4, 8, 16)
+PROGRAMS = (264, 528, 1056)
+"""Multiples of the 132 multiprocessors of an H100; the grid is no longer than it was."""
+
+
+def grouped(context: TritonContext) -> Iterator[Edit]:
+    """Programs that start together work on tiles that share rows and columns.
+
+    `tl.swizzle2d` maps the tiles, numbered row by row, to themselves in another order, whatever their number.
+    """
+    for launched in context.launched_once:
+        ids = _program_ids(launched.function)
+        if set(ids) < {0, 1} or len(launched.launch.grid) < 2 or not tiles_of(launched.function).multiplied:
+            continue
+        if any(True for _ in calls(launched.function, "swizzle2d", "num_programs")):
+            continue
+        if {"tile_x", "tile_y"} & (names_assigned(launched.function) | set(parameters(launched.function))):
+            continue
+        for size in GROUPS:
+            line = (
+                "tile_y, tile_x = tl.swizzle2d(tl.program_id(1), tl.program_id(0), "
+                f"tl.num_programs(1), tl.num_programs(0), {size})"
+            )
+            changes = [
+                context.module.replace(call, name)
+                for axis, name in ((0, "tile_x"), (1, "tile_y"))
+                for call in ids.get(axis, [])
+            ]
+            yield edit(
+                Category.LAUNCH,
+                f"order tiles in groups of {size} rows for L2 reuse{context.where(launched.function.name)}",
+                context.written([*changes, context.module.insert_before(launched.function.body[0], line)]),
+                rationale="Tiles that are computed at the same time then lie in a block, not in a line, and need fewer "
+                "different rows and columns between them.",
+                expected_effect="Fewer misses in the L2 cache.",
+                prior=1.0 if size == 8 else 0.6,
+            )
+
+
+def striding(context: TritonContext) -> Iterator[Edit]:
+    """As many programs as the device takes at once, each of which does several of the old ones' work in turn."""
+    for launched in context.launched_once:
+        function = launched.function
+        first, *rest = function.body
+        if len(launched.launch.grid) != 1 or not rest or not _is_program(first) or _returns(function):
+            continue
+        if any(True for _ in calls(ast.Module(rest, []), "program_id", "num_programs")):
+            continue
+        count = launched.launch.grid[0]
+        taken = names_assigned(function) | {
+            *parameters(function),
+            *(each.name for each in context.module.constants),
+        }
+        if {"programs", "PROGRAMS"} & taken or not launched.bound:
+            continue
+        blocks = context.resolved[0].launches[launched.index].blocks
+        for size in PROGRAMS:
+            if blocks >= 2 * size:
+                # The compiler pipelines innermost loops only.
+                for stages in (0,) if any(isinstance(each, ast.For) for each in rest) else (0, 2, 3):
+                    yield _striding(context, launched, count, size, stages)
+
+
+def _striding(
+    context: TritonContext, launched: LaunchedFunction, count: int | str, size: int, stages: int
+) -> Edit:
+    function, module = launched.function, context.module
+    first, *rest = function.body
+    name = next(iter(names_assigned(first)))
+    option = f", num_stages={stages}" if stages else ""
+    loop = "tl.range" if stages else "range"
+    header = f"for {name} in {loop}(tl.program_id(0), programs, tl.num_programs(0){option}):"
+    start, end = module.lines_of(rest)
+    body = "".join(
+        f"    {line}" if line.strip() else line for line in module.text[start:end].splitlines(keepends=True)
+    )
+    plain = [each for each in function.args.args if each.arg in launched.bound]
+    _, end_of_plain = module.span(plain[-1])
+    changes = [
+        Replacement(*module.span(first), header),
+        Replacement(start, end, body),
+        Replacement(end_of_plain, end_of_plain, ", programs"),
+        module.define("PROGRAMS", size),
+    ]
+    launch = replace(launched.launch, grid=(f"min(PROGRAMS, {count})",), args=(*launched.launch.args, count))
+    staged = f", {stages} stages" if stages else ""
+    return edit(
+        Category.PARALLELISM,
+        f"persistent kernel with {size} programs{staged}{context.where(function.name)}",
+        context.written(changes, context.with_launch(launched.index, launch)),
+        rationale="A grid that fills the device once starts no program late, and a program's next loads needn't wait "
+        "for another to be launched.",
+        expected_effect="No tail, less launching.",
+        prior=(1.0 if size == PROGRAMS[1] else 0.6) * (1.0 if not stages else 0.6),
+    )
+
+
+def _is_program(statement: ast.stmt) -> bool:
+    return ast.unparse(statement).endswith(" = tl.program_id(0)") and len(names_assigned(statement)) == 1
+
+
+def _returns(function: ast.FunctionDef) -> bool:
+    return any(isinstance(node, ast.Return) for node in ast.walk(function))
+
+
+def _program_ids(function: ast.FunctionDef) -> dict[int, list[ast.Call]]:
+    """The calls of `tl.program_id` by their axis."""
+    found: dict[int, list[ast.Call]] = {}
+    for call in calls(function, "program_id"):
+        match call.args:
+            case [ast.Constant(value=int() as axis)]:
+                found.setdefault(axis, []).append(call)
+            case _:
+                return {}
+    return found

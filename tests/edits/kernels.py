@@ -1,0 +1,205 @@
+"""Kernels that tests of the rules begin with, beside those of the built-in tasks."""
+
+from __future__ import annotations
+
+PLAN = """\
+/*
+[[launch]]
+kernel = "f"
+grid = [{grid}]
+block = [{block}]
+args = ["x", "out", "rows", "cols"]
+*/
+"""
+
+
+def planned(code: str, grid: str, block: str) -> str:
+    """A kernel `f(x, out, rows, cols)` with its launch plan."""
+    return PLAN.format(grid=grid, block=block) + code
+
+
+COPY = planned(
+    """\
+#define BLOCK 256
+__global__ void f(float* x, float* out, int rows, int cols) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < rows * cols) {
+        out[i] = 2.0f * x[i];
+    }
+}
+""",
+    '"ceil_div(rows * cols, BLOCK)"',
+    '"BLOCK"',
+)
+TILE = planned(
+    """\
+#define TILE 32
+__global__ void f(const float* x, float* out, int rows, int cols) {
+    __shared__ float tile[TILE][TILE];
+    int col = blockIdx.x * TILE + threadIdx.x, row = blockIdx.y * TILE + threadIdx.y;
+    if (row < rows && col < cols) tile[threadIdx.y][threadIdx.x] = x[row * cols + col];
+    __syncthreads();
+    col = blockIdx.x * TILE + threadIdx.y, row = blockIdx.y * TILE + threadIdx.x;
+    if (row < rows && col < cols) out[col * rows + row] = tile[threadIdx.x][threadIdx.y];
+}
+""",
+    '"ceil_div(cols, TILE)", "ceil_div(rows, TILE)"',
+    '"TILE", "TILE"',
+)
+LINE = planned(
+    """\
+#define BLOCK 256 // a power of two
+#define RADIUS 2
+__global__ void f(const float* x, float* out, int rows, int cols) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < rows * cols) {
+        float sum = 0.0f;
+        for (int k = -RADIUS; k <= RADIUS; ++k) sum += x[min(max(i + k, 0), rows * cols - 1)];
+        out[i] = sum;
+    }
+}
+""",
+    '"ceil_div(rows * cols, BLOCK)"',
+    '"BLOCK"',
+)
+PLANE = planned(
+    """\
+#define BLOCK_X 16
+#define BLOCK_Y 16
+__global__ void f(const float* x, float* out, int rows, int cols) {
+    int col = blockIdx.x * BLOCK_X + threadIdx.x, row = blockIdx.y * BLOCK_Y + threadIdx.y;
+    if (row < rows && col < cols) out[row * cols + col] = x[row * cols + col];
+}
+""",
+    '"ceil_div(cols, BLOCK_X)", "ceil_div(rows, BLOCK_Y)"',
+    '"BLOCK_X", "BLOCK_Y"',
+)
+TIED = planned(
+    """\
+#define TILE 16
+#define ROWS 16
+__global__ void f(const float* x, float* out, int rows, int cols) {
+    __shared__ float tile[ROWS][TILE];
+    int col = blockIdx.x * TILE + threadIdx.x, row = blockIdx.y * ROWS + threadIdx.y;
+    tile[threadIdx.y][threadIdx.x] = row < rows && col < cols ? x[row * cols + col] : 0.0f;
+    __syncthreads();
+    if (row < rows && col < cols) out[row * cols + col] = tile[threadIdx.y][threadIdx.x];
+}
+""",
+    '"ceil_div(cols, TILE)", "ceil_div(rows, ROWS)"',
+    '"TILE", "ROWS"',
+)
+LITERAL = planned(
+    COPY.partition("*/\n")[2].replace("#define BLOCK 256\n", "").replace("BLOCK", "256"),
+    '"ceil_div(rows * cols, 256)"',
+    "256",
+)
+THREE_LAUNCHES = """\
+/*
+[[launch]]
+kernel = "largest_of_rows"
+grid = ["ceil_div(rows, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "largest", "rows", "cols"]
+
+[[launch]]
+kernel = "sum_of_rows"
+grid = ["ceil_div(rows, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "largest", "total", "rows", "cols"]
+
+[[launch]]
+kernel = "share_of_elements"
+grid = ["ceil_div(rows * cols, BLOCK)"]
+block = ["BLOCK"]
+args = ["largest", "total", "x", "out", "rows", "cols"]
+
+[[scratch]]
+name = "largest"
+dtype = "float32"
+shape = ["rows"]
+
+[[scratch]]
+name = "total"
+dtype = "float32"
+shape = ["rows"]
+*/
+#define BLOCK 128
+
+// The largest of each row.
+extern "C" __global__ void largest_of_rows(const float* x, float* largest, int rows, int cols) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < rows) {
+        float most = x[row * cols];
+        for (int k = 0; k < cols; ++k) {
+            float value = x[row * cols + k];
+            most = value > most || value != value ? value : most;
+        }
+        largest[row] = most;
+    }
+}
+
+extern "C" __global__ void sum_of_rows(const float* in, const float* most, float* total, int n, int cols) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float sum = 0.0f;
+    for (int k = 0; k < cols; ++k) {
+        sum += expf(in[i * cols + k] - most[i]);
+    }
+    total[i] = 1.0f / sum;
+}
+
+extern "C" __global__ void share_of_elements(
+    const float* largest, const float* total, const float* x, float* out, int rows, int cols) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < rows * cols) {
+        int row = i / cols;
+        float most = x[i] - largest[row];
+        out[i] = expf(most) * total[i / cols];
+    }
+}
+"""
+FLAT = """\
+/*
+[[launch]]
+kernel = "halve"
+grid = ["ceil_div(rows * cols, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "out", "rows * cols"]
+*/
+#define BLOCK 256
+
+__global__ void halve(const float* x, float* out, int n) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n) {
+        float half = 0.5f * x[i];
+        out[i] = half;
+    }
+}
+"""
+ATOMICS = """\
+/*
+[[launch]]
+kernel = "clear"
+grid = [1]
+block = [1]
+args = ["out"]
+
+[[launch]]
+kernel = "add"
+grid = ["ceil_div(n, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "out", "n"]
+*/
+#define BLOCK 64
+
+extern "C" __global__ void clear(float* out) { out[0] = 0.0f; }
+
+extern "C" __global__ void add(const float* x, float* out, int n) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n) {
+        float value = x[i];
+        atomicAdd(&out[0], value);
+    }
+}
+"""

@@ -1,0 +1,190 @@
+"""What rules make of kernels is right at every shape and faster, and bugs planted in it are found."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mctskernel.tasks
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.kernel import Kernel
+from mctskernel.core.proposer import ProposalRequest
+from mctskernel.core.task import Task
+from mctskernel.core.task_file import load_task
+from mctskernel.edits.patch import apply
+from mctskernel.edits.proposer import RuleProposer
+from mctskernel.profiling.model_device import ModelDevice
+from tests.edits.kernels import ATOMICS, THREE_LAUNCHES
+
+Results = Callable[..., list[str]]
+
+FOLDER = Path(mctskernel.tasks.__path__[0])
+TASKS = ("bias_gelu", "cross_entropy", "int4_matmul", "layernorm", "matmul", "spmv", "stencil", "transpose")
+
+SMALL = {"attention": {"heads": 2, "seq": 100, "dim": 35}, "warp-atomics": {"n": 5000}}
+
+
+@cache
+def task_of(name: str) -> Task:
+    if name == "warp-atomics":
+        whole = dataclasses.replace(load_task(FOLDER / "sum"), starting_kernel=Kernel(ATOMICS))
+    elif name == "three-launches":
+        return dataclasses.replace(load_task(FOLDER / "softmax"), starting_kernel=Kernel(THREE_LAUNCHES))
+    else:
+        whole = load_task(FOLDER / name)
+    return dataclasses.replace(whole, search_shapes=(SMALL[name],)) if name in SMALL else whole
+
+
+@cache
+def device_of(name: str) -> ModelDevice:
+    return ModelDevice(task_of(name))
+
+
+@cache
+def started(name: str) -> Evaluation:
+    return device_of(name).evaluate(task_of(name).starting_kernel)
+
+
+def chained(results: Results, name: str, rules: tuple[str, ...]) -> str:
+    text = task_of(name).starting_kernel.source
+    for rule in rules:
+        text = results(task_of(name), text, rule)[0]
+    return text
+
+
+# A task, the rules that are applied one after another, and how many times faster the model must find the result.
+GAINS = [
+    ("softmax", ("parallel-rows", "warp-shuffle-reduction", "float4-loops", "keep-row"), 15.0),
+    ("rmsnorm", ("rows-on-chip",), 15.0),
+    ("three-launches", ("fused-rows-on-chip",), 8.0),
+    ("cumsum", ("scan-rows",), 10.0),
+    ("bias_gelu", ("float4-elements", "fast-math"), 1.8),
+    ("histogram", ("private-counts", "float4-loops"), 30.0),
+    ("sum", ("strided-block-reduction", "warp-shuffle-reduction", "float4-loops"), 2.0),
+    ("matmul", ("matmul-shared-tiles", "grouped-blocks"), 6.0),
+    ("matmul", ("matmul-register-blocks",), 20.0),
+    ("matmul_bf16", ("matmul-tensor-cores",), 20.0),
+    ("int4_matmul", ("matmul-shared-tiles",), 5.0),
+    ("conv3x3", ("stage-grid-axis",), 4.0),
+    ("stencil", ("float4-stencils", "coarsen-threads"), 1.1),
+    ("transpose", ("transpose-tiles",), 2.5),
+    ("attention", ("tiled-attention",), 0.0),
+    ("warp-atomics", ("warp-atomics",), 0.0),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "rules", "gain"),
+    GAINS,
+    ids=[f"{case[0]}-{case[1][-1]}" for case in GAINS],
+)
+def test_a_chain_is_right_at_every_shape_and_faster(
+    results: Results, name: str, rules: tuple[str, ...], gain: float
+) -> None:
+    text = chained(results, name, rules)
+    after = device_of(name).evaluate(Kernel(text))
+    assert after.ok, f"{after.message}\n{text}"
+    assert all(check.passed for check in device_of(name).final_check(Kernel(text)))
+    assert started(name).timings[0].seconds > gain * after.timings[0].seconds
+
+
+# What a kernel of the first result is made to do wrong.
+PLANTED = {
+    ("cumsum", "scan-rows"): [
+        ("        carry += block_total;\n", ""),
+        ("if (first_col + lane < cols)", "if (true)"),
+    ],
+    ("histogram", "private-counts"): [("private_counts[bin] = 0;", "")],
+    ("conv3x3", "stage-grid-axis"): [
+        ("channel < channel0 + CHANNELS", "true"),
+        ("        __syncthreads();\n        if", "        if"),
+    ],
+    ("matmul", "matmul-register-blocks"): [
+        ("k0 + k < K ?", "true ?"),
+    ],
+    ("matmul_bf16", "matmul-tensor-cores"): [
+        ("__pipeline_wait_prior(STAGES - 2);", ""),
+        ("k0 + part + e < K;", "true;"),
+    ],
+    ("stencil", "float4-stencils"): [("lane < width - x;", "true;")],
+    ("attention", "tiled-attention"): [
+        ("!(key <= query)", "!(key < query)"),
+        ("total[half] *= shrink;", ""),
+        ("            __syncthreads();\n            #pragma", "            #pragma"),
+    ],
+    ("warp-atomics", "warp-atomics"): [("offset = 16", "offset = 8")],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "rule", "old", "new"), [(*key, *change) for key, found in PLANTED.items() for change in found]
+)
+def test_a_planted_bug_is_found(results: Results, name: str, rule: str, old: str, new: str) -> None:
+    text = chained(results, name, (rule,))
+    assert old in text
+    kernel = Kernel(text.replace(old, new))
+    evaluation = device_of(name).evaluate(kernel)
+    passed = evaluation.ok and all(each.passed for each in device_of(name).final_check(kernel))
+    assert not passed
+    assert evaluation.outcome in {Outcome.OK, Outcome.WRONG_RESULT, Outcome.RACE, Outcome.CRASH}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("old", "new", "ok"),
+    [
+        ("", "", True),
+        ("k0 + BK <= K;", "k0 < K;", False),
+        ("row0 + BM <= M &&", "", False),
+        ("is_aligned(&a[(row0 + 1) * K + 0])", "true", False),
+        ("is_aligned(&b[(0 + 1) * N + col0])", "true", False),
+    ],
+)
+def test_tiles_of_small_matrices_are_loaded_as_float4(
+    results: Results, old: str, new: str, *, ok: bool
+) -> None:
+    sizes = [*((rows, 36, depth) for rows in (16, 19) for depth in (16, 20, 37)), (16, 37, 16)]
+    shapes = tuple({"M": rows, "N": cols, "K": depth} for rows, cols, depth in sizes)
+    task = dataclasses.replace(task_of("matmul"), verify_shapes=shapes, search_shapes=shapes[:1])
+    text = chained(results, "matmul", ("matmul-register-blocks",))
+    small = text.replace("BM 64", "BM 16").replace("BN 64", "BN 32")
+    assert old in small
+    assert ModelDevice(task).evaluate(Kernel(small.replace(old, new, 1))).ok is ok
+
+
+@pytest.mark.slow
+def test_a_row_longer_than_the_registers_that_keep_it_is_right(results: Results) -> None:
+    text = chained(results, "softmax", ("parallel-rows", "float4-loops", "keep-row"))
+    short = text.replace("#define BLOCK 256", "#define BLOCK 64").replace("ROW_ITEMS 4", "ROW_ITEMS 1")
+    assert device_of("softmax").evaluate(Kernel(short)).ok
+    rest = "for (int col = 4 * threadIdx.x + ROW_ITEMS * (4 * BLOCK); col < wide_cols;"
+    assert rest in short
+    lost = device_of("softmax").evaluate(Kernel(short.replace(rest, rest.replace("wide_cols", "0"))))
+    assert lost.outcome is Outcome.WRONG_RESULT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_a_chain_of_any_two_edits_is_right(name: str) -> None:
+    task = task_of(name)
+    kernel, path = task.starting_kernel, list[str]()
+    evaluation = Evaluation(Outcome.OK, Source.MODELLED)
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    for _ in range(2):
+        edits = RuleProposer().propose(ProposalRequest(task, kernel, evaluation)).edits
+        categories = sorted({edit.category for edit in edits})
+        category = categories[rng.integers(len(categories))]
+        among = [edit for edit in edits if edit.category is category]
+        edit = among[rng.integers(len(among))]
+        kernel = apply(kernel, edit)
+        path.append(edit.title)
+    evaluation = device_of(name).evaluate(kernel)
+    assert evaluation.ok, f"after {path}: {evaluation.outcome}: {evaluation.message}\n{kernel.source}"
