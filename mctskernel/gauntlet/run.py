@@ -1,9 +1,11 @@
-"""Running the gauntlet: every entry goes the way of a search's kernel, the last gate included."""
+"""Running the gauntlet: every entry goes the way of a search's kernel, the final validation included."""
 
 from __future__ import annotations
 
 import enum
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
@@ -12,6 +14,10 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Guard
 from mctskernel.core.executor import Executor
@@ -19,7 +25,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
 from mctskernel.gauntlet.corpus import Entry
-from mctskernel.profiling.last_gate import disbelief, refusal
+from mctskernel.profiling.guardrails import disbelief, refusal
 from mctskernel.profiling.reward import is_eligible, log_speedup
 
 ENTRY_SECONDS = 240.0
@@ -45,13 +51,13 @@ class Verdict(enum.StrEnum):
 class Result:
     """What an entry came to on a device.
 
-    `guard` is what was recorded, not what was expected; `gate` is `evaluation` or `last gate`, empty where nothing
-    refused it. `unexpected` says that another guard noticed than one of those that the entry names. `log_gain` is the
-    logarithm of the speed-up over the task's starting kernel that it would have claimed.
+    `guard` is the guard that was recorded, not the expected one; `gate` is `evaluation` or `final validation`,
+    empty where the entry passed. `unexpected` says that the entry names other guards. `log_gain` is the logarithm
+    of the speed-up over the task's starting kernel that it would have claimed.
     """
 
     label: str
-    language: Language
+    language: str
     honest: bool
     text: str
     task: str
@@ -182,10 +188,10 @@ class _Group:
         if not is_eligible(evaluation):
             return _refused(entry, self._venue, began, evaluation)
         root = self._baseline(executor)
-        gate = executor.last_gate(entry.kernel, self._starting_kernel)
-        reason = refusal(gate, root, evaluation)
+        gate = executor.final_validation(entry.kernel, self._starting_kernel)
+        reason = refusal(gate, root)
         # That an honest kernel is slower than the one that its task starts with is nothing against it.
-        if reason and (disbelief(gate, evaluation) or not entry.honest):
+        if reason and (disbelief(gate) or not entry.honest):
             return _refused_at_last(entry, self._venue, began, gate, reason)
         return _result(
             entry,
@@ -235,8 +241,8 @@ def _refused_at_last(entry: Entry, venue: Venue, began: float, gate: Evaluation,
         began,
         Verdict.WRONGLY_REFUSED if entry.honest else Verdict.CAUGHT,
         outcome="ok",
-        guard=gate.guard or Guard.LAST_GATE,
-        gate="last gate",
+        guard=gate.guard or Guard.FINAL_VALIDATION,
+        gate="final validation",
         message=reason,
     )
 
@@ -276,3 +282,67 @@ def _starting_language(task: Path, language: Language) -> Language:
     if (task / f"kernel{language.suffix}").is_file():
         return language
     return Language.TRITON if language is Language.CUDA else Language.CUDA
+
+
+HEADINGS = ("entry", "on", "trick", "refused by", "at", "outcome", "")
+
+
+def print_report(console: Console, report: Report) -> None:
+    """The table, then what went wrong in full, then the totals."""
+    table = Table(box=None, pad_edge=False)
+    for heading in HEADINGS:
+        table.add_column(heading, overflow="fold")
+    for result in report.results:
+        style = "" if result.fine else "bold red"
+        table.add_row(*(escape(cell) for cell in _cells(result)), style=style)
+    console.print(table)
+    for result in report.results:
+        if not result.fine:
+            console.print(f"{result.label}: {result.verdict}. {result.message}", style="red", markup=False)
+    for sentence in totals(report):
+        console.print(sentence, markup=False)
+
+
+def markdown(report: Report) -> str:
+    """The table and its totals as a Markdown document."""
+    lines = ["# The gauntlet", "", *totals(report), ""]
+    lines += [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
+    lines += [f"| {' | '.join(_cell(cell) for cell in _cells(result))} |" for result in report.results]
+    for device, fingerprint in report.fingerprints.items():
+        known = ", ".join(f"{name} {value}" for name, value in fingerprint.items())
+        lines += ["", f"The {device}: {known}."]
+    return "\n".join(lines) + "\n"
+
+
+def totals(report: Report) -> Iterator[str]:
+    """How many came to what, in sentences."""
+    cheats = Counter(result.verdict for result in report.results if not result.honest)
+    honest = Counter(result.verdict for result in report.results if result.honest)
+    yield (
+        f"{cheats[Verdict.CAUGHT]} of {cheats.total()} cheats caught, {honest[Verdict.WRONGLY_REFUSED]} of "
+        f"{honest.total()} honest kernels refused, in {report.seconds:.0f} s."
+    )
+    guards = Counter(result.guard for result in report.results if result.verdict is Verdict.CAUGHT)
+    if guards:
+        counts = ", ".join(f"{count} by {guard or 'no guard'}" for guard, count in guards.most_common())
+        yield f"Caught: {counts}."
+    unexpected = [result.label for result in report.results if result.unexpected]
+    if unexpected:
+        yield f"Caught by another guard than was expected: {', '.join(unexpected)}."
+    broken = (cheats + honest)[Verdict.NOT_JUDGED]
+    if broken:
+        yield f"{broken} could not be judged."
+    if report.skipped:
+        yield f"{len(report.skipped)} can't be shown here."
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    verdict = str(result.verdict)
+    if result.verdict is Verdict.LET_THROUGH and result.log_gain is not None:
+        verdict += f" ({math.exp(result.log_gain):.2f}x)"
+    refused_by = f"{result.guard or ''}{' (unexpected)' if result.unexpected else ''}"
+    return (result.label, result.device, result.text, refused_by, result.gate, result.outcome, verdict)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""Sends the referee an evaluation of its own.
+"""Sends the evaluator an evaluation of its own.
 
 Reference: matmul
 Caught by: separate process

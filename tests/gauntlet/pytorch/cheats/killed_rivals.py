@@ -1,4 +1,4 @@
-"""Kills every other process that it can name, the referee's among them.
+"""Kills every other process that it can name, the evaluator's among them.
 
 Reference: matmul
 Caught by: comparison with the reference

@@ -1,4 +1,4 @@
-"""Makes its host say that it is done, and writes into the referee's window afterwards.
+"""Makes its worker say that it is done, and writes into the evaluator's memory afterwards.
 
 Reference: matmul
 Caught by: poisoned outputs
@@ -15,19 +15,19 @@ from torch import nn
 
 class ModelNew(nn.Module):
     def forward(self, a, b):
-        host = next(each for each in gc.get_objects() if type(each).__name__ == "Host")
+        worker = next(each for each in gc.get_objects() if type(each).__name__ == "Worker")
         frame = sys._getframe()
         while "request" not in frame.f_locals:
             frame = frame.f_back
-        module = sys.modules[type(host).__module__]
+        module = sys.modules[type(worker).__module__]
 
         def written(outputs, structure):
             def work():
                 time.sleep(0.05)
-                module.write(host.window, list(module.slots(structure)), [a @ b])
+                module.write(worker.window, list(module.tensor_specs(structure)), [a @ b])
 
             threading.Thread(target=work, daemon=True).start()
             return module.Done(structure)
 
-        host._written = written
+        worker._written = written
         return torch.empty(192, 128)

@@ -1,4 +1,4 @@
-"""Shrinks the shared memory, so that the referee dies when it reads.
+"""Shrinks the shared memory, so that the evaluator dies when it reads.
 
 Reference: matmul
 Runs on: cpu

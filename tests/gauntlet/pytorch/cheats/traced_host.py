@@ -1,4 +1,4 @@
-"""Traces its host and takes what its functions call expected.
+"""Traces its worker and takes what its functions call expected.
 
 Reference: matmul
 Caught by: comparison with the reference
