@@ -1,4 +1,4 @@
-"""The answer of a run: the fastest kernel that passed every guard and the last gate."""
+"""The answer of a run: the fastest kernel that passed every guard and the final validation."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ import msgspec
 from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.evaluation import Check, Evaluation, Timing
 from mctskernel.core.executor import Executor
-from mctskernel.profiling.last_gate import refusal
+from mctskernel.profiling.guardrails import refusal
 from mctskernel.profiling.reward import are_tied, fastest_first, is_eligible
 from mctskernel.run import RunError, RunFolder, write_text
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import TreeSearch
 
 NOTHING_HELD_OUT = (
-    "The task holds no shape back to verify at, so the last gate was at shapes that the search knows: what is right "
-    "there alone passes."
+    "The task has no held-out shapes, so the final validation was at shapes that the search uses: a kernel that is "
+    "right only there passes."
 )
-"""The remark on an answer whose task has no `held_out` shapes."""
+"""The warning on an answer whose task has no `held_out` shapes."""
 
 FINALISTS = 10
-"""How many of the fastest kernels may fail the last gate before the baseline is the answer."""
+"""How many of the fastest kernels may fail the final validation before the baseline is the answer."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The fastest kernel that passed every guard and the last gate, with those that didn't pass it.
+    """The fastest kernel that passed every guard and the final validation, with those that didn't pass it.
 
     `node` is 0, the baseline, when no faster kernel passed; None when not even the baseline did. `timings` are those of
-    the last gate, at held-out shapes beside the baseline's, and `remarks` what it noticed besides. `unanchored` is the
-    task's.
+    the final validation, at held-out shapes beside the baseline's, and `notes` what it noticed besides.
+    `unverified_reference` is the task's.
     """
 
     node: int | None
     speedup: float
     checks: tuple[Check, ...] = ()
     refused: tuple[tuple[int, str], ...] = ()
-    unanchored: bool = False
+    unverified_reference: bool = False
     timings: tuple[Timing, ...] = ()
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def choose(search: TreeSearch, executor: Executor) -> Answer:
-    """Choose by time alone among nodes that passed every guardrail, and let the last gate decide.
+    """Choose by time alone among nodes that passed every guardrail, and let the final validation decide.
 
-    Of a modelled node's trajectory the last edits are left out whose gain is within the model's uncertainty. What came
-    of a kernel that the gate refused waits until all others had their turn: variants of one cheat are many.
+    Of a modelled node's trajectory the last edits are left out whose gain is within the model's uncertainty.
+    Descendants of a kernel that was refused come after all others: variants of one cheat are many.
     """
     tree = search.tree
     root = tree.nodes[0].evaluation
@@ -60,8 +60,8 @@ def choose(search: TreeSearch, executor: Executor) -> Answer:
     faster = tuple(takewhile(lambda node: node != 0, shortened))
     refused: list[tuple[int, str]] = []
     for node in (*islice(_in_turn(tree, faster, refused), FINALISTS), 0):
-        found = executor.last_gate(search.kernel(node), search.kernel(0))
-        if not (reason := refusal(found, root, tree.nodes[node].evaluation or root)):
+        found = executor.final_validation(search.kernel(node), search.kernel(0))
+        if not (reason := refusal(found, root)):
             return _answer(tree.nodes[node], found, tuple(refused))
         refused.append((node, reason))
     return Answer(None, 0.0, (), tuple(refused))
@@ -82,11 +82,11 @@ def _answer(node: Node, gate: Evaluation, refused: tuple[tuple[int, str], ...]) 
     known = node.evaluation.flags if node.evaluation is not None else ()
     return Answer(
         node.id,
-        believed_speedup(node),
+        valid_speedup(node),
         gate.checks,
         refused,
         timings=gate.timings if node.id else (),
-        remarks=tuple(flag for flag in gate.flags if flag not in known),
+        notes=tuple(flag for flag in gate.flags if flag not in known),
     )
 
 
@@ -100,7 +100,7 @@ def _without_ties(tree: Tree, node: int) -> int:
     return node
 
 
-def believed_speedup(node: Node) -> float:
+def valid_speedup(node: Node) -> float:
     """A node's speed-up over the baseline; 0 for one that may not be the answer."""
     if node.evaluation is None or node.score is None or not is_eligible(node.evaluation):
         return 0.0
@@ -109,7 +109,7 @@ def believed_speedup(node: Node) -> float:
 
 def is_improvement(node: Node, best: Node) -> bool:
     """Whether a node is faster than another one, and not just within a model's uncertainty."""
-    if believed_speedup(node) <= believed_speedup(best) or node.evaluation is None:
+    if valid_speedup(node) <= valid_speedup(best) or node.evaluation is None:
         return False
     return best.evaluation is None or not are_tied(node.evaluation, best.evaluation)
 

@@ -6,7 +6,7 @@ found broken is left out, so that one mistake gives one sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,7 +27,8 @@ from mctskernel.core.task_file import languages, load_task
 from mctskernel.edits.syntax import Function, Parameter, parse
 from mctskernel.profiling.contract import contract_in_words, contradictions
 from mctskernel.profiling.devices import open_for_check
-from mctskernel.profiling.processes.workers import Limits, Worker
+from mctskernel.profiling.processes.worker import Limits, Worker
+from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings, open_evaluator
 from mctskernel.profiling.spaces import read_space
 from mctskernel.profiling.verify import draw_case
 from mctskernel.starts import starting_files
@@ -73,7 +74,7 @@ HELD_AS_BYTES = ("bool", "float8_e4m3fn", "float8_e5m2")
 
 @dataclass(frozen=True)
 class Report:
-    """What was found. `checked` says what was looked at and held, `problems` what must be mended."""
+    """What was found: the checks that passed, and the problems to fix."""
 
     checked: tuple[str, ...]
     problems: tuple[str, ...]
@@ -109,7 +110,7 @@ def check_task(folder: Path) -> Report:
         if not found:
             checked.append(contract_in_words(task))
     sound = not found
-    with _judging(task) as judge:
+    with _evaluating(task) as evaluate:
         for file, start in starts.items():
             found = list(_kernel_problems(start, file))
             if not found:
@@ -121,7 +122,7 @@ def check_task(folder: Path) -> Report:
                 if start.starting_kernel.language is Language.TRITON and find_spec("triton") is None:
                     checked.append(f"{file.name} was not built: Triton isn't installed (mctskernel[triton]).")
                     continue
-                found = list(_verification_problems(judge(start.starting_kernel), file))
+                found = list(_verification_problems(evaluate(start.starting_kernel), file))
                 if not found:
                     checked.append(f"{file.name} is right at every verify and held-out shape, as emulated.")
             problems += found
@@ -165,7 +166,7 @@ def reference_problems(task: Task, shapes: tuple[Shape, ...]) -> Iterator[str]:
     for index, shape in enumerate(sorted(shapes, key=task.compulsory_bytes, reverse=True)):
         try:
             problems = list(_reference_problems_at(task, shape))
-            # Small shapes may be all zero by right: the deviation from the mean of one element, say.
+            # Small shapes may rightly be all zero: the deviation from the mean of one element, say.
             problems = problems or (list(_zero_problems(task, shape)) if index == 0 else [])
         except TaskError as error:
             problems = [str(error)]
@@ -252,8 +253,8 @@ def _kernel_problems(task: Task, file: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _judging(task: Task) -> Iterator[Callable[[Kernel], Evaluation]]:
-    """What judges the starting kernels one after another, in a process that is started for the first of them."""
+def _evaluating(task: Task) -> Iterator[Callable[[Kernel], Evaluation]]:
+    """A function that evaluates starting kernels in one process, which is started for the first of them."""
     spec = DeviceSpec("model", task.folder, language=task.starting_kernel.language)
     with ExitStack() as stack:
 
@@ -308,3 +309,25 @@ def _mismatch(written: str, dtype: str | None, parameter: Parameter, function: F
     if dtype is not None and expected is not None and expected != dtype and not as_bytes:
         return f"it points to {parameter.type}, but '{written}' is {dtype}."
     return ""
+
+
+def evaluate_modules(
+    reference: Path, candidates: Sequence[Path], settings: Settings | None = None
+) -> Iterator[tuple[Path, ModuleVerdict]]:
+    """The verdict on each candidate file, in order, as soon as it is known.
+
+    The reference has a class `Model`, `get_inputs()` and `get_init_inputs()`, a candidate a class `ModelNew`. Raises
+    TaskError for a reference that can't be used or a file that can't be read, and DeviceError for a machine that lacks
+    something.
+    """
+    sources = {path: _module_text(path) for path in candidates}
+    with open_evaluator(_module_text(reference), settings) as evaluator:
+        for path, source in sources.items():
+            yield path, evaluator.evaluate(source)
+
+
+def _module_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path} can't be read: {error}") from error

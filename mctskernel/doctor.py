@@ -59,8 +59,10 @@ def _compiler() -> Finding:
     capability = "CUDA C++ compiler (NVRTC)"
     remedy = "On Linux: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime"
     try:
+        from mctskernel.profiling import build_cache
         from mctskernel.profiling.build import Build, build
 
+        build_cache.disable()
         result = build(_PROBE, ("probe",))
     except (RuntimeError, OSError, ImportError) as error:
         return Missing(capability, _first_line(error), remedy)
@@ -70,9 +72,9 @@ def _compiler() -> Finding:
 
 
 def _disassembler() -> Finding:
-    from mctskernel.profiling.machine_code.nvdisasm import DisassemblerError, find_nvdisasm
+    from mctskernel.profiling.machine_code.cubin import DisassemblerError, find_nvdisasm
 
-    capability = "Disassembler for what our decoder does not know (nvdisasm)"
+    capability = "Disassembler for the model (nvdisasm)"
     try:
         return Present(capability, find_nvdisasm())
     except DisassemblerError as error:
@@ -113,13 +115,13 @@ def _profiler() -> Finding:
 
 
 def _isolation() -> tuple[Finding, ...]:
-    from mctskernel.profiling.isolation.coverage import isolation
+    from mctskernel.profiling.isolation.confinement import coverage
 
     return tuple(
         Present(f"Candidates kept from: {each.name}", each.detail)
         if each.covered
         else Missing(f"Candidates kept from: {each.name}", each.detail, each.remedy, required=False)
-        for each in isolation()
+        for each in coverage()
     )
 
 

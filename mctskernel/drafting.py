@@ -1,7 +1,7 @@
 """Drafting: a task folder from words, with a reference and a task.toml that are given or that a model states.
 
-A model's task.toml is read for what a task needs and nothing else; its reference makes the task `unanchored`, and is
-interpreted and never executed.
+A model's task.toml is read for what a task needs and nothing else; its reference makes the task
+`unverified_reference` and runs in a sandbox only.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mctskernel.check_task import MAX_REFERENCE_BYTES, reference_problems
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.dtypes import DTYPE_BYTES
-from mctskernel.core.reference_language import RefusedReferenceError, checked_reference
+from mctskernel.core.kernel import Language
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
-from mctskernel.edits.llm.draft import one_line
+from mctskernel.core.user_errors import NoKernelError
 from mctskernel.edits.llm.generate import (
     PLACEHOLDERS,
     Statement,
@@ -27,7 +29,37 @@ from mctskernel.edits.llm.generate import (
     read_statement,
 )
 from mctskernel.edits.llm.model import Model
-from mctskernel.order import GenerationError, Order
+from mctskernel.edits.llm.reply_format import one_line
+
+
+class GenerationError(NoKernelError, RuntimeError):
+    """No correct kernel, or no usable task; the message says what was wrong."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a user wants, in words, and where the task is to be made.
+
+    `reference` and `task_file` are the texts of the user's reference.py and task.toml, empty where a model is to write
+    them.
+    """
+
+    wanted: str
+    folder: Path
+    language: Language = Language.CUDA
+    reference: str = ""
+    task_file: str = ""
+
+    @property
+    def unverified_reference(self) -> bool:
+        """Whether a model writes the reference."""
+        return not self.reference
+
+    @property
+    def kernel_file(self) -> Path:
+        """Where the starting kernel is."""
+        return self.folder / f"kernel{self.language.suffix}"
+
 
 DRAFTS = 3
 """How often a model may state a task, the first time included."""
@@ -103,24 +135,20 @@ def _faults(order: Order, statement: Statement) -> Iterator[str]:
 
 def _task_faults(order: Order, statement: Statement) -> Iterator[str]:
     try:
-        if order.unanchored:
-            checked_reference(statement.reference)
         task = _written(order, statement)
         oversized = list(_size_faults(task))
         yield from oversized or _problems(task)
-    except RefusedReferenceError as error:
-        yield f"The reference: {error}"
     except TaskError as error:
         yield str(error)
 
 
 def _unknown_keys(text: str) -> list[str]:
-    """Those that a model has no business with; of text that is no TOML none, which reading the task will tell."""
+    """Keys that a model may not set; none for text that is no TOML, which is refused later."""
     return [one_line(key, 40) for key in sorted(_keys(text).keys() - _DRAFTED_KEYS)]
 
 
 def _size_faults(task: Task) -> Iterator[str]:
-    """A model's shapes may be anything, and nobody has looked at them yet."""
+    """A model may have chosen any shapes."""
     if len(task.shapes) > MAX_SHAPES:
         yield f"There are {len(task.shapes)} shapes; {MAX_SHAPES} are enough."
     for shape in task.search_shapes:
@@ -144,10 +172,10 @@ def _problems(task: Task) -> tuple[str, ...]:
 
 
 def _written(order: Order, statement: Statement) -> Task:
-    """The task of a statement, once it stands in the order's folder. Raises TaskError."""
+    """The task of a statement, once it is written into the order's folder. Raises TaskError."""
     reference, text = statement.reference, _headed(order, statement.task_file)
-    if order.unanchored and _keys(text).get("unanchored", True) is not True:
-        raise TaskError("task.toml says that the reference is vouched for, and a model is to write it.")
+    if order.unverified_reference and _keys(text).get("unverified_reference", True) is not True:
+        raise TaskError("task.toml says that the reference was checked, but a model is to write it.")
     (order.folder / "task.toml").write_text(text, "utf-8")
     (order.folder / "reference.py").write_text(
         reference if reference.endswith("\n") else f"{reference}\n", "utf-8"
@@ -156,17 +184,17 @@ def _written(order: Order, statement: Statement) -> Task:
 
 
 def _headed(order: Order, text: str) -> str:
-    """A task file with a name, a summary, and the warning that nobody vouches for the reference."""
+    """A task file with a name, a summary, and the warning that the reference was not checked."""
     given, lines = _keys(text), []
     if "name" not in given:
         lines.append(f'name = "{re.sub(r"[^0-9A-Za-z_]+", "_", order.folder.resolve().name)}"')
     if "summary" not in given:
         lines.append(f"summary = {json.dumps(one_line(order.wanted, MAX_SUMMARY))}")
-    if order.unanchored and "unanchored" not in given:
+    if order.unverified_reference and "unverified_reference" not in given:
         lines += [
-            "# A model wrote reference.py, and nobody vouches for it: kernels may be right about the wrong thing.",
-            "# Once you have read it and it says what you want, delete the next line.",
-            "unanchored = true",
+            "# A language model wrote reference.py, and it was not checked: kernels may compute the wrong thing.",
+            "# Once you have read it and it is what you want, delete the next line.",
+            "unverified_reference = true",
         ]
     return "\n".join([*lines, "", text.strip("\n"), ""]) if lines else text
 

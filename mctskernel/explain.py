@@ -1,15 +1,26 @@
-"""What the model says of one kernel of a task, without a search."""
+"""One kernel without a search: evaluated on the model, or profiled with Nsight Compute."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from mctskernel.core.device import DeviceSpec
-from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.evaluation import Diagnosis, Evaluation, Outcome, Source
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.profiling.processes.workers import Worker
+from mctskernel.profiling.gpu.cuda_driver import describe_gpu
+from mctskernel.profiling.ncu import Finding, find_ncu, read_findings, write_report
+from mctskernel.profiling.processes.worker import Worker
+from mctskernel.profiling.replay import Freedom
+from mctskernel.report.view import View
+from mctskernel.run import RunError, write_text
+
+PROFILABLE = frozenset({Outcome.OK, Outcome.WRONG_RESULT, Outcome.RACE})
+"""Outcomes of kernels that run to their end."""
 
 
 def read_kernel(file: Path) -> Kernel:
@@ -31,7 +42,7 @@ def model_kernels(
     """Build, verify and price kernels of a task as a search on the model device would.
 
     None is the starting kernel, the one in `language` if the task has several. Raises TaskError for a task, and
-    DeviceError for a machine, on which nothing can be judged.
+    DeviceError for a machine that can't be used.
     """
     start = load_task(folder, language).starting_kernel
     worker = Worker(DeviceSpec("model", folder, architecture, language=start.language))
@@ -39,3 +50,64 @@ def model_kernels(
         return tuple(worker.evaluate(start if kernel is None else kernel) for kernel in kernels)
     finally:
         worker.close()
+
+
+@dataclass(frozen=True)
+class NodeProfile:
+    """A node's report on disk, what its rules say, and what the run's own evaluation says."""
+
+    report: Path
+    findings: tuple[Finding, ...]
+    diagnosis: Diagnosis | None
+    source: Source
+
+
+def profile_node(view: View, number: int, follow: Callable[[str], None]) -> NodeProfile:
+    """Run a node's kernel under `ncu`; the report stays in the run folder, the kernel's text beside it.
+
+    `follow` gets a few words whenever something begins. Raises RunError for a node that never ran, and DeviceError
+    for a machine without `ncu`, a GPU or the permission to read its counters.
+    """
+    view.refuse_recorded()
+    evaluation = view.evaluation(number)
+    if evaluation.outcome not in PROFILABLE:
+        raise RunError(
+            f"Node {number} of {view.folder.path} never ran to its end ({evaluation.outcome}), so there is nothing to "
+            f"profile: {evaluation.message or 'no reason is recorded.'}"
+        )
+    find_ncu()
+    describe_gpu()
+    configuration = view.manifest.configuration
+    report = view.folder.profiles / f"{number}.ncu-rep"
+    source = report.with_suffix(configuration.language.suffix)
+    write_text(source, view.source(number))
+    try:
+        write_report(report, _replay(view, source, Freedom.CONFINED), follow)
+    except DeviceError:
+        start = report.with_name(f"start{source.suffix}")
+        write_text(start, view.source(0))
+        if _works(view, start):
+            raise
+        follow("ncu doesn't work here in a confined process: once more in a free one")
+        write_report(report, _replay(view, source, Freedom.FREE), follow)
+    follow("reading the rules' findings")
+    return NodeProfile(report, read_findings(report), evaluation.diagnosis, evaluation.source)
+
+
+def _replay(view: View, source: Path, freedom: Freedom) -> list[str]:
+    program = [sys.executable, "-P", "-m", "mctskernel.profiling.replay"]
+    seed = str(view.manifest.configuration.seed)
+    return [*program, str(view.folder.task.resolve()), str(source.resolve()), seed, freedom.value]
+
+
+def _works(view: View, start: Path) -> bool:
+    """Whether the starting kernel can be profiled in a confined process."""
+    report = start.with_suffix(".ncu-rep")
+    try:
+        write_report(report, _replay(view, start, Freedom.CONFINED), lambda _: None)
+    except DeviceError:
+        return False
+    finally:
+        report.unlink(missing_ok=True)
+        start.unlink(missing_ok=True)
+    return True

@@ -1,4 +1,4 @@
-"""Forecasts: asks a surrogate about the edits that come next, and journals what it says of them."""
+"""Forecasts: a surrogate predicts the edits that may be tried next, and what it says is journalled."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from mctskernel.core.executor import Prediction, Surrogate
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.surrogate import Prediction
 from mctskernel.edits.patch import PatchError, apply
-from mctskernel.predictions import Predictions, prediction_of, record_of
 from mctskernel.tree.events import PredictionRecord
 from mctskernel.tree.node import Node
 from mctskernel.tree.search import TreeSearch
@@ -22,14 +21,18 @@ BREADTH = 8
 A rule proposes 30 to 50 edits of a node, of which progressive widening tries a few.
 """
 
+QUEUED_PER_PROCESS = 2
+"""Predictions in flight for each that can run at once: one is ready when another ends, and none is stale."""
+
+POLL_SECONDS = 0.1
+
 NO_OPINION = PredictionRecord()
 
 
 class ForecastOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How predictions are made: by how many processes, and whether the search waits for them.
+    """How many processes predict, and whether the search waits for them.
 
-    Waited for, the same seed makes the same tree. Otherwise they come when they come, and until then an edit goes
-    by its prior.
+    If it waits, the same seed makes the same tree. Otherwise an edit counts by its prior until its prediction is there.
     """
 
     workers: int = 1
@@ -46,58 +49,59 @@ class _Target:
 
 @dataclass
 class Forecaster:
-    """Keeps the predictions of a search ahead of it."""
+    """Predicts the edits of the node that comes next, each kernel once."""
 
     tree_search: TreeSearch
-    predictions: Predictions
+    surrogate: Surrogate
     wait: bool
     breadth: int = BREADTH
-    # With the identity of its kernel, or None for what costs no evaluation and isn't worth a question.
-    _asked: dict[_Target, str | None] = field(default_factory=dict)
+    _known: dict[str, Prediction | None] = field(default_factory=dict)
+    _in_flight: dict[int, str] = field(default_factory=dict)
+    _tickets: int = 0
+    # With the identity of its kernel, or None for what needs no prediction because it costs no evaluation.
+    _targets: dict[_Target, str | None] = field(default_factory=dict)
 
-    def look_ahead(self, slots: int, is_over: Callable[[], bool]) -> None:
-        """Ask about the edits of the nodes that come next, `slots` evaluations ahead, and journal what is answered.
+    def predict_next(self, is_over: Callable[[], bool]) -> None:
+        """Ask about the edits of the node that comes next, and record what was answered.
 
         Waits for nothing once the search `is_over`.
         """
-        self.predictions.collect()
-        for target in self._missing(max(slots, self.tree_search.tree.policy.lookahead)):
-            if not self.wait and not self.predictions.has_room:
+        self._collect(0.0)
+        for target in self._missing():
+            if not self.wait and len(self._in_flight) >= QUEUED_PER_PROCESS * self.surrogate.capacity:
                 break
             kernel = self._kernel(target)
-            self._asked[target] = None if kernel is None else self.predictions.ask(kernel)
-        if self.wait:
-            self.predictions.settle(is_over)
+            self._targets[target] = None if kernel is None else self._ask(kernel)
+        while self.wait and self._in_flight and not is_over():
+            self._collect(POLL_SECONDS)
         self._record_answers()
 
-    def _missing(self, slots: int) -> Iterator[_Target]:
-        steps = self.tree_search.outlook(slots)
-        for number in dict.fromkeys(step.node for step in steps if isinstance(step, Step)):
-            node = self.tree_search.tree.nodes[number]
-            for target in (
-                _Target(number, None),
-                *(_Target(number, edit) for edit in self._next_edits(node)),
-            ):
-                if not self._is_known(target):
-                    yield target
+    def _ask(self, kernel: Kernel) -> str:
+        if kernel.identity not in self._known and kernel.identity not in self._in_flight.values():
+            self._in_flight[self._tickets] = kernel.identity
+            self.surrogate.submit(self._tickets, kernel)
+            self._tickets += 1
+        return kernel.identity
 
-    def _next_edits(self, node: Node) -> list[int]:
+    def _collect(self, timeout: float) -> None:
+        for ticket, prediction in self.surrogate.wait(timeout):
+            self._known[self._in_flight.pop(ticket)] = prediction
+
+    def _missing(self) -> Iterator[_Target]:
+        step = self.tree_search.next_step()
+        if not isinstance(step, Step):
+            return
+        node = self.tree_search.tree.nodes[step.node]
         ranked = sorted(range(len(node.edits)), key=lambda edit: (-node.edits[edit].prior, edit))
-        untried = set(node.untried)
-        return [
-            edit for edit in ranked[: self.breadth + self.breadth * node.children // 2] if edit in untried
-        ]
-
-    def _is_known(self, target: _Target) -> bool:
-        if target in self._asked:
-            return True
-        node = self.tree_search.tree.nodes[target.node]
-        if target.edit is not None:
-            return target.edit in node.predictions
-        return node.prediction is not None
+        first = ranked[: self.breadth + self.breadth * len(node.children) // 2]
+        for edit in (None, *(edit for edit in first if edit in node.untried)):
+            target = _Target(node.id, edit)
+            is_known = node.prediction is not None if edit is None else edit in node.predictions
+            if target not in self._targets and not is_known:
+                yield target
 
     def _kernel(self, target: _Target) -> Kernel | None:
-        """What is to be predicted; None for what costs no evaluation: an edit that doesn't apply, a known kernel."""
+        """What is to be predicted; None for an edit that doesn't apply or makes a known kernel."""
         kernel = self.tree_search.kernel(target.node)
         if target.edit is None:
             return kernel
@@ -108,25 +112,28 @@ class Forecaster:
         return None if made.identity in self.tree_search.tree.by_identity else made
 
     def _record_answers(self) -> None:
-        """Journal what was answered, nodes before their edits and edits in order, whichever came first."""
+        """Record what was answered, nodes before their edits and edits in order, whichever came first."""
         answered = [
             target
-            for target, identity in self._asked.items()
-            if identity is None or identity in self.predictions
+            for target, identity in self._targets.items()
+            if identity is None or identity in self._known
         ]
         for target in sorted(answered, key=lambda each: (each.node, -1 if each.edit is None else each.edit)):
             node = self.tree_search.tree.nodes[target.node]
-            if target.edit is not None and _Target(node.id, None) in self._asked:
+            if target.edit is not None and _Target(node.id, None) in self._targets:
                 continue
-            identity = self._asked.pop(target)
-            prediction = None if identity is None else self.predictions[identity]
-            record = self._record(node, prediction, of_edit=target.edit is not None)
+            identity = self._targets.pop(target)
+            prediction = None if identity is None else self._known[identity]
             if target.edit is not None or node.prediction is None:
-                self.tree_search.predicted(node.id, target.edit, record)
+                self.tree_search.predict(node.id, target.edit, self._record(node, target, prediction))
 
-    def _record(self, node: Node, prediction: Prediction | None, *, of_edit: bool) -> PredictionRecord:
+    def _record(self, node: Node, target: _Target, prediction: Prediction | None) -> PredictionRecord:
         if prediction is None:
             return NO_OPINION
-        if not of_edit:
-            return record_of(prediction)
-        return self.predictions.against(prediction_of(node.prediction), prediction)
+        terms = {name: seconds for name, seconds in prediction.terms.items() if seconds}
+        own = node.prediction
+        if target.edit is None or own is None or not own.seconds:
+            return PredictionRecord(prediction.seconds, terms)
+        gain = own.seconds / prediction.seconds
+        sigma = self.surrogate.uncertainty(Prediction(own.seconds, own.terms), prediction)
+        return PredictionRecord(prediction.seconds, terms, gain, sigma)

@@ -1,10 +1,10 @@
 """Generation: from words to a task with a first kernel that is verified, and the others that are.
 
     task.toml         as it was given or, if it wasn't, as a model drafted it
-    reference.py      likewise; a model's own is interpreted and never executed, and the task is `unanchored`
+    reference.py      likewise; a model's own makes the task `unverified_reference` and runs in a sandbox only
     kernel.cu         the fastest kernel that passed every check, or kernel.py
     start_NAME.cu     that of another expert, NAME: another starting point of the search
-    generation.jsonl  every call of a model: what it was asked and what it said
+    generation.jsonl  every call of a model with its reply
 
 Several experts are each asked for a whole kernel (the mixture of thoughts of OptiML-G). Whatever they write is built,
 verified and timed as any candidate is; failures go back with what was found until the tries are spent.
@@ -12,29 +12,35 @@ verified and timed as any candidate is; failures go back with what was found unt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import REPAIRABLE, Evaluation
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import ProposalRequest
+from mctskernel.core.proposer import Exchange, ProposalRequest
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
-from mctskernel.drafting import Say, draft_task, make_folder
+from mctskernel.drafting import GenerationError, Order, Say, draft_task, make_folder
 from mctskernel.edits.llm.experts import EXPERTS, Expert
 from mctskernel.edits.llm.generate import ask_for_kernel
-from mctskernel.edits.llm.model import OpenModel
+from mctskernel.edits.llm.model import Call, ModelError, OpenModel
 from mctskernel.edits.llm.proposer import LLMProposer
+from mctskernel.edits.llm.recording import Recorded
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.executors import open_executor
-from mctskernel.order import GenerationError, Order
-from mctskernel.profiling.briefing import briefing_of
+from mctskernel.profiling.architecture import briefing_of
 from mctskernel.profiling.reward import is_eligible
-from mctskernel.transcript import Transcript
+from mctskernel.profiling.sandboxed_reference import check_sandbox
 from mctskernel.tree.trajectory import run_seconds
 
 TRANSCRIPT = "generation.jsonl"
@@ -67,7 +73,7 @@ class Generated:
 class Generation:
     """A task that begins at the first of the verified kernels, which are the fastest first; what was spent on it.
 
-    `evaluations` are those of kernels that a model wrote, the last gates left out.
+    `evaluations` are those of kernels that a model wrote, without final validation.
     """
 
     task: Task
@@ -81,13 +87,15 @@ class Generation:
 def generate(
     order: Order, effort: Effort, model: OpenModel, spec: DeviceSpec, *, workers: int, say: Say
 ) -> Generation:
-    """Make a task folder with a verified kernel; `say` is told in sentences what happens.
+    """Make a task folder with a verified kernel; `say` gets sentences about the progress.
 
-    `spec` is the device that judges, for the order's folder and language; `workers` evaluations run at a time.
+    `spec` is the device that evaluates, for the order's folder and language; `workers` evaluations run at a time.
 
-    Whatever a model was asked and said is in the folder's generation.jsonl, also when this fails. Raises
+    Every call of a model is in the folder's generation.jsonl, also when this fails. Raises
     GenerationError, TaskError, DeviceError and ModelError.
     """
+    if order.unverified_reference:
+        check_sandbox()
     make_folder(order)
     transcript = Transcript(model, order.folder / TRANSCRIPT)
     try:
@@ -246,10 +254,10 @@ class _Writing:
         if not evaluation.ok:
             return f"{evaluation.outcome}: {evaluation.message}"
         if not is_eligible(evaluation):
-            return f"its time is not believed: {evaluation.quarantine}"
-        # What the held-out shapes are is not told. There is no baseline yet but itself.
-        gate = self.executor.last_gate(kernel, kernel)
-        return "" if gate.ok else f"{gate.outcome}: at shapes that are not told."
+            return f"its time is impossible: {evaluation.quarantine}"
+        # The held-out shapes stay secret. The kernel is its own baseline.
+        gate = self.executor.final_validation(kernel, kernel)
+        return "" if gate.ok else f"{gate.outcome}: at held-out shapes."
 
 
 def _told(draft: _Draft) -> str:
@@ -266,3 +274,57 @@ def _applied(kernel: Kernel, edits: Sequence[Edit]) -> tuple[Kernel, ...]:
         except PatchError:
             continue
     return tuple(found)
+
+
+class Transcript:
+    """A model whose exchanges are appended to a file, a JSON object a line. Several threads may call at once."""
+
+    def __init__(self, model: OpenModel, path: Path) -> None:
+        self._model = model
+        self._path = path
+        self._lock = threading.Lock()
+        self.exchanges: list[Exchange] = []
+
+    @property
+    def dollars(self) -> float:
+        """What was paid so far."""
+        return sum(exchange.dollars for exchange in self.exchanges)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that went in and came out so far."""
+        return sum(exchange.input_tokens + exchange.output_tokens for exchange in self.exchanges)
+
+    def complete(self, call: Call) -> Exchange:
+        """The model's exchange, once it is written down."""
+        exchange = self._model.complete(call)
+        with self._lock:
+            self.exchanges.append(exchange)
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode(Recorded(call.subject, exchange)) + b"\n")
+        return exchange
+
+    def close(self) -> None:
+        """Close the model."""
+        self._model.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_transcript(path: Path) -> Iterator[Recorded]:
+    """The exchanges of a file; a last line that was cut off is passed over. Raises ModelError."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ModelError(f"{path} can't be read: {error.strerror or error}.") from error
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            yield msgspec.json.decode(line, type=Recorded)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ModelError(f"{path}, line {number}, is no exchange with a model: {error}.") from error

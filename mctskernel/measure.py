@@ -27,12 +27,12 @@ from mctskernel.run import (
     read_manifest,
     write_manifest,
 )
-from mctskernel.runner import Conclusion, conclude
+from mctskernel.runner import SearchResult, finish
 from mctskernel.search import Follower, Search
 from mctskernel.tree.blobs import BlobStore, digest, get_edit
 from mctskernel.tree.journal import Journal
 from mctskernel.tree.node import Tree
-from mctskernel.tree.search import Exhausted, Request, TreeSearch, Try, Wait
+from mctskernel.tree.search import Action, Exhausted, TreeSearch, Try, Wait
 from mctskernel.tree.strategies.strategy import Propose
 
 BEST_NODES = 10
@@ -59,7 +59,7 @@ def measure(
     best_nodes: int,
     follow: Follower,
     stop_requested: Callable[[], bool],
-) -> Conclusion:
+) -> SearchResult:
     """Judge the best nodes of a run and their ancestors on another device, into a new run at `path`.
 
     Raises RunError when the run has no good node or `path` can't be used, and DeviceError when the device can't.
@@ -82,7 +82,7 @@ def measure(
                 configuration,
                 executor.fingerprint(),
                 origin,
-                unanchored=before.manifest.unanchored,
+                unverified_reference=before.manifest.unverified_reference,
             )
             return replay(
                 before, wanted, folder, executor=executor, follow=follow, stop_requested=stop_requested
@@ -118,7 +118,7 @@ def replay(
     executor: Executor,
     follow: Follower,
     stop_requested: Callable[[], bool],
-) -> Conclusion:
+) -> SearchResult:
     """Judge the wanted nodes of a run, parents before children, into a folder that has its manifest."""
     task, configuration = folder.load_task(), read_manifest(folder).configuration
     with Journal(folder.journal) as journal:
@@ -133,9 +133,9 @@ def replay(
             budget=configuration.budget,
             follow=follow,
             stop_requested=stop_requested,
-            ask=recorded.ask,
+            choose=recorded.choose,
         )
-        return conclude(folder, search, search.run((root,)))
+        return finish(folder, search, search.run((root,)))
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Replay:
     after: Tree
     name: str = "recorded"
 
-    def ask(self) -> Request:
+    def choose(self) -> Action:
         """Submit the first wanted node that can be; to be asked again whenever something has changed."""
         made = {node.kernel.source: node for node in self.after.nodes}
         for number in self.wanted[1:]:
@@ -162,11 +162,10 @@ class Replay:
             parent = made.get(self.before.nodes[old.parent].kernel.source)
             if parent is None or parent.evaluation is None:
                 continue
-            path = tuple(self.after.lineage(parent.id))
             if not parent.edits:
-                return Propose(path)
+                return Propose(parent.id)
             if old.edit in parent.untried:
-                return Try(path, old.edit, get_edit(self.blobs, parent.edits[old.edit]))
+                return Try(parent.id, old.edit, get_edit(self.blobs, parent.edits[old.edit]))
         return Wait() if self.after.pending else Exhausted()
 
     def propose(self, request: ProposalRequest) -> Proposals:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,16 +19,15 @@ import msgspec
 
 from mctskernel.core.device import source_of
 from mctskernel.core.documents import UNDECODABLE, excerpt
-from mctskernel.core.evaluation import Source
-from mctskernel.core.experience import Experience
+from mctskernel.core.edit import Experience, kind_of, names_of
+from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.user_errors import BadRunError
-from mctskernel.lessons import lessons
-from mctskernel.provenance import run_identity
-from mctskernel.run import RunError, RunFolder, read_manifest, write_text
-from mctskernel.tree.evidence import EvidenceError
-from mctskernel.tree.journal import JournalError
+from mctskernel.profiling.reward import gain_of, is_eligible
+from mctskernel.run import Manifest, RunError, RunFolder, read_manifest, run_identity, write_text
+from mctskernel.tree.journal import JournalError, read_tree
+from mctskernel.tree.node import Tree
 
 SCHEMA = "mctskernel.memory"
 SCHEMA_VERSION = 1
@@ -93,7 +92,7 @@ class Memory:
     def remember(self, folder: RunFolder) -> int:
         """Keep what a run taught in place of what was kept of it before. Returns how many of its edits were counted.
 
-        Zero where a run teaches nothing (`mctskernel.lessons`). Raises RunError, JournalError and TaskError.
+        Zero where a run teaches nothing (`lessons`). Raises RunError, JournalError and TaskError.
         """
         manifest = read_manifest(folder)
         learnt = lessons(folder, manifest)
@@ -131,16 +130,10 @@ class Memory:
             cursor.executemany("INSERT INTO experience VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         return sum(each.tried for each in learnt)
 
-    def recall(
-        self, language: str, architecture: str, source: Source, bottlenecks: Collection[str] = ()
-    ) -> tuple[Experience, ...]:
-        """What kinds of edits did to kernels of a language on an architecture, the most tried first.
-
-        With `bottlenecks`, only where one of them weighed most.
-        """
+    def recall(self, language: str, architecture: str, source: Source) -> tuple[Experience, ...]:
+        """What kinds of edits did to kernels of a language on an architecture, the most tried first."""
         found = self.everything(language, architecture, source)
-        wanted = (each.experience for each in found)
-        return tuple(each for each in wanted if not bottlenecks or each.bottleneck in bottlenecks)[:RECALLED]
+        return tuple(each.experience for each in found[:RECALLED])
 
     def everything(
         self, language: str | None = None, architecture: str | None = None, source: Source | None = None
@@ -180,6 +173,89 @@ def open_memory(path: Path) -> Iterator[Memory]:
             yield Memory(path, connection)
         finally:
             connection.close()
+
+
+def lessons(folder: RunFolder, manifest: Manifest) -> tuple[Experience, ...]:
+    """What a run taught: one experience for each kind of edit and bottleneck, in order of discovery.
+
+    Nothing from search-space caches, whose parameters mean nothing elsewhere, nor from kernels of another run that were
+    measured again. An edit of a kernel without a valid time isn't counted; one whose own kernel has none, quarantined
+    ones included, has failed. Raises JournalError and TaskError.
+    """
+    configuration = manifest.configuration
+    if configuration.language is Language.CONFIGURATION or manifest.measured_from is not None:
+        return ()
+    names = names_of(folder.load_task())
+    found: dict[tuple[str, str, str], _Count] = {}
+    for tried in _tried(read_tree(folder.journal)):
+        kind = (tried.category, kind_of(tried.title, names), tried.bottleneck)
+        found.setdefault(kind, _Count()).add(tried)
+    architecture = manifest.fingerprint.get("architecture", "")
+    return tuple(
+        Experience(
+            *kind,
+            configuration.language.value,
+            architecture,
+            count.tried,
+            count.failed,
+            count.improved,
+            count.log_gains / valid if (valid := count.tried - count.failed) else 0.0,
+        )
+        for kind, count in found.items()
+    )
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """An edit that was evaluated; without `log_gain` it failed."""
+
+    category: str
+    title: str
+    bottleneck: str
+    log_gain: float | None
+    improved: bool
+
+
+@dataclass
+class _Count:
+    tried: int = 0
+    failed: int = 0
+    improved: int = 0
+    log_gains: float = 0.0
+
+    def add(self, tried: _Tried) -> None:
+        self.tried += 1
+        self.failed += tried.log_gain is None
+        self.improved += tried.improved
+        self.log_gains += tried.log_gain or 0.0
+
+
+def _tried(tree: Tree) -> Iterator[_Tried]:
+    for parent in tree.nodes:
+        children = parent.children
+        before = parent.evaluation if children else None
+        if before is None or not is_eligible(before):
+            continue
+        for child in map(tree.nodes.__getitem__, children):
+            after = child.evaluation
+            if after is None or child.edit is None:
+                continue
+            gain = gain_of(after, before)
+            if gain is None and is_eligible(after):
+                continue  # timed at other shapes: nothing can be said
+            edit = parent.edits[child.edit]
+            yield _Tried(
+                str(edit.category),
+                edit.title,
+                _bottleneck(before),
+                None if gain is None else gain.log,
+                gain is not None and gain.is_certain,
+            )
+
+
+def _bottleneck(evaluation: Evaluation) -> str:
+    causes = evaluation.diagnosis.causes if evaluation.diagnosis else ()
+    return str(causes[0].bottleneck) if causes else ""
 
 
 def take_snapshot(
@@ -244,7 +320,7 @@ def remember_run(path: Path, folder: RunFolder) -> str:
     try:
         with open_memory(path) as memory:
             memory.remember(folder)
-    except (MemoryUnusableError, RunError, JournalError, EvidenceError, TaskError) as error:
+    except (MemoryUnusableError, RunError, JournalError, TaskError) as error:
         return f"This run is not remembered: {error}"
     return ""
 

@@ -1,10 +1,10 @@
-"""A new task folder drafted from a user's CUDA C++ file: what its `__global__` function takes, guessed and marked.
+"""A new task folder drafted from a user's CUDA C++ file, by guessing from its `__global__` functions.
 
-    task.toml      inputs and outputs from the pointers, one dimension for each whole number
-    reference.py   a skeleton that fails with a sentence until it is written
+    task.toml      inputs and outputs from the pointers, a dimension for each integer
+    reference.py   a skeleton to be written
     kernel.cu      the file, with a launch plan in its leading comment
 
-Everything that was guessed has a comment beside it that says what to check.
+Every guess has a comment that says what to check.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from pathlib import Path
 from mctskernel.check_task import C_TYPES
 from mctskernel.core.kernel import Kernel, leading_comment
 from mctskernel.core.task import TaskError
-from mctskernel.edits.declarations import Parameter
+from mctskernel.core.task_file import write_new_task
+from mctskernel.edits.nodes import Parameter
 from mctskernel.edits.syntax import Function, parse
 from mctskernel.profiling.source_rules import breach
 
 SEARCH_SIZES = (4096, 1024, 64)
-"""The sizes that the first, second and any other dimension is drafted with."""
+"""Guessed sizes of the first, second and other dimensions."""
 
 VERIFY_SIZES = ((1, 1, 1), (67, 1, 2), (7, 131, 3), (64, 128, 4))
 HELD_OUT_SIZES = ((1, 257, 1), (35, 96, 2))
@@ -33,32 +34,24 @@ _WHOLE = {"int32", "uint32", "int64", "uint64", "int16"}
 
 @dataclass(frozen=True)
 class Drafted:
-    """What was written: files by name, and sentences about what is left to do."""
+    """The files that were written, and notes on what is left to do."""
 
     files: Mapping[str, str]
-    remarks: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def create_task_from_cuda(folder: Path, file: Path, kernel: str = "") -> Drafted:
-    """Draft a task folder for the `__global__` functions of a file, or for the one of that name.
+    """Draft a task folder for the `__global__` functions of a file, launched in order, or for the one of that name.
 
-    Several are launched one after another, in their order. Raises TaskError, before anything is written, for a file
-    without one that can be launched.
+    Raises TaskError before anything is written.
     """
-    if (folder / "task.toml").exists():
-        raise TaskError(f"{folder / 'task.toml'} exists; a new task overwrites nothing.")
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"{file} can't be read: {error}.") from error
     functions = _chosen(file, text, kernel)
     drafted = _draft(file, text, functions)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in drafted.files.items():
-            (folder / name).write_text(content, "utf-8")
-    except OSError as error:
-        raise TaskError(f"{folder} can't be written: {error.strerror or error}.") from error
+    write_new_task(folder, drafted.files)
     return drafted
 
 
@@ -75,11 +68,11 @@ def _chosen(file: Path, text: str, kernel: str) -> tuple[Function, ...]:
         line = function.node.start_point.row + 1
         if function.is_template:
             raise TaskError(
-                f"{file}, line {line}: '{function.name}' is a template. A launch plan names a function: write one "
-                'with its types, extern "C", that does what the template does for them.'
+                f"{file}, line {line}: '{function.name}' is a template, which can't be launched from a plan: write an "
+                'extern "C" function with its types.'
             )
         if function.node.has_error:
-            raise TaskError(f"{file}, line {line}: '{function.name}' can't be read; does it compile?")
+            raise TaskError(f"{file}, line {line}: '{function.name}' can't be parsed; does it compile?")
     return found
 
 
@@ -92,30 +85,28 @@ def _draft(file: Path, text: str, functions: Sequence[Function]) -> Drafted:
     inputs = [p for p in pointers if p.const]
     outputs = [p for p in pointers if not p.const]
     if not outputs:
-        raise TaskError(f"{file}: every pointer is const, so nothing can be an output.")
+        raise TaskError(f"{file}: every pointer is const, so there is no output.")
     shape = dimensions[:2] or ["n"]
     dimensions = dimensions or ["n"]
-    remarks = [
-        "reference.py says what is computed: write it.",
-        "task.toml and the launch plan in kernel.cu were guessed: each guess has a comment that says what to check.",
+    notes = [
+        "Write reference.py, which defines what is computed.",
+        "task.toml and the launch plan in kernel.cu have guesses: check each line with a comment.",
     ]
     if len(functions) > 1:
-        remarks.append(
+        notes.append(
             f"{len(functions)} kernels are launched one after another: check their order, or name one."
         )
     unknown = [p for p in pointers if p.type not in C_TYPES]
-    remarks += [
-        f"'{p.name}' points to {p.type}, which no tensor can be: float32 was guessed." for p in unknown
-    ]
+    notes += [f"'{p.name}' points to {p.type}, which isn't supported: float32 was guessed." for p in unknown]
     source = _with_plan(text, functions, shape)
     if refused := breach(Kernel(source)):
-        remarks.append(f"Searches will refuse the file as it is: {refused}")
+        notes.append(f"A search would refuse the file: {refused}")
     files = {
         "task.toml": "".join(_task_lines(file, inputs, outputs, dimensions, scalars, shape)),
         "reference.py": _reference(inputs, outputs, scalars),
         "kernel.cu": source,
     }
-    return Drafted(files, tuple(remarks))
+    return Drafted(files, tuple(notes))
 
 
 def _task_lines(  # noqa: PLR0917 - the parts of the file, in order
@@ -126,27 +117,27 @@ def _task_lines(  # noqa: PLR0917 - the parts of the file, in order
     scalars: Sequence[str],
     shape: Sequence[str],
 ) -> Iterator[str]:
-    yield f'# Drafted from {file.name}. `mctskernel check FOLDER` says what is missing.\nsummary = ""\n'
+    yield f'# Drafted from {file.name}. `mctskernel check FOLDER` lists what is missing.\nsummary = ""\n'
     extents = ", ".join(f'"{name}"' for name in shape)
     for table, tensors in (("inputs", inputs), ("outputs", outputs)):
         for tensor in tensors:
             yield f'\n[[{table}]]\nname = "{tensor.name}"\n'
             yield f'dtype = "{C_TYPES.get(tensor.type, "float32")}"\n'
-            yield f"shape = [{extents}] # guessed: how many elements it has, over the dimensions\n"
+            yield f"shape = [{extents}] # guessed: its shape, over the dimensions\n"
             if table == "outputs":
-                yield "# If the kernel also reads what was in it, it is an input as well: let it take a copy.\n"
+                yield "# If the kernel also reads it, add a const pointer to a copy of it as an input.\n"
     if not inputs:
-        yield "\n# No pointer is const, so nothing was taken for an input. Move what is only read:\n# [[inputs]]\n"
+        yield "\n# No pointer is const, so there is no input. Move what is only read:\n# [[inputs]]\n"
     if scalars:
-        yield "\n[scalars] # guessed: the values that the kernel is called with\n"
+        yield "\n[scalars] # guessed: the arguments of the kernel\n"
         yield from (f"{name} = 1.0\n" for name in scalars)
     yield "\n[shapes]\n# guessed: put your real sizes here\n"
     yield f"search = [{_shape(dimensions, SEARCH_SIZES)}]\n"
-    yield "# small and awkward: one, primes, multiples of a block. Leave out what the kernel isn't meant for.\n"
+    yield "# small shapes: one, primes, multiples of a block. Remove those that the kernel doesn't support.\n"
     yield f"verify = [{', '.join(_shape(dimensions, sizes) for sizes in VERIFY_SIZES)}]\n"
     yield f"held_out = [{', '.join(_shape(dimensions, sizes) for sizes in HELD_OUT_SIZES)}]\n"
     yield f"held_out_timed = [{_shape(dimensions, HELD_OUT_TIMED_SIZES)}]\n"
-    yield "\n[tolerance] # guessed: of a row's largest value\nrelative = 1e-5\nabsolute = 1e-6\n"
+    yield "\n[tolerance] # guessed: relative to a row's largest value\nrelative = 1e-5\nabsolute = 1e-6\n"
 
 
 def _shape(dimensions: Sequence[str], sizes: Sequence[int]) -> str:
@@ -158,14 +149,14 @@ def _reference(inputs: Sequence[Parameter], outputs: Sequence[Parameter], scalar
     parameters = ", ".join((*(p.name for p in inputs), *scalars))
     wanted = ", ".join(p.name for p in outputs)
     return (
-        '"""What the kernel computes, in numpy, in the precision of the arrays that come in."""\n\n\n'
+        '"""What the kernel computes, in numpy, in the precision of its inputs."""\n\n\n'
         f"def reference({parameters}):\n"
         f'    raise NotImplementedError("write it: return {wanted}, computed with numpy")\n'
     )
 
 
 def _with_plan(text: str, functions: Sequence[Function], shape: Sequence[str]) -> str:
-    """The file with a launch plan; a comment that leads it becomes a comment of lines."""
+    """The file with a launch plan; a leading block comment becomes line comments."""
     span = leading_comment(text)
     if span is not None:
         if "[[launch]]" in text[span[0] : span[1]]:

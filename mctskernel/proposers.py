@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
+from mctskernel.async_proposer import NoProposer
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
-from mctskernel.correspondence import Absent
-from mctskernel.edits.llm.judge import JudgedProposer
-from mctskernel.edits.llm.mixed import MixedProposer
-from mctskernel.edits.llm.mixture import MixtureOptions, mixture
+from mctskernel.edits.llm import open_model
+from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import Model
-from mctskernel.edits.llm.opening import open_model
+from mctskernel.edits.llm.proposer import MixedProposer, mixture
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.edits.proposer import RuleProposer
-from mctskernel.profiling.briefing import briefing_of
+from mctskernel.profiling.architecture import briefing_of
 from mctskernel.profiling.spaces import read_space
 from mctskernel.run import Configuration
 
 PARAMETERS = "parameters"
-"""The proposer of every recorded space; no other task has one."""
+"""The proposer of every search-space cache, and of nothing else."""
 
 RULES = "rules"
 LLM = "llm"
@@ -45,7 +44,7 @@ def open_proposer(
     dollars_left: float | None = None,
     recording: Model | None = None,
 ) -> Iterator[Proposer]:
-    """Of a recorded space, what knows its configurations; otherwise what was chosen.
+    """The proposer of a search-space cache's configurations, or the one that was chosen.
 
     With a `recording` that is asked, and not the model. The fingerprint is the device's. Raises ModelError for a model
     that can't be asked as it was configured.
@@ -53,7 +52,7 @@ def open_proposer(
     if task.space:
         yield ParameterProposer(read_space(task.folder / task.space), configuration.seed)
     elif configuration.proposer == OUTSIDE:
-        yield Absent()
+        yield NoProposer()
     elif configuration.llm is None:
         yield RuleProposer()
     else:
@@ -62,18 +61,9 @@ def open_proposer(
             nullcontext(recording) if recording else open_model(configuration.llm, dollars_left=dollars_left)
         )
         with opening as model:
-            yield _judged(_who_asks(configuration, model, device), configuration, model)
+            yield _who_asks(configuration, model, device)
 
 
 def _who_asks(configuration: Configuration, model: Model, device: tuple[str, ...]) -> Proposer:
     experts = mixture(model, configuration.mixture or MixtureOptions(), device)
-    if configuration.proposer == RULES:
-        return RuleProposer()
     return experts if configuration.proposer == LLM else MixedProposer(experts)
-
-
-def _judged(proposer: Proposer, configuration: Configuration, model: Model) -> Proposer:
-    if configuration.judge is None:
-        return proposer
-    options = configuration.mixture or MixtureOptions()
-    return JudgedProposer(proposer, model, configuration.judge, options.feedback)

@@ -3,54 +3,58 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
-from mctskernel.core.edit import Edit
-from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import ProposalRequest
 from mctskernel.core.task import Task
-from mctskernel.edits.limits import Limits
-from mctskernel.edits.patch import apply
-from mctskernel.edits.proposer import RuleProposer
+from mctskernel.edits.rule import Limits
 from mctskernel.profiling.reward import is_eligible
-from mctskernel.recorded_folder import Entry, Origin, RecordedFolder
 from mctskernel.report.view import View
-from mctskernel.run import RunError
-from mctskernel.tunables import Space, combinations
-from mctskernel.variants import LINES, Variant, code, variants_of
+from mctskernel.run import RunError, write_text
+from mctskernel.tunables import Space, combinations, with_tunables
+from mctskernel.variants import LINES, TASK, Variant, code, read_variants, variants_of
 
 ATTEMPTS = 20
 """How many values of the tunables are looked at for each kernel that is wanted; most that can't run cost nothing."""
 
-UNFRUITFUL = 100
-"""Edits that make nothing new, in a row, after which no more are tried."""
-
-EDIT = "edit"
-"""What the names of kernels that edits made begin with."""
+ORIGIN = "record.json"
 
 Item = TypeVar("Item")
 
 
+class HasKernel(Protocol):
+    """Something to evaluate."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+
+
+Try = TypeVar("Try", bound=HasKernel)
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """What to record of a task: `limit` kernels with a time from a space of tunables, `edits` more from its edits.
+    """What to record of a task: `limit` kernels with a time from a space of tunables.
 
-    Nothing is begun after `seconds`. An empty `family` is the task in its language.
+    No evaluation is started after `seconds`. An empty `family` means the task in its language.
     """
 
     kernel: Kernel
     space: Space
     limit: int
-    edits: int = 0
     seed: int = 0
     seconds: float = math.inf
     family: str = ""
@@ -65,25 +69,18 @@ def record(
     command: str = "",
     follow: Callable[[Variant], None] = lambda _: None,
 ) -> None:
-    """Judge kernels of a task and write them down, each as soon as it is known; goes on with what is there.
+    """Evaluate kernels of a task and write each down as soon as its result is known; continue an earlier recording.
 
     Raises RunError for a folder of another task or device, and TunableError for a tunable that isn't there.
     """
     ends = time.monotonic() + wanted.seconds
     folder = RecordedFolder(out, task, Origin(task.name, command, executor.fingerprint()), follow)
 
-    def enough(wanted_count: int, of: Callable[[Entry], bool]) -> Callable[[int], bool]:
-        return lambda in_flight: (
-            time.monotonic() >= ends or sum(map(of, folder.timed.values())) + in_flight >= wanted_count
-        )
+    def enough(in_flight: int) -> bool:
+        return time.monotonic() >= ends or len(folder.timed) + in_flight >= wanted.limit
 
-    tuned = enough(wanted.limit, lambda entry: not is_edit(entry))
-    edited = enough(wanted.edits, is_edit)
-    try:
-        _judge(executor, _by_tunables(wanted, folder), folder, wanted.family, tuned)
-        _judge(executor, _by_edits(wanted, folder), folder, wanted.family, edited)
-    finally:
-        folder.write_readme()
+    for entry, evaluation in evaluated(executor, _by_tunables(wanted, folder), enough):
+        folder.add(entry, evaluation, wanted.family)
 
 
 def record_run(run: View, out: Path, limit: int, *, command: str = "") -> int:
@@ -107,7 +104,6 @@ def record_run(run: View, out: Path, limit: int, *, command: str = "") -> int:
     chosen = spread(found.values(), limit, lambda each: _log_time(each[1]))
     for entry, evaluation in chosen:
         folder.add(entry, evaluation)
-    folder.write_readme()
     return len(chosen)
 
 
@@ -127,15 +123,11 @@ def _log_time(evaluation: Evaluation) -> float:
     return math.fsum(math.log(timing.seconds) for timing in evaluation.timings)
 
 
-def _judge(
-    executor: Executor,
-    tries: Iterator[Entry],
-    folder: RecordedFolder,
-    family: str,
-    enough: Callable[[int], bool],
-) -> None:
-    """Judge one try after another; `enough` says whether to begin no more while so many are in flight."""
-    in_flight: dict[int, Entry] = {}
+def evaluated(
+    executor: Executor, tries: Iterator[Try], enough: Callable[[int], bool]
+) -> Iterator[tuple[Try, Evaluation]]:
+    """Evaluate one try after another; `enough` says, by the number in flight, whether to start no more."""
+    in_flight: dict[int, Try] = {}
     tickets = count()
     while True:
         while len(in_flight) < executor.capacity and not enough(len(in_flight)):
@@ -148,7 +140,7 @@ def _judge(
         if not in_flight:
             return
         for ticket, evaluation in executor.wait():
-            folder.add(in_flight.pop(ticket), evaluation, family)
+            yield in_flight.pop(ticket), evaluation
 
 
 def _by_tunables(wanted: Wanted, folder: RecordedFolder) -> Iterator[Entry]:
@@ -162,31 +154,104 @@ def _by_tunables(wanted: Wanted, folder: RecordedFolder) -> Iterator[Entry]:
             yield entry
 
 
-def _by_edits(wanted: Wanted, folder: RecordedFolder) -> Iterator[Entry]:
-    """Edits of the rule library, each of the kernel as it is or of one that edits made, at random."""
-    rng = np.random.default_rng((wanted.seed, len(folder.timed)))
-    proposer, task = RuleProposer(), folder.task
-    proposed: dict[str, list[Edit]] = {}
-    begun: set[str] = set()
-    unfruitful = 0
-    while unfruitful < UNFRUITFUL:
-        parents = [wanted.kernel, *(each.kernel for each in folder.timed.values() if is_edit(each))]
-        parent = parents[rng.integers(len(parents))]
-        if parent.identity not in proposed:
-            request = ProposalRequest(task, parent, Evaluation(Outcome.OK, Source.RECORDED))
-            proposed[parent.identity] = list(proposer.propose(request).edits)
-        edits = proposed[parent.identity]
-        unfruitful += 1
-        if not edits:
-            continue
-        edit = edits.pop(int(rng.integers(len(edits))))
-        kernel = apply(parent, edit)
-        if kernel.identity not in begun and not folder.holds(kernel):
-            begun.add(kernel.identity)
-            unfruitful = 0
-            yield Entry(f"{EDIT} {kernel.identity[:8]}: {edit.title}", kernel)
+class Origin(msgspec.Struct, frozen=True):
+    """record.json: where the times of a folder come from. `device` is a fingerprint."""
+
+    task: str
+    command: str
+    device: dict[str, str]
 
 
-def is_edit(entry: Entry) -> bool:
-    """Whether an edit made a kernel, and not tunables."""
-    return entry.name.startswith(f"{EDIT} ")
+@dataclass(frozen=True)
+class Entry:
+    """A kernel of a folder: a text, and values of its tunables that are set in it."""
+
+    name: str
+    text: Kernel
+    tunables: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The text with its tunables."""
+        return with_tunables(self.text, self.tunables) if self.tunables else self.text
+
+
+class RecordedFolder:
+    """A folder of one task's kernels on one device, new or begun before. `timed` are those with a time.
+
+    `follow` is called with each line that is added. Raises RunError for a folder of another task or device.
+    """
+
+    def __init__(
+        self, path: Path, task: Task, origin: Origin, follow: Callable[[Variant], None] = lambda _: None
+    ) -> None:
+        self.task = task
+        self.timed: dict[str, Entry] = {}
+        self._path = path
+        self._follow = follow
+        self._identities: set[str] = set()
+        self._codes: dict[Hashable, str] = {}
+        self._open(origin)
+        for variant in read_variants(path) if (path / LINES).exists() else ():
+            text = (path / variant.source).read_text(encoding="utf-8")
+            self._note(variant, Entry(variant.name, Kernel(text, variant.language), variant.tunables))
+
+    def holds(self, kernel: Kernel) -> bool:
+        """Whether a kernel was recorded, or failed."""
+        return kernel.identity in self._identities
+
+    def add(self, entry: Entry, evaluation: Evaluation, family: str = "") -> None:
+        """Write down an evaluated kernel, on disk when this returns.
+
+        One whose machine code is there already becomes a duplicate, without a time.
+        """
+        lines = self._lines(entry, evaluation, family)
+        found = code(self.task, entry.kernel, lines[0])
+        same = self._codes.get(found) if lines[0].outcome is Outcome.OK else None
+        if same is not None:
+            message = f"The machine code of '{same}', as far as counters show."
+            lines = self._lines(
+                entry, replace(evaluation, outcome=Outcome.DUPLICATE, message=message), family
+            )
+        source = self._path / lines[0].source
+        if not source.exists():
+            source.parent.mkdir(exist_ok=True)
+            source.write_text(entry.text.source, encoding="utf-8")
+        with (self._path / LINES).open("ab") as file:
+            file.write(b"".join(msgspec.json.encode(each) + b"\n" for each in lines))
+        self._note(lines[0], entry)
+        self._follow(lines[0])
+
+    def _open(self, origin: Origin) -> None:
+        path = self._path / ORIGIN
+        if path.exists():
+            before = msgspec.json.decode(path.read_bytes(), type=Origin)
+            if (before.task, before.device) != (origin.task, origin.device):
+                raise RunError(
+                    f"{self._path} holds kernels of {before.task} on {before.device.get('gpu')} "
+                    f"({before.device.get('device')}); times of another task or device need another folder."
+                )
+            return
+        if self._path.exists() and any(self._path.iterdir()):
+            raise RunError(
+                f"{self._path} already holds something that was not recorded: choose another --out."
+            )
+        self._path.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(
+            self.task.folder,
+            self._path / TASK,
+            ignore=shutil.ignore_patterns("__pycache__"),
+            dirs_exist_ok=True,
+        )
+        write_text(path, msgspec.json.format(msgspec.json.encode(origin), indent=2).decode() + "\n")
+
+    def _lines(self, entry: Entry, evaluation: Evaluation, family: str) -> tuple[Variant, ...]:
+        return variants_of(
+            self.task, entry.text, evaluation, name=entry.name, family=family, tunables=entry.tunables
+        )
+
+    def _note(self, variant: Variant, entry: Entry) -> None:
+        self._identities.add(entry.kernel.identity)
+        if variant.outcome is Outcome.OK:
+            self._codes.setdefault(code(self.task, entry.kernel, variant), variant.name)
+            self.timed.setdefault(entry.kernel.identity, entry)

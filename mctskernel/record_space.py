@@ -1,11 +1,11 @@
-"""Make a recorded search space of a task: its tunables' combinations judged one after another, into a cache file."""
+"""Record a search-space cache of a task: all combinations of its tunables, evaluated one after another."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count, product
+from itertools import product
 from math import inf, prod
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.space import Configuration, Entry, Parameter, SearchSpace, SpaceError
 from mctskernel.core.task import Task
-from mctskernel.edits.limits import Limits
+from mctskernel.edits.rule import Limits
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.profiling.spaces import kernel_tuner, read_space, space_name
 from mctskernel.profiling.spaces.document import read_document
 from mctskernel.profiling.spaces.kernel_tuner import CLOSING, entry_line, header_lines
+from mctskernel.record import ATTEMPTS, evaluated
 from mctskernel.run import RunError, write_text
 from mctskernel.tree.trajectory import run_seconds
 from mctskernel.tunables import Space, combinations, tunables, with_tunables
@@ -27,9 +28,6 @@ STAGES = {"build": "compile", "verify": "verification", "time": "benchmark"}
 """Kernel Tuner's stages by ours; everything else is its framework's."""
 
 FRAMEWORK = "framework"
-
-ATTEMPTS = 20
-"""Combinations that are looked at for each that is wanted; those that can't be launched cost nothing."""
 
 FINGERPRINT = "fingerprint"
 """The key of a cache file under which the device is described that a space is recorded on."""
@@ -62,10 +60,10 @@ def record_space(
     executor: Executor,
     follow: Callable[[str, Entry], None] = lambda _label, _entry: None,
 ) -> SearchSpace:
-    """Judge configurations and write each down as soon as it is known; goes on with what the file holds.
+    """Evaluate configurations and write each down as soon as it is known; continue what the file holds.
 
-    Combinations whose launch plan can't be launched are not of the space. `follow` is told how far it goes on, and of
-    each entry with its configuration in words. Raises SpaceError for a file that can't be read, RunError for one of
+    Combinations whose launch plan can't be launched are not of the space. `follow` is called with each
+    entry and its configuration in words. Raises SpaceError for a file that can't be read, RunError for one of
     another task or device, and TunableError for a tunable that isn't there.
     """
     ends = time.monotonic() + wanted.seconds
@@ -84,37 +82,31 @@ def record_space(
     write_text(out, header + ",".join(entry_line(empty.names, entry) for entry in known.values()))
     limits = Limits(task, task.search_shapes)
     untried = (
-        (values, kernel)
+        _Untried(values, kernel)
         for values in _configurations(wanted)
         if values not in known and limits.allow(kernel := with_tunables(wanted.kernel, _named(empty, values)))
     )
-    in_flight: dict[int, Configuration] = {}
-    tickets = count()
+
+    def enough(in_flight: int) -> bool:
+        return len(known) + in_flight >= wanted.total or time.monotonic() >= ends
+
     try:
-        while True:
-            while (
-                len(in_flight) < executor.capacity
-                and len(known) + len(in_flight) < wanted.total
-                and time.monotonic() < ends
-            ):
-                values, kernel = next(untried, (None, wanted.kernel))
-                if values is None:
-                    break
-                ticket = next(tickets)
-                in_flight[ticket] = values
-                executor.submit(ticket, kernel)
-            if not in_flight:
-                break
-            for ticket, evaluation in executor.wait():
-                entry = _entry(in_flight.pop(ticket), evaluation)
-                _append(out, f"{',' if known else ''}{entry_line(empty.names, entry)}")
-                known[entry.values] = entry
-                follow(_label(empty, entry.values), entry)
+        for each, evaluation in evaluated(executor, untried, enough):
+            entry = _entry(each.values, evaluation)
+            _append(out, f"{',' if known else ''}{entry_line(empty.names, entry)}")
+            known[entry.values] = entry
+            follow(_label(empty, entry.values), entry)
     finally:
         _append(out, CLOSING)
     if not known:
         raise SpaceError(f"No combination of the tunables of {task.name} can be launched, so {out} is empty.")
     return read_space(out)
+
+
+@dataclass(frozen=True)
+class _Untried:
+    values: Configuration
+    kernel: Kernel
 
 
 def _begun(space: SearchSpace, fingerprint: Mapping[str, str], out: Path) -> dict[Configuration, Entry]:
@@ -160,7 +152,7 @@ def _label(space: SearchSpace, values: Configuration) -> str:
 
 
 def _entry(values: Configuration, evaluation: Evaluation) -> Entry:
-    """An evaluation as what a cache file holds. A time that is not believed is a failure."""
+    """An evaluation as what a cache file holds. A quarantined time is a failure."""
     # Kernel Tuner wants all of them to replay a file.
     stages = dict.fromkeys(kernel_tuner.STAGES.values(), 0.0)
     for stage, seconds in evaluation.stage_seconds.items():

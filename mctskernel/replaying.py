@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mctskernel.async_proposer import AsyncProposer
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
-from mctskernel.correspondence import Correspondence
-from mctskernel.tree.events import Asked, Evaluated, Event, Proposed, Resumed
+from mctskernel.tree.events import Evaluated, Event, Proposed, Requested, Resumed
 from mctskernel.tree.node import Tree
 
 PAUSE_SECONDS = 0.01
@@ -88,7 +88,7 @@ class Schedule:
         self._met[arrival] = now
 
     def turn(self, arrival: Arrival, ahead: int) -> int | None:
-        """The node whose turn it is once `ahead` such results are told; None if a decision or another thing is next.
+        """The node whose turn it is once `ahead` such results are recorded; None if a decision comes first.
 
         The search has diverged if that node's is to come and was never asked for.
         """
@@ -102,12 +102,12 @@ class Schedule:
         return None if self.diverged else step.node
 
     def passed(self, count: int) -> None:
-        """Notes that the next `count` steps are told."""
+        """Notes that the next `count` steps are recorded."""
         self._next += count
 
     def _is_in_flight(self, step: _Step) -> bool:
         return step.node in (
-            self._tree.pending if step.arrival is Arrival.EVALUATION else self._tree.awaiting
+            self._tree.pending if step.arrival is Arrival.EVALUATION else self._tree.requested
         )
 
 
@@ -165,54 +165,54 @@ class ScheduledExecutor:
         self._flying -= len(finished)
         return finished
 
-    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+    def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         """The executor's."""
-        return self._executor.last_gate(kernel, baseline)
+        return self._executor.final_validation(kernel, baseline)
 
     def fingerprint(self) -> dict[str, str]:
         """The executor's."""
         return self._executor.fingerprint()
 
     @property
-    def remarks(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """The executor's."""
-        return self._executor.remarks
+        return self._executor.notes
 
     def close(self) -> None:
         """Stop at once."""
         self._executor.close()
 
 
-class ScheduledCorrespondence:
-    """A correspondence whose replies come on schedule."""
+class ScheduledProposer:
+    """An async proposer whose replies come on schedule."""
 
-    def __init__(self, correspondence: Correspondence, schedule: Schedule) -> None:
-        self._correspondence, self._schedule = correspondence, schedule
+    def __init__(self, proposer: AsyncProposer, schedule: Schedule) -> None:
+        self._proposer, self._schedule = proposer, schedule
         self._arrived: dict[int, Proposals] = {}
 
     @property
     def capacity(self) -> int:
-        """That of the correspondence."""
-        return self._correspondence.capacity
+        """That of the proposer."""
+        return self._proposer.capacity
 
     @property
     def expects_replies(self) -> bool:
         """Whether one is held back or still to come."""
-        return bool(self._arrived) or self._correspondence.expects_replies
+        return bool(self._arrived) or self._proposer.expects_replies
 
     def send(self, request: ProposalRequest) -> None:
         """Ask about the request's node."""
-        self._correspondence.send(request)
+        self._proposer.send(request)
 
-    def collect(self, timeout: float) -> list[tuple[int, Proposals]]:  # noqa: ARG002 - a Correspondence
+    def collect(self, timeout: float) -> list[tuple[int, Proposals]]:  # noqa: ARG002 - an AsyncProposer
         """The replies whose turn it is, for however long they take; empty if another thing is next."""
         return _in_order(
-            self._schedule, Arrival.REPLY, self._arrived, lambda: self._correspondence.collect(PAUSE_SECONDS)
+            self._schedule, Arrival.REPLY, self._arrived, lambda: self._proposer.collect(PAUSE_SECONDS)
         )
 
 
 def _steps(recorded: Iterable[Event]) -> list[_Step]:
-    """What came back, without the replies that were had at once: nobody had been asked before."""
+    """What came back, without replies that came at once, to no recorded request."""
     steps: list[_Step] = []
     asked: set[int] = set()
     for number, event in enumerate(recorded):
@@ -222,8 +222,8 @@ def _steps(recorded: Iterable[Event]) -> list[_Step]:
             case Proposed(node=node) if node in asked:
                 asked.discard(node)
                 steps.append(_Step(Arrival.REPLY, node, number))
-            case Asked():
-                asked.add(event.awaited)
+            case Requested(node=node):
+                asked.add(node)
             case Resumed():
                 asked.clear()
     return steps

@@ -1,16 +1,18 @@
 """A run on disk: created, opened for reading, resumed.
 
 run.json        schema version, task, configuration, fingerprint
-journal.jsonl   append-only events; the tree is a fold over them
+journal.jsonl   append-only events; replaying them makes the tree
 blobs/          sources, compiler logs and other texts by SHA-256
 task/           the task folder as it was when the run began
 best/           the fastest kernel that passed every guard, and its trajectory
 profiles/       full Nsight Compute reports of nodes that were asked for
-memory.json     what earlier runs had taught when this one began, if it was to be told
+memory.json     what the memory held when this run began, if it uses one
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,20 +23,19 @@ from pathlib import Path
 import msgspec
 
 from mctskernel import __version__
-from mctskernel.blobs import BlobStore
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.disk import remedy, write_whole
+from mctskernel.core.disk import remedy, stray_link, write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Language
-from mctskernel.core.links import stray_link
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadRunError
-from mctskernel.edits.llm.mixture import MixtureOptions
-from mctskernel.edits.llm.options import LLMOptions
+from mctskernel.edits.llm.experts import MixtureOptions
+from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.reward import DEFAULT
+from mctskernel.tree.journal import read_events
 from mctskernel.tree.policy import Policy
 
 SCHEMA_VERSION = 1
@@ -77,10 +78,9 @@ class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a user chose, and enough to go on with it. Without `forecasts` nothing is predicted.
 
-    `device` is what a `DeviceSpec` calls its kind; `workers` are 0 where they are the server's affair.
+    `device` is what a `DeviceSpec` calls its kind; `workers` are 0 for as many as a cluster has room for.
     `spent` counts against the budget. `memory` is the file that earlier runs taught and this one is to be added to,
     None for no such file. `llm` is the model that proposes edits, with the experts of `mixture`; None for rules.
-    `judge` is the model that weighs edits before they are tried, empty for `llm`'s own and None for no judge.
     `replayed` is the folder of the run that this one repeats, with the replies that its model gave. `reward` is a key
     of `mctskernel.profiling.reward.REWARDS`.
     """
@@ -99,7 +99,6 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: str | None = None
     llm: LLMOptions | None = None
     mixture: MixtureOptions | None = None
-    judge: str | None = None
     replayed: str | None = None
     reward: str = DEFAULT
     executor: ExecutorOptions = LOCAL
@@ -115,7 +114,7 @@ class Origin(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of run.json. `measured_from` is None for a search that began at the starting kernel.
 
-    `unanchored` says that a model wrote the task's reference, and that nobody vouched for it when the run began.
+    `unverified_reference` says that a model wrote the task's reference, which was not checked when the run began.
     """
 
     schema_version: int
@@ -124,7 +123,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     configuration: Configuration
     fingerprint: dict[str, str]
     measured_from: Origin | None = None
-    unanchored: bool = False
+    unverified_reference: bool = False
 
 
 @dataclass(frozen=True)
@@ -203,12 +202,12 @@ def write_manifest(
     fingerprint: dict[str, str],
     measured_from: Origin | None = None,
     *,
-    unanchored: bool = False,
+    unverified_reference: bool = False,
 ) -> None:
     """Write run.json; from then on the folder is a run. Raises RunError."""
     created = datetime.now(UTC).isoformat(timespec="seconds")
     manifest = Manifest(
-        SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from, unanchored
+        SCHEMA_VERSION, created, __version__, configuration, fingerprint, measured_from, unverified_reference
     )
     write_text(folder.manifest, msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode() + "\n")
 
@@ -246,6 +245,17 @@ def read_manifest(folder: RunFolder) -> Manifest:
         raise RunError(f"{folder.manifest} is not a run's: {excerpt(error)}.") from error
 
 
+def run_identity(folder: RunFolder, manifest: Manifest) -> str:
+    """A name of the run, 16 hexadecimal digits: the same wherever its folder is and however often it is resumed.
+
+    It is a digest of when the run was made, of its task and seed, and of its first event. Raises JournalError.
+    """
+    first = next(read_events(folder.journal), None)
+    began = repr(first.at) if first is not None else ""
+    text = f"{manifest.created} {manifest.configuration.task} {manifest.configuration.seed} {began}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file of the run so that it is never seen half-written. Raises RunError."""
     try:
@@ -275,3 +285,58 @@ def _sentences(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise RunError(f"{error.filename or path} can't be used: {reason}.") from error
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class BlobError(BadRunError, RuntimeError):
+    """A blob that is missing, damaged or can't be written; the message is a sentence that names the file."""
+
+
+@dataclass(frozen=True)
+class BlobStore:
+    """A folder of texts in a run, each in a file named by its digest, written once and never changed."""
+
+    folder: Path
+
+    def put(self, text: str) -> str:
+        """Store a text and return its digest: on disk when this returns. Raises BlobError."""
+        data = text.encode(errors="replace")
+        digest = hashlib.sha256(data).hexdigest()
+        path = self._path(digest)
+        try:
+            if not _holds(path, data):
+                # Not the run's own folder: one that was moved away must not come back with nothing but this in it.
+                self.folder.mkdir(exist_ok=True)
+                path.parent.mkdir(exist_ok=True)
+                write_whole(path, data)
+        except OSError as error:
+            raise BlobError(
+                f"{path} can't be written: {error.strerror}. {remedy(error, self.folder.parent)}"
+            ) from error
+        return digest
+
+    def get(self, digest: str) -> str:
+        """The text of a digest. Raises BlobError when it is missing or no longer matches."""
+        if not _DIGEST.fullmatch(digest):
+            raise BlobError(f"{digest!r} is not a SHA-256 digest.")
+        path = self._path(digest)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise BlobError(f"The blob {path} can't be read: {error.strerror}.") from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise BlobError(f"The blob {path} is damaged: its content doesn't match its name.")
+        return data.decode()
+
+    def _path(self, digest: str) -> Path:
+        return self.folder / digest[:2] / digest
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Whether a file is there and as it should be: one that was damaged is written again."""
+    try:
+        return path.read_bytes() == data
+    except FileNotFoundError:
+        return False

@@ -1,4 +1,4 @@
-"""What a search is set to by a table of a configuration: an arm of an ablation, or a task of a campaign."""
+"""What a search is set to by a table of a configuration: an arm of an ablation."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from mctskernel.core.documents import excerpt
+from mctskernel.core.documents import excerpt, unknown_name
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Language
-from mctskernel.core.names import unknown_name
-from mctskernel.core.surrogate import SurrogateUse
 from mctskernel.core.user_errors import MisuseError
-from mctskernel.edits.llm.mixture import MixtureOptions
-from mctskernel.edits.llm.options import LLMOptions, ModelError
+from mctskernel.edits.llm.experts import MixtureOptions
+from mctskernel.edits.llm.model import LLMOptions, ModelError
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
 from mctskernel.profiling.reward import REWARDS
-from mctskernel.proposers import ASK_A_MODEL, LLM, MIXED, RULES
+from mctskernel.proposers import ASK_A_MODEL, LLM, MIXED, OUTSIDE, RULES
 from mctskernel.run import Budget, Configuration
-from mctskernel.search_policy import LOOKAHEAD, WALK, open_policy
 from mctskernel.tree.choices import CHOICES
 from mctskernel.tree.policy import Policy, PolicyError
 
 POLICY = {field.name: field.type for field in msgspec.structs.fields(Policy)}
 
 PROPOSERS = (RULES, LLM, MIXED)
+
+
+WALK = "mcts"
+
+REPLIES = 3
+"""Replies without a new kernel after which a node is given up, where a proposer replies differently each time."""
 
 
 class SettingError(MisuseError, ValueError):
@@ -37,27 +40,24 @@ class SettingError(MisuseError, ValueError):
 class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What may differ between searches. `policy` holds the fields of a policy that are set.
 
-    `surrogate` says what predictions decide. `workers` are evaluations in flight. `memory` is "off" or a file. `model`
-    holds options of a language model, by the names of `LLMOptions`, and `mixture` those of its experts; `judge` is
-    "off", "same" or a model's name.
+    With a `surrogate`, predictions order the edits of a node. `workers` are evaluations in flight. `memory` is "off" or
+    a file. `model` holds options of a language model, by the names of `LLMOptions`, and `mixture` those of its experts.
     """
 
     policy: Mapping[str, str | int | float] = {}
     proposer: str = RULES
     language: Language = Language.CUDA
     reward: str = DEFAULT_REWARD
-    surrogate: SurrogateUse = SurrogateUse.OFF
-    surrogate_candidates: int = LOOKAHEAD
+    surrogate: bool = False
     workers: int = 1
     memory: str = "off"
-    judge: str = "off"
     model: Mapping[str, str | int | float] = {}
     mixture: MixtureOptions = MixtureOptions()
 
     @property
     def asks_a_model(self) -> bool:
         """Whether a language model is needed."""
-        return self.proposer in ASK_A_MODEL or self.judge != "off"
+        return self.proposer in ASK_A_MODEL
 
 
 Settings = TypeVar("Settings", bound=SearchSettings)
@@ -99,9 +99,25 @@ def merged(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     return {**shared, **own, **both}
 
 
+def open_policy(device: str, proposer: str, *, surrogate: bool = False) -> Policy:
+    """The policy where nothing else is chosen.
+
+    Predictions order the edits of a node, which is for tree search. On `model` it is the default too: the cost of an
+    evaluation depends on the kernel there, and the kernels that the edit model prefers are the most expensive.
+    """
+    policy = Policy()
+    if device == "model" or surrogate:
+        policy = msgspec.structs.replace(policy, strategy=WALK)
+    if surrogate:
+        policy = msgspec.structs.replace(policy, order="predicted")
+    if proposer in ASK_A_MODEL | {OUTSIDE}:
+        policy = msgspec.structs.replace(policy, patience=REPLIES, repair="at-once")
+    return policy
+
+
 def policy_of(settings: SearchSettings, device: str) -> Policy:
     """The policy of a search on a device. Raises PolicyError."""
-    begun = open_policy(device, settings.proposer, settings.surrogate, settings.surrogate_candidates)
+    begun = open_policy(device, settings.proposer, surrogate=settings.surrogate)
     return msgspec.structs.replace(begun, **settings.policy)
 
 
@@ -120,8 +136,6 @@ def run_configuration(
 
     Raises PolicyError, and ModelError where a model lacks its name.
     """
-    use = settings.surrogate
-    judge = None if settings.judge == "off" else "" if settings.judge == "same" else settings.judge
     return Configuration(
         task=task,
         device=device,
@@ -132,11 +146,10 @@ def run_configuration(
         budget=budget,
         policy=policy_of(settings, judging or device),
         language=settings.language,
-        forecasts=None if use is SurrogateUse.OFF else ForecastOptions(wait=settings.workers == 1),
+        forecasts=ForecastOptions(wait=settings.workers == 1) if settings.surrogate else None,
         memory=None if settings.memory == "off" else str(Path(settings.memory).resolve()),
         llm=_llm(settings) if settings.asks_a_model else None,
         mixture=settings.mixture if settings.asks_a_model else None,
-        judge=judge,
         reward=settings.reward,
         executor=executor,
     )
@@ -152,10 +165,8 @@ def check_complete(settings: SearchSettings, where: str) -> None:
         raise SettingError(f"In {where}: {error}") from error
     except ModelError as error:
         raise SettingError(f"The {where} asks a language model: {error}") from error
-    if settings.surrogate is SurrogateUse.ORDER and policy.strategy != WALK:
-        raise SettingError(
-            f"In {where}: a surrogate that orders edits is for strategy {WALK}, not {policy.strategy}."
-        )
+    if settings.surrogate and policy.strategy != WALK:
+        raise SettingError(f"In {where}: a surrogate is for strategy {WALK}, not {policy.strategy}.")
 
 
 def _llm(settings: SearchSettings) -> LLMOptions:
@@ -179,7 +190,6 @@ def _checked(name: str, value: object, where: str) -> str | int | float:
 _NAMED: Mapping[str, tuple[str, ...]] = {
     "proposer": PROPOSERS,
     "reward": tuple(REWARDS),
-    "surrogate": tuple(use.value for use in SurrogateUse),
     "language": (Language.CUDA.value, Language.TRITON.value),
 }
 """Settings that are one of some names; rewards that a user enters later are known then."""

@@ -1,38 +1,44 @@
-"""Sessions: a run whose edits come from another program, which asks for nodes and tells edits.
+"""Sessions: a run whose edits come from another program, through ask and tell.
 
     with open_session(Path("runs/x")) as session:
         for ask in session.ask(8):
             results = session.tell([Reply(node=ask.node, edits=think_about(ask))])
 
-The engine chooses the nodes, and builds, verifies and times what it is told: nothing told changes a verdict.
+The engine chooses the nodes, and builds, verifies and times the edits: nothing in a reply changes a verdict.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 
-from mctskernel.asks import Ask, Reply, ReplyError, make_ask, proposals_of
-from mctskernel.core.evaluation import Outcome
+from mctskernel.async_proposer import ExternalQueue
+from mctskernel.core.contract_words import contract_sentences
+from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
+from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.executor import Executor
+from mctskernel.core.kernel import Language
+from mctskernel.core.proposer import Attempt, ProposalRequest, Proposals
 from mctskernel.core.task import Task
-from mctskernel.correspondence import Mailbox
-from mctskernel.opening import open_search, reopen
-from mctskernel.profiling.briefing import briefing_of
+from mctskernel.core.user_errors import MisuseError
+from mctskernel.edits.llm.prompt import language_rules
+from mctskernel.profiling.architecture import briefing_of
 from mctskernel.proposers import OUTSIDE
 from mctskernel.run import Budget, Configuration, RunFolder
-from mctskernel.runner import Conclusion, conclude, new_run, remembered
-from mctskernel.search import Ending, Follower, Search
+from mctskernel.runner import SearchResult, finish, new_run, open_search, remembered, reopen
+from mctskernel.search import Follower, Search, StopReason
 from mctskernel.tree.blobs import put_edit
 from mctskernel.tree.node import Tree
-from mctskernel.tree.strategies.strategy import Propose
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What became of an edit that was told.
+class EditResult(msgspec.Struct, frozen=True):
+    """What became of an edit.
 
     `made` is the node of its kernel, None where it made none; `outcome` is None while the edit waits for its turn,
     which the search gives it when nothing promises more. `gain` is the parent's time over the node's and `speedup`
@@ -56,14 +62,14 @@ class Session:
         folder: RunFolder,
         configuration: Configuration,
         search: Search,
-        mailbox: Mailbox,
+        queue: ExternalQueue,
         unfinished: Iterable[int],
     ) -> None:
         self.folder = folder
         self.search = search
-        self.ending = Ending.WAITING
+        self.stop_reason = StopReason.WAITING
         self._configuration = configuration
-        self._mailbox = mailbox
+        self._queue = queue
         self._unfinished = tuple(unfinished)
         self._device = device_sentences(search.executor.fingerprint(), search.task)
 
@@ -80,52 +86,54 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether the search has ended, for want of budget or of anything to try."""
-        return self.ending is not Ending.WAITING
+        """Whether the search has ended: the budget is spent, or nothing is left to try."""
+        return self.stop_reason is not StopReason.WAITING
 
     def ask(self, count: int) -> tuple[Ask, ...]:
         """The nodes that need edits next, at the most so many; none when the search is over.
 
-        Edits that were told before are evaluated first, where they promise more. Asked again without being told
-        anything, it says the same.
+        Edits of earlier replies are evaluated first, where they promise more. Called again without a `tell`, it returns
+        the same.
         """
-        if len(self._mailbox.requests) < count:
+        if len(self._queue.requests) < count:
             self._run(count)
-        return tuple(make_ask(request, self._device) for request in self._mailbox.requests[:count])
+        return tuple(make_ask(request, self._device) for request in self._queue.requests[:count])
 
-    def tell(self, replies: Iterable[Reply]) -> tuple[Told, ...]:
-        """Edits of nodes, asked for or not, and what became of each. Evaluates until other edits are wanted.
+    def tell(self, replies: Iterable[Reply]) -> tuple[EditResult, ...]:
+        """Submit edits of nodes, asked for or not; evaluate until others are needed. Returns what became of each.
 
-        An edit that the node was told before isn't tried again: what became of it then is said again. Raises
-        ReplyError, and nothing is told, if one is of a node that doesn't exist or isn't evaluated yet.
+        An edit that the node has already isn't tried again: its earlier result is returned. Raises ReplyError, and
+        submits nothing, if one is of a node that doesn't exist or isn't evaluated yet.
         """
         told = tuple(replies)
         for reply in told:
             self._check(reply)
         for reply in told:
             self._take(reply)
-        self._run(len(self._mailbox.requests))
+        self._run(len(self._queue.requests))
         return tuple(
-            told_of(self.tree, reply.node, number) for reply in told for number in self._numbers(reply)
+            edit_result(self.tree, reply.node, number) for reply in told for number in self._numbers(reply)
         )
 
-    def conclude(self) -> Conclusion:
-        """Pass the fastest kernel through the last gate and write it down, as the end of any search does."""
-        return remembered(conclude(self.folder, self.search, self.ending), self._configuration)
+    def finish(self) -> SearchResult:
+        """Validate the fastest kernel and save the answer, as at the end of any search."""
+        return remembered(finish(self.folder, self.search, self.stop_reason), self._configuration)
 
     def _run(self, capacity: int) -> None:
-        self._mailbox.capacity = capacity
+        self._queue.capacity = capacity
         unfinished, self._unfinished = self._unfinished, ()
-        self.ending = self.search.run(unfinished)
+        self.stop_reason = self.search.run(unfinished)
         if self.is_over:
-            self._mailbox.clear()
+            self._queue.clear()
 
     def _check(self, reply: Reply) -> None:
         nodes = self.tree.nodes
         if not 0 <= reply.node < len(nodes):
             raise ReplyError(f"There is no node {reply.node}: the run has {len(nodes)}, counted from 0.")
-        if nodes[reply.node].evidence is None:
-            raise ReplyError(f"Node {reply.node} isn't evaluated yet: tell edits of it when it is asked for.")
+        if nodes[reply.node].evaluation is None:
+            raise ReplyError(
+                f"Node {reply.node} isn't evaluated yet: propose edits of it when it is asked for."
+            )
 
     def _numbers(self, reply: Reply) -> list[int]:
         """Which of its node's edits those of a reply are."""
@@ -136,10 +144,10 @@ class Session:
 
     def _take(self, reply: Reply) -> None:
         proposals = proposals_of(reply)
-        if reply.node in {request.node for request in self._mailbox.requests}:
-            self._mailbox.answer(reply.node, proposals)
+        if reply.node in {request.node for request in self._queue.requests}:
+            self._queue.answer(reply.node, proposals)
         else:
-            self.search.tree_search.proposed(Propose(tuple(self.tree.lineage(reply.node))), proposals)
+            self.search.tree_search.propose(reply.node, proposals)
 
 
 @contextmanager
@@ -189,30 +197,291 @@ def _session(
     follow: Follower,
     stop_requested: Callable[[], bool],
 ) -> Iterator[Session]:
-    mailbox = Mailbox(0)
-    opening = open_search(folder, configuration, executor, follow, stop_requested, correspondence=mailbox)
+    queue = ExternalQueue(0)
+    opening = open_search(folder, configuration, executor, follow, stop_requested, async_proposer=queue)
     with opening as (search, unfinished):
-        yield Session(folder, configuration, search, mailbox, unfinished)
+        yield Session(folder, configuration, search, queue, unfinished)
 
 
 def device_sentences(fingerprint: Mapping[str, str], task: Task) -> tuple[str, ...]:
-    """What a proposer is told of the device that a run's kernels are judged on."""
+    """The device that evaluates a run's kernels, in sentences."""
     return briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task)
 
 
-def told_of(tree: Tree, number: int, edit: int) -> Told:
+def edit_result(tree: Tree, number: int, edit: int) -> EditResult:
     """What became of an edit of a node."""
     node = tree.nodes[number]
     title, fate = node.edits[edit].title, node.fates[edit]
     if fate.reason:
-        return Told(number, title, None, Outcome.REJECTED, message=fate.reason)
+        return EditResult(number, title, None, Outcome.REJECTED, message=fate.reason)
     made = tree.nodes[fate.node] if fate.node is not None else None
     if made is None or made.evaluation is None or made.score is None or node.score is None:
-        return Told(number, title, fate.node, None)
+        return EditResult(number, title, fate.node, None)
     if fate.duplicate:
         message = f"The same kernel as node {made.id}, which was: {made.evaluation.outcome}."
-        return Told(number, title, made.id, Outcome.DUPLICATE, message=message)
+        return EditResult(number, title, made.id, Outcome.DUPLICATE, message=message)
     gain = made.score.speedup / node.score.speedup if node.score.speedup > 0 else 0.0
-    return Told(
+    return EditResult(
         number, title, made.id, made.evaluation.outcome, gain, made.score.speedup, made.evaluation.message
+    )
+
+
+VERSION = 1
+
+LONGEST_LOG = 8000
+"""Characters of a compiler's log that an ask carries: the first errors say what is wrong."""
+
+LONGEST_SOURCE = 1_000_000
+"""Characters of a text in a reply."""
+
+
+class ReplyError(MisuseError, ValueError):
+    """Replies that can't be read; the message is a sentence that says which line, and what is wrong."""
+
+
+class AskedTensor(msgspec.Struct, frozen=True):
+    """An input or output; extents are numbers or expressions over the dimensions of a shape."""
+
+    name: str
+    dtype: str
+    extents: tuple[int | str, ...]
+
+
+class AskedTask(msgspec.Struct, frozen=True):
+    """What is computed. Kernels are timed at `search_shapes` and have to be right at these and others.
+
+    `rules` say how a kernel of the language is written, with its launch plan; `device` what the GPU can do, and the
+    least time that the task takes on it. The tolerances are of outputs that have none of their own; `numerics` says in
+    sentences what each result may be, and what NaN, infinities and the like come to. `unverified_reference` says that
+    a model wrote the reference, which was not checked.
+    """
+
+    name: str
+    summary: str
+    reference: str
+    inputs: tuple[AskedTensor, ...]
+    outputs: tuple[AskedTensor, ...]
+    scalars: dict[str, float]
+    search_shapes: tuple[dict[str, int], ...]
+    relative_tolerance: float
+    absolute_tolerance: float
+    rules: str
+    device: tuple[str, ...]
+    unverified_reference: bool = False
+    numerics: tuple[str, ...] = ()
+
+
+class AskedCause(msgspec.Struct, frozen=True):
+    """What binds the kernel, and the fraction of its time that this explains."""
+
+    bottleneck: str
+    share: float
+    sentence: str
+
+
+class AskedEvidence(msgspec.Struct, frozen=True):
+    """How the node's kernel was judged.
+
+    `seconds` is of one run, the geometric mean over the search shapes, null where it has no valid time; `numbers` says
+    whether that was measured or modelled. `speedup` is over the starting kernel, `best_speedup` that of the fastest
+    kernel so far. A kernel that failed is to be repaired: `message` and `log` say what is wrong.
+    """
+
+    outcome: Outcome
+    numbers: Source
+    message: str
+    log: str
+    seconds: float | None
+    speedup: float
+    best_speedup: float
+    causes: tuple[AskedCause, ...]
+    explanation: str
+
+
+class AskedAttempt(msgspec.Struct, frozen=True):
+    """An edit that was tried; `gain` is the time before it over the time after it, 0 if unknown."""
+
+    title: str
+    category: str
+    outcome: Outcome
+    gain: float
+    message: str
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that needs edits, with its evidence.
+
+    `lineage` are the edits that made its kernel from the starting kernel, `siblings` edits of this kernel that were
+    tried before (don't repeat them), `elsewhere` those that gained most elsewhere in the tree.
+    """
+
+    version: int = VERSION
+    node: int
+    language: Language
+    source: str
+    task: AskedTask
+    evidence: AskedEvidence
+    lineage: tuple[AskedAttempt, ...] = ()
+    siblings: tuple[AskedAttempt, ...] = ()
+    elsewhere: tuple[AskedAttempt, ...] = ()
+
+
+_Text = Annotated[str, msgspec.Meta(max_length=LONGEST_SOURCE)]
+_Line = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_Paragraph = Annotated[str, msgspec.Meta(max_length=4000)]
+
+
+class RepliedBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Text that occurs exactly once in the source, and what takes its place."""
+
+    search: Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_SOURCE)]
+    replace: _Text
+
+
+class RepliedEdit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A change of the node's kernel: a whole new `source`, or a `patch` of blocks applied in order.
+
+    `prior` is its promise among the edits of one reply, of any scale.
+    """
+
+    title: _Line
+    category: Category = Category.ALGORITHM
+    rationale: _Paragraph = ""
+    expected_effect: _Paragraph = ""
+    prior: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1.0
+    source: _Text | None = None
+    patch: Annotated[tuple[RepliedBlock, ...], msgspec.Meta(max_length=100)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.source is None) == (self.patch is None):
+            raise ValueError("an edit has either a source or a patch")
+
+
+class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Edits of a node, none if there is nothing to try. `dollars` is what they cost."""
+
+    node: Annotated[int, msgspec.Meta(ge=0)]
+    edits: Annotated[tuple[RepliedEdit, ...], msgspec.Meta(max_length=100)]
+    proposer: _Line = "outside"
+    dollars: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
+    version: int = VERSION
+
+
+def make_ask(request: ProposalRequest, device: tuple[str, ...] = ()) -> Ask:
+    """The ask of a request, with what is known of the device in sentences."""
+    return Ask(
+        node=request.node,
+        language=request.kernel.language,
+        source=request.kernel.source,
+        task=asked_task(request.task, device),
+        evidence=_evidence(request),
+        lineage=_attempts(request.lineage),
+        siblings=_attempts(request.siblings),
+        elsewhere=_attempts(request.elsewhere),
+    )
+
+
+def asked_task(task: Task, device: tuple[str, ...] = ()) -> AskedTask:
+    """A task for another program, with the device in sentences."""
+    return AskedTask(
+        name=task.name,
+        summary=task.summary,
+        reference=task.reference_source,
+        inputs=tuple(AskedTensor(each.name, each.dtype, each.shape) for each in task.inputs),
+        outputs=tuple(AskedTensor(each.name, each.dtype, each.shape) for each in task.outputs),
+        scalars=dict(task.scalars),
+        search_shapes=tuple(dict(shape) for shape in task.search_shapes),
+        relative_tolerance=task.tolerance.relative,
+        absolute_tolerance=task.tolerance.absolute,
+        unverified_reference=task.unverified_reference,
+        numerics=contract_sentences(task),
+        rules=language_rules(task.starting_kernel.language),
+        device=device,
+    )
+
+
+def proposals_of(reply: Reply) -> Proposals:
+    """The proposals of a reply. Asked again, the program may have other edits."""
+    return Proposals(
+        tuple(_edit(each, reply.proposer) for each in reply.edits), dollars=reply.dollars, more=True
+    )
+
+
+def encode_asks(asks: Iterable[Ask]) -> str:
+    """A line of JSON for each."""
+    return "".join(msgspec.json.encode(ask).decode() + "\n" for ask in asks)
+
+
+def read_replies(lines: str) -> tuple[Reply, ...]:
+    """Replies, one a line; blank lines are nothing. Raises ReplyError at the first that isn't one."""
+    return tuple(
+        _read_reply(line, number) for number, line in enumerate(lines.split("\n"), 1) if line.strip()
+    )
+
+
+def ask_schema() -> Mapping[str, Any]:
+    """The JSON schema of an ask."""
+    return msgspec.json.schema(Ask)
+
+
+def reply_schema() -> Mapping[str, Any]:
+    """The JSON schema of a reply."""
+    return msgspec.json.schema(Reply)
+
+
+def _read_reply(line: str, number: int) -> Reply:
+    try:
+        reply = msgspec.json.decode(line, type=Reply)
+    except UNDECODABLE as error:
+        raise ReplyError(f"Line {number} is not a reply: {excerpt(error)}.") from error
+    if reply.version != VERSION:
+        raise ReplyError(
+            f"Line {number} is a reply of version {reply.version}; this mctskernel reads {VERSION}."
+        )
+    return reply
+
+
+def _edit(replied: RepliedEdit, proposer: str) -> Edit:
+    if replied.source is not None:
+        change: Patch | WholeSource = WholeSource(replied.source)
+    else:
+        change = Patch(tuple(Block(block.search, block.replace) for block in replied.patch or ()))
+    return Edit(
+        category=replied.category,
+        title=replied.title,
+        change=change,
+        rationale=replied.rationale,
+        expected_effect=replied.expected_effect,
+        prior=replied.prior,
+        proposer=proposer,
+    )
+
+
+def _evidence(request: ProposalRequest) -> AskedEvidence:
+    evaluation = request.evaluation
+    diagnosis = evaluation.diagnosis
+    return AskedEvidence(
+        outcome=evaluation.outcome,
+        numbers=evaluation.source,
+        message=evaluation.message,
+        log=evaluation.log[:LONGEST_LOG],
+        seconds=_seconds(evaluation),
+        speedup=request.speedup,
+        best_speedup=request.best_speedup,
+        causes=tuple(
+            AskedCause(str(cause.bottleneck), cause.share, cause.sentence)
+            for cause in (diagnosis.causes if diagnosis else ())
+        ),
+        explanation=diagnosis.explanation if diagnosis else "",
+    )
+
+
+def _seconds(evaluation: Evaluation) -> float | None:
+    seconds = [timing.seconds for timing in evaluation.timings if timing.seconds > 0]
+    return math.exp(math.fsum(map(math.log, seconds)) / len(seconds)) if seconds else None
+
+
+def _attempts(attempts: Iterable[Attempt]) -> tuple[AskedAttempt, ...]:
+    return tuple(
+        AskedAttempt(each.title, each.category, each.outcome, each.gain, each.message) for each in attempts
     )

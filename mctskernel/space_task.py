@@ -1,4 +1,4 @@
-"""A recorded space as a task: where its search starts, and the folder that a run takes its copy from."""
+"""A search-space cache as a task: where its search starts, and its task folder."""
 
 from __future__ import annotations
 

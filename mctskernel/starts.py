@@ -33,8 +33,8 @@ def starting_files(folder: Path, language: Language) -> Iterator[tuple[Path, str
             raise TaskError(f"{file} can't be read: {error}.") from error
 
 
-def told(starts: tuple[Edit, ...]) -> Proposals:
-    """What the root is told of its starting points; there will be other edits for whoever asks."""
+def proposals_of(starts: tuple[Edit, ...]) -> Proposals:
+    """The starting points as a reply; the proposer has other edits of the root."""
     return Proposals(starts, more=True)
 
 
@@ -47,8 +47,8 @@ def untried(tree: Tree) -> int | None:
     return None
 
 
-def are_told(tree: Tree) -> bool:
-    """Whether the root knows its starting points."""
+def are_proposed(tree: Tree) -> bool:
+    """Whether the root has its starting points as edits."""
     return any(edit.proposer.startswith(PROPOSER) for edit in tree.nodes[0].edits)
 
 

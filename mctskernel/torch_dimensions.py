@@ -1,4 +1,4 @@
-"""Dimensions of a function's tensors, from their extents: which are the same, and which sizes the function takes."""
+"""The dimensions of a function's tensors, found by calling it with other sizes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ GRANULARITIES = (1, 2, 4, 8, 16, 32, 64)
 _VERIFY = ((1, 1), (67, 1), (1, 2056), (35, 37), (12, 130), (64, 32), (33, 128))
 _HELD_OUT = ((1, 259), (130, 2), (31, 97), (64, 256))
 _BETWEEN = (1, 3, 2, 5, 1, 4, 3)
-"""Sizes of the first, the last and other dimensions that stress remainders: one, odd, and more than a block takes."""
+"""Sizes of the first, the last and other dimensions: one, odd, and more than a block."""
 
 _NAMES: Mapping[int, tuple[str, ...]] = {1: ("n",), 2: ("rows", "cols"), 3: ("rows", "groups", "cols")}
 
 Works = Callable[[Shape], bool]
-"""Whether the function takes tensors at a shape."""
+"""Whether the function accepts tensors at a shape."""
 
 _Same = Callable[[Sequence[tuple[str | int, ...]], int, int], list[str]]
-"""The dimensions of earlier tensors that an extent at an axis, of so many, may be."""
+"""The dimensions of earlier tensors that an extent may be, given its axis and the rank."""
 
 
 @dataclass(frozen=True)
 class Dimensions:
-    """`extents` of each tensor: names of dimensions, or numbers that never change.
+    """`extents` of each tensor: names of dimensions, or constants.
 
-    `granularity` is what a dimension's size must be a multiple of.
+    A dimension's size must be a multiple of its `granularity`.
     """
 
     sizes: Shape
@@ -38,11 +38,11 @@ class Dimensions:
 
     @property
     def distinct(self) -> dict[str, int]:
-        """Sizes that tell the dimensions from each other and from everything else."""
+        """Sizes by which the dimensions can be recognised."""
         return distinct_sizes(self.sizes, self.granularity)
 
     def restricted(self, names: Sequence[str]) -> Dimensions:
-        """With these dimensions alone; the others keep their sizes."""
+        """These dimensions only; the others become constants."""
         return Dimensions(
             {name: self.sizes[name] for name in names},
             tuple(
@@ -64,11 +64,11 @@ def parse_shape(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def find_dimensions(shapes: Sequence[tuple[tuple[str, int], ...]], works: Callable[..., bool]) -> Dimensions:
-    """Dimensions of tensors of these shapes, unless they are named.
+    """The dimensions of tensors of these shapes.
 
-    Extents of equal size are taken for the same dimension where they are at the same place of two tensors, from the
-    left or from the right, or anywhere if that leaves more dimensions that can vary. `works(extents, sizes)` tells
-    whether the function takes tensors of these extents at a shape. Raises TaskError.
+    Equal extents at the same axis of two tensors, from the left or from the right, are the same dimension; or equal
+    extents anywhere, if then more dimensions can vary. `works(extents, sizes)` tells whether the function accepts
+    tensors of these extents at a shape. Raises TaskError.
     """
     found = [_varying(shapes, works, same) for same in (_at_the_same_place, _anywhere)]
     return max(found, key=lambda each: len(each.sizes))
@@ -96,7 +96,7 @@ def _varying(
 
 
 def awkward_shapes(dimensions: Dimensions, works: Works) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
-    """Shapes to verify at, and to hold out, of those that the function takes."""
+    """Shapes to verify at and shapes to hold out, which the function accepts."""
     verify = [shape for shape in _sized(dimensions, _VERIFY) if works(shape)]
     held_out = [shape for shape in _sized(dimensions, _HELD_OUT) if works(shape) and shape not in verify]
     return tuple(verify) or (dimensions.sizes,), tuple(held_out)
@@ -108,7 +108,7 @@ def _named(
     earlier: Sequence[tuple[str | int, ...]],
     same: _Same,
 ) -> tuple[str | int, ...]:
-    """Names of a tensor's dimensions; new ones are added to the sizes."""
+    """The extents of a tensor; new dimensions are added to the sizes."""
     usual = _NAMES.get(len(shape), tuple(f"dim{axis}" for axis in range(len(shape))))
     found: list[str | int] = []
     for axis, (given, size) in enumerate(shape):
@@ -128,14 +128,14 @@ def _named(
 
 
 def _at_the_same_place(earlier: Sequence[tuple[str | int, ...]], axis: int, rank: int) -> list[str]:
-    """Dimensions of earlier tensors as far from the right, as broadcasting aligns them, or from the left."""
+    """Dimensions of earlier tensors at the same axis from the right, as in broadcasting, or from the left."""
     right = [each[axis - rank] for each in earlier if rank - axis <= len(each)]
     left = [each[axis] for each in earlier if axis < len(each)]
     return [name for name in (*right, *left) if isinstance(name, str)]
 
 
 def _anywhere(earlier: Sequence[tuple[str | int, ...]], axis: int, rank: int) -> list[str]:
-    """Those at the same place first, then all others."""
+    """Dimensions at the same axis first, then all others."""
     others = [name for each in earlier for name in each if isinstance(name, str)]
     return [*_at_the_same_place(earlier, axis, rank), *others]
 

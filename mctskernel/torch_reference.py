@@ -1,6 +1,6 @@
-"""A function of PyTorch as a task's reference: numpy in, numpy out, in the precision of what comes in.
+"""A PyTorch function as a task's reference: numpy in, numpy out, in the precision of the inputs.
 
-Written into the reference.py of tasks that `mctskernel new-task --from-torch` makes. PyTorch is imported when the
+reference.py of tasks that `mctskernel new-task --from-torch` makes calls these functions. PyTorch is imported when the
 reference is called, not when its task is read.
 """
 
@@ -20,11 +20,11 @@ from mctskernel.core.dtypes import is_floating
 from mctskernel.core.task import Array, TaskError
 
 _ONE_CALL = threading.Lock()
-"""The default precision is the whole process's, and so are a module's parameters while inputs stand for them."""
+"""PyTorch's default precision is global, and so are parameters that inputs stand in for."""
 
 
 def call_in_numpy(where: str, name: str, *inputs: Array) -> Array | tuple[Array, ...]:
-    """Call a function on the CPU; 64-bit floats that go in are 64-bit floats all the way, casts or not.
+    """Call a function on the CPU; with 64-bit inputs everything is computed in 64 bits, in spite of casts.
 
     `where` is the path of a Python file or the name of a module, `name` that of its function. Raises TaskError if
     there is none.
@@ -33,7 +33,7 @@ def call_in_numpy(where: str, name: str, *inputs: Array) -> Array | tuple[Array,
 
 
 def in_numpy(function: Callable[..., Any], *inputs: Array) -> Array | tuple[Array, ...]:
-    """Call a function of tensors on the CPU, as `call_in_numpy` does; several threads take turns."""
+    """Call a function of tensors on the CPU, as `call_in_numpy` does; one thread at a time."""
     import torch  # noqa: PLC0415 - a task is read by many processes that never call its reference
 
     widths = [array.dtype.itemsize for array in inputs if is_floating(array.dtype)]
@@ -63,7 +63,7 @@ def find_function(where: str, name: str) -> Callable[..., Any]:
         raise TaskError(f"{Path(where).name} can't be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise TaskError(f"{Path(where).name} has no function called '{name}'.")
-    return found  # type: ignore[no-any-return] # anything that can be called
+    return found  # type: ignore[no-any-return] # any callable
 
 
 def _tensor(array: Array, precision: Any) -> Any:
@@ -81,7 +81,7 @@ def _array(tensor: Any) -> Array:
 
 
 def _in_precision(precision: Any) -> Any:
-    """While this is entered, no cast and no new tensor has another floating-point precision."""
+    """Within this mode casts and new tensors keep this floating-point precision."""
     import torch  # noqa: PLC0415 - as above
     from torch.overrides import TorchFunctionMode  # noqa: PLC0415 - as above
 

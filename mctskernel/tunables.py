@@ -39,7 +39,7 @@ def tunables(kernel: Kernel) -> dict[str, int]:
     """
     if kernel.language not in _DEFINITION:
         raise TunableError(
-            "A configuration of a recorded space has no tunables: its parameters are recorded already."
+            "A configuration of a search-space cache has no tunables: its parameters are recorded already."
         )
     _, body = _parts(kernel)
     found = {match["name"]: int(match["value"]) for match in _DEFINITION[kernel.language].finditer(body)}

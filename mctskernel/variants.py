@@ -1,7 +1,6 @@
 """Folders of kernels whose times are known: what a model of a GPU is tested on. docs/model_benchmark.md has the form.
 
 variants.jsonl   one variant a line
-README.md        what was recorded, where and how
 sources/         the text of each kernel
 task/            the task that the kernels were judged by
 """
@@ -98,7 +97,7 @@ def variants_of(
 ) -> tuple[Variant, ...]:
     """A judged kernel as lines of a folder whose task is in `task/`: one for each search shape, one for a failure.
 
-    A time that is not believed is a failure. Counters are taken at the first search shape alone, and go with it.
+    A quarantined time is a failure. Counters are taken at the first search shape alone, and go with it.
     """
     resources = evaluation.resources
     refused = Outcome.REJECTED if evaluation.quarantine else evaluation.outcome

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# `make test` tries few generated inputs, `make test-all` many. No deadline: machines may be busy.
+settings.register_profile(
+    "default", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("full", parent=settings.get_profile("default"), max_examples=200)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 TASK_TOML = """\
 name = "double"

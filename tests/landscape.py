@@ -11,7 +11,7 @@ from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
 from mctskernel.core.task import Task, Tensor, Tolerance
-from mctskernel.executors.baseline import beside_baseline
+from mctskernel.executors.local import beside_baseline
 
 BEST = (7, 2)
 
@@ -88,7 +88,7 @@ class InProcess:
         self.judged.append(candidate)
         return [(ticket, self._judge(candidate))]
 
-    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+    def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
         found = beside_baseline(self._judge(kernel), self._judge(baseline))
         if kernel.identity in self.refuses:
             return replace(
@@ -100,7 +100,7 @@ class InProcess:
         return replace(found, checks=(Check("held out", 1, passed=True, error=0.0),))
 
     @property
-    def remarks(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         return ()
 
     def fingerprint(self) -> dict[str, str]:

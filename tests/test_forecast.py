@@ -10,27 +10,23 @@ import msgspec
 import pytest
 
 from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.executor import Prediction
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
-from mctskernel.core.surrogate import Prediction
 from mctskernel.forecast import Forecaster
-from mctskernel.predictions import Predictions
 from mctskernel.run import Budget
-from mctskernel.search import Ending, Search
+from mctskernel.search import Search, StopReason
 from mctskernel.tree.blobs import MemoryBlobs
-from mctskernel.tree.events import Event, Predicted, Resumed
-from mctskernel.tree.fold import fold
+from mctskernel.tree.events import Event, Resumed
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
+from mctskernel.tree.replay import replay
 from mctskernel.tree.search import TreeSearch
 from tests import landscape
 
 WALK = Policy(strategy="mcts", exploration=1.4, prior="given")
-GUIDED = {
-    "order": msgspec.structs.replace(WALK, order="predicted"),
-    "filter": msgspec.structs.replace(WALK, order="predicted", lookahead=4),
-}
+GUIDED = msgspec.structs.replace(WALK, order="predicted")
 
 
 def knows(kernel: Kernel) -> Prediction | None:
@@ -101,7 +97,7 @@ def search_for(
         follow=lambda _: None,
         stop_requested=stop_requested,
         clock=clock,
-        forecaster=Forecaster(tree_search, Predictions(oracle), wait) if oracle else None,
+        forecaster=Forecaster(tree_search, oracle, wait) if oracle else None,
     )
 
 
@@ -128,73 +124,38 @@ def evaluations_to_the_best(tree: Tree) -> int:
     return identities(tree).index(landscape.kernel(*landscape.BEST).identity)
 
 
-@pytest.mark.parametrize("mode", GUIDED)
-def test_a_surrogate_that_knows_leads_straight_to_the_best(mode: str) -> None:
+def test_a_surrogate_that_knows_leads_straight_to_the_best() -> None:
     unguided, _ = grown(None, None, evaluations=80)
-    guided, _ = grown(GUIDED[mode], Oracle())
+    guided, _ = grown(GUIDED, Oracle())
     assert evaluations_to_the_best(guided) < 0.6 * evaluations_to_the_best(unguided)
 
 
-@pytest.mark.parametrize("mode", GUIDED)
-def test_a_surrogate_that_is_wrong_everywhere_cannot_hide_the_best(mode: str) -> None:
-    tree, _ = grown(GUIDED[mode], Oracle(is_wrong), evaluations=90)
+def test_a_surrogate_that_is_wrong_everywhere_cannot_hide_the_best() -> None:
+    tree, _ = grown(GUIDED, Oracle(is_wrong), evaluations=90)
     assert landscape.kernel(*landscape.BEST).identity in identities(tree)
 
 
-@pytest.mark.parametrize("mode", GUIDED)
-def test_the_same_seed_gives_the_same_journal_in_whatever_order_answers_come(mode: str) -> None:
-    journals = [grown(GUIDED[mode], Oracle(at_a_time=count))[1].events for count in (1, 100)]
+def test_the_same_seed_gives_the_same_journal_in_whatever_order_answers_come() -> None:
+    journals = [grown(GUIDED, Oracle(at_a_time=count))[1].events for count in (1, 100)]
     assert journals[0] == journals[1]
 
 
-def test_without_a_surrogate_nothing_is_predicted() -> None:
-    tree, journal = grown(None, None)
-    assert not [event for event in journal.events if isinstance(event, Predicted)]
-    assert not [node for node in tree.nodes if node.prediction or node.predictions]
-
-
-def test_a_surrogate_that_never_answers_changes_nothing_where_nobody_waits() -> None:
-    unguided, _ = grown(None, None)
-    guided, journal = grown(GUIDED["order"], Oracle(at_a_time=0), wait=False)
-    assert identities(guided) == identities(unguided)
-    assert not [event for event in journal.events if isinstance(event, Predicted)]
-
-
-@pytest.mark.parametrize("mode", GUIDED)
-def test_predictions_that_come_late_are_bounded_and_still_lead(mode: str) -> None:
+def test_predictions_that_come_late_are_bounded_and_still_lead() -> None:
     oracle = Oracle(at_a_time=5)
-    tree, _ = grown(GUIDED[mode], oracle, wait=False, capacity=3)
+    tree, _ = grown(GUIDED, oracle, wait=False, capacity=3)
     unguided, _ = grown(None, None, capacity=3, evaluations=80)
     assert oracle.most_waiting <= 2 * oracle.capacity
     assert evaluations_to_the_best(tree) < evaluations_to_the_best(unguided)
 
 
-def test_no_kernel_is_predicted_twice() -> None:
-    oracle = Oracle()
-    grown(GUIDED["order"], oracle)
-    asked = [kernel.identity for kernel in oracle.asked]
-    assert len(set(asked)) == len(asked)
-
-
-def test_gains_are_relative_to_the_parent() -> None:
-    tree, _ = grown(GUIDED["order"], Oracle())
-    for node in tree.nodes:
-        for found in node.predictions.values():
-            if found.seconds is None or node.score is None or not node.score.speedup:
-                continue
-            own = 3e-3 * 38 / node.score.speedup
-            assert found.gain == pytest.approx(own / found.seconds)
-
-
-@pytest.mark.parametrize("mode", GUIDED)
 @pytest.mark.parametrize("kept", [0.2, 0.55, 0.9])
-def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(mode: str, kept: float) -> None:
+def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(kept: float) -> None:
     blobs = MemoryBlobs()
-    whole, journal = grown(GUIDED[mode], Oracle(), blobs=blobs)
+    whole, journal = grown(GUIDED, Oracle(), blobs=blobs)
     cut: list[Event] = journal.events[: max(2, int(len(journal.events) * kept))]
     rest = MemoryJournal()
-    tree_search = TreeSearch(fold(cut), rest, blobs, clock=lambda: 0.0)
-    assert search_for(tree_search, Oracle()).run(tree_search.resume()) is Ending.BUDGET
+    tree_search = TreeSearch(replay(cut), rest, blobs, clock=lambda: 0.0)
+    assert search_for(tree_search, Oracle()).run(tree_search.resume()) is StopReason.BUDGET
     assert isinstance(rest.events[0], Resumed)
     assert identities(tree_search.tree) == identities(whole)
     assert [node.predictions.keys() for node in tree_search.tree.nodes] == [
@@ -204,37 +165,6 @@ def test_a_search_cut_off_anywhere_goes_on_as_if_it_had_not_been(mode: str, kept
 
 def test_a_search_that_is_told_to_stop_does_not_wait_for_predictions() -> None:
     oracle = Oracle(at_a_time=0)
-    tree_search, _ = begun(GUIDED["order"])
+    tree_search, _ = begun(GUIDED)
     search = search_for(tree_search, oracle, stop_requested=lambda: bool(oracle.asked))
-    assert search.run((0,)) is Ending.INTERRUPTED
-
-
-@dataclass
-class Clock:
-    """Seconds that pass for whoever waits."""
-
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass
-class Silent(Oracle):
-    """Never answers, and takes its time over that."""
-
-    clock: Clock = field(default_factory=Clock)
-
-    def wait(self, timeout: float | None = None) -> list[tuple[int, Prediction | None]]:
-        assert self.clock.now < 61.0, "nobody should be waiting any more"
-        self.clock.now += timeout or 0.0
-        return []
-
-
-def test_the_wait_for_predictions_ends_with_the_budget_of_seconds() -> None:
-    oracle = Silent()
-    tree_search, _ = begun(GUIDED["order"])
-    search = search_for(tree_search, oracle, seconds=60.0, clock=oracle.clock)
-    assert search.run((0,)) is Ending.BUDGET
-    assert oracle.asked
-    assert len(tree_search.tree.nodes) == 1, "nothing is begun after the end"
+    assert search.run((0,)) is StopReason.INTERRUPTED

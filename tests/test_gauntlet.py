@@ -1,4 +1,4 @@
-"""The gauntlet: its corpus, its verdicts, and a dozen of its cheats."""
+"""The gauntlet: its corpus, its verdicts, and a dozen of its kernels."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.gpu import GpuExecutor
 from mctskernel.gauntlet import run as gauntlet_run
-from mctskernel.gauntlet.corpus import CORPUS, CorpusError, Entry, read_corpus
+from mctskernel.gauntlet.corpus import read_corpus
 from mctskernel.gauntlet.run import Report, Result, Venue, Verdict, run_gauntlet
-from mctskernel.gauntlet.table import markdown
-from mctskernel.profiling.gpu import session
+from mctskernel.profiling.gpu import worker
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 
 DOZEN = (
@@ -28,17 +27,19 @@ DOZEN = (
     "cuda/cheats/assembler_escapes",
     "cuda/cheats/huge_scratch",
     "cuda/cheats/includes_a_host_file",
-    "cuda/cheats/macro_of_two_minds",
     "cuda/cheats/nothing_written",
     "cuda/cheats/reads_behind_the_row",
     "cuda/cheats/scratch_in_the_input",
-    "cuda/cheats/traps_on_large_shapes",
     "cuda/cheats/warp_without_synchronisation",
     "cuda/cheats/without_the_largest",
+    "cuda/cheats/zeros",
     "triton/cheats/host_code",
+    "cuda/honest/in_place_in_two_steps",
 )
+"""Cheats of one task that most guards catch, and an honest kernel that is evaluated quickly."""
 
 OK = Evaluation(Outcome.OK, Source.MODELLED, timings=(Timing("n=4096", 1e-6, 1e-6, 1e-6),))
+SLOW = Timing("n=77", 3e-4, 3e-4, 3e-4, baseline_seconds=1e-4)
 WRONG = Evaluation(Outcome.WRONG_RESULT, Source.MODELLED, "It is wrong.", guard=Guard.COMPARISON)
 
 
@@ -53,72 +54,44 @@ def write_corpus(folder: Path, cheats: dict[str, str], honest: dict[str, str]) -
     (task / "task.toml").write_text(TASK_TOML)
     (task / "reference.py").write_text(REFERENCE)
     (task / "kernel.cu").write_text(KERNEL)
-    for kind, entries in (("cheats", cheats), ("honest", honest)):
+    cheat, odd = 'trick = "It cheats."\nguards = ["poisoned outputs"]', 'kernel = "Odd."'
+    for kind, entries, words in (("cheats", cheats, cheat), ("honest", honest, odd)):
         where = folder / "cuda" / kind
         where.mkdir(parents=True)
-        lines = []
         for name, source in entries.items():
             (where / f"{name}.cu").write_text(source)
-            words = (
-                'trick = "It cheats."\nguards = ["poisoned outputs"]'
-                if kind == "cheats"
-                else 'kernel = "Odd."'
-            )
-            lines.append(f'[{name}]\n{words}\ntask = "double"\n')
-        (where / "entries.toml").write_text("\n".join(lines))
+        tables = (f'[{name}]\n{words}\ntask = "double"\n' for name in entries)
+        (where / "entries.toml").write_text("\n".join(tables))
     return folder
 
 
-class TestCorpus:
-    def test_it_has_enough_cheats_and_each_says_what_it_does(self) -> None:
-        cheats = [entry for entry in read_corpus() if not entry.honest]
-        assert len(cheats) >= 140
-        assert len({entry.text for entry in cheats}) > 0.9 * len(cheats)
-        for entry in cheats:
-            assert entry.text.endswith("."), entry.label
-            assert entry.guards, entry.label
-
-    def test_it_comes_with_the_package(self) -> None:
-        assert CORPUS.is_dir()
-
-    @pytest.mark.parametrize(
-        ("before", "after", "sentence"),
-        [
-            ("poisoned outputs", "hope", "hope"),
-            ('task = "double"', 'task = "triple"', "triple"),
-            ("[cheat]", "[another]", "another.cu"),
-            ("trick", "tricks", "tricks"),
-            ('task = "double"', 'task = "double"\nwhere = "moon"', "moon"),
-            ("[cheat]", "[cheat", "TOML"),
-        ],
-    )
-    def test_a_mistake_is_named(self, tmp_path: Path, before: str, after: str, sentence: str) -> None:
-        table = write_corpus(tmp_path, {"cheat": KERNEL}, {}) / "cuda" / "cheats" / "entries.toml"
-        table.write_text(table.read_text().replace(before, after))
-        with pytest.raises(ValueError, match=sentence):
-            read_corpus(tmp_path)
-
-    def test_a_folder_without_a_corpus_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(CorpusError, match="no gauntlet"):
-            read_corpus(tmp_path)
+def wrong_ones(labels: Callable[[str], bool]) -> list[str]:
+    """The entries that didn't come to what they should, or were caught by another guard than they name."""
+    entries = [entry for entry in read_corpus() if labels(entry.label)]
+    results = run_gauntlet(entries, Venue("model"), ignore).results
+    wrong = (each for each in results if not each.fine or each.unexpected)
+    return [f"{each.label}: {each.verdict}, {each.guard}" for each in wrong]
 
 
-def test_a_dozen_cheats_meet_the_guards_that_they_should() -> None:
-    entries = [entry for entry in read_corpus() if entry.label in DOZEN]
-    assert len(entries) == len(DOZEN)
-    report = run_gauntlet(entries, Venue("model", workers=2), ignore)
-    assert [result.label for result in report.results if result.verdict is not Verdict.CAUGHT] == []
-    assert [f"{result.label}: {result.guard}" for result in report.results if result.unexpected] == []
-    assert all(result.message for result in report.results)
+def test_a_dozen_kernels_come_to_what_they_should() -> None:
+    assert wrong_ones(DOZEN.__contains__) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "share"), [("cheats", 3), ("honest", 10)])
+def test_a_sample_of_the_corpus_comes_to_what_it_should(kind: str, share: int) -> None:
+    """`mctskernel gauntlet` runs all of it, in many minutes."""
+    labels = [entry.label for entry in read_corpus() if entry.honest is (kind == "honest")]
+    assert wrong_ones(labels[::share].__contains__) == []
 
 
 @dataclass
 class Scripted:
-    """An executor that says of each kernel what its source begins with."""
+    """An executor whose answer to a kernel is named by the first word of its source."""
 
     opened: list[int] = field(default_factory=list)
-    said: dict[str, Evaluation | None] = field(default_factory=dict)
-    gate: Evaluation = OK
+    answers: dict[str, Evaluation | None] = field(default_factory=dict)
+    validation: Evaluation = OK
     _current: Evaluation | None = None
 
     @contextmanager
@@ -130,13 +103,13 @@ class Scripted:
         word = kernel.source.split()[0]
         if word == "broken":
             raise DeviceError("The device is gone.")
-        self._current = self.said.get(word, OK)
+        self._current = self.answers.get(word, OK)
 
     def wait(self, _timeout: float | None = None) -> list[tuple[int, Evaluation]]:
         return [] if self._current is None else [(0, self._current)]
 
-    def last_gate(self, _kernel: Kernel, _baseline: Kernel) -> Evaluation:
-        return self.gate
+    def final_validation(self, _kernel: Kernel, _baseline: Kernel) -> Evaluation:
+        return self.validation
 
     def fingerprint(self) -> dict[str, str]:
         return {"device": "scripted"}
@@ -147,86 +120,73 @@ def judged(tmp_path: Path, executor: Scripted, cheat: str = "a", honest: str = "
     return run_gauntlet(entries, Venue("model", opener=executor.open), ignore)
 
 
-class TestVerdicts:
-    def test_what_passes_is_let_through_or_accepted(self, tmp_path: Path) -> None:
-        report = judged(tmp_path, Scripted())
-        assert [each.verdict for each in report.results] == [Verdict.LET_THROUGH, Verdict.ACCEPTED]
-        assert report.results[0].log_gain == 0.0
-        assert not report.fine
-
-    def test_what_is_refused_is_caught_or_wrongly_refused(self, tmp_path: Path) -> None:
-        report = judged(tmp_path, Scripted(said={"a": WRONG, "b": WRONG}))
-        assert [each.verdict for each in report.results] == [Verdict.CAUGHT, Verdict.WRONGLY_REFUSED]
-        assert [each.gate for each in report.results] == ["evaluation", "evaluation"]
-        assert report.results[0].guard is Guard.COMPARISON
-        assert report.results[0].unexpected
-
-    def test_a_time_that_is_not_believed_is_a_refusal(self, tmp_path: Path) -> None:
-        quarantined = replace(OK, quarantine="It can't be.", guard=Guard.ROOFLINE)
-        report = judged(tmp_path, Scripted(said={"a": quarantined}))
-        assert report.results[0].verdict is Verdict.CAUGHT
-        assert report.results[0].outcome == "quarantined"
-        assert report.fine
-
-    def test_an_honest_kernel_may_be_slow(self, tmp_path: Path) -> None:
-        gate = replace(OK, timings=(Timing("n=77", 3e-4, 3e-4, 3e-4, baseline_seconds=1e-4),))
-        cheat, honest = judged(tmp_path, Scripted(gate=gate)).results
-        assert (cheat.verdict, honest.verdict) == (Verdict.CAUGHT, Verdict.ACCEPTED)
-        assert "3.00 times as long" in cheat.message and honest.message == cheat.message
-
-    def test_the_last_gate_refuses_too(self, tmp_path: Path) -> None:
-        gate = replace(WRONG, guard=Guard.POISON, checks=(Check("n=77", 1, passed=False, error=1.0),))
-        report = judged(tmp_path, Scripted(gate=gate))
-        assert [(each.gate, each.guard) for each in report.results] == [("last gate", Guard.POISON)] * 2
-        assert not report.results[0].unexpected
-
-    def test_a_device_that_breaks_costs_one_entry_and_is_opened_again(self, tmp_path: Path) -> None:
-        entries = [
-            replace(entry, name=f"{entry.name}{i}", file=entry.file)
-            for entry in read_corpus(write_corpus(tmp_path, {"cheat": "broken"}, {"honest": "b"}))
-            for i in range(2)
-        ]
-        executor = Scripted()
-        report = run_gauntlet(entries, Venue("model", opener=executor.open), ignore)
-        assert [each.verdict for each in report.results] == [Verdict.NOT_JUDGED] * 2 + [Verdict.ACCEPTED] * 2
-        assert len(executor.opened) == 3
-        assert not report.fine
-
-    def test_a_silent_executor_is_a_broken_one(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gauntlet_run, "ENTRY_SECONDS", 0.01)
-        report = judged(tmp_path, Scripted(said={"a": None}))
-        assert report.results[0].verdict is Verdict.NOT_JUDGED
-        assert report.results[1].verdict is Verdict.ACCEPTED
-
-    def test_entries_of_the_other_device_are_left_out_and_named(self, tmp_path: Path) -> None:
-        entries = read_corpus(write_corpus(tmp_path, {"cheat": "a"}, {"honest": "b"}))
-        there = [replace(entry, where="gpu") if not entry.honest else entry for entry in entries]
-        report = run_gauntlet(there, Venue("model", opener=Scripted().open), ignore)
-        assert report.skipped == ("cuda/cheats/cheat",)
-        assert len(report.results) == 1
-
-    def test_the_table_names_what_refused_each(self, tmp_path: Path) -> None:
-        text = markdown(judged(tmp_path, Scripted(said={"a": WRONG})))
-        assert "1 of 1 cheats caught, 0 of 1 honest kernels refused" in text
-        assert (
-            "| cuda/cheats/cheat | model | It cheats. | comparison with the reference (unexpected) |" in text
-        )
+@pytest.mark.parametrize(
+    ("executor", "verdicts", "stages"),
+    [
+        (Scripted(), (Verdict.LET_THROUGH, Verdict.ACCEPTED), ("", "")),
+        (
+            Scripted(answers={"a": WRONG, "b": WRONG}),
+            (Verdict.CAUGHT, Verdict.WRONGLY_REFUSED),
+            ("evaluation", "evaluation"),
+        ),
+        (
+            Scripted(answers={"a": replace(OK, quarantine="It can't be.", guard=Guard.ROOFLINE)}),
+            (Verdict.CAUGHT, Verdict.ACCEPTED),
+            ("evaluation", ""),
+        ),
+        (
+            # An honest kernel may be slow.
+            Scripted(validation=replace(OK, timings=(SLOW,))),
+            (Verdict.CAUGHT, Verdict.ACCEPTED),
+            ("final validation", ""),
+        ),
+        (
+            Scripted(validation=replace(WRONG, checks=(Check("n=77", 1, passed=False, error=1.0),))),
+            (Verdict.CAUGHT, Verdict.WRONGLY_REFUSED),
+            ("final validation", "final validation"),
+        ),
+    ],
+    ids=["passes", "wrong", "impossible time", "slow when held out", "wrong when held out"],
+)
+def test_verdicts(
+    tmp_path: Path, executor: Scripted, verdicts: tuple[Verdict, ...], stages: tuple[str, ...]
+) -> None:
+    report = judged(tmp_path, executor)
+    assert tuple(each.verdict for each in report.results) == verdicts
+    assert tuple(each.gate for each in report.results) == stages
+    assert report.fine is (verdicts == (Verdict.CAUGHT, Verdict.ACCEPTED))
 
 
-@pytest.fixture
-def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[DeviceSpec, int], GpuExecutor]:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent / "executors"))
-    monkeypatch.setattr(session, "RUN_SECONDS", 2.0)
-    return lambda spec, workers: GpuExecutor(
-        spec, workers=workers, service="fake_gpu:FakeGpu", gate_checks=()
-    )
+def test_a_device_that_breaks_costs_one_entry_and_is_opened_again(tmp_path: Path) -> None:
+    entries = [
+        replace(entry, name=f"{entry.name}{i}", file=entry.file)
+        for entry in read_corpus(write_corpus(tmp_path, {"cheat": "broken"}, {"honest": "b"}))
+        for i in range(2)
+    ]
+    executor = Scripted()
+    report = run_gauntlet(entries, Venue("model", opener=executor.open), ignore)
+    assert [each.verdict for each in report.results] == [Verdict.NOT_JUDGED] * 2 + [Verdict.ACCEPTED] * 2
+    assert len(executor.opened) == 3
+    assert not report.fine
+
+
+def test_a_silent_executor_is_a_broken_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauntlet_run, "ENTRY_SECONDS", 0.01)
+    report = judged(tmp_path, Scripted(answers={"a": None}))
+    assert [each.verdict for each in report.results] == [Verdict.NOT_JUDGED, Verdict.ACCEPTED]
 
 
 def test_on_a_gpu_a_kernel_that_hangs_costs_its_entry(
-    tmp_path: Path, fake_gpu: Callable[[DeviceSpec, int], GpuExecutor]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "executors"))
+    monkeypatch.setattr(worker, "RUN_SECONDS", 2.0)
+
+    def fake_gpu(spec: DeviceSpec, workers: int) -> GpuExecutor:
+        return GpuExecutor(spec, workers=workers, service="fake_gpu:FakeGpu", validation_checks=())
+
     cheats = {name: KERNEL.replace("twice", name) for name in ("hang", "lazy")}
-    entries: list[Entry] = read_corpus(write_corpus(tmp_path, cheats, {"start": KERNEL}))
+    entries = read_corpus(write_corpus(tmp_path, cheats, {"start": KERNEL}))
     report = run_gauntlet(entries, Venue("gpu", opener=fake_gpu), ignore)
     assert {each.label.split("/")[-1]: (each.verdict, each.guard) for each in report.results} == {
         "hang": (Verdict.CAUGHT, Guard.TIME_LIMIT),
@@ -235,6 +195,7 @@ def test_on_a_gpu_a_kernel_that_hangs_costs_its_entry(
     }
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_1_when_something_gets_through(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus", {"no_cheat": KERNEL}, {})
     found = tmp_path / "found.json"

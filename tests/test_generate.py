@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,17 +11,14 @@ import pytest
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.proposer import Exchange, Loss, Purpose
+from mctskernel.core.proposer import Exchange, Purpose
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
+from mctskernel.drafting import GenerationError, Order
 from mctskernel.edits.llm.experts import EXPERTS
-from mctskernel.edits.llm.messages import encode
-from mctskernel.edits.llm.model import Call, OpenModel
-from mctskernel.edits.llm.options import ModelError
+from mctskernel.edits.llm.model import Call, OpenModel, encode
 from mctskernel.edits.llm.recording import Recording
-from mctskernel.generation import TRANSCRIPT, Effort, Generation, generate
-from mctskernel.order import GenerationError, Order
-from mctskernel.transcript import read_transcript
+from mctskernel.generation import TRANSCRIPT, Effort, Generation, generate, read_transcript
 from tests.edits.llm.scripted import failing
 from tests.generated import (
     COALESCED,
@@ -38,6 +34,8 @@ from tests.generated import (
     files,
     writer,
 )
+
+pytestmark = pytest.mark.slow  # kernels are built and judged in processes of their own
 
 ALONE = Effort(experts=EXPERTS[:1], at_once=1)
 
@@ -68,7 +66,7 @@ def test_a_kernel_that_is_right_at_once_is_the_start_of_a_task(tmp_path: Path) -
     assert purposes(model.calls) == [("generate", "memory")]
     assert made.task.starting_kernel.identity == Kernel(KERNEL).identity
     assert made.evaluations == 1
-    assert not made.task.unanchored
+    assert not made.task.unverified_reference
     assert files(tmp_path / "task") == {"task.toml", "reference.py", "kernel.cu", TRANSCRIPT}
     assert (tmp_path / "task" / "reference.py").read_text() == REFERENCE
     prompt = "\n".join(message.content for message in model.calls[0].messages)
@@ -113,30 +111,15 @@ def test_when_all_tries_are_spent_the_reasons_are_told_and_nothing_is_left_to_se
     assert len(list(read_transcript(tmp_path / "task" / TRANSCRIPT))) == len(model.calls)
 
 
-def test_tries_are_shared_by_the_experts(tmp_path: Path) -> None:
-    model = writer(a_kernel(UNDECLARED.replace("row_sum", "sum_of_row")))
-    with pytest.raises(GenerationError):
-        generated(tmp_path / "task", model, Effort(tries=7, experts=EXPERTS))
-    asked = [call for call in model.calls if call.purpose is not Purpose.MEND]
-    assert len(asked) == 7
-    assert {call.expert for call in asked} >= {expert.name for expert in EXPERTS}
-
-
 def test_a_kernel_that_fails_the_last_gate_is_begun_anew_and_the_gate_isnt_told(tmp_path: Path) -> None:
     model = writer(a_kernel(HELD_OUT_WRONG), a_kernel(KERNEL))
     made = generated(tmp_path / "task", model)
     assert [purpose for purpose, _ in purposes(model.calls)] == ["generate", "generate"]
     again = model.calls[1].messages[-1].content
-    assert "Tried before" in again
-    assert "shapes that are not told" in again
+    assert "Already tried" in again
+    assert "at held-out shapes" in again
     assert "40" not in again
     assert len(made.kernels) == 1
-
-
-def test_a_reply_without_a_kernel_costs_a_try(tmp_path: Path) -> None:
-    model = writer("I think that a kernel would be nice.", "Yes.", a_kernel(KERNEL))
-    generated(tmp_path / "task", model)
-    assert [purpose for purpose, _ in purposes(model.calls)] == ["generate", "mend", "generate"]
 
 
 def test_a_model_that_doesnt_answer_is_asked_once(tmp_path: Path) -> None:
@@ -168,25 +151,8 @@ def test_a_task_file_is_drafted_for_a_reference_and_the_task_stays_anchored(tmp_
     assert (tmp_path / "task" / "reference.py").read_text() == REFERENCE, (
         "the user's, whatever the model says"
     )
-    assert not made.task.unanchored
+    assert not made.task.unverified_reference
     assert any("rows = 256" in line for line in said), "what was drafted is shown"
-
-
-def test_any_folder_and_any_words_will_do(tmp_path: Path) -> None:
-    folder = tmp_path / "my task, no. 1"
-    words = 'The "sum"\n= of\x7f each\u202e row \\ [x] # \ud800'
-    order = Order(words, folder, reference=REFERENCE, task_file=TASK_FILE)
-    generate(
-        order,
-        ALONE,
-        writer(a_kernel(KERNEL)),
-        DeviceSpec("model", folder, architecture="H100"),
-        workers=1,
-        say=print,
-    )
-    task = load_task(folder)
-    assert task.name == "my_task_no_1"
-    assert task.summary.startswith('The "sum" = of each row')
 
 
 def test_without_a_reference_the_task_is_unanchored(tmp_path: Path) -> None:
@@ -194,46 +160,46 @@ def test_without_a_reference_the_task_is_unanchored(tmp_path: Path) -> None:
     made = generated(
         tmp_path / "task", writer(a_statement(), a_kernel(KERNEL)), reference="", task_file="", said=said
     )
-    assert made.task.unanchored
-    assert tomllib.loads((tmp_path / "task" / "task.toml").read_text())["unanchored"] is True
-    assert load_task(tmp_path / "task").unanchored
+    assert made.task.unverified_reference
+    assert tomllib.loads((tmp_path / "task" / "task.toml").read_text())["unverified_reference"] is True
+    assert load_task(tmp_path / "task").unverified_reference
     assert any("def reference" in line for line in said), "what the model took the words for is shown"
 
 
 @pytest.mark.parametrize(
     "reference",
     [
-        "import os\n\n\ndef reference(x):\n    os.system('touch {trap}')\n    return x.sum(axis=1)\n",
+        "import subprocess\n\n\ndef reference(x):\n    subprocess.run(['touch', '{trap}'])\n    return x.sum(axis=1)\n",
         "open('{trap}', 'w').close()\n\n\ndef reference(x):\n    return x.sum(axis=1)\n",
         "def reference(x, y=open('{trap}', 'w').close()):\n    return x.sum(axis=1)\n",
         "def reference(x):\n    x.tofile('{trap}')\n    return x.sum(axis=1)\n",
     ],
 )
-def test_a_hostile_reference_is_refused_and_never_runs(tmp_path: Path, reference: str) -> None:
+def test_a_hostile_reference_is_contained_and_refused(tmp_path: Path, reference: str) -> None:
     trap = tmp_path / "trap"
     model = writer(a_statement(reference.replace("{trap}", str(trap))))
-    with pytest.raises(GenerationError, match="states no task that can be used: The reference: Line"):
+    with pytest.raises(
+        GenerationError,
+        match=r"states no task that can be used: .*reference.py: .*(Permission|FileNotFound|OS)Error",
+    ):
         generated(tmp_path / "task", model, reference="", task_file="")
     assert not trap.exists()
     assert len(model.calls) == 3
-    assert "Line" in model.calls[1].messages[-1].content
+    assert "Error" in model.calls[1].messages[-1].content
 
 
-HEADER = "unanchored = false\n"
+HEADER = "unverified_reference = false\n"
 
 
 @pytest.mark.parametrize(
     ("task_file", "sentence"),
     [
-        (HEADER + TASK_FILE, "the key 'unanchored'"),
+        (HEADER + TASK_FILE, "the key 'unverified_reference'"),
         ('kernel = "/etc/passwd"\n' + TASK_FILE, "the key 'kernel'"),
         ('space = "reference.py"\n' + TASK_FILE, "the key 'space'"),
         ("not toml", "not valid TOML"),
-        ("a = " + "[" * 5000, "TOML"),
         (TASK_FILE.replace("rows = 256", "rows = 25600000000"), "larger than 4 GiB"),
-        (TASK_FILE.replace("rows = 256", "rows = " + "9" * 40), "rows"),
         (TASK_FILE.replace("rows = 5,", "rows = 500000,"), "larger than 16 MiB"),
-        (TASK_FILE.replace('shape = ["rows"]', 'shape = ["cols"]'), "out"),
         (TASK_FILE.replace("{ rows = 1, cols = 1 }, ", "{ rows = 1, cols = 1 }, " * 99), "64 are enough"),
         ("", "no task file"),
     ],
@@ -256,7 +222,7 @@ def test_a_users_task_file_cant_vouch_for_a_models_reference(tmp_path: Path) -> 
     trap = tmp_path / "trap"
     evil = f"open({str(trap)!r}, 'w').close()\n{REFERENCE}"
     for statement in (evil, REFERENCE):
-        with pytest.raises(GenerationError, match=r"vouched for|The reference"):
+        with pytest.raises(GenerationError, match=r"was checked|The reference"):
             generated(
                 tmp_path / str(len(statement)),
                 writer(a_statement(statement)),
@@ -274,26 +240,11 @@ def test_a_users_task_file_cant_vouch_for_a_models_reference(tmp_path: Path) -> 
         '{"reference": 7, "task": ["a"]}',
         a_statement("\ud800\0", "\ud800\0"),
         "```python\nimport os\n```\n```toml\nx = 1\n```",
-        "x" * 200_000,
     ],
 )
 def test_whatever_a_statement_is_it_ends_in_a_sentence(tmp_path: Path, reply: str) -> None:
     with pytest.raises(GenerationError, match="states no task"):
         generated(tmp_path / "task", writer(reply), reference="", task_file="")
-
-
-def test_a_statement_in_fences_is_read_too(tmp_path: Path) -> None:
-    told = f"Here it is:\n```python\n{REFERENCE}```\nand\n```toml\n{TASK_FILE}```\n"
-    made = generated(tmp_path / "task", writer(told, a_kernel(KERNEL)), reference="", task_file="")
-    assert made.task.unanchored
-
-
-def test_a_statement_that_doesnt_fit_goes_back_with_the_reason(tmp_path: Path) -> None:
-    wrong = a_statement("def reference(x):\n    return x.sum(axis=0)\n")
-    model = writer(wrong, a_statement(), a_kernel(KERNEL))
-    generated(tmp_path / "task", model, reference="", task_file="")
-    assert purposes(model.calls)[:2] == [("generate", "task"), ("mend", "task")]
-    assert "made 'out' with the shape" in model.calls[1].messages[-1].content
 
 
 def test_what_was_given_wrongly_is_the_users_to_mend(tmp_path: Path) -> None:
@@ -327,37 +278,3 @@ def test_a_generation_is_repeated_from_its_transcript(tmp_path: Path) -> None:
     for name in ("task.toml", "reference.py", "kernel.cu"):
         repeated = (tmp_path / "again" / name).read_text().replace('name = "again"', 'name = "first"')
         assert repeated == (tmp_path / "first" / name).read_text()
-
-
-def test_a_transcript_says_what_was_asked_and_what_it_cost(tmp_path: Path) -> None:
-    generated(tmp_path / "task", writer(a_kernel(KERNEL)))
-    (line,) = (tmp_path / "task" / TRANSCRIPT).read_text().splitlines()
-    exchange = json.loads(line)["exchange"]
-    assert exchange.keys() >= {
-        "prompt",
-        "reply",
-        "model",
-        "dollars",
-        "input_tokens",
-        "output_tokens",
-        "expert",
-    }
-    with (tmp_path / "task" / TRANSCRIPT).open("a") as file:
-        file.write('{"subject": "cut o')
-    assert len(list(read_transcript(tmp_path / "task" / TRANSCRIPT))) == 1
-    (tmp_path / "other.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(ModelError, match="line 1"):
-        list(read_transcript(tmp_path / "other.jsonl"))
-
-
-def test_a_budget_that_is_spent_ends_it(tmp_path: Path) -> None:
-    def broke(call: Call) -> Exchange:
-        problem = "The budget is spent."
-        return Exchange(
-            call.purpose, "paid", encode(call.messages), "", call.expert, problem, loss=Loss.OVER_BUDGET
-        )
-
-    model = writer(a_kernel(UNDECLARED), broke)
-    with pytest.raises(GenerationError, match="The budget is spent"):
-        generated(tmp_path / "task", model, replace(ALONE, tries=10))
-    assert len(model.calls) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,17 +20,14 @@ from click.testing import CliRunner
 from mcp import Client, MCPError, types
 from mcp.client.stdio import StdioServerParameters
 
-from mctskernel import opening as opening_module
 from mctskernel import runner as runner_module
 from mctskernel.cli import main
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.task import TaskError
-from mctskernel.mcp_server.engine import Engine, Settings
+from mctskernel.mcp_server.engine import TEXTS, Engine, Settings
 from mctskernel.mcp_server.server import http_app, make_server
-from mctskernel.mcp_server.texts import TEXTS
 from mctskernel.mcp_server.tools import TOOLS
 from mctskernel.run import RunFolder
 from mctskernel.session import open_session
@@ -59,7 +55,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[Opener]:
         yield executor
         executor.close()
 
-    monkeypatch.setattr(opening_module, "open_executor", opening)
     monkeypatch.setattr(runner_module, "open_executor", opening)
     monkeypatch.setattr(RunFolder, "load_task", lambda folder: landscape.task(folder.task))
     return openers
@@ -141,24 +136,6 @@ async def test_an_agent_finds_the_bottom_of_the_bowl(engine: Engine, mode: str) 
         assert (await call(client, "search_list"))["runs"][0]["speedup"] == pytest.approx(38)
 
 
-async def test_each_evaluation_is_reported(engine: Engine) -> None:
-    heard: list[tuple[float, float | None]] = []
-
-    async def hear(progress: float, total: float | None, message: str | None) -> None:
-        assert message
-        assert "evaluations, best" in message
-        heard.append((progress, total))
-
-    async with Client(make_server(engine)) as client:
-        asked = await call(client, "search_create", task="task", run="first")
-        edits = steps(asked["nodes"][0]["source"])
-        arguments = {"run": "first", "node": 0, "edits": edits}
-        result = await client.call_tool("search_tell", arguments, progress_callback=hear)
-        assert not result.is_error
-        (status,) = [result.structured_content["status"]]
-    assert heard == [(float(number), 40.0) for number in range(2, status["evaluations"] + 1)]
-
-
 class Stuck(landscape.InProcess):
     """Judges the starting kernel and then nothing more."""
 
@@ -170,7 +147,7 @@ class Stuck(landscape.InProcess):
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_cancelled_call_ends_within_two_seconds_and_loses_nothing(
+async def test_a_cancelled_call_ends_and_loses_nothing(
     engine: Engine, device: list[Opener], mode: str
 ) -> None:
     device.append(lambda: Stuck(2))
@@ -179,28 +156,13 @@ async def test_a_cancelled_call_ends_within_two_seconds_and_loses_nothing(
         edits = steps(asked["nodes"][0]["source"])
         with anyio.move_on_after(0.3):
             await client.call_tool("search_tell", {"run": "first", "node": 0, "edits": edits})
-        cancelled = time.monotonic()
-        await call(client, "search_status", run="first")
-        assert time.monotonic() - cancelled < 1
-        device.append(lambda: landscape.InProcess(2))
-        asked = await call(client, "search_ask", run="first")
-        assert time.monotonic() - cancelled < 2
+        with anyio.fail_after(60):
+            await call(client, "search_status", run="first")
+            device.append(lambda: landscape.InProcess(2))
+            await call(client, "search_ask", run="first")
         shown = await call(client, "node_show", run="first", node=0)
         assert [edit["title"] for edit in shown["edits"]] == [edit["title"] for edit in edits]
         assert any(edit["outcome"] == "ok" for edit in shown["edits"])
-
-
-async def test_other_calls_are_answered_while_one_evaluates(engine: Engine, device: list[Opener]) -> None:
-    device.append(lambda: Stuck(2))
-    async with Client(make_server(engine)) as client, anyio.create_task_group() as tasks:
-        asked = await call(client, "search_create", task="task", run="first")
-        edits = steps(asked["nodes"][0]["source"])
-        tasks.start_soon(client.call_tool, "search_tell", {"run": "first", "node": 0, "edits": edits})
-        await anyio.sleep(0.2)
-        for _ in range(3):
-            with anyio.fail_after(1):
-                await call(client, "search_status", run="first")
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_run_that_another_process_searches_is_refused_in_a_sentence(engine: Engine) -> None:
@@ -234,13 +196,6 @@ async def test_what_leads_out_of_the_runs_is_refused(engine: Engine, tmp_path: P
                 assert "is not the name of a run" in await refusal(client, name, run=run, **others)
         assert await refusal(client, "search_read", uri=f"mctskernel://runs/{run}/task")
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize("task", ["../task", "/", "task/../task", "no"])
-async def test_a_task_is_one_of_the_users_by_its_name(engine: Engine, task: str) -> None:
-    async with Client(make_server(engine)) as client:
-        assert "There is no task" in await refusal(client, "search_create", task=task)
-        assert not engine.run_names()
 
 
 async def test_nothing_that_an_agent_calls_changes_a_task_a_verdict_or_the_baseline(engine: Engine) -> None:
@@ -297,8 +252,8 @@ async def test_answers_are_short_and_the_whole_is_there_to_read(engine: Engine) 
         asked = await call(client, "search_ask", run="first", count=4)
         node = next(node for node in asked["nodes"] if node["node"] == 1)
         assert len(node["source"]) < 13_000
-        assert "more characters]" in node["source"]
-        uri = node["source_uri"]
+        assert "more characters in mctskernel://" in node["source"]
+        uri = "mctskernel://runs/first/nodes/1/source"
         (content,) = (await client.read_resource(uri)).contents
         assert isinstance(content, types.TextResourceContents)
         assert content.text == long
@@ -331,30 +286,6 @@ async def test_every_text_can_be_read(engine: Engine) -> None:
             assert "node 9" in str(caught.value) or "There is no text" in str(caught.value)
 
 
-async def test_what_cannot_be_read_is_listed_as_a_problem(engine: Engine, tmp_path: Path) -> None:
-    async with Client(make_server(engine)) as client:
-        await call(client, "search_create", task="task", run="first")
-        await call(client, "search_create", task="task", run="second")
-        engine.view("first").folder.journal.write_text("no journal")
-        listed = await call(client, "search_list")
-        assert [run["run"] for run in listed["runs"]] == ["second"]
-        assert listed["total"] == 2
-        (problem,) = listed["problems"]
-        assert problem.startswith("Run first: ")
-        assert len((await call(client, "search_list", limit=1))["runs"]) == 1
-
-
-async def test_a_node_is_profiled_from_what_is_recorded(engine: Engine) -> None:
-    async with Client(make_server(engine)) as client:
-        await call(client, "search_create", task="task", run="first")
-        profile = await call(client, "node_profile", run="first", node=0)
-        assert profile["seconds"] == pytest.approx(0.038)
-        assert profile["numbers"] == "modelled"
-        odd = [{"title": "odd", "source": landscape.kernel(7, 3).source}]
-        await call(client, "search_tell", run="first", node=0, edits=odd)
-        assert "was not timed" in await refusal(client, "node_profile", run="first", node=1)
-
-
 async def test_a_node_that_does_not_exist_is_refused_and_the_run_stays_open(
     engine: Engine, device: list[Opener]
 ) -> None:
@@ -367,19 +298,6 @@ async def test_a_node_that_does_not_exist_is_refused_and_the_run_stays_open(
         assert "no node 99" in said
         assert "There is no run 'second'" in await refusal(client, "search_ask", run="second")
         await call(client, "search_ask", run="first")
-
-
-async def test_a_search_that_was_finished_can_be_gone_on_with(engine: Engine) -> None:
-    async with Client(make_server(engine)) as client:
-        await call(client, "search_create", task="task", run="first")
-        finished = await call(client, "search_finish", run="first")
-        assert (finished["answer"], finished["best_speedup"]) == (0, 1)
-        better = [{"title": "better", "source": landscape.kernel(7, 2).source}]
-        told = await call(client, "search_tell", run="first", node=0, edits=better)
-        assert told["edits"][0]["outcome"] == "ok"
-        assert told["status"]["best_speedup"] == pytest.approx(38)
-        finished = await call(client, "search_finish", run="first")
-        assert finished["answer"] == finished["best"] == 1
 
 
 async def test_edits_that_come_as_json_text_are_read(engine: Engine) -> None:
@@ -427,14 +345,6 @@ def test_the_documentation_names_tools_and_texts_that_exist(page: str) -> None:
         assert {kind for line in kinds for kind in line.split(" | ")} == set(TEXTS)
 
 
-def test_a_task_of_the_users_with_a_builtin_name_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "softmax"
-    folder.mkdir()
-    (folder / "task.toml").touch()
-    with pytest.raises(TaskError, match="name of a built-in task"):
-        Engine(settings(tmp_path / "runs", tmp_path))
-
-
 async def test_http_answers_this_machine_and_no_page_of_a_browser(engine: Engine) -> None:
     server = uvicorn.Server(uvicorn.Config(http_app(engine), host="127.0.0.1", port=0, log_level="error"))
     async with anyio.create_task_group() as tasks:
@@ -453,6 +363,7 @@ async def test_http_answers_this_machine_and_no_page_of_a_browser(engine: Engine
         server.should_exit = True
 
 
+@pytest.mark.slow
 async def test_the_command_serves_over_standard_input_and_output(tmp_path: Path, small_task: Path) -> None:
     words = ["-m", "mctskernel", "mcp", "--runs", str(tmp_path / "runs"), "--tasks", str(small_task.parent)]
     words += ["--device", "model", "--workers", "1", "--budget", "3"]
@@ -466,7 +377,7 @@ async def test_the_command_serves_over_standard_input_and_output(tmp_path: Path,
         told = await call(client, "search_tell", run="first", node=0, edits=[edit])
         assert told["edits"][0]["outcome"] == "ok"
         status = await call(client, "search_finish", run="first")
-        assert "passed" in status["gate"]
+        assert "passed" in status["validation"]
         assert status["remaining"]["evaluations"] == 1
         assert "BLOCK" in asked["nodes"][0]["source"]
     assert (tmp_path / "runs" / "first" / "best" / "answer.json").is_file()
@@ -479,11 +390,3 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     result = CliRunner().invoke(main, ["mcp"])
     assert result.exit_code == 5
     assert 'pip install "mctskernel[mcp]"' in result.stderr
-
-
-def test_a_port_that_is_taken_is_refused_in_a_sentence() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        result = CliRunner().invoke(main, ["mcp", "--device", "model", "--http", str(port)])
-    assert result.exit_code == 5
-    assert f"Port {port} of 127.0.0.1 can't be served" in result.stderr

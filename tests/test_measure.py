@@ -14,11 +14,12 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.measure import best_lineages, replay
-from mctskernel.report.comparison import compare, rank_correlation
+from mctskernel.report.comparison_table import compare_kernels
+from mctskernel.report.resampling import rank_correlation
 from mctskernel.report.view import View, load_view
 from mctskernel.run import Budget, Configuration, Origin, RunError, prepare_run, read_manifest, write_manifest
-from mctskernel.runner import Conclusion, conclude
-from mctskernel.search import Ending, Search
+from mctskernel.runner import SearchResult, finish
+from mctskernel.search import Search, StopReason
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
@@ -62,20 +63,20 @@ def searched(path: Path, write_task: WriteTask, executor: InProcess) -> View:
             CONFIGURATION.budget,
             follow=lambda _: None,
         )
-        conclude(folder, search, search.run((root,)))
+        finish(folder, search, search.run((root,)))
     return load_view(folder.path)
 
 
 def again(
     before: View, path: Path, judged_by: Callable[[Kernel], Evaluation], stop_after: int = 1000
-) -> tuple[Conclusion, InProcess]:
+) -> tuple[SearchResult, InProcess]:
     """The run measured again by an executor that judges as planted."""
     wanted = best_lineages(before, 5)
     folder = prepare_run(path, before.folder.load_task())
     configuration = msgspec.structs.replace(CONFIGURATION, budget=Budget(evaluations=len(wanted)))
     write_manifest(folder, configuration, {"gpu": "planted"}, Origin("before", {"gpu": "modelled"}))
     executor = InProcess(capacity=3, judged_by=judged_by)
-    conclusion = replay(
+    search_result = replay(
         before,
         wanted,
         folder,
@@ -83,7 +84,7 @@ def again(
         follow=lambda _: None,
         stop_requested=lambda: len(executor.judged) >= stop_after,
     )
-    return conclusion, executor
+    return search_result, executor
 
 
 def planted(time: Callable[[Kernel], float]) -> Callable[[Kernel], Evaluation]:
@@ -120,9 +121,9 @@ def test_an_answer_that_is_not_the_fastest_comes_along(
 
 def test_the_lineage_is_kept_and_the_answer_is_chosen_by_the_new_times(before: View, tmp_path: Path) -> None:
     # Here the landscape is upside down: what was the fastest is the slowest.
-    conclusion, _ = again(before, tmp_path / "after", planted(lambda candidate: 1 / seconds(candidate)))
+    search_result, _ = again(before, tmp_path / "after", planted(lambda candidate: 1 / seconds(candidate)))
     after = load_view(tmp_path / "after")
-    rows = compare(before.tree, after.tree)
+    rows = compare_kernels(before.tree, after.tree)
     assert sorted(row.before for row in rows) == list(best_lineages(before, 5))
     assert len(rows) == len(after.tree.nodes)
     parent_before = {row.after: before.tree.nodes[row.before].parent for row in rows}
@@ -136,7 +137,7 @@ def test_the_lineage_is_kept_and_the_answer_is_chosen_by_the_new_times(before: V
         assert new.edit is not None
         assert before.tree.nodes[old.parent].edits[old.edit] == after.tree.nodes[parent].edits[new.edit]
     assert [row.ratio for row in rows] == pytest.approx([(row.seconds_before or 0) ** -2 for row in rows])
-    assert conclusion.answer.node == 0
+    assert search_result.answer.node == 0
     assert (tmp_path / "after" / "best" / "kernel.cu").read_text() == kernel(*START).source
     assert after.manifest.measured_from == Origin("before", {"gpu": "modelled"})
 
@@ -150,54 +151,54 @@ def test_a_failure_is_shown_and_what_is_below_it_is_judged(before: View, tmp_pat
             return Evaluation(Outcome.TIMEOUT, Source.MEASURED, "over 10 s")
         return planted(seconds)(candidate)
 
-    conclusion, _ = again(before, tmp_path / "after", judged)
-    rows = compare(before.tree, conclusion.tree)
-    assert [(row.before, row.remark) for row in rows if row.seconds_after is None] == [(second, "timeout")]
+    search_result, _ = again(before, tmp_path / "after", judged)
+    rows = compare_kernels(before.tree, search_result.tree)
+    assert [(row.before, row.state) for row in rows if row.seconds_after is None] == [(second, "timeout")]
     assert sorted(row.before for row in rows) == list(best_lineages(before, 5))
-    assert conclusion.answer.node is not None
-    assert conclusion.tree.nodes[conclusion.answer.node].kernel.source == before.best.kernel.source
+    assert search_result.answer.node is not None
+    assert search_result.tree.nodes[search_result.answer.node].kernel.source == before.best.kernel.source
 
 
 def test_without_a_baseline_nothing_else_is_judged(before: View, tmp_path: Path) -> None:
     def broken(_: Kernel) -> Evaluation:
         return Evaluation(Outcome.BUILD_ERROR, Source.MEASURED, "no such target")
 
-    conclusion, executor = again(before, tmp_path / "after", broken)
-    assert conclusion.ending is Ending.NO_BASELINE
-    assert "no such target" in conclusion.problem
+    search_result, executor = again(before, tmp_path / "after", broken)
+    assert search_result.stop_reason is StopReason.NO_BASELINE
+    assert "no such target" in search_result.problem
     assert len(executor.judged) == 1
 
 
 def test_an_interruption_keeps_what_was_measured(before: View, tmp_path: Path) -> None:
-    conclusion, executor = again(before, tmp_path / "after", planted(seconds), stop_after=3)
+    search_result, executor = again(before, tmp_path / "after", planted(seconds), stop_after=3)
     tree = read_tree(tmp_path / "after" / "journal.jsonl")
-    assert conclusion.ending is Ending.INTERRUPTED
+    assert search_result.stop_reason is StopReason.INTERRUPTED
     assert 3 <= len(executor.judged) < len(best_lineages(before, 5))
     assert sum(node.evaluation is not None for node in tree.nodes) == len(executor.judged)
     assert (tmp_path / "after" / "best" / "answer.json").exists()
 
 
 def test_a_measured_run_can_be_searched_further(before: View, tmp_path: Path) -> None:
-    conclusion, _ = again(before, tmp_path / "after", planted(seconds))
-    measured = len(conclusion.tree.nodes)
-    with Journal(conclusion.folder.journal) as journal:
-        tree_search = TreeSearch(read_tree(conclusion.folder.journal), journal, conclusion.folder.blobs)
+    search_result, _ = again(before, tmp_path / "after", planted(seconds))
+    measured = len(search_result.tree.nodes)
+    with Journal(search_result.folder.journal) as journal:
+        tree_search = TreeSearch(read_tree(search_result.folder.journal), journal, search_result.folder.blobs)
         search = Search(
             tree_search,
-            conclusion.folder.load_task(),
+            search_result.folder.load_task(),
             Neighbours(),
             InProcess(judged_by=judge),
             Budget(evaluations=measured + 10),
             follow=lambda _: None,
         )
-        assert search.run(tree_search.resume()) is Ending.BUDGET
+        assert search.run(tree_search.resume()) is StopReason.BUDGET
     assert len(tree_search.tree.nodes) == measured + 10
 
 
 def test_a_run_without_a_good_node_is_a_sentence(before: View) -> None:
     for node in before.tree.nodes:
         if node.evaluation is not None:
-            node.evidence = replace(node.evaluation, quarantine="too fast")
+            node.evaluation = replace(node.evaluation, quarantine="too fast")
     with pytest.raises(RunError, match="no kernel that passed every guard"):
         best_lineages(before, 5)
     with pytest.raises(RunError, match="no evaluation yet"):

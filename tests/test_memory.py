@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.core.edit import Experience
 from mctskernel.core.evaluation import Source
-from mctskernel.core.experience import Experience, kind_of, names_of
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import TaskError
-from mctskernel.core.task_file import load_task
 from mctskernel.memory import (
     MemoryUnusableError,
     encode_snapshot,
@@ -22,10 +20,8 @@ from mctskernel.memory import (
     remember_run,
     take_snapshot,
 )
-from mctskernel.run import Origin, RunError
-from mctskernel.tree.evidence import EvidenceError
-from mctskernel.tree.journal import JournalError
-from tests.told_run import ToldRun, failed, quarantined, timed, with_configuration
+from mctskernel.run import RunError
+from tests.synthetic_run import SyntheticRun, failed, quarantined, timed, with_configuration
 
 MODELLED = ("cuda", "sm_90", Source.MODELLED)
 
@@ -41,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_what_each_kind_of_edit_did(tmp_path: Path, small_task: Path, file: Path) -> None:
-    run = ToldRun(tmp_path / "run", small_task)
+    run = SyntheticRun(tmp_path / "run", small_task)
     first, _ = run.edits(0, ("BLOCK 64 -> 128", timed(50)), ("BLOCK 64 -> 256", timed(99)))
     run.edits(first, ("BLOCK 128 -> 32", failed()), ("stream what twice writes (all of it)", quarantined(1)))
     with open_memory(file) as memory:
@@ -56,7 +52,7 @@ def test_what_each_kind_of_edit_did(tmp_path: Path, small_task: Path, file: Path
 def test_a_modelled_gain_within_the_uncertainty_improves_nothing(
     tmp_path: Path, small_task: Path, file: Path
 ) -> None:
-    run = ToldRun(tmp_path / "run", small_task)
+    run = SyntheticRun(tmp_path / "run", small_task)
     run.edits(0, ("a little", timed(93)), ("a lot", timed(60)))
     assert remember_run(file, run.folder) == ""
     assert {title: each.improved for title, each in recall(file).items()} == {"a little": 0, "a lot": 1}
@@ -65,7 +61,7 @@ def test_a_modelled_gain_within_the_uncertainty_improves_nothing(
 def test_a_measured_gain_must_leave_both_intervals(tmp_path: Path, small_task: Path, file: Path) -> None:
     gpu = with_configuration(device="gpu")
     root = timed(100, Source.MEASURED, spread=0.05)
-    run = ToldRun(tmp_path / "run", small_task, gpu, root)
+    run = SyntheticRun(tmp_path / "run", small_task, gpu, root)
     run.edits(
         0,
         ("overlaps", timed(93, Source.MEASURED, 0.05)),
@@ -82,20 +78,10 @@ def test_a_measured_gain_must_leave_both_intervals(tmp_path: Path, small_task: P
     assert recall(file, Source.MODELLED) == {}
 
 
-def test_what_follows_a_failure_has_nothing_to_be_compared_with(
-    tmp_path: Path, small_task: Path, file: Path
-) -> None:
-    run = ToldRun(tmp_path / "run", small_task)
-    (broken,) = run.edits(0, ("break it", failed()))
-    run.edits(broken, ("mend it", timed(50)))
-    assert remember_run(file, run.folder) == ""
-    assert set(recall(file)) == {"break it"}
-
-
 def test_a_run_that_goes_on_replaces_what_is_remembered_of_it(
     tmp_path: Path, small_task: Path, file: Path
 ) -> None:
-    run = ToldRun(tmp_path / "run", small_task)
+    run = SyntheticRun(tmp_path / "run", small_task)
     (first,) = run.edits(0, ("tile", timed(50)))
     for _ in range(2):
         assert remember_run(file, run.folder) == ""
@@ -110,7 +96,7 @@ def test_a_run_that_goes_on_replaces_what_is_remembered_of_it(
 
 def test_runs_add_up_and_are_forgotten(tmp_path: Path, small_task: Path, file: Path) -> None:
     for name, seconds in (("one", 50.0), ("two", 25.0)):
-        run = ToldRun(tmp_path / name, small_task)
+        run = SyntheticRun(tmp_path / name, small_task)
         run.edits(0, ("tile", timed(seconds)), ("break", failed()))
         assert remember_run(file, run.folder) == ""
     tile = recall(file)["tile"]
@@ -126,32 +112,8 @@ def test_runs_add_up_and_are_forgotten(tmp_path: Path, small_task: Path, file: P
     connection.close()
 
 
-@pytest.mark.parametrize("kind", ["recorded space", "measured again"])
-def test_some_runs_teach_nothing(tmp_path: Path, small_task: Path, file: Path, kind: str) -> None:
-    origin = Origin("elsewhere", {}) if kind == "measured again" else None
-    run = ToldRun(tmp_path / "run", small_task, measured_from=origin)
-    run.edits(0, ("tile", timed(50)))
-    if kind == "recorded space":
-        manifest = run.folder.manifest
-        manifest.write_text(manifest.read_text().replace('"cuda"', '"configuration"'))
-    with open_memory(file) as memory:
-        assert memory.remember(run.folder) == 0
-        assert memory.runs() == ()
-
-
-def test_recall_by_bottleneck(tmp_path: Path, small_task: Path, file: Path) -> None:
-    run = ToldRun(tmp_path / "run", small_task)
-    run.edits(0, ("tile", timed(50)))
-    with open_memory(file) as memory:
-        memory.remember(run.folder)
-        assert memory.recall(*MODELLED, bottlenecks=["barriers"]) == ()
-        assert len(memory.recall(*MODELLED, bottlenecks=["barriers", "DRAM bandwidth"])) == 1
-        assert memory.recall("triton", "sm_90", Source.MODELLED) == ()
-        assert memory.recall("cuda", "sm_80", Source.MODELLED) == ()
-
-
 def test_many_searches_write_at_once(tmp_path: Path, small_task: Path, file: Path) -> None:
-    runs = [ToldRun(tmp_path / str(number), small_task) for number in range(8)]
+    runs = [SyntheticRun(tmp_path / str(number), small_task) for number in range(8)]
     for run in runs:
         run.edits(0, ("tile", timed(50)))
     with ThreadPoolExecutor(len(runs)) as threads:
@@ -192,7 +154,7 @@ def test_a_file_that_is_no_memory_is_a_sentence_and_left_alone(
     assert callable(spoil)
     spoil(file)
     before = file.read_bytes() if file.is_file() else b""
-    run = ToldRun(tmp_path / "run", small_task)
+    run = SyntheticRun(tmp_path / "run", small_task)
     run.edits(0, ("tile", timed(50)))
     assert says in remember_run(file, run.folder)
     with pytest.raises(MemoryUnusableError, match=says):
@@ -203,7 +165,7 @@ def test_a_file_that_is_no_memory_is_a_sentence_and_left_alone(
 def test_a_snapshot_is_read_only_and_gives_what_was_remembered(
     tmp_path: Path, small_task: Path, file: Path
 ) -> None:
-    run = ToldRun(tmp_path / "run", small_task)
+    run = SyntheticRun(tmp_path / "run", small_task)
     run.edits(0, ("tile", timed(50)), ("break", failed()))
     assert take_snapshot(file, Language.CUDA, "sm_90", Source.MODELLED) == ()
     assert not file.exists()
@@ -223,30 +185,3 @@ def test_a_snapshot_is_read_only_and_gives_what_was_remembered(
     run.folder.memory.write_text("{}")
     with pytest.raises(RunError, match=r"memory\.json"):
         kept_snapshot(run.folder)
-
-
-@pytest.mark.parametrize("error", [EvidenceError, JournalError, RunError, TaskError])
-def test_a_run_that_can_no_longer_be_read_is_a_sentence(
-    tmp_path: Path, small_task: Path, file: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
-    def vanish(*_: object) -> tuple[Experience, ...]:
-        raise error("The journal is gone.")
-
-    monkeypatch.setattr("mctskernel.memory.lessons", vanish)
-    run = ToldRun(tmp_path / "run", small_task)
-    assert remember_run(file, run.folder) == "This run is not remembered: The journal is gone."
-
-
-@pytest.mark.parametrize(
-    ("title", "kind"),
-    [
-        ("BLOCK 32 -> 64, ITEMS 4 -> 8", "block # -> #, items # -> #"),
-        ("unroll loop 2 of twice (for (int i = 0; i < n; ++i)) by 4", "unroll loop # of _ by #"),
-        ("float4 for x and out", "float4 for _ and _"),
-        ("__launch_bounds__(BLOCK) on twice", "__launch_bounds__(block) on _"),
-        ("0.5 of it\n\nignore\x00 what came before", "# of it ignore what came before"),
-        ("word " * 100, "word " * 24),
-    ],
-)
-def test_kinds_of_titles(small_task: Path, title: str, kind: str) -> None:
-    assert kind_of(title, names_of(load_task(small_task))) == kind

@@ -125,7 +125,7 @@ def test_a_file_that_a_crash_cut_off_is_gone_on_with(task: Task, tmp_path: Path,
     out.write_bytes(whole[: header + kept] if kept == 100 else whole[:kept] if kept else whole[:header])
     space = record_space(task, wanted(task), out, InProcess(1, judged))
     assert set(space.by_values) == POSSIBLE
-    assert space.remarks == ()
+    assert space.notes == ()
 
 
 def test_another_device_or_space_needs_another_file(task: Task, tmp_path: Path) -> None:

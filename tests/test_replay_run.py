@@ -17,11 +17,11 @@ import pytest
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import Executor, ExecutorOptions
-from mctskernel.edits.llm.mixture import MixtureOptions
-from mctskernel.edits.llm.options import LLMOptions
+from mctskernel.edits.llm.experts import MixtureOptions
+from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.run import Budget, Configuration
-from mctskernel.runner import Conclusion, begin, replay
-from mctskernel.search import Ending
+from mctskernel.runner import SearchResult, begin, replay
+from mctskernel.search import StopReason
 from mctskernel.tasks import find_task
 from mctskernel.tree.events import Duplicated, Event, Proposed, Refused, Submitted
 from mctskernel.tree.journal import read_events
@@ -101,13 +101,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             llm=LLMOptions(model="thinker", base_url=server.url, retries=2),
             mixture=MixtureOptions(in_flight=3),
         )
-        conclusion = begin(folder / "run", find_task("softmax"), configuration, lambda _: None, bool)
+        search_result = begin(folder / "run", find_task("softmax"), configuration, lambda _: None, bool)
         server.shutdown()
-    assert conclusion.ending is Ending.BUDGET
+    assert search_result.stop_reason is StopReason.BUDGET
     return folder / "run"
 
 
-def repeated(source: Path, name: str) -> tuple[Conclusion, str]:
+def repeated(source: Path, name: str) -> tuple[SearchResult, str]:
     return replay(source.parent / name, source, lambda _: None, bool)
 
 
@@ -119,7 +119,7 @@ def decisions(run: Path) -> list[tuple[object, ...]]:
 def decision(event: Event) -> tuple[object, ...]:
     match event:
         case Submitted():
-            return event.node, event.identity, event.parent, event.edit, event.path
+            return event.node, event.kernel, event.parent, event.edit
         case Duplicated():
             return event.node, event.edit, event.of
         case Refused():
@@ -134,9 +134,9 @@ def test_a_replay_makes_the_same_tree_without_model_key_or_money(
     recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
-    conclusion, difference = repeated(recorded, "again")
+    search_result, difference = repeated(recorded, "again")
     assert difference == ""
-    assert conclusion.tree.evaluations == NODES
+    assert search_result.tree.evaluations == NODES
     whole = decisions(recorded)
     # What was in flight when the budget was spent is given up in the one and never asked for in the other.
     assert decisions(recorded.parent / "again")[: len(whole) - 3] == whole[:-3]
@@ -164,9 +164,9 @@ def test_a_replay_that_goes_another_way_says_from_where(
         "mctskernel.run.RunFolder.load_task",
         lambda folder: landscape.replace(landscape.task(folder.task), starting_kernel=better),
     )
-    conclusion, difference = repeated(recorded, "otherwise")
+    search_result, difference = repeated(recorded, "otherwise")
     assert "Node 0 is another" in difference
-    assert conclusion.ending in (Ending.BUDGET, Ending.SILENCE, Ending.EXHAUSTED)
+    assert search_result.stop_reason in (StopReason.BUDGET, StopReason.SILENCE, StopReason.EXHAUSTED)
 
 
 def test_no_secret_is_written_down(recorded: Path) -> None:

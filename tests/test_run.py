@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from mctskernel.answer import Answer, read_answer, write_answer
-from mctskernel.blobs import BlobError, BlobStore
 from mctskernel.core.evaluation import Check
-from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.run import (
+    BlobError,
+    BlobStore,
     Budget,
     Configuration,
     RunError,
@@ -57,11 +57,6 @@ def test_a_run_is_read_as_it_was_written(run: RunFolder) -> None:
     assert manifest.fingerprint == {"device": "modelled H100"}
 
 
-def test_the_task_is_kept_as_it_was(run: RunFolder, write_task: WriteTask) -> None:
-    write_task(kernel="changed since")
-    assert "twice" in run.load_task().starting_kernel.source
-
-
 def test_a_folder_that_holds_something_is_refused(run: RunFolder, write_task: WriteTask) -> None:
     with pytest.raises(RunError, match=r"already holds something.*resume"):
         prepare_run(run.path, load_task(write_task()))
@@ -71,17 +66,6 @@ def test_a_folder_that_never_became_a_run_is_removed(tmp_path: Path, write_task:
     folder = prepare_run(tmp_path / "run", load_task(write_task()))
     discard_run(folder)
     assert not folder.path.exists()
-
-
-def test_discarding_leaves_a_run_alone(run: RunFolder) -> None:
-    discard_run(run)
-    assert run.manifest.exists()
-
-
-def test_a_folder_inside_a_file_is_a_sentence(tmp_path: Path, write_task: WriteTask) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"file/run can't be used"):
-        prepare_run(tmp_path / "file" / "run", load_task(write_task()))
 
 
 @pytest.mark.parametrize(
@@ -98,17 +82,6 @@ def test_a_damaged_or_newer_run_json_is_a_sentence(run: RunFolder, text: str, me
     run.manifest.write_text(text)
     with pytest.raises(RunError, match=message):
         open_run(run.path)
-
-
-def test_what_is_not_a_run_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"is not a run: it has no run\.json"):
-        open_run(tmp_path)
-
-
-def test_a_task_that_lost_its_files_is_a_sentence(run: RunFolder) -> None:
-    (run.task / "reference.py").unlink()
-    with pytest.raises(TaskError, match=r"reference\.py is missing"):
-        run.load_task()
 
 
 def test_an_unknown_key_in_the_configuration_is_refused(run: RunFolder) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -15,28 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel import opening as opening_module
 from mctskernel import runner as runner_module
-from mctskernel.answer import NOTHING_HELD_OUT
-from mctskernel.asks import (
-    Ask,
-    RepliedBlock,
-    RepliedEdit,
-    Reply,
-    ReplyError,
-    ask_schema,
-    encode_asks,
-    read_replies,
-    reply_schema,
-)
-from mctskernel.blobs import BlobError
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
-from mctskernel.report.view import load_view
 from mctskernel.run import (
+    BlobError,
     Budget,
     Configuration,
     RunError,
@@ -45,13 +28,22 @@ from mctskernel.run import (
     read_manifest,
     write_manifest,
 )
-from mctskernel.search import Ending
-from mctskernel.session import begin_session, open_session
+from mctskernel.search import StopReason
+from mctskernel.session import (
+    Ask,
+    RepliedBlock,
+    RepliedEdit,
+    Reply,
+    ReplyError,
+    begin_session,
+    encode_asks,
+    open_session,
+    read_replies,
+)
 from mctskernel.tasks import find_task
-from mctskernel.tree.events import Asked, Event
-from mctskernel.tree.evidence import Filed
+from mctskernel.tree.events import Event
 from mctskernel.tree.export import to_json
-from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
+from mctskernel.tree.journal import Journal, JournalError, read_tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
 from tests import landscape
@@ -65,7 +57,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def opening(_spec: DeviceSpec, _workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
         yield landscape.InProcess(2)
 
-    monkeypatch.setattr(opening_module, "open_executor", opening)
     monkeypatch.setattr(runner_module, "open_executor", opening)
     monkeypatch.setattr("mctskernel.run.RunFolder.load_task", lambda folder: landscape.task(folder.task))
     folder = prepare_run(tmp_path / "run", load_task(find_task("softmax")))
@@ -99,28 +90,13 @@ def test_another_program_finds_the_bottom_of_the_bowl(run: Path) -> None:
         while asks := session.ask(3):
             assert len(asks) <= 3
             session.tell(map(steps, asks))
-        assert session.ending is Ending.BUDGET
-        conclusion = session.conclude()
-    assert conclusion.answer.speedup == pytest.approx(38)
+        assert session.stop_reason is StopReason.BUDGET
+        search_result = session.finish()
+    assert search_result.answer.speedup == pytest.approx(38)
     tree = read_tree(run / "journal.jsonl")
     assert tree.evaluations == 60
     assert {edit.proposer for node in tree.nodes for edit in node.edits} == {"stepper"}
     assert tree.dollars == pytest.approx(0.001 * len(tree.replied), abs=0.003)
-
-
-@pytest.mark.parametrize("held_out", [(), ({"n": 77},)])
-def test_a_last_gate_at_shapes_that_the_search_knows_is_called_one(
-    run: Path, monkeypatch: pytest.MonkeyPatch, held_out: tuple[dict[str, int], ...]
-) -> None:
-    monkeypatch.setattr(
-        "mctskernel.run.RunFolder.load_task",
-        lambda folder: replace(landscape.task(folder.task), held_out_shapes=held_out),
-    )
-    with open_session(run, Budget(evaluations=5)) as session:
-        session.tell(map(steps, session.ask(1)))
-        answer = session.conclude().answer
-    assert (NOTHING_HELD_OUT in answer.remarks) is not bool(held_out)
-    assert ("held-out" in load_view(run).gate) is bool(held_out)
 
 
 def test_asking_twice_says_the_same_in_one_process_and_in_the_next(run: Path) -> None:
@@ -132,18 +108,6 @@ def test_asking_twice_says_the_same_in_one_process_and_in_the_next(run: Path) ->
         session.tell(map(steps, first))
         several = session.ask(4)
         assert len({ask.node for ask in several}) == len(several) > 1
-
-
-def test_what_is_told_in_another_process_is_evaluated(run: Path) -> None:
-    with open_session(run) as session:
-        (ask,) = session.ask(8)
-    with open_session(run) as session:
-        told = session.tell([steps(ask)])
-    assert [each.title for each in told] == ["X +1", "X -1", "Y +1", "Y -1"]
-    assert {each.outcome for each in told} <= {Outcome.OK, None}
-    evaluated = [each for each in told if each.outcome]
-    assert evaluated
-    assert all(each.made and each.speedup > 0 for each in evaluated)
 
 
 def test_each_edit_says_what_became_of_it(run: Path) -> None:
@@ -175,16 +139,6 @@ def test_an_edit_that_is_told_again_says_what_became_of_it(run: Path) -> None:
     assert [told.title for told in again] == ["X +1", "X -1", "better", "better"]
     assert again[0].made == first[0].made
     assert again[2] == again[3]
-
-
-def test_edits_of_a_node_that_nobody_asked_about_are_welcome(run: Path) -> None:
-    with open_session(run) as session:
-        (ask,) = session.ask(1)
-        session.tell([steps(ask)])
-        more = RepliedEdit(title="jump", source=landscape.kernel(*landscape.BEST).source, prior=100)
-        session.tell([Reply(node=0, edits=(more,))])
-        session.ask(1)
-        assert session.tree.nodes[0].edits[-1].title == "jump"
 
 
 @pytest.mark.parametrize("node", [7, 1_000_000])
@@ -230,7 +184,7 @@ def test_what_is_told_while_the_search_is_told_to_stop_is_kept(run: Path) -> Non
         (ask,) = session.ask(1)
         stopped.append(True)
         told = session.tell([steps(ask)])
-        assert session.ending is Ending.INTERRUPTED
+        assert session.stop_reason is StopReason.INTERRUPTED
     assert [each.outcome for each in told] == [None] * 4
     with open_session(run) as session:
         session.ask(1)
@@ -240,15 +194,6 @@ def test_what_is_told_while_the_search_is_told_to_stop_is_kept(run: Path) -> Non
 def test_a_run_that_is_open_is_refused_to_others(run: Path) -> None:
     with open_session(run), pytest.raises(JournalError, match="in use"), open_session(run):
         pass
-
-
-def test_what_remains_is_the_budget_less_what_was_evaluated(run: Path) -> None:
-    with open_session(run) as session:
-        assert session.remaining == Budget(evaluations=60)
-        (ask,) = session.ask(1)
-        session.tell([steps(ask)])
-        assert session.remaining == Budget(evaluations=60 - session.tree.evaluations)
-        assert session.tree.evaluations > 1
 
 
 def test_a_run_is_begun_from_outside(run: Path, tmp_path: Path, small_task: Path) -> None:
@@ -262,27 +207,6 @@ def test_a_run_is_begun_from_outside(run: Path, tmp_path: Path, small_task: Path
         pass
 
 
-def test_asks_are_journalled_and_answered_or_dropped(run: Path) -> None:
-    with open_session(run) as session:
-        session.ask(3)
-    assert any(isinstance(event, Asked) for event in read_events(run / "journal.jsonl"))
-    with open_session(run) as session:
-        assert not session.tree.awaiting
-
-
-def test_the_manifest_stays_as_it_was(run: Path) -> None:
-    with open_session(run, Budget(evaluations=5)) as session:
-        session.ask(1)
-    assert read_manifest(session.folder).configuration.budget == Budget(evaluations=60)
-
-
-def test_schemas_say_what_is_read() -> None:
-    reply, ask = json.dumps(reply_schema()), json.dumps(ask_schema())
-    assert '"search"' in reply
-    assert '"additionalProperties": false' in reply
-    assert '"siblings"' in ask
-
-
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
@@ -290,13 +214,9 @@ def test_schemas_say_what_is_read() -> None:
         ('{"node": 0}', "missing required field `edits`"),
         ('{"node": -1, "edits": []}', "`int` >= 0"),
         ('{"node": 0, "edits": [{"title": "a"}]}', "either a source or a patch"),
-        ('{"node": 0, "edits": [{"title": "a", "source": "", "patch": []}]}', "either a source or a patch"),
-        ('{"node": 0, "edits": [{"title": "a", "sauce": ""}]}', "unknown field `sauce`"),
         ('{"node": 0, "edits": [{"title": "a", "source": "", "prior": 0}]}', "prior"),
-        ('{"node": 0, "edits": [{"title": "a", "source": "", "category": "magic"}]}', "magic"),
         ('{"node": 0, "edits": [], "version": 2}', "version 2"),
         ('\n\n{"node": 0, "edits": []}\nno', "Line 4"),
-        ('{"node": 0, "edits": [], "dollars": -1}', "dollars"),
     ],
 )
 def test_a_line_that_is_no_reply_is_refused_in_a_sentence(line: str, complaint: str) -> None:
@@ -346,7 +266,7 @@ def test_a_session_goes_on_once_its_journal_can_be_written_again(
     """Every so often an event can't be written: nothing that was evaluated or told is lost, and nothing waited for."""
     append, events, failures = Journal.append, 0, 0
 
-    def failing(journal: Journal, event: Event) -> Event | Filed:
+    def failing(journal: Journal, event: Event) -> Event:
         nonlocal events, failures
         events += 1
         if events > 4 and events % period == 0:
@@ -355,21 +275,22 @@ def test_a_session_goes_on_once_its_journal_can_be_written_again(
         return append(journal, event)
 
     monkeypatch.setattr(Journal, "append", failing)
-    deadline = time.monotonic() + 20.0
     asks: tuple[Ask, ...] = ()
-    with open_session(run, stop_requested=lambda: time.monotonic() > deadline) as session:
-        while not session.is_over:
+    with open_session(run) as session:
+        for _ in range(1000):
+            if session.is_over:
+                break
             try:
                 asks = session.ask(3)
                 session.tell(map(steps, asks))
             except JournalError:
                 continue
-        assert session.ending is Ending.BUDGET
+        assert session.stop_reason is StopReason.BUDGET
         judged = session.search.executor.judged  # type: ignore[attr-defined] # the landscape's
     assert failures
     tree = read_tree(run / "journal.jsonl")
     assert tree.evaluations == 60
-    assert all(node.evidence is not None for node in tree.nodes)
+    assert all(node.evaluation is not None for node in tree.nodes)
     assert len(judged) == 60, "an evaluation was paid for twice"
 
 
@@ -386,10 +307,11 @@ def test_a_kernel_that_could_not_be_read_is_evaluated_later(
         return kernel(search, node)
 
     monkeypatch.setattr(TreeSearch, "kernel", failing)
-    deadline = time.monotonic() + 20.0
-    with open_session(run, stop_requested=lambda: time.monotonic() > deadline) as session:
-        while not session.is_over:
+    with open_session(run) as session:
+        for _ in range(1000):
+            if session.is_over:
+                break
             with contextlib.suppress(BlobError):
                 session.tell(map(steps, session.ask(3)))
-        assert session.ending is Ending.BUDGET
-    assert all(node.evidence is not None for node in read_tree(run / "journal.jsonl").nodes)
+        assert session.stop_reason is StopReason.BUDGET
+    assert all(node.evaluation is not None for node in read_tree(run / "journal.jsonl").nodes)

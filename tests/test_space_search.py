@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import Outcome
@@ -16,7 +16,7 @@ from mctskernel.core.task import Task, Tolerance
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.executors.recorded import executor_of
 from mctskernel.run import Budget
-from mctskernel.search import Ending, Search
+from mctskernel.search import Search, StopReason
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
@@ -63,7 +63,7 @@ def evaluate_all(strategy: str, space: SearchSpace, seed: int, jumps: int, worke
         follow=lambda _: None,
         clock=executor.clock,
     )
-    assert search.run((root,)) is Ending.EXHAUSTED
+    assert search.run((root,)) is StopReason.EXHAUSTED
     found = Counter(values_of(space, tree_search.kernel(node.id)) for node in tree_search.tree.nodes)
     assert found == Counter(entry.values for entry in space.entries)
     return search.elapsed_seconds
@@ -71,7 +71,6 @@ def evaluate_all(strategy: str, space: SearchSpace, seed: int, jumps: int, worke
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @given(space=patchy_spaces(), seed=st.integers(0, 3), jumps=st.integers(1, 3), workers=st.integers(1, 4))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_whole_space_is_evaluated_once(
     strategy: str, space: SearchSpace, seed: int, jumps: int, workers: int
 ) -> None:

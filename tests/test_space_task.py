@@ -87,8 +87,8 @@ def test_a_space_is_a_task_folder(tmp_path: Path) -> None:
     [
         ('space = "other.json"', "'space' must be the name of a file"),
         ('space = "../task.toml"', "'space' must be the name of a file"),
-        ("space = 3", "'space' must be text"),
-        ('space = "bowl.json.gz"\n[shapes]', "no use for"),
+        ("space = 3", "'space': Expected"),
+        ('space = "bowl.json.gz"\n[shapes]', "unknown field `shapes`"),
     ],
 )
 def test_a_folder_that_is_no_space_is_a_sentence(tmp_path: Path, text: str, says: str) -> None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from mctskernel.answer import choose
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import TaskError
 from mctskernel.run import Budget
 from mctskernel.search import Search
 from mctskernel.starts import origin, starting_points
 from mctskernel.tree.blobs import MemoryBlobs
-from mctskernel.tree.export import to_json
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
@@ -75,24 +71,3 @@ def test_a_resumed_search_goes_on_with_the_starting_points_that_are_left(tmp_pat
     again = search(first.tree_search, tmp_path, 3)
     again.run(first.tree_search.resume())
     assert titles(first.tree_search.tree) == ["start from far", "start from near"]
-
-
-def test_a_starting_point_that_is_the_starting_kernel_costs_nothing(tmp_path: Path) -> None:
-    (tmp_path / "start_same.cu").write_text(landscape.task().starting_kernel.source)
-    tree = begun(tmp_path, 5).tree_search.tree
-    assert tree.nodes[0].fates[0].reason
-    assert tree.evaluations == 5
-
-
-def test_without_starting_points_the_tree_is_what_it_was(tmp_path: Path) -> None:
-    with_none = begun(tmp_path, 20).tree_search.tree
-    plain = search(TreeSearch(Tree(), MemoryJournal(), MemoryBlobs(), clock=lambda: 0.0), tmp_path, 20)
-    plain.starts = ()
-    plain.run((plain.tree_search.start(plain.task.starting_kernel, Policy(strategy="mcts"), 0),))
-    assert to_json(with_none) == to_json(plain.tree_search.tree)
-
-
-def test_a_file_that_is_no_text_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "start_bad.cu").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(TaskError, match=r"start_bad\.cu can't be read"):
-        starting_points(tmp_path, Language.CUDA)

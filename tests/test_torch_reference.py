@@ -14,6 +14,8 @@ from torch.func import functional_call  # noqa: E402 - an extra
 
 from mctskernel.torch_reference import in_numpy  # noqa: E402 - as above
 
+pytestmark = pytest.mark.slow
+
 
 class Overlapping(torch.nn.Module):
     """Lets a call that comes while another is under way find it there."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,16 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from mctskernel.blobs import BlobStore
 from mctskernel.cli import main
 from mctskernel.core.evaluation import Outcome, Source
-from mctskernel.run import RunError
 from mctskernel.training_data import FORMATS, json_schema, write_lines
-from mctskernel.tree.evidence import Lines
-from tests.told_run import EXCHANGE, ToldRun, failed, quarantined, timed, with_configuration
+from tests.synthetic_run import EXCHANGE, SyntheticRun, failed, quarantined, timed, with_configuration
 
 
 @pytest.fixture
-def run(tmp_path: Path, small_task: Path) -> ToldRun:
+def run(tmp_path: Path, small_task: Path) -> SyntheticRun:
     """root (100 us) -> tile (50) -> vector (20); beside them a tie, a failure, one too good, one that loses."""
-    run = ToldRun(tmp_path / "run", small_task)
+    run = SyntheticRun(tmp_path / "run", small_task)
     tile, *_ = run.edits(
         0,
         ("tile", timed(50)),
@@ -36,12 +32,12 @@ def run(tmp_path: Path, small_task: Path) -> ToldRun:
     return run
 
 
-def lines(run: ToldRun, kind: str) -> list[dict[str, Any]]:
+def lines(run: SyntheticRun, kind: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in write_lines(run.folder, kind)]
 
 
 @pytest.mark.parametrize("kind", list(FORMATS))
-def test_every_line_keeps_to_the_schema_and_says_where_it_comes_from(run: ToldRun, kind: str) -> None:
+def test_every_line_keeps_to_the_schema_and_says_where_it_comes_from(run: SyntheticRun, kind: str) -> None:
     schema = json.loads(json_schema(kind))
     jsonschema.Draft202012Validator.check_schema(schema)
     found = lines(run, kind)
@@ -57,7 +53,7 @@ def test_every_line_keeps_to_the_schema_and_says_where_it_comes_from(run: ToldRu
     assert len({line["provenance"]["run"] for line in found}) == 1
 
 
-def test_sft_has_the_edits_that_gained_beyond_the_noise(run: ToldRun) -> None:
+def test_sft_has_the_edits_that_gained_beyond_the_noise(run: SyntheticRun) -> None:
     found = lines(run, "sft")
     assert [line["action"]["title"] for line in found] == ["tile", "vector", "vectors"]
     first, second, _ = found
@@ -78,7 +74,7 @@ def test_sft_has_the_edits_that_gained_beyond_the_noise(run: ToldRun) -> None:
         assert block["search"] in second["completion"][0]["content"]
 
 
-def test_blocks_make_the_source_that_was_verified(run: ToldRun) -> None:
+def test_blocks_make_the_source_that_was_verified(run: SyntheticRun) -> None:
     for line in lines(run, "rl"):
         source = line["state"]["source"]
         for block in line["action"]["blocks"]:
@@ -87,7 +83,7 @@ def test_blocks_make_the_source_that_was_verified(run: ToldRun) -> None:
         assert source == line["action"]["source"]
 
 
-def test_preferences_are_certain(run: ToldRun) -> None:
+def test_preferences_are_certain(run: SyntheticRun) -> None:
     found = lines(run, "preference")
     pairs = [(line["better"]["action"]["title"], line["worse"]["action"]["title"]) for line in found]
     assert pairs == [("tile", "tie"), ("tile", "broken"), ("tile", "cheat"), ("tile", "loses")]
@@ -99,7 +95,7 @@ def test_preferences_are_certain(run: ToldRun) -> None:
 
 def test_measured_preferences_need_intervals_apart(tmp_path: Path, small_task: Path) -> None:
     root = timed(100, Source.MEASURED, 0.05)
-    run = ToldRun(tmp_path / "run", small_task, with_configuration(device="gpu"), root)
+    run = SyntheticRun(tmp_path / "run", small_task, with_configuration(device="gpu"), root)
     run.edits(
         0,
         ("best", timed(50, Source.MEASURED, 0.05)),
@@ -110,7 +106,7 @@ def test_measured_preferences_need_intervals_apart(tmp_path: Path, small_task: P
     assert lines(run, "sft")[0]["provenance"]["numbers"] == "measured"
 
 
-def test_rl_has_every_step_with_its_reward(run: ToldRun) -> None:
+def test_rl_has_every_step_with_its_reward(run: SyntheticRun) -> None:
     found = lines(run, "rl")
     assert [line["action"]["node"] for line in found] == [1, 2, 3, 4, 5, 6, 7]
     assert [line["done"] for line in found] == [False, True, True, True, True, True, True]
@@ -123,43 +119,7 @@ def test_rl_has_every_step_with_its_reward(run: ToldRun) -> None:
     assert found[-1]["state_reward"] == rewards["tile"]
 
 
-def test_recorded_spaces_have_no_kernels_to_learn_from(run: ToldRun) -> None:
-    manifest = run.folder.manifest
-    manifest.write_text(manifest.read_text().replace('"cuda"', '"configuration"'))
-    with pytest.raises(RunError, match="recorded configurations"):
-        lines(run, "sft")
-
-
-def test_a_deep_run_is_read_in_proportion_to_its_size(
-    tmp_path: Path, small_task: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads: Counter[str] = Counter()
-    read_line, get_blob = Lines.read, BlobStore.get
-    monkeypatch.setattr(Lines, "read", lambda *words: reads.update(["line"]) or read_line(*words))
-    monkeypatch.setattr(BlobStore, "get", lambda *words: reads.update(["blob"]) or get_blob(*words))
-    monkeypatch.setattr("mctskernel.tree.evidence.REMEMBERED", 1)
-    counts = []
-    for depth in (15, 30, 60):
-        run, node = ToldRun(tmp_path / str(depth), small_task), 0
-        for step in range(depth):
-            (node,) = run.edits(node, (f"step {step}", timed(100 * 0.7**step)))
-        reads.clear()
-        assert len(lines(run, "rl")) == depth
-        counts.append(sum(reads.values()))
-    assert counts[2] - counts[1] <= 2.2 * (counts[1] - counts[0])
-
-
-def test_lines_come_one_by_one(run: ToldRun) -> None:
-    stream = write_lines(run.folder, "rl")
-    assert json.loads(next(stream))["action"]["title"] == "tile"
-    blobs = run.folder.blobs.folder
-    for blob in sorted(blobs.glob("*/*")):
-        blob.unlink()
-    with pytest.raises(Exception, match="can't be read"):
-        list(stream)
-
-
-def test_the_command(run: ToldRun) -> None:
+def test_the_command(run: SyntheticRun) -> None:
     def export(*words: str) -> Any:
         return CliRunner().invoke(main, ["export", *words])
 

@@ -1,4 +1,4 @@
-"""`mctskernel ablate CONFIG`: what the choices of a search are worth."""
+"""`mctskernel ablate CONFIG`: compare ways to search."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ from mctskernel.experiments.ablation.configuration import (
     PAPER,
     SIZES,
     Ablation,
-    Changes,
+    AblationError,
+    Overrides,
     find_configuration,
     read_ablation,
     ready_configurations,
 )
-from mctskernel.experiments.ablation.manifest import FILE
-from mctskernel.experiments.ablation.names import AblationError
-from mctskernel.experiments.ablation.repeating import repetition
-from mctskernel.experiments.ablation.results import Trial, read_results
-from mctskernel.experiments.ablation.sweep import Follower, Swept, is_deterministic, sweep
-from mctskernel.experiments.ablation.tables import render
-from mctskernel.experiments.ablation.writing import write_tables
-
-MANIFEST = FILE
+from mctskernel.experiments.ablation.sweep import (
+    CONFIGURATION,
+    Follower,
+    Results,
+    differing_trials,
+    read_results,
+    sweep,
+)
+from mctskernel.experiments.ablation.tables import render, write_tables
+from mctskernel.experiments.ablation.trials import Trial
 
 TABLE = "table"
 
@@ -51,10 +53,10 @@ FORMS = {"md": "markdown", "tex": "latex", "csv": "csv"}
 
 
 class _Ablate(click.RichGroup):
-    """What isn't the name of a command is a configuration to `run`."""
+    """Treats a first argument that is no command as a configuration to `run`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the command's name before the words of a sweep."""
+        """Insert `run` where no command is named."""
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = ["run", *args]
         return super().parse_args(ctx, args)
@@ -62,9 +64,9 @@ class _Ablate(click.RichGroup):
 
 @click.group(cls=_Ablate)
 def ablate() -> None:
-    """Compare ways to search: what a choice is worth, with intervals, tests and costs.
+    """Compare search configurations by paired trials, with intervals, tests and costs.
 
-    A configuration says which arms are compared, on what, with which seeds and budget (docs/ablations.md).
+    A configuration lists the arms, what they search, seeds and the budget (docs/ablations.md).
 
         mctskernel ablate --list
 
@@ -87,37 +89,37 @@ def ablate() -> None:
     "--repeat",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="OUT",
-    help="Make the sweep of this folder again, and say whether it came out the same.",
+    help="Run the ablation of this folder again, and say whether the trials came out the same.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder of the sweep; one that was cut off goes on. [default: runs/ablation-NAME-DATE-TIME]",
+    help="The results folder; an interrupted ablation goes on. [default: runs/ablation-NAME-DATE-TIME]",
 )
 @click.option(
     "--size",
     type=click.Choice(SIZES),
     default=PAPER,
     show_default=True,
-    help="As much as it takes to tell arms apart, or just enough to see that everything works.",
+    help="paper: enough trials to tell arms apart; small: a quick check that everything works.",
 )
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Trials beside each other; on a GPU there is always one.",
+    help="Trials in parallel; always one on a GPU.",
 )
 @click.option(
     "--spaces",
     multiple=True,
     metavar="PATH",
-    help="Search these recorded spaces instead: files, folders, or made:NAME; again for more.",
+    help="Search these search-space caches instead: a file, a folder, or synthetic:NAME; repeatable.",
 )
-@click.option("--tasks", multiple=True, metavar="TASK", help="Search these tasks instead; again for more.")
-@click.option("--seeds", type=click.IntRange(min=1), help="So many seeds instead, from 0 on.")
-@click.option("--budget", "evaluations", type=click.IntRange(min=1), help="So many evaluations instead.")
-@click.option("--model", metavar="NAME", help="The language model of all arms that ask one.")
+@click.option("--tasks", multiple=True, metavar="TASK", help="Search these tasks instead; repeatable.")
+@click.option("--seeds", type=click.IntRange(min=1), help="Number of seeds instead, from 0.")
+@click.option("--budget", "evaluations", type=click.IntRange(min=1), help="Evaluations instead.")
+@click.option("--model", metavar="NAME", help="The language model of all arms that use one.")
 @click.option("--base-url", metavar="URL", help="Its OpenAI-compatible server.")
 def run(
     *,
@@ -136,8 +138,8 @@ def run(
 ) -> None:
     """Make every trial of CONFIG, then tables and plots.
 
-    CONFIG is a TOML file, the name of a ready configuration, or the manifest.json of a sweep. Trials that are finished
-    are kept: a sweep that was cut off goes on when it is given the same --out again.
+    CONFIG is a TOML file or the name of a ready configuration (--list). Finished trials are kept: an interrupted
+    ablation goes on when it is given the same --out again.
     """
     if wanted_list:
         _print_list()
@@ -147,13 +149,13 @@ def run(
         return
     if config is None:
         raise click.UsageError("Give a CONFIG: a TOML file, or a name that --list lists.")
-    told = {name: value for name, value in (("model", model), ("base_url", base_url)) if value is not None}
-    changes = Changes(size, spaces, tasks, seeds, evaluations, told)
-    ablation = read_ablation(find_configuration(config), changes)
+    llm = {name: value for name, value in (("model", model), ("base_url", base_url)) if value is not None}
+    overrides = Overrides(size, spaces, tasks, seeds, evaluations, llm)
+    ablation = read_ablation(find_configuration(config), overrides)
     path = out or Path("runs") / f"ablation-{Path(config).stem}-{_now()}"
-    swept = _sweep(ablation, path, jobs)
-    if not swept.finished:
-        echo(f"{len(swept.results.trials)} of {swept.results.planned} trials are made and kept.")
+    results = _sweep(ablation, path, jobs)
+    if not results.finished:
+        echo(f"{len(results.trials)} of {results.planned} trials are finished and kept.")
         echo(f"To go on: the same command with --out {path}")
         sys.exit(INTERRUPTED)
 
@@ -162,39 +164,37 @@ def run(
 @click.argument("out", type=click.Path(path_type=Path, exists=True))
 @click.option("--format", "form", type=click.Choice(list(FORMS)), default="md", show_default=True)
 def table_command(out: Path, form: str) -> None:
-    """Print the tables of a sweep, made again of its results.json alone."""
+    """Print the tables of an ablation, from its results.json alone."""
     deliver(getattr(render(read_results(out)), FORMS[form]))
 
 
-def _sweep(ablation: Ablation, path: Path, jobs: int) -> Swept:
+def _sweep(ablation: Ablation, path: Path, jobs: int) -> Results:
     echo(
         f"{ablation.title}: {len(ablation.arms)} arms, {len(ablation.seeds)} seeds, {ablation.budget.evaluations} "
         f"evaluations each, into {path}"
     )
     with stopping() as stop_requested, _progress() as follow:
-        swept = sweep(ablation, path, jobs, follow, stop_requested)
-    if swept.results.trials:
-        for written in write_tables(path, swept.results):
+        results = sweep(ablation, path, jobs, follow, stop_requested)
+    if results.trials:
+        for written in write_tables(path, results):
             echo(f"{written}")
-    return swept
+    return results
 
 
 def _repeat(folder: Path, out: Path | None, jobs: int) -> None:
-    then = read_results(folder)
-    ablation = read_ablation(find_configuration(str(folder / MANIFEST)))
+    first = read_results(folder)
+    ablation = read_ablation(find_configuration(str(folder / CONFIGURATION)))
     path = out or folder.with_name(f"{folder.name}-again-{_now()}")
-    swept = _sweep(ablation, path, jobs)
-    found = repetition(then, swept.results)
-    for sentence in found.differing:
+    second = _sweep(ablation, path, jobs)
+    compared, differing = differing_trials(first, second)
+    for sentence in differing:
         echo(sentence)
-    echo(found.sentence)
-    if not swept.finished:
+    echo(f"{compared - len(differing)} of {compared} trials came out the same.")
+    if not second.finished:
         sys.exit(INTERRUPTED)
-    if found.differing and not is_deterministic(ablation):
-        echo(
-            "Nothing promised otherwise: its times are measured, or something else of it isn't the same twice."
-        )
-    elif found.differing:
+    if differing and not ablation.is_deterministic:
+        echo("That is expected: times are measured, or a language model or several workers are used.")
+    elif differing:
         sys.exit(LET_THROUGH)
 
 
@@ -202,7 +202,7 @@ def _print_list() -> None:
     table = Table("name", "question", "arms", "searches")
     for name, text in ready_configurations().items():
         try:
-            ablation = read_ablation(text, Changes(model={"model": "NAME"}))
+            ablation = read_ablation(text, Overrides(model={"model": "NAME"}))
         except AblationError as error:
             raise AblationError(f"{name}: {error}") from error
         arms = "; ".join(arm.name for arm in ablation.arms)
@@ -212,7 +212,6 @@ def _print_list() -> None:
 
 @contextmanager
 def _progress() -> Iterator[Follower]:
-    """A bar with what is left by the pace of this process; elsewhere than in a terminal a line now and then."""
     console = PlainConsole(stderr=True)
     if not console.is_terminal:
         yield _PlainLines()
@@ -236,8 +235,6 @@ def _progress() -> Iterator[Follower]:
 
 
 class _PlainLines:
-    """How many trials are done, and how long the rest takes at the pace so far."""
-
     def __init__(self) -> None:
         self._began = self._last = time.monotonic()
         self._found: int | None = None

@@ -1,4 +1,4 @@
-"""`mctskernel ask RUN`: which nodes need edits next, for a proposer that isn't part of this program."""
+"""`mctskernel ask RUN`: which nodes need edits next, for an external proposer."""
 
 from __future__ import annotations
 
@@ -7,33 +7,31 @@ from pathlib import Path
 
 import rich_click as click
 
-from mctskernel.asks import ask_schema, encode_asks
 from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import follow_search, refuse_without_baseline
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
-from mctskernel.search import Ending
-from mctskernel.session import open_session
+from mctskernel.search import StopReason
+from mctskernel.session import ask_schema, encode_asks, open_session
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
-    "-n", "--count", type=click.IntRange(min=1), default=1, show_default=True, help="Nodes, at the most."
+    "-n", "--count", type=click.IntRange(min=1), default=1, show_default=True, help="At most so many nodes."
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write there, and not to standard output.",
+    help="The file to write. [default: standard output]",
 )
 @options.workers
 @options.print_schema(ask_schema, "Print the JSON schema of a line.")
 def ask(run: Path, count: int, out: Path | None, workers: int | None) -> None:
-    """Say which nodes of RUN need edits next, each with its evidence: a line of JSON for each.
+    """Print the nodes of RUN that need edits next, with their evidence, as lines of JSON.
 
-    Whoever has edits writes a line for each node and runs `mctskernel tell RUN FILE`. A run that is to be told all of
-    its edits begins with `mctskernel search TASK --proposer outside`; but any run can be asked. Nothing is lost by
-    asking twice.
+    Answer with a line for each node and `mctskernel tell RUN FILE`. A run whose edits all come from outside begins
+    with `mctskernel search TASK --proposer outside`, but `ask` works on any run. Asking twice loses nothing.
 
         mctskernel ask runs/first -n 8 --out asks.jsonl
     """
@@ -42,18 +40,18 @@ def ask(run: Path, count: int, out: Path | None, workers: int | None) -> None:
         open_session(run, None, workers, follow, stop_requested) as session,
     ):
         asks = session.ask(count)
-        ending = session.ending
-        if session.is_over and ending is not Ending.INTERRUPTED:
-            refuse_without_baseline(session.conclude())
+        stop_reason = session.stop_reason
+        if session.is_over and stop_reason is not StopReason.INTERRUPTED:
+            refuse_without_baseline(session.finish())
     text = encode_asks(asks)
     if out is None:
         deliver(text)
     else:
         out.write_text(text, "utf-8")
     if not asks:
-        echo(f"mctskernel: nothing is asked for: {ending}.", err=True)
-        if ending is Ending.INTERRUPTED:
+        echo(f"mctskernel: no node needs edits: {stop_reason}.", err=True)
+        if stop_reason is StopReason.INTERRUPTED:
             sys.exit(INTERRUPTED)
-        echo(f"What came of it:            mctskernel show {run}", err=True)
+        echo(f"The result:                 mctskernel show {run}", err=True)
     elif out is not None:
         echo(f"{len(asks)} node(s) need edits: {out}", err=True)

@@ -1,45 +1,72 @@
-"""`mctskernel best RUN`: the source of the answer."""
+"""`mctskernel best RUN`: the fastest kernel, as source, as a Python module or as a benchmark's solution."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import rich_click as click
 
 from mctskernel.cli.plain_console import deliver, echo
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.task import UNANCHORED, TaskError
+from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
 from mctskernel.host_code import HostCodeError, host_module
+from mctskernel.problems.registry import solution_of
 from mctskernel.report.view import load_view
-from mctskernel.run import open_run
+
+SOURCE, MODULE, SOLUTION = "source", "module", "solution"
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
-    "--standalone",
-    is_flag=True,
-    help="As a Python module that needs PyTorch alone, and Triton or a CUDA toolkit: its function `run` takes the "
-    "task's inputs and returns its outputs.",
+    "--as",
+    "form",
+    type=click.Choice([SOURCE, MODULE, SOLUTION]),
+    default=SOURCE,
+    show_default=True,
+    help="The kernel's source with its launch plan; a Python module whose function `run` takes the task's inputs and "
+    "needs only PyTorch, and Triton or a CUDA toolkit; or the files that the benchmark of the run's problem takes: "
+    "ModelNew for KernelBench, solution.json for flashinfer-bench and SOL-ExecBench, submission.py for GPU MODE.",
 )
-def best(run: Path, *, standalone: bool) -> None:
-    """Print the source of the best kernel of RUN, launch plan included.
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="With --as solution: the folder to write to. [default: RUN/solution]",
+)
+def best(run: Path, *, form: str, out: Path | None) -> None:
+    """Print the source of the best kernel of RUN, or write it as a benchmark's solution.
 
-    While the search is going on it is the fastest so far, which has not passed the last gate: a remark on
+    While the search is running it is the fastest kernel so far, which has not passed final validation; a note on
     standard error says so.
     """
     view = load_view(run)
     if view.answer is None:
         echo("mctskernel: the search has not stopped yet; this is the best so far.", err=True)
-    if view.manifest.unanchored:
-        echo(f"mctskernel: {UNANCHORED}.", err=True)
+    if view.manifest.unverified_reference:
+        echo(f"mctskernel: {UNVERIFIED_REFERENCE}.", err=True)
     source = view.source(view.best.id)
-    deliver(_module(run, source) if standalone else source)
-
-
-def _module(run: Path, source: str) -> str:
-    task = open_run(run).load_task()
+    if form == SOURCE:
+        deliver(source)
+        return
+    view.refuse_recorded()
+    task = view.folder.load_task()
+    kernel = Kernel(source, task.starting_kernel.language)
+    if form == SOLUTION:
+        _write(solution_of(task, kernel), out or run / "solution")
+        return
     try:
-        return host_module(task, Kernel(source, task.starting_kernel.language))
+        deliver(host_module(task, kernel))
     except HostCodeError as error:
         raise TaskError(str(error)) from error
+
+
+def _write(files: Mapping[str, str], folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, "utf-8")
+    except OSError as error:
+        raise TaskError(f"{folder} can't be written: {error.strerror or error}.") from error
+    for name in files:
+        echo(f"Wrote {folder / name}.")

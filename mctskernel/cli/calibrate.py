@@ -22,11 +22,11 @@ from mctskernel.profiling.calibration.calibration import (
     calibrate_gpu,
     closest_architecture,
     constants,
+    document,
+    microbenchmarks,
 )
-from mctskernel.profiling.calibration.catalogue import microbenchmarks
-from mctskernel.profiling.calibration.document import document
-from mctskernel.profiling.calibration.fit import Machine
 from mctskernel.profiling.calibration.machine import open_machine
+from mctskernel.profiling.calibration.microbenchmark import Machine
 from mctskernel.profiling.gpu.cuda_driver import CudaError
 
 
@@ -46,55 +46,48 @@ def _printable_name(ctx: click.Context, param: click.Parameter, value: str) -> s
     "--name",
     default="",
     callback=_printable_name,
-    help="What the file calls the GPU. [default: as the driver does]",
+    help="The GPU's name in the file. [default: the driver's]",
 )
 @click.option(
     "--against",
     metavar=GPUS,
     callback=described_gpu,
-    help="The description to compare with, which also has what can't be measured: a name, or a file. "
-    "[default: the one that is closest to the GPU]",
+    help="The description to compare with and to complete: a name, or a file. [default: that of the closest GPU]",
 )
 def calibrate(out: Path | None, name: str, against: str | None) -> None:
     """Measure the constants of the GPU in this machine, and write them as a file for --architecture.
 
-    Small kernels load one part of the GPU each: a pipe, a cache, a queue. It takes less than two minutes, and the GPU
-    should have nothing else to do. What can't be measured, or isn't believed, stays as described for the GPU that is
-    closest, and the file says so.
+    Microbenchmarks load one part of the GPU each: a pipe, a cache, a queue. It takes less than two minutes on an idle
+    GPU. What can't be measured reliably stays as described for the closest GPU, and the file says so.
 
         mctskernel calibrate --out mine.toml
 
         mctskernel search softmax --device model --architecture mine.toml
     """
     console, progress = PlainConsole(), PlainConsole(stderr=True)
-    with _gpu(progress) as (machine, fingerprint, remarks):
+    with _gpu(progress) as (machine, fingerprint, notes):
         shipped = (
             load_architecture(against)
             if against
             else closest_architecture(machine.board.architecture, machine.board.name)
         )
         path = out or Path(re.sub(r"\W+", "-", (name or machine.board.name).lower()) + FILE_SUFFIX)
-        _make_room(path)
+        with _writing(path):  # before a minute is spent on measuring
+            path.parent.mkdir(parents=True, exist_ok=True)
         with _following(progress, 1 + len(microbenchmarks(machine.board))) as follow:
             found = calibrate_gpu(machine, shipped, name, follow)
     print_calibration(console, found)
-    for remark in (*remarks, *found.remarks):
-        console.print(Text(remark, "yellow"))
-    _write(path, document(found, fingerprint))
+    for note in (*notes, *found.notes):
+        console.print(Text(note, "yellow"))
+    with _writing(path):
+        path.write_text(document(found, fingerprint), encoding="utf-8")
     console.print(Text(f"Written to {path}: use it with --architecture {path}"))
 
 
-def _make_room(path: Path) -> None:
-    """Make the file's folder before a minute is spent on measuring."""
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.UsageError(f"The file {path} can't be written: {error.strerror}.") from error
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
+        yield
     except OSError as error:
         raise click.UsageError(f"The file {path} can't be written: {error.strerror}.") from error
 
@@ -125,7 +118,7 @@ def _following(console: Console, steps: int) -> Iterator[Callable[[str], None]]:
 
 
 def print_calibration(console: Console, found: Calibration) -> None:
-    """Constants beside those of the description they are compared with, then what else was measured."""
+    """Print the measured constants beside those of the description they are compared with."""
     table = Table(box=None, pad_edge=False)
     for heading in ("constant", "measured", "described", "difference", "repeats within"):
         table.add_column(heading, justify="left" if heading == "constant" else "right")
@@ -137,8 +130,6 @@ def print_calibration(console: Console, found: Calibration) -> None:
         spread = f"{measured.spread:.1%}" if measured is not None else "the driver"
         difference = f"{value / described[path] - 1:+.0%}" if described[path] else ""
         table.add_row(path, f"{value:.4g}", f"{described[path]:.4g}", difference, spread)
-    for name, other in found.others.items():
-        table.add_row(Text(name, "dim"), f"{other.value:.4g}", "", "", f"{other.spread:.1%}")
     console.print(table)
     for refused in found.refused:
         console.print(Text(f"{refused.constant} is not measured: {refused.reason}.", "yellow"))

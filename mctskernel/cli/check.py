@@ -1,26 +1,93 @@
-"""`mctskernel check TASK`: what is wrong with a task."""
+"""`mctskernel check`: what is wrong with a task, or whether PyTorch modules are right and faster."""
 
 from __future__ import annotations
 
+import secrets
 import sys
+from dataclasses import replace
+from pathlib import Path
 
+import msgspec
 import rich_click as click
 
-from mctskernel.check_task import check_task
-from mctskernel.cli.errors import BAD_TASK
-from mctskernel.cli.plain_console import echo
-from mctskernel.cli.problems import find_task_or_problem
+from mctskernel.check_task import check_task, evaluate_modules
+from mctskernel.cli.errors import BAD_TASK, REFUSED
+from mctskernel.cli.plain_console import deliver, echo
+from mctskernel.cli.tasks import find_task_or_problem
+from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
+from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings
+from mctskernel.profiling.pytorch.verdict import Speedup
+
+MOST_RUNS = 1000
+"""Timed rounds of a module whose time is short against the round trip to its process, for at most a minute."""
 
 
 @click.command()
-@click.argument("task")
+@click.argument("task", metavar="TASK|REFERENCE")
+@click.argument("candidates", type=click.Path(path_type=Path), nargs=-1, metavar="[CANDIDATE]...")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Of modules."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Of modules: repeats the inputs and weights of an earlier check. [default: drawn]",
+)
+@click.option(
+    "--runs",
+    type=click.IntRange(min=5),
+    help="Of modules: timed rounds. [default: 30, and more for up to a minute where the module takes less than the "
+    "round trip to its process]",
+)
+@click.option("--own-kernels", is_flag=True, help="Of modules: refuse one that defines no kernel of its own.")
+@click.option("--json", "as_json", is_flag=True, help="Of modules: one JSON object a candidate.")
 @click.pass_context
-def check(context: click.Context, *, task: str) -> None:
-    """Run the reference and the starting kernel of TASK, and say what is wrong.
+def check(
+    context: click.Context,
+    *,
+    task: str,
+    candidates: tuple[Path, ...],
+    device: str,
+    seed: int | None,
+    runs: int | None,
+    own_kernels: bool,
+    as_json: bool,
+) -> None:
+    """Run the reference and the starting kernel of TASK and list problems, or check PyTorch modules.
 
     TASK is a folder, the name of a built-in task, or a benchmark's problem. Exits with 3 when there is a problem.
+
+    With CANDIDATE files, REFERENCE is a Python file with a class Model, get_inputs() and get_init_inputs(), as in
+    KernelBench; each CANDIDATE has a class ModelNew, which may define Triton kernels or compile extensions. Each runs
+    in a process of its own, and is verified and timed from outside. Exits with 7 when one is refused.
+
+        mctskernel check my_task/
+
+        mctskernel check problem.py solution.py --device cuda --own-kernels
     """
+    if not candidates:
+        _check_task(context, task)
+        return
+    for path in (Path(task), *candidates):
+        if not path.is_file():
+            raise click.UsageError(f"There is no file {path}.")
+    chosen = secrets.randbits(48) if seed is None else seed
+    settings = Settings(device=device, seed=chosen, most_runs=MOST_RUNS, own_kernels=own_kernels)
+    if runs is not None:
+        settings = replace(settings, runs=runs, most_runs=runs)
+    refused = False
+    for path, verdict in evaluate_modules(Path(task), candidates, settings):
+        refused |= not verdict.evaluation.ok
+        if as_json:
+            found = _Checked(str(path), chosen, verdict.evaluation, verdict.speedup)
+            deliver(msgspec.json.encode(found).decode() + "\n")
+        else:
+            echo(_as_text(path, verdict, chosen))
+    sys.exit(REFUSED if refused else 0)
+
+
+def _check_task(context: click.Context, task: str) -> None:
     report = check_task(find_task_or_problem(context, task, Language.CUDA))
     for line in report.checked:
         echo(f"ok       {line}")
@@ -29,3 +96,39 @@ def check(context: click.Context, *, task: str) -> None:
     if not report.ok:
         sys.exit(BAD_TASK)
     echo(f"Next: mctskernel search {task}")
+
+
+class _Checked(msgspec.Struct, frozen=True):
+    candidate: str
+    seed: int
+    evaluation: Evaluation
+    speedup: Speedup | None
+
+
+def _as_text(path: Path, verdict: ModuleVerdict, seed: int) -> str:
+    evaluation = verdict.evaluation
+    noticed = f" (by: {evaluation.guard})" if evaluation.guard else ""
+    lines = [f"{path}: {evaluation.outcome}{noticed}"]
+    lines += [f"  {evaluation.message}"] if evaluation.message else []
+    lines += [f"  {line}" for line in evaluation.log.splitlines()[-8:]]
+    if verdict.speedup is not None:
+        lines += [f"  {line}" for line in _times(verdict.speedup)]
+        lines += [f"  right in {len(evaluation.checks)} calls, each on fresh inputs (seed {seed})"]
+    lines += [f"  warning: {flag}" for flag in evaluation.flags]
+    return "\n".join(lines)
+
+
+def _times(found: Speedup) -> list[str]:
+    if found.doubt:
+        return [found.doubt]
+    timing = found.timing
+    return [
+        f"{found.ratio:.2f} times as fast as the reference [{found.low:.2f} to {found.high:.2f}]; "
+        f"at least {found.at_least:.2f} times, whatever it did to the round trip",
+        f"{_microseconds(timing.seconds)} against {_microseconds(timing.baseline_seconds or 0.0)}, "
+        f"without the round trip of {_microseconds(found.round_trip_seconds)}",
+    ]
+
+
+def _microseconds(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} µs"

@@ -7,9 +7,8 @@ from pathlib import Path
 import rich_click as click
 
 from mctskernel.cli.plain_console import PlainConsole, deliver
-from mctskernel.report.compared_run import find_runs
-from mctskernel.report.run_comparison import compare_runs
-from mctskernel.report.run_comparison_table import print_run_comparison, to_json
+from mctskernel.report.comparison import compare_runs, find_runs
+from mctskernel.report.comparison_table import print_run_comparison, to_json
 
 
 @click.command()
@@ -17,18 +16,17 @@ from mctskernel.report.run_comparison_table import print_run_comparison, to_json
 @click.option(
     "--at",
     type=click.IntRange(min=1),
-    help="Evaluations after which the best so far is compared. [default: as many as all have made]",
+    help="Compare the best after so many evaluations. [default: as many as all have made]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
 def compare(sides: tuple[Path, ...], *, at: int | None, as_json: bool) -> None:
-    """Put runs side by side: what each came to, and whether the differences mean anything.
+    """Compare runs: the best of each, and whether the differences are significant.
 
-    Each RUN is a side: a run, or a folder of runs, one for each seed or task. All others are compared with the first.
+    Each RUN is a run, or a folder of runs, one for each seed or task. All others are compared with the first.
 
-    Which of two kernels is faster, the samples of their timings tell; that of a pair of runs is a bootstrap interval of
-    the ratio of their medians. Which of two ways to search is better, one run a side doesn't tell: of sides with
-    several runs, those of the same task, device and seed are paired, and a sign-flip test says how likely chance alone
-    would do as much. Times of different tasks or devices are never compared.
+    Two kernels are compared by a bootstrap interval of the ratio of their median times. Two ways to search need several
+    runs each: those of the same task, device and seed are paired, and a sign-flip test gives the probability that the
+    difference is chance. Times of different tasks or devices are never compared.
 
         mctskernel compare runs/softmax-a runs/softmax-b
 

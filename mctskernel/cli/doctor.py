@@ -15,7 +15,7 @@ from mctskernel.doctor import Missing, Present, examine
 
 @click.command()
 def doctor() -> None:
-    """Say what this machine can and can't do, and how to get what is missing.
+    """List what this machine can do, what is missing, and how to get it.
 
     Exits with 5 when something that every search needs is missing.
     """

@@ -1,83 +1,77 @@
-"""Exit codes, and sentences instead of tracebacks for what a user can mend."""
+"""Exit codes, the group of all commands, and sentences instead of tracebacks for what a user can put right."""
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, ClassVar
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import rich_click as click
 
-from mctskernel.cli.listing import Listing, described
 from mctskernel.cli.plain_console import complain, echo, plain
-from mctskernel.core.user_errors import BadMachineError, BadRunError, BadTaskError, MisuseError, NoKernelError
+from mctskernel.core.user_errors import BadMachineError, BadRunError, BadTaskError, NoKernelError, UserError
 
 SUCCESS = 0
 LET_THROUGH = 1
-USAGE = 2
-BAD_TASK = 3
-BAD_RUN = 4
-BAD_MACHINE = 5
-NO_KERNEL = 6
+USAGE = UserError.exit_code
+BAD_TASK = BadTaskError.exit_code
+BAD_RUN = BadRunError.exit_code
+BAD_MACHINE = BadMachineError.exit_code
+NO_KERNEL = NoKernelError.exit_code
 REFUSED = 7
 INTERRUPTED = 130
 
 EXIT_CODES: tuple[tuple[int, str], ...] = (
     (SUCCESS, "success"),
-    (
-        LET_THROUGH,
-        "the gauntlet let a cheat through or refused an honest kernel; an ablation came out otherwise",
-    ),
+    (LET_THROUGH, "the gauntlet accepted a cheat or refused an honest kernel; a repeated ablation differs"),
     (USAGE, "wrong usage"),
     (BAD_TASK, "the task can't be used"),
-    (BAD_RUN, "the run folder, or the memory, can't be read or written"),
+    (BAD_RUN, "the run folder or the memory can't be read or written"),
     (BAD_MACHINE, "this machine lacks something that is needed"),
-    (NO_KERNEL, "a model wrote no kernel that is right"),
+    (NO_KERNEL, "a model wrote no correct kernel"),
     (REFUSED, "a module was refused"),
-    (INTERRUPTED, "interrupted by Ctrl-C, after writing everything down"),
+    (INTERRUPTED, "interrupted by Ctrl-C, with everything saved"),
 )
-
-_CODES: Mapping[type[Exception], int] = {
-    MisuseError: USAGE,
-    BadTaskError: BAD_TASK,
-    BadRunError: BAD_RUN,
-    BadMachineError: BAD_MACHINE,
-    NoKernelError: NO_KERNEL,
-}
 
 
 class CommandGroup(click.RichGroup):
-    """Commands that are imported when they are used; the project's errors become a sentence and an exit code.
+    """Commands that are imported when they are used; a UserError becomes a sentence and an exit code.
 
-    Importing on use keeps `show` and `export` working where the compilers aren't installed.
+    So `show` and `export` work where no compiler is installed, and `--help` imports no command at all.
     """
 
-    commands_by_name: ClassVar[Mapping[str, str]]
+    def __init__(self, *args: Any, groups: Mapping[str, tuple[str, ...]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.groups = groups
 
     def list_commands(self, _: click.Context) -> list[str]:
         """The names, in the order of the help page."""
-        return list(self.commands_by_name)
+        return [name for names in self.groups.values() for name in names]
 
-    def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command by its name."""
-        module = self.commands_by_name.get(cmd_name)
-        if module is None:
+        if cmd_name not in self.list_commands(ctx):
             return None
-        command = getattr(import_module(module), cmd_name.replace("-", "_"))
-        assert isinstance(command, click.Command)  # noqa: S101 - our own table of commands
+        command: click.Command = getattr(import_module(_module(cmd_name)), cmd_name.replace("-", "_"))
         return command
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what follows the help page's first words; the commands are described without being imported."""
-        assert isinstance(formatter, click.RichHelpFormatter)  # noqa: S101 - every group of ours is rich_click's
-        commands = [described(name, module) for name, module in self.commands_by_name.items()]
-        listing = Listing(name=self.name, commands=commands, params=self.params)
-        listing.format_options(click.RichContext(listing, ctx.parent, ctx.info_name), formatter)
+        """Write the commands by group, with sentences read from their sources."""
+        assert isinstance(formatter, click.RichHelpFormatter)  # noqa: S101 - every group here is rich_click's
+        listed = click.RichGroup(name=self.name, params=self.params)
+        for title, names in self.groups.items():
+            listed.add_panel(click.RichCommandPanel(title, commands=list(names)))
+            for name in names:
+                listed.add_command(click.RichCommand(name=name, help=described(name)))
+        listed.format_options(click.RichContext(listed, ctx.parent, ctx.info_name), formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words of a command; what is wrong with them is said without orders to a terminal."""
+        """Parse the words of a command; complaints about them can't control the terminal."""
         sys.excepthook = complain
         try:
             return super().parse_args(ctx, args)
@@ -94,13 +88,27 @@ class CommandGroup(click.RichGroup):
             # The reader of our output went away (`| head`). Python would complain once more when it flushes.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(SUCCESS)
-        except tuple(_CODES) as error:
+        except UserError as error:
             echo(f"mctskernel: {error}", err=True)
-            sys.exit(next(code for kind, code in _CODES.items() if isinstance(error, kind)))
+            sys.exit(error.exit_code)
+
+
+def described(name: str) -> str:
+    """The docstring of a command, read from its source: importing all commands takes seconds."""
+    spec = find_spec(_module(name))
+    assert spec is not None and spec.origin is not None  # noqa: S101 - our own module
+    body = ast.parse(Path(spec.origin).read_text("utf-8")).body
+    functions = (each for each in body if isinstance(each, ast.FunctionDef))
+    function = next(each for each in functions if each.name == name.replace("-", "_"))
+    return ast.get_docstring(function) or ""
+
+
+def _module(name: str) -> str:
+    return f"mctskernel.cli.{name.replace('-', '_')}"
 
 
 def _harmless(error: click.ClickException) -> click.ClickException:
-    """A complaint that may quote a file or its name, fit for a terminal."""
+    """The same complaint without control characters: it may quote a file or its name."""
     message = plain(error.format_message())
     if message == error.format_message():
         return error

@@ -1,18 +1,22 @@
-"""`mctskernel explain`: which part of the GPU binds a kernel, and what an edit moved."""
+"""`mctskernel explain`: which part of the GPU binds a kernel, and what an edit changed about it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import rich_click as click
+from rich.console import Console
+from rich.text import Text
 
 from mctskernel.cli import options
 from mctskernel.cli.plain_console import PlainConsole, deliver
-from mctskernel.cli.problems import find_task_or_problem
+from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.task import TaskError
-from mctskernel.explain import model_kernels, read_kernel
+from mctskernel.explain import NodeProfile, model_kernels, profile_node, read_kernel
+from mctskernel.profiling.ncu import Finding
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained, to_json
 from mctskernel.report.view import View, load_view
 from mctskernel.run import RunError
@@ -36,6 +40,12 @@ from mctskernel.tree.trajectory import edit_title
     help="The language of TASK's starting kernel.",
 )
 @options.architecture
+@click.option(
+    "--ncu",
+    is_flag=True,
+    help="Profile NODE with Nsight Compute: print what its rules find and keep RUN/profiles/NODE.ncu-rep for `ncu-ui`. "
+    "Needs `ncu`, a GPU, and the permission to read its counters; takes about half a minute.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
 @click.pass_context
 def explain(
@@ -47,20 +57,21 @@ def explain(
     kernel: Path | None,
     language: str | None,
     architecture: str,
+    ncu: bool,
     as_json: bool,
 ) -> None:
     """Say which part of the GPU binds a kernel, which is next, and what relieving it would bring.
 
-    Of a RUN it explains NODE (the best one if it isn't given) from what is recorded, and what the edit that made it
-    did to its parent, or to --against: which terms of the time moved, the counts behind them, and what binds now. A
-    difference that is no larger than what the model can tell is called a tie.
+    Of a RUN it explains NODE (default: the best) from what is recorded, and what its edit changed against the parent,
+    or against --against: which terms of the time moved, the counts behind them, and what binds now. A difference
+    within the model's uncertainty is called a tie.
 
-    Of a TASK (a folder, the name of a built-in one, or a benchmark's problem) it builds, verifies and prices the
-    starting kernel or --kernel as `search --device model` would, without a run and without a GPU.
+    Of a TASK (a folder, a built-in task, or a benchmark's problem) it builds, verifies and models the starting kernel
+    or --kernel as `search --device model` would, without a GPU.
 
-    The table has a row for each term: the seconds that this part of the GPU would take alone, the share of the time
+    Each row of the table is a term: the seconds that this part of the GPU would take alone, the share of the time
     that it explains, and the time if it took half as long, or none. Terms overlap, so they don't add up to the time.
-    Measured kernels have no terms: how long each unit was busy is what their counters say.
+    Measured kernels have no terms; their counters say how long each unit was busy.
 
         mctskernel explain softmax
 
@@ -71,10 +82,14 @@ def explain(
     if (Path(subject) / "run.json").is_file():
         if kernel or language:
             raise click.UsageError(f"{subject} is a run: --kernel and --language are for a task.")
-        found = _of_run(load_view(Path(subject)), node, against)
+        view = load_view(Path(subject))
+        if ncu:
+            _profile(view, view.best.id if node is None else node)
+            return
+        found = _of_run(view, node, against)
     else:
-        if node is not None:
-            raise click.UsageError(f"{subject} is not a run (it has no run.json), so it has no node {node}.")
+        if node is not None or ncu:
+            raise click.UsageError(f"{subject} is not a run (it has no run.json), so it has no nodes.")
         other = Path(against) if against else None
         chosen = Language(language) if language else None
         folder = find_task_or_problem(context, subject, chosen or Language.CUDA)
@@ -129,3 +144,43 @@ def _of_task(
         if not evaluation.ok:
             raise TaskError(f"{name} has no time to explain: {evaluation.outcome}: {evaluation.message}")
     return explained(names[0], evaluations[0], *((names[1], evaluations[1]) if against else ()))
+
+
+def _profile(view: View, node: int) -> None:
+    progress = PlainConsole(stderr=True)
+    with progress.status("") as status:
+        found = profile_node(view, node, _reporter(progress, status.update))
+    print_profile(PlainConsole(), found)
+
+
+def _reporter(progress: Console, update: Callable[[str], None]) -> Callable[[str], None]:
+    """In a terminal the last words stay beside a spinner; elsewhere each is a line."""
+
+    def report(words: str) -> None:
+        if progress.is_terminal:
+            update(words)
+        else:
+            progress.print(Text(words))
+
+    return report
+
+
+def print_profile(console: Console, found: NodeProfile) -> None:
+    """Print the findings by kernel, the largest estimated gain first, and the run's own diagnosis."""
+    for kernel in dict.fromkeys(finding.kernel for finding in found.findings):
+        console.print(Text(f"{kernel}: what Nsight Compute's rules find", "bold"))
+        for finding in (each for each in found.findings if each.kernel == kernel):
+            console.print(Text(f"  {_gain(finding)}{finding.sentence}"))
+    if not found.findings:
+        console.print(Text("Nsight Compute's rules find nothing."))
+    if found.diagnosis is not None and found.diagnosis.causes:
+        console.print(Text(f"The run's diagnosis ({found.source})", "bold"))
+        for cause in found.diagnosis.causes:
+            console.print(Text(f"  {cause.share:.0%}  {cause.sentence}"))
+    console.print(Text(f"The report: {found.report}"))
+
+
+def _gain(finding: Finding) -> str:
+    if not finding.speedup:
+        return ""
+    return f"[{'of one unit, ' if finding.local else ''}up to {finding.speedup:.0%}] "

@@ -1,4 +1,4 @@
-"""What `search`, `resume` and `measure` share: progress, Ctrl-C, and the story at the end."""
+"""What commands that search share: progress, Ctrl-C, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.report.live import following
 from mctskernel.report.terminal import print_summary
 from mctskernel.report.view import View
-from mctskernel.runner import Conclusion
-from mctskernel.search import Ending, Follower
+from mctskernel.runner import SearchResult
+from mctskernel.search import Follower, StopReason
 
 
 @contextmanager
 def follow_search(console: Console | None = None) -> Iterator[tuple[Follower, Callable[[], bool]]]:
-    """A follower that shows progress, and whether Ctrl-C was pressed; pressed twice, it ends the process."""
+    """What shows progress, and what says whether Ctrl-C was pressed; a second Ctrl-C ends the process."""
     with stopping() as stop_requested, following(console or PlainConsole()) as follow:
         yield follow, stop_requested
 
 
 @contextmanager
 def stopping() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; pressed twice, it ends the process."""
+    """A function that says whether Ctrl-C was pressed; a second Ctrl-C ends the process."""
     pressed: list[int] = []
 
     def press(number: int, _frame: FrameType | None) -> None:
@@ -43,32 +43,44 @@ def stopping() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
 
-def conclude(conclusion: Conclusion) -> None:
+def print_outcome(search_result: SearchResult) -> None:
     """Print how the search ended; exits with 130 after Ctrl-C and 3 when nothing could be searched."""
-    refuse_without_baseline(conclusion)
-    echo(f"Stopped: {conclusion.ending}.")
-    print_story(conclusion)
+    refuse_without_baseline(search_result)
+    echo(f"Stopped: {search_result.stop_reason}.")
+    print_story(search_result)
 
 
-def refuse_without_baseline(conclusion: Conclusion) -> None:
+def print_result(task: str, search_result: SearchResult) -> None:
+    """Print one line about a task that was searched beside others."""
+    evaluations, path = search_result.tree.evaluations, search_result.folder.path
+    if search_result.stop_reason is StopReason.NO_BASELINE:
+        echo(f"{task}: {search_result.problem}", err=True)
+        return
+    for warning in search_result.notes:
+        echo(f"{task}: {warning}", err=True)
+    speedup = max(search_result.answer.speedup, 1.0)
+    echo(f"{task}: {speedup:.2f}x after {evaluations} evaluations; mctskernel show {path}")
+
+
+def refuse_without_baseline(search_result: SearchResult) -> None:
     """Exit with 3 and the reason when the starting kernel has no valid time."""
-    if conclusion.ending is Ending.NO_BASELINE:
-        echo(f"mctskernel: {conclusion.problem}", err=True)
+    if search_result.stop_reason is StopReason.NO_BASELINE:
+        echo(f"mctskernel: {search_result.problem}", err=True)
         sys.exit(BAD_TASK)
 
 
-def print_story(conclusion: Conclusion) -> None:
+def print_story(search_result: SearchResult) -> None:
     """Print the best path, what the machine lacked, and what to do next; exits with 130 after Ctrl-C."""
-    path = conclusion.folder.path
-    for remark in conclusion.remarks:
-        echo(f"mctskernel: {remark}", err=True)
-    print_summary(PlainConsole(), View(conclusion.folder, conclusion.tree, conclusion.answer))
+    path = search_result.folder.path
+    for note in search_result.notes:
+        echo(f"mctskernel: {note}", err=True)
+    print_summary(PlainConsole(), View(search_result.folder, search_result.tree, search_result.answer))
     echo(f"The path with its evidence: mctskernel show {path}")
     echo(f"The kernel:                 mctskernel best {path}")
-    if conclusion.ending is Ending.INTERRUPTED:
+    if search_result.stop_reason is StopReason.INTERRUPTED:
         echo(f"To go on:                   mctskernel resume {path}")
         sys.exit(INTERRUPTED)
-    if conclusion.ending is Ending.WAITING:
-        echo(f"To be asked for edits:      mctskernel ask {path}")
+    if search_result.stop_reason is StopReason.WAITING:
+        echo(f"To get nodes to edit:       mctskernel ask {path}")
         return
     echo(f"To search further:          mctskernel resume {path} --budget N")

@@ -16,11 +16,11 @@ from mctskernel.cli import options
 from mctskernel.cli.errors import LET_THROUGH
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.kernel import Language
-from mctskernel.executors.room import workers_on
-from mctskernel.experiments.records.provenance import write_result
+from mctskernel.executors import workers_on
+from mctskernel.experiments.results import write_result
 from mctskernel.gauntlet.corpus import CORPUS, read_corpus
-from mctskernel.gauntlet.run import Report, Result, Venue, run_gauntlet
-from mctskernel.gauntlet.table import markdown, print_report
+from mctskernel.gauntlet.modules import read_modules, run_modules
+from mctskernel.gauntlet.run import Report, Result, Venue, markdown, print_report, run_gauntlet
 from mctskernel.run import write_text
 
 
@@ -30,14 +30,17 @@ from mctskernel.run import write_text
     type=click.Choice(["model", "gpu", "both"]),
     default="model",
     show_default=True,
-    help="Where to judge them. Some can only be shown on one of the two.",
+    help="Where to evaluate them. Some can only be shown on one of the two.",
 )
 @options.architecture
 @click.option(
     "--corpus",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     default=CORPUS,
-    help="Another folder of cheats and honest kernels, laid out like the one that comes with the package.",
+    help="Another folder of cheats and honest kernels, laid out like tests/gauntlet of a checkout.",
+)
+@click.option(
+    "--modules", is_flag=True, help="Evaluate PyTorch modules too, on the CPU or a GPU; needs PyTorch."
 )
 @click.option(
     "--only",
@@ -61,30 +64,37 @@ def gauntlet(
     device: str,
     architecture: str,
     corpus: Path,
+    *,
+    modules: bool,
     patterns: tuple[str, ...],
     workers: int | None,
     seed: int,
     json_file: Path | None,
     markdown_file: Path | None,
 ) -> None:
-    """Judge kernels that cheat, and kernels that are only unusual, as a search judges its own.
+    """Evaluate kernels that cheat, and honest but unusual ones, as a search evaluates its candidates.
 
-    Prints what refused each of them. Exits with 1 when a cheat was let through or an honest kernel refused.
+    Prints which check refused each of them. Exits with 1 when a cheat is accepted or an honest kernel refused.
     """
-    entries = [
-        entry
-        for entry in read_corpus(corpus)
-        if not patterns
-        or any(fnmatch(entry.label, pattern) or fnmatch(entry.name, pattern) for pattern in patterns)
-    ]
-    if not entries:
+    kernels = [entry for entry in read_corpus(corpus) if _is_chosen(entry.label, patterns)]
+    chosen = (
+        [entry for entry in read_modules(corpus / "pytorch") if _is_chosen(entry.label, patterns)]
+        if modules
+        else []
+    )
+    if not kernels and not chosen:
         raise click.BadParameter("no entry is like that.", param_hint="--only")
     console = PlainConsole()
     reports = []
     for place in ("model", "gpu") if device == "both" else (device,):
         venue = Venue(place, architecture, seed, workers or workers_on(place, Language.CUDA))
-        with _progress(console, sum(entry.shows_on(place) for entry in entries)) as follow:
-            reports.append(run_gauntlet(entries, venue, follow))
+        shown = sum(entry.shows_on(place) for entry in kernels)
+        shown += sum(entry.shows_on("gpu" if place == "gpu" else "cpu") for entry in chosen)
+        with _progress(console, shown) as follow:
+            if kernels:
+                reports.append(run_gauntlet(kernels, venue, follow))
+            if chosen:
+                reports.append(run_modules(chosen, place, follow))
     report = _joined(reports)
     print_report(console, report)
     if json_file is not None:
@@ -93,6 +103,11 @@ def gauntlet(
         write_text(markdown_file, markdown(report))
     if not report.fine:
         sys.exit(LET_THROUGH)
+
+
+def _is_chosen(label: str, patterns: tuple[str, ...]) -> bool:
+    name = label.rpartition("/")[2]
+    return not patterns or any(fnmatch(label, each) or fnmatch(name, each) for each in patterns)
 
 
 def _joined(reports: list[Report]) -> Report:

@@ -1,4 +1,4 @@
-"""`mctskernel mcp`: a server for coding agents, which propose edits."""
+"""`mctskernel mcp`: a Model Context Protocol server for coding agents."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import rich_click as click
 
 from mctskernel.cli import options
 from mctskernel.cli.errors import BAD_MACHINE
+from mctskernel.cli.options import Place
 from mctskernel.cli.plain_console import echo
-from mctskernel.core.kernel import Language
-from mctskernel.executors.room import workers_on
-from mctskernel.profiling.devices import default_kind
 
 
 @click.command()
@@ -21,22 +19,20 @@ from mctskernel.profiling.devices import default_kind
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("runs"),
     show_default=True,
-    help="The folder of the runs: an agent sees those in it, and begins others there.",
+    help="The folder of runs that an agent can see and add to.",
 )
 @click.option(
     "--tasks",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A folder of task folders of your own, beside the built-in tasks. Agents can't change them.",
 )
-@options.device
-@options.architecture
-@options.workers
+@options.place(driven=False)
 @click.option(
     "--budget",
     type=click.IntRange(min=1),
     default=200,
     show_default=True,
-    help="Evaluations of a run that an agent begins, at the most.",
+    help="At most so many evaluations in a run that an agent begins.",
 )
 @click.option(
     "--http",
@@ -49,17 +45,15 @@ def mcp(
     *,
     runs: Path,
     tasks: Path | None,
-    device: str,
-    architecture: str,
-    workers: int | None,
+    place: Place,
     budget: int,
     port: int | None,
 ) -> None:
     """Let a coding agent propose the edits, over the Model Context Protocol.
 
-    The agent begins runs, asks which nodes need edits, and tells edits; this program builds, verifies, times and
-    decides. Nothing that an agent can call changes a verdict, a baseline or a task. Add it to your agent as a server
-    whose command is `mctskernel mcp --runs DIR`; docs/mcp.md says how. Needs `pip install "mctskernel[mcp]"`.
+    The agent begins runs, asks which nodes need edits, and submits edits; this program builds, verifies and times them.
+    No tool changes a verdict, a baseline or a task. Add it to your agent as a server with the command
+    `mctskernel mcp --runs DIR` (docs/mcp.md). Needs `pip install "mctskernel[mcp]"`.
 
         mctskernel mcp --runs runs --tasks my_tasks
 
@@ -74,8 +68,4 @@ def mcp(
         echo(f'mctskernel: {error.name} is missing: pip install "mctskernel[mcp]"', err=True)
         sys.exit(BAD_MACHINE)
 
-    def workers_for(kind: str, language: Language) -> int:
-        return workers or workers_on(kind, language)
-
-    kind = default_kind() if device == "auto" else device
-    serve(Settings(runs, tasks, kind, architecture, budget, workers_for), port)
+    serve(Settings(runs, tasks, place.kind, place.architecture, budget, place.workers_for), port)

@@ -1,4 +1,4 @@
-"""`mctskernel memory`: what runs taught, to look at, to add to, to forget and to take elsewhere."""
+"""`mctskernel memory`: what earlier runs taught: list, add, forget, export."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ _file = click.option(
 
 @click.group()
 def memory() -> None:
-    """What kinds of edits did in earlier runs, which `mctskernel search --memory on` goes by.
+    """Manage what earlier runs taught about kinds of edits, for `mctskernel search --memory on`.
 
-    A kind of edit is a category and a title without its numbers and the task's own names. It is remembered with the
-    language, the architecture and the bottleneck of the kernel that it was made to, and measured gains are never
-    added to modelled ones.
+    A kind of edit is a category and a title without numbers and the task's own names. It is remembered with the
+    language, architecture and bottleneck of the kernel; measured and modelled gains are kept apart.
     """
 
 

@@ -11,16 +11,18 @@ from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.new_task import create_task
 from mctskernel.new_task_from_cuda import create_task_from_cuda
 from mctskernel.new_task_from_torch import FromTorch, create_task_from_torch
-from mctskernel.problems.folders import write_problem
-from mctskernel.problems.registry import read_problem
+from mctskernel.problems.registry import read_problem, write_problem
 
 
 @click.command("new-task")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
-    "--from", "file", type=click.Path(path_type=Path), help="Draft the task of this CUDA C++ file's kernels."
+    "--from",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Draft a task around the kernels of this CUDA C++ file.",
 )
-@click.option("--kernel", default="", help="Of the file's __global__ functions, this one alone.")
+@click.option("--kernel", default="", help="With --from: only this __global__ function.")
 @click.option("--from-torch", "function", help="Make the task of a function: package.module:function.")
 @click.option(
     "--shape",
@@ -62,17 +64,17 @@ def new_task(
     """Write a task folder: task.toml, reference.py and a starting kernel.
 
     Without options it is a commented template that runs as it is. With --from it is a draft around your own kernel,
-    with a comment beside everything that was guessed. With --from-torch your function is the reference (its module is
-    imported, so its code runs), and the starting kernel is what torch.compile generates for it, on a machine with a
-    GPU, or plain CUDA C++. With --from-problem a benchmark's problem is the reference, and its own Python runs.
+    with a comment beside every guess. With --from-torch your function is the reference (its module is imported, so its
+    code runs), and the starting kernel is what torch.compile generates for it on a GPU, or plain CUDA C++. With
+    --from-problem a benchmark's problem is the reference, and its own Python runs.
     """
     if sum(each is not None for each in (file, function, problem)) > 1:
-        raise click.UsageError("--from, --from-torch and --from-problem are ways of their own; choose one.")
+        raise click.UsageError("--from, --from-torch and --from-problem exclude each other.")
     if shapes and function is None:
-        raise click.UsageError("--shape goes with --from-torch.")
+        raise click.UsageError("--shape needs --from-torch.")
     if file is not None:
         drafted = create_task_from_cuda(folder, file, kernel)
-        _say(folder, list(drafted.files), drafted.remarks)
+        _say(folder, list(drafted.files), drafted.notes)
     elif function is not None:
         chosen = Language(language) if language else None
         made = create_task_from_torch(folder, function, shapes, dtypes, chosen)
@@ -80,8 +82,8 @@ def new_task(
     elif problem is not None:
         read = read_problem(problem, Language(language or Language.CUDA))
         write_problem(read, folder)
-        remedy = () if read.has_kernel else ("Write kernel.cu or kernel.py, or let a model do it.",)
-        _say(folder, list(read.files), (*read.remarks, *remedy))
+        remedy = () if read.has_kernel else ("Write kernel.cu or kernel.py, or use `mctskernel generate`.",)
+        _say(folder, list(read.files), (*read.notes, *remedy))
     else:
         create_task(folder)
         _say(folder, ["task.toml", "reference.py", "kernel.cu"], ())
@@ -102,13 +104,13 @@ def _about_the_start(made: FromTorch) -> tuple[str, ...]:
     return (
         f"There is no starting kernel from torch.compile: {made.problem}",
         *((f"Nor is there a plain one: {made.without_kernel}",) if made.without_kernel else ()),
-        "Write kernel.cu or kernel.py, or let a model do it.",
+        "Write kernel.cu or kernel.py, or use `mctskernel generate`.",
     )
 
 
-def _say(folder: Path, files: list[str], remarks: tuple[str, ...]) -> None:
+def _say(folder: Path, files: list[str], notes: tuple[str, ...]) -> None:
     *others, last = files
     echo(f"Wrote {folder}/{', '.join(others)} and {last}.")
-    for remark in remarks:
-        echo(remark)
+    for note in notes:
+        echo(note)
     echo(f"Next: mctskernel check {folder}")

@@ -1,22 +1,26 @@
-"""Options that several commands take."""
+"""Options that several commands take; those that belong together reach a command as one argument.
+
+@options.budget
+def command(*, budget: Budget) -> None: ...
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
 from mctskernel.cli.plain_console import deliver
-from mctskernel.core.device import DeviceError, is_remote
-from mctskernel.core.executor import ENGINES, CounterSet, ExecutorOptions
-from mctskernel.core.surrogate import SurrogateUse
-from mctskernel.edits.llm.experts import EXPERTS
-from mctskernel.edits.llm.feedback import Feedback
-from mctskernel.edits.llm.mixture import MixtureOptions
-from mctskernel.edits.llm.options import KEY_VARIABLE, LLMOptions
+from mctskernel.core.executor import ENGINES, LOCAL, CounterSet, ExecutorOptions
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
+from mctskernel.edits.llm.experts import EXPERTS, Feedback, MixtureOptions
+from mctskernel.edits.llm.model import KEY_VARIABLE, ReplyFormat
+from mctskernel.executors import workers_on
 from mctskernel.memory import default_path
 from mctskernel.profiling.architecture import (
     FILE_SUFFIX,
@@ -24,19 +28,53 @@ from mctskernel.profiling.architecture import (
     known_architectures,
     load_architecture,
 )
+from mctskernel.profiling.devices import default_kind
+from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
+from mctskernel.profiling.reward import REWARDS
+from mctskernel.proposers import MIXED, PROPOSERS, RULES
+from mctskernel.run import Budget
+from mctskernel.search_settings import WALK, SearchSettings
+from mctskernel.tree.choices import with_settings
 from mctskernel.tree.policy import Policy
+from mctskernel.tree.strategies import STRATEGIES
 
 Command = Callable[..., Any]
-
 
 GPUS = f"[{'|'.join(known_architectures())}|FILE{FILE_SUFFIX}]"
 """How the help page writes what `described_gpu` takes."""
 
 
+def bundle(name: str, build: Callable[..., object], *options: Command) -> Callable[[Command], Command]:
+    """A decorator that adds `options` to a command, which gets as `name` what `build` makes of their values."""
+    names = [parameter.name for option in options for parameter in _parameters(option)]
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def run(*args: Any, **values: Any) -> Any:
+            built = build(**{each: values.pop(each) for each in names})
+            return command(*args, **{name: built}, **values)
+
+        decorated: Command = run
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def _parameters(option: Command) -> list[click.Parameter]:
+    def bare() -> None:
+        """Takes the option."""
+
+    option(bare)
+    found: list[click.Parameter] = bare.__click_params__  # type: ignore[attr-defined]  # set by click's decorator
+    return found
+
+
 def described_gpu(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """An option's value: the short name of a described GPU, or a file that describes one.
 
-    Of a file the whole path is kept, so that a run can be resumed from anywhere.
+    A file's whole path is kept, so that a run can be resumed from anywhere.
     """
     if value is None:
         return None
@@ -47,9 +85,34 @@ def described_gpu(ctx: click.Context, param: click.Parameter, value: str | None)
     return str(Path(value).resolve()) if value.endswith(FILE_SUFFIX) else value.upper()
 
 
-def _listed(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in value.split(",") if each.strip())
+def print_schema(make: Callable[[], Mapping[str, Any]], text: str) -> Callable[[Command], Command]:
+    """An option --schema that prints a JSON schema and does nothing else."""
 
+    def show(ctx: click.Context, _param: click.Parameter, wanted: object) -> None:
+        if wanted and not ctx.resilient_parsing:
+            deliver(json.dumps(make(), indent=2) + "\n")
+            ctx.exit()
+
+    return click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)
+
+
+def device_option(*kinds: str, default: str | None = None, text: str) -> Callable[[Command], Command]:
+    """An option --device that takes one of these kinds."""
+    shown = default is not None
+    return click.option("--device", type=click.Choice(kinds), default=default, show_default=shown, help=text)
+
+
+seed = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Inputs and random choices."
+)
+
+language = click.option(
+    "--language",
+    type=click.Choice([each.value for each in SOURCE_LANGUAGES]),
+    default=Language.CUDA.value,
+    show_default=True,
+    help="The language of the starting kernel: kernel.cu or kernel.py of the task.",
+)
 
 architecture = click.option(
     "--architecture",
@@ -64,261 +127,232 @@ workers = click.option(
     "--workers",
     type=click.IntRange(min=1),
     help="Evaluations in flight; on a GPU, processes that compile for it. "
-    "[default: one for each CPU core; on a GPU 4, for Triton 8; on a server and in a Ray cluster as many as there is "
-    "room for]",
+    "[default: one for each CPU core; on a GPU 4, for Triton 8; in a Ray cluster as many as there is room for]",
 )
 
-gpus = click.option(
-    "--gpus",
-    metavar="GPU,...",
-    default="",
-    callback=_listed,
-    help="The GPUs of this machine to use: indices, or beginnings of UUIDs. [default: all; for `resume` as before]",
+device = device_option(
+    "auto",
+    "gpu",
+    "model",
+    default="auto",
+    text="Where kernels are evaluated: on a GPU, or by a model of one; auto takes a GPU if there is one.",
 )
 
-counters = click.option(
-    "--counters",
-    type=click.Choice([each.value for each in CounterSet]),
-    help="Which hardware counters are read on a GPU: all; few, those of the multiprocessors and of DRAM; or the time "
-    "alone, which diagnoses nothing. Fewer are read faster, and GPUs of one machine wait for each other to read them. "
-    "[default: all for one GPU, few for several; for `resume` as before]",
-)
 
-_EXECUTOR = (
+@dataclass(frozen=True)
+class Driver:
+    """What --executor, --gpus, --counters and --ray-address say."""
+
+    engine: str | None = None
+    gpus: tuple[str, ...] = ()
+    counters: str | None = None
+    ray_address: str = ""
+
+    def options(self, kind: str | None) -> ExecutorOptions | None:
+        """The same for a kind of device, None where nothing was chosen. Raises UsageError."""
+        if kind not in (None, "gpu") and (self.gpus or self.counters):
+            raise click.UsageError(
+                f"--{'gpus' if self.gpus else 'counters'} is for --device gpu, not {kind}."
+            )
+        if self.engine == "ray" and self.gpus:
+            raise click.UsageError("--gpus is for --executor local; `ray start` decides on a cluster's GPUs.")
+        if self.engine == "ray" and kind == "recorded":
+            raise click.UsageError("--executor ray is for kernels, not for a recorded space.")
+        if self.ray_address and self.engine != "ray":
+            raise click.UsageError("--ray-address is for --executor ray.")
+        if self.engine is None and not self.gpus and not self.counters:
+            return None
+        counters = CounterSet(self.counters) if self.counters else None
+        return ExecutorOptions(self.engine or LOCAL.engine, self.gpus, self.ray_address, counters)
+
+
+_DRIVER = (
     click.option(
         "--executor",
         "engine",
         type=click.Choice(ENGINES),
-        help="What drives the devices: processes of this machine, or those of a Ray cluster. [default: local; for "
-        "`resume` as before]",
+        help="What runs the evaluations: processes of this machine, or a Ray cluster. [default: local; for `resume` "
+        "as before]",
     ),
-    gpus,
-    counters,
+    click.option(
+        "--gpus",
+        metavar="GPU,...",
+        default="",
+        callback=lambda _ctx, _param, value: tuple(filter(None, map(str.strip, value.split(",")))),
+        help="The GPUs of this machine to use: indices, or beginnings of UUIDs. [default: all; for `resume` as before]",
+    ),
+    click.option(
+        "--counters",
+        type=click.Choice([each.value for each in CounterSet]),
+        help="Which hardware counters are read on a GPU: all; few, those of the multiprocessors and of DRAM; or only "
+        "the time, which gives no diagnosis. Several GPUs of a machine wait for each other to read them. "
+        "[default: all for one GPU, few for several; for `resume` as before]",
+    ),
     click.option(
         "--ray-address",
         metavar="HOST:PORT",
         default="",
-        help="The cluster of --executor ray. [default: RAY_ADDRESS, or what `ray start` began here, or a new one]",
+        help="The cluster of --executor ray. [default: RAY_ADDRESS, or that of `ray start` on this machine, or a new "
+        "one]",
     ),
 )
 
-
-def executor(command: Command) -> Command:
-    """The options of a command that may use several devices."""
-    for option in reversed(_EXECUTOR):
-        command = option(command)
-    return command
+driver = bundle("driver", Driver, *_DRIVER)
 
 
-def executor_options(
-    device: str | None,
-    engine: str | None,
-    gpus: tuple[str, ...],
-    ray_address: str,
-    counters: str | None = None,
-) -> ExecutorOptions | None:
-    """What the options of `executor` say of a device, if it is known by now; None when none of them was given."""
-    if gpus and device not in (None, "gpu"):
-        raise click.UsageError(f"--gpus is for --device gpu, not {device}.")
-    if counters and device not in (None, "gpu"):
-        raise click.UsageError(f"--counters is for --device gpu, not {device}.")
-    if gpus and engine == "ray":
-        raise click.UsageError("--gpus is for --executor local: which GPUs a cluster has, `ray start` says.")
-    if ray_address and engine != "ray":
-        raise click.UsageError("--ray-address is for --executor ray.")
-    if engine == "ray" and is_remote(device or ""):
-        raise click.UsageError(
-            "--executor ray is for this machine's cluster: what drives a server's, `serve` says."
-        )
-    if engine == "ray" and device == "recorded":
-        raise click.UsageError("--executor ray is for kernels: a recorded space is looked up at once.")
-    if engine is None and not gpus and not counters:
-        return None
-    return ExecutorOptions(engine or "local", gpus, ray_address, CounterSet(counters) if counters else None)
+@dataclass(frozen=True)
+class Place:
+    """Where kernels are evaluated, as far as the options say."""
+
+    device: str
+    architecture: str
+    workers: int | None
+    driver: Driver
+
+    @property
+    def kind(self) -> str:
+        """The kind of device, with `auto` resolved."""
+        return default_kind() if self.device == "auto" else self.device
+
+    def executor(self, kind: str) -> ExecutorOptions:
+        """The options of the executor for a kind of device. Raises UsageError."""
+        return self.driver.options(kind) or LOCAL
+
+    def workers_for(self, kind: str, chosen: Language) -> int:
+        """How many workers: as chosen, or as many as suit the device."""
+        return self.workers or workers_on(kind, chosen, self.executor(kind))
 
 
-def print_schema(make: Callable[[], Mapping[str, Any]], text: str) -> Callable[[Command], Command]:
-    """An option --schema that prints a JSON schema and does nothing else."""
-
-    def show(ctx: click.Context, _param: click.Parameter, wanted: object) -> None:
-        if wanted and not ctx.resilient_parsing:
-            deliver(json.dumps(make(), indent=2) + "\n")
-            ctx.exit()
-
-    return click.option("--schema", is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)
+def place(kinds: Command = device, *, driven: bool = True) -> Callable[[Command], Command]:
+    """The options that say where kernels are evaluated; `kinds` is the one of devices, `driven` adds `driver`'s."""
+    return bundle("place", _place, kinds, architecture, workers, *(_DRIVER if driven else ()))
 
 
-_SURROGATE = (
-    click.option(
-        "--surrogate",
-        type=click.Choice([use.value for use in SurrogateUse]),
-        default=SurrogateUse.OFF.value,
-        show_default=True,
-        help="What the model's predictions decide: nothing; which edit of a node comes first; or also which of "
-        "several nodes' edits deserves the next evaluation.",
-    ),
-    click.option(
-        "--surrogate-candidates",
-        type=click.IntRange(min=1),
-        default=4,
-        show_default=True,
-        help="With filter: edits that are compared for each evaluation.",
-    ),
-    click.option(
-        "--surrogate-share",
-        type=click.FloatRange(0, 1),
-        default=Policy().dissent,
-        show_default=True,
-        help="Evaluations that go to what the model dislikes, or has no opinion of: it is wrong somewhere.",
-    ),
-    click.option(
-        "--surrogate-workers",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="Processes that predict; each takes up to a core.",
-    ),
-    click.option(
-        "--surrogate-wait/--no-surrogate-wait",
-        default=None,
-        help="Whether the search waits for predictions, or goes by the prior until they come. "
-        "[default: wait with one worker, so that the same seed gives the same tree]",
-    ),
+def _place(*, device: str, architecture: str, workers: int | None, **driver: Any) -> Place:
+    return Place(device, architecture, workers, Driver(**driver))
+
+
+searched_device = device_option(
+    "auto",
+    "gpu",
+    "model",
+    "recorded",
+    default="auto",
+    text="Where kernels are evaluated: on a GPU, by a model of one, or nowhere, because a --space has their recorded "
+    "times; auto takes that, or else a GPU if there is one.",
 )
 
 
-def surrogate(command: Command) -> Command:
-    """The options of a search that the model's predictions guide."""
-    for option in reversed(_SURROGATE):
-        command = option(command)
-    return command
+def budget(evaluations: int | None = 200) -> Callable[[Command], Command]:
+    """The options that limit a search; `evaluations` is the default."""
+    return bundle(
+        "budget",
+        lambda limit, seconds, dollars: Budget(evaluations=limit, seconds=seconds, dollars=dollars),
+        click.option(
+            "--budget",
+            "limit",
+            type=click.IntRange(min=1),
+            default=evaluations,
+            show_default=evaluations is not None,
+            help="At most so many evaluations, those of earlier sessions of the run included.",
+        ),
+        click.option(
+            "--seconds", type=click.FloatRange(min=0, min_open=True), help="At most so many seconds."
+        ),
+        click.option(
+            "--max-usd",
+            "dollars",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="USD",
+            help="At most so many US dollars for language models.",
+        ),
+    )
 
+
+_model_option = partial(click.option, panel="Language model")
 
 _MODEL = (
-    click.option(
-        "--model", metavar="NAME", help="The language model that proposes edits, as its server calls it."
-    ),
-    click.option(
+    _model_option("--model", metavar="NAME", default="", help="The language model, as its server calls it."),
+    _model_option(
         "--base-url",
         metavar="URL",
         default="",
         help="An OpenAI-compatible server, such as http://localhost:8000/v1. [default: OpenAI's own]",
     ),
-    click.option(
+    _model_option(
         "--api-key-env",
+        "key_variable",
         metavar="VARIABLE",
         default=KEY_VARIABLE,
         show_default=True,
         help="The environment variable that holds the server's key.",
     ),
-    click.option(
+    _model_option(
         "--temperature",
         type=click.FloatRange(0, 2),
         help="Of the model's replies. [default: the server's own]",
     ),
-    click.option(
-        "--prices",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Prices of models, before the built-in ones.",
+    _model_option(
+        "--price",
+        type=click.FloatRange(min=0),
+        nargs=2,
+        metavar="INPUT OUTPUT",
+        help="What the model costs: US dollars for a million tokens. Without it, and without a list price, its cost is "
+        "unknown and counted as $0; --max-usd then refuses it.",
     ),
-    click.option(
+    _model_option(
+        "--reply-format",
+        type=click.Choice([each.value for each in ReplyFormat]),
+        default=ReplyFormat.SCHEMA.value,
+        show_default=True,
+        help="Ask the server for replies that follow a JSON schema, for any JSON object, or for plain text.",
+    ),
+    _model_option(
         "--cache",
         type=click.Path(file_okay=False, path_type=Path),
-        help="A folder that keeps replies: an identical call isn't made again.",
+        callback=lambda _ctx, _param, value: str(value.resolve()) if value else "",
+        help="A folder that keeps replies: an identical call is not made again.",
     ),
-    click.option(
-        "--judge",
-        metavar="[same|NAME]",
-        help="Let a model weigh the edits of whichever proposer before they are tried: the one that proposes, or this "
-        "one of its server. What it finds hopeless waits.",
-    ),
-    click.option(
+    _model_option(
         "--expert",
         "experts",
         metavar="NAME[=MODEL][@TEMPERATURE]",
         multiple=True,
-        help="Who may be asked, again for more, perhaps of another model: "
+        help="An expert that may be asked, perhaps of another model; again for more: "
         f"{', '.join(expert.name for expert in EXPERTS)}. [default: all]",
     ),
-    click.option(
+    _model_option(
         "--edits-per-call",
+        "edits",
         type=click.IntRange(1, 64),
         default=MixtureOptions().edits,
         show_default=True,
         help="Edits that an expert is asked for at a time.",
     ),
-    click.option(
+    _model_option(
         "--experts-per-node",
+        "at_once",
         type=click.IntRange(1, len(EXPERTS)),
         default=MixtureOptions().at_once,
         show_default=True,
         help="Experts that are asked for edits of a node at a time, one after the other.",
     ),
-    click.option(
+    _model_option(
         "--feedback",
         type=click.Choice([each.value for each in Feedback]),
         default=MixtureOptions().feedback.value,
         show_default=True,
-        help="What models are told of a kernel beside its time: nothing, its counters, or what binds it in sentences.",
+        help="What models see of a kernel beside its time: nothing, its counters, or the diagnosis in sentences.",
     ),
-    click.option(
+    _model_option(
         "--calls",
+        "in_flight",
         type=click.IntRange(1, 64),
         default=MixtureOptions().in_flight,
         show_default=True,
         help="Nodes that may wait for the model at the same time.",
     ),
 )
-
-
-def model(command: Command) -> Command:
-    """The options of a search that a language model proposes edits for."""
-    for option in reversed(_MODEL):
-        command = option(command)
-    return command
-
-
-def llm_options(
-    model: str,
-    *,
-    base_url: str,
-    api_key_env: str,
-    temperature: float | None,
-    prices: Path | None,
-    cache: Path | None,
-) -> LLMOptions:
-    """The language model of this name, by what the options of `model` say of it. Raises ModelError."""
-    return LLMOptions(
-        model=model,
-        base_url=base_url,
-        key_variable=api_key_env,
-        temperature=temperature,
-        prices=str(prices.resolve()) if prices else "",
-        cache=str(cache.resolve()) if cache else "",
-    )
-
-
-def memory_file(ctx: click.Context, param: click.Parameter, value: str) -> str | None:  # noqa: ARG001 - a callback
-    """An option's value: the whole path of a memory, None for none."""
-    match value:
-        case "off":
-            return None
-        case "on":
-            return str(default_path())
-    return str(Path(value).resolve())
-
-
-def max_usd(text: str) -> Callable[[Command], Command]:
-    """The option that limits what models may cost."""
-    return click.option(
-        "--max-usd",
-        "--dollars",
-        "dollars",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="USD",
-        help=text,
-    )
-
 
 memory = click.option(
     "--memory",
@@ -327,84 +361,90 @@ memory = click.option(
     show_envvar=True,
     default="off",
     show_default=True,
-    callback=memory_file,
+    callback=lambda _ctx, _param, value: _memory_file(value),
     help="Weigh edits by what earlier runs taught, and add this run to them: in a file of your own (on) or in FILE. "
-    "What `mctskernel memory export` wrote (.json) is read only. What was known at the beginning stays with the run.",
-)
-
-policy = click.option(
-    "--policy",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Any other choice of the search's policy, for instance widening=fixed; again for more. It outweighs the "
-    "options above. A NAME that doesn't exist lists those that do, as does a VALUE.",
+    "A .json FILE, which `mctskernel memory export` wrote, is only read.",
 )
 
 
-def _server_url(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """An option's value, the URL of a server or nothing."""
-    # Imported here: it brings a client of HTTP along, which takes a while.
-    from mctskernel.executors.remote.address import plain_url  # noqa: PLC0415 - as said above
-
-    try:
-        return plain_url(value) if value else ""
-    except DeviceError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+def _memory_file(value: str) -> str:
+    if value == "off":
+        return value
+    return str(default_path()) if value == "on" else str(Path(value).resolve())
 
 
-server = click.option(
-    "--device",
-    "server",
-    metavar="URL",
-    default="",
-    callback=_server_url,
-    help="Another address of the machine that judged: where `mctskernel serve` runs there. [default: as before]",
-)
-
-
-def device_option(kinds: Sequence[str], text: str) -> Callable[[Command], Command]:
-    """An option --device that takes one of these kinds, the first of them by default, or the URL of a server."""
-
-    def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:
-        if value in kinds:
-            return value
-        if not is_remote(value):
-            known = ", ".join(kinds)
-            raise click.BadParameter(
-                f"{value!r} is neither one of {known} nor the URL of a server.", ctx, param
-            )
-        return _server_url(ctx, param, value)
-
-    return click.option(
-        "--device",
-        metavar=f"[{'|'.join(kinds)}|URL]",
-        callback=checked,
-        default=kinds[0],
-        show_default=True,
-        help=f"{text} URL is that of another machine where `mctskernel serve` runs.",
+def searching(
+    proposers: tuple[str, ...] = PROPOSERS, default: str | None = RULES
+) -> Callable[[Command], Command]:
+    """The options that say how a search goes on, those about language models included, as `settings`."""
+    return bundle(
+        "settings",
+        _settings,
+        click.option(
+            "--proposer",
+            type=click.Choice(proposers),
+            default=default,
+            help="What proposes edits: the rules, a language model (llm), both (mixed: for each node the one that did "
+            "better so far), or an external program that uses ask and tell (outside). "
+            f"[default: {default or f'{MIXED} with --model, else {RULES}'}]",
+        ),
+        language,
+        click.option(
+            "--strategy",
+            type=click.Choice(list(STRATEGIES)),
+            help="What decides which edit is tried next. [default: depends on the device]",
+        ),
+        click.option(
+            "--policy",
+            "choices",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Any other choice of the search policy, for instance exploration=1.0; again for more. An unknown NAME "
+            "or VALUE lists those that exist.",
+        ),
+        click.option(
+            "--reward",
+            type=click.Choice(list(REWARDS)),
+            default=DEFAULT_REWARD,
+            show_default=True,
+            help="The reward of an evaluation. The answer is chosen by time and final validation all the same.",
+        ),
+        click.option(
+            "--surrogate",
+            is_flag=True,
+            help="Predict edits with the analytical model, and try the edits of a node in that order.",
+        ),
+        memory,
+        *_MODEL,
     )
 
 
-searched_device = device_option(
-    ("auto", "gpu", "model", "recorded"),
-    "Where kernels are judged: on a GPU, by a model of one, or nowhere, because a --space has their recorded "
-    "times; auto takes that or else a GPU if there is one.",
-)
-
-device = device_option(
-    ("auto", "gpu", "model"),
-    "Where kernels are judged: on a GPU, or by a model of one; auto takes a GPU if there is one.",
-)
-
-local_device = click.option(
-    "--device",
-    type=click.Choice(["auto", "gpu", "model"]),
-    default="auto",
-    show_default=True,
-    help="Where kernels are judged: on a GPU, or by a model of one; auto takes a GPU if there is one.",
-)
-
-seed = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Inputs and random choices."
-)
+def _settings(
+    *,
+    proposer: str | None,
+    language: str,
+    strategy: str | None,
+    choices: tuple[str, ...],
+    reward: str,
+    surrogate: bool,
+    memory: str,
+    **model: Any,
+) -> SearchSettings:
+    mixture = {name: model.pop(name) for name in MixtureOptions.__struct_fields__}
+    mixture["feedback"] = Feedback(mixture["feedback"])
+    policy = with_settings(Policy(), choices)
+    changed = {name: getattr(policy, name) for name in (text.partition("=")[0] for text in choices)}
+    if strategy is not None:
+        changed.setdefault("strategy", strategy)
+    if surrogate and changed.get("strategy", WALK) != WALK:
+        raise click.UsageError(f"--surrogate is for --strategy {WALK}, not {changed['strategy']}.")
+    return SearchSettings(
+        policy=changed,
+        proposer=proposer or (MIXED if model["model"] else RULES),
+        language=Language(language),
+        reward=reward,
+        surrogate=surrogate,
+        memory=memory,
+        model=model,
+        mixture=MixtureOptions(**mixture),
+    )

@@ -1,8 +1,8 @@
-"""Texts from outside on a terminal, to which they can't give orders.
+"""Printing text from outside without letting its escape sequences control the terminal.
 
-What a task, a kernel, a model or a file's name says may hold escape sequences. Every command prints through one of
-three: a `PlainConsole` for what is styled, `echo` for sentences, and `deliver` for what is read by programs, which
-is left as it is unless a terminal would get it.
+Tasks, kernels, models and file names may hold such sequences. Every command prints through one of three: a
+`PlainConsole` for styled text, `echo` for sentences, and `deliver` for what programs read, which stays byte for byte
+unless standard output is a terminal.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 _CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
-"""Of both sets, C0 and C1: an escape sequence begins with one of them."""
+"""C0 and C1 controls: an escape sequence begins with one of them."""
 
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""Characters that have a terminal show others in another order than they stand in."""
+"""Characters that change the direction of text."""
 
 _ORDERS = dict.fromkeys((*_CONTROLS, *_DIRECTIONS), "\N{REPLACEMENT CHARACTER}") | {
     ord("\n"): "\n",
@@ -29,18 +29,17 @@ _ORDERS = dict.fromkeys((*_CONTROLS, *_DIRECTIONS), "\N{REPLACEMENT CHARACTER}")
 
 
 def plain(text: str) -> str:
-    """A text with replacement characters for what a terminal would obey."""
+    """The text with control characters replaced."""
     return text if text.isprintable() else text.translate(_ORDERS)
 
 
 def echo(sentence: str, *, err: bool = False) -> None:
-    """Print a sentence and a line's end, on standard error if it is a remark."""
-    click.echo(plain(sentence), err=err)  # noqa: TID251 - here it is made harmless
+    """Print a sentence and a newline, on standard error for warnings and notes."""
+    click.echo(plain(sentence), err=err)  # noqa: TID251 - escaped here
 
 
 def deliver(text: str) -> None:
-    """Print what a program or a file is to have, byte for byte unless standard output is a terminal."""
-    # Coloured or not, it is nobody else's to change.
+    """Print output for programs and files, byte for byte unless standard output is a terminal."""
     click.echo(plain(text) if on_terminal() else text, nl=False, color=True)  # noqa: TID251 - as above
 
 
@@ -50,15 +49,15 @@ def on_terminal() -> bool:
 
 
 def complain(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-    """The traceback of a defect, on standard error; to be `sys.excepthook`."""
+    """Print the traceback of a defect on standard error; used as `sys.excepthook`."""
     echo("".join(traceback.format_exception(kind, error, where)).rstrip("\n"), err=True)
 
 
 class PlainConsole(Console):
-    """Shows what a terminal would obey in what is printed as replacement characters; rich's own orders still pass."""
+    """A rich console that replaces control characters in the text it prints; rich's own still pass."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Segments of something renderable, their texts made harmless."""
+        """Render segments with control characters replaced."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment

@@ -1,4 +1,4 @@
-"""`mctskernel scores RUN...`: what runs of a benchmark's problems came to, as it scores them."""
+"""`mctskernel scores RUN...`: runs of benchmark problems, scored as KernelBench does."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
-from mctskernel.problems.definitions.traces import scored, traces_in
-from mctskernel.problems.kernelbench.pytorch_times import time_pytorch, write_times
 from mctskernel.problems.registry import benchmark_of
-from mctskernel.problems.run_scores import (
+from mctskernel.problems.scores import (
     COMPILED,
     EAGER,
     START,
@@ -23,9 +21,13 @@ from mctskernel.problems.run_scores import (
     Scores,
     score_results,
     score_runs,
+    scored,
+    time_pytorch,
+    traces_in,
+    write_times,
 )
 from mctskernel.profiling.quantities import time_text
-from mctskernel.report.compared_run import find_runs
+from mctskernel.report.comparison import find_runs
 from mctskernel.report.view import View
 from mctskernel.run import RunFolder
 
@@ -45,17 +47,17 @@ REFERENCE = "the reference of each workload"
     "--time-pytorch",
     "time",
     is_flag=True,
-    help="First time the modules of KernelBench's problems on this machine's GPU, eager and compiled, and keep that "
-    "beside the runs.",
+    help="First time the modules of KernelBench's problems on this machine's GPU, eager and compiled, and keep the "
+    "times beside the runs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, times in seconds.")
 def scores(sides: tuple[Path, ...], *, files: tuple[Path, ...], time: bool, as_json: bool) -> None:
-    """Score runs of problems: right or not, speed-ups, fast_p and geometric mean, as KernelBench defines them.
+    """Score runs of benchmark problems as KernelBench does: correct or not, speed-ups, fast_p and geometric mean.
 
-    Each RUN is a run, or a folder of runs, of which those of problems count. A run is correct if its answer passed the
-    last gate. fast_p is the share of all runs that are correct and more than p times as fast as the baseline; the
-    geometric mean is of correct ones only. The baselines are PyTorch's own times on the run's GPU, where they are
-    known, and the starting kernel, which is no benchmark's.
+    Each RUN is a run of a problem, or a folder of runs. A run is correct if its answer passed final validation. fast_p
+    is the share of all runs that are correct and more than p times as fast as the baseline; the geometric mean is of
+    correct ones only. The baselines are PyTorch's times on the run's GPU, where they are known, and the starting
+    kernel, which is no benchmark's baseline.
     """
     if not sides and not files:
         raise click.UsageError("Name a RUN, a folder of runs, or --traces FILE.")
@@ -82,7 +84,10 @@ def _runs_of_problems(side: Path) -> list[View]:
     of_problems = [view for view in views if benchmark_of(view.folder.load_task()) is not None]
     if 0 < len(of_problems) < len(views):
         others = len(views) - len(of_problems)
-        echo(f"{side}: {others} of {len(views)} runs are of no benchmark's problem, and left out.", err=True)
+        echo(
+            f"{side}: {others} of {len(views)} runs are not of a benchmark's problem; they are left out.",
+            err=True,
+        )
     return of_problems or views
 
 
@@ -105,8 +110,8 @@ def _print(console: Console, found: Scores) -> None:
     console.print(Text(f"{found.correct} of {len(found.runs)} correct."))
     for each in found.against:
         console.print(Text(_in_words(each)), soft_wrap=True)
-    for remark in dict.fromkeys(run.remark for run in found.runs if run.remark):
-        console.print(Text(remark, "yellow"), soft_wrap=True)
+    for note in dict.fromkeys(run.note for run in found.runs if run.note):
+        console.print(Text(note, "yellow"), soft_wrap=True)
 
 
 def _in_words(score: BaselineScores) -> str:

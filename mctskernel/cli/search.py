@@ -1,7 +1,9 @@
-"""`mctskernel search [TASK]`: a new run."""
+"""`mctskernel search [TASK]...`: a new run, or several under one budget."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,48 +13,34 @@ import rich_click as click
 from click.core import ParameterSource
 
 from mctskernel.cli import options
-from mctskernel.cli.following import conclude, follow_search
+from mctskernel.cli.errors import INTERRUPTED
+from mctskernel.cli.following import follow_search, print_outcome, print_result, stopping
+from mctskernel.cli.options import Place
 from mctskernel.cli.plain_console import echo
-from mctskernel.cli.problems import find_task_or_problem
-from mctskernel.core.executor import LOCAL
-from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
-from mctskernel.core.surrogate import SurrogateUse
-from mctskernel.core.task import UNANCHORED, Task
+from mctskernel.cli.tasks import find_task_or_problem
+from mctskernel.core.task import UNVERIFIED_REFERENCE, Task
 from mctskernel.core.task_file import load_task
-from mctskernel.edits.llm.feedback import Feedback
-from mctskernel.edits.llm.mixture import MixtureOptions
-from mctskernel.executors import judging_kind
-from mctskernel.executors.room import workers_on
-from mctskernel.forecast import ForecastOptions
-from mctskernel.profiling.devices import default_kind
-from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
-from mctskernel.profiling.reward import REWARDS
 from mctskernel.profiling.spaces import read_space
-from mctskernel.proposers import ASK_A_MODEL, PARAMETERS, PROPOSERS, REPLAY, RULES
+from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, REPLAY
+from mctskernel.report.live import improvement_text
 from mctskernel.run import Budget, Configuration, Spent
 from mctskernel.runner import begin, replay
-from mctskernel.search_policy import WALK, open_policy
+from mctskernel.search import Snapshot, StopReason
+from mctskernel.search_settings import SearchSettings, run_configuration
+from mctskernel.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.space_task import MIDDLE, RANDOM, choose_start, write_space_task
 from mctskernel.tasks import DEFAULT_TASK
-from mctskernel.tree.backup import VALUES
-from mctskernel.tree.choices import with_settings
-from mctskernel.tree.policy import Policy
-from mctskernel.tree.scores import SELECTIONS
-from mctskernel.tree.strategies import STRATEGIES
 
-DEFAULTS = Policy()
-
-SAME = "same"
-"""The judge that is the model which proposes."""
+NOTHING = Spent()
 
 
 @click.command()
-@click.argument("task", required=False)
+@click.argument("tasks", metavar="[TASK]...", nargs=-1)
 @click.option(
     "--space",
     type=click.Path(path_type=Path),
-    help="Search the configurations that this file recorded, instead of a TASK: a cache file of Kernel Tuner, T4 "
-    "results, or what `mctskernel record` wrote.",
+    help="Search the configurations in this file of recorded times instead of a TASK: a cache file of Kernel Tuner, or "
+    "T4 results.",
 )
 @click.option(
     "--start",
@@ -61,134 +49,56 @@ SAME = "same"
     show_default=True,
     help="Where a search of a --space starts: near the middle of all parameters, anywhere, or at these values.",
 )
-@click.option(
-    "--budget", type=click.IntRange(min=1), default=200, show_default=True, help="Evaluations, at the most."
-)
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Seconds, at the most.")
-@options.max_usd("Money for models, at the most: US dollars, by the list of prices.")
+@options.budget()
 @options.seed
-@click.option(
-    "--proposer",
-    type=click.Choice(list(PROPOSERS)),
-    default=RULES,
-    show_default=True,
-    help="Who proposes edits: the rules, a language model, or for each node whoever did better so far.",
-)
+@options.searching()
 @click.option(
     "--from",
     "source",
     type=click.Path(path_type=Path),
-    help="The run that --proposer replay repeats, with what its model said: without a model, and free.",
+    help="The run that --proposer replay repeats with the recorded replies of its model, free of charge.",
 )
-@options.model
+@options.place(options.searched_device)
 @click.option(
-    "--language",
-    type=click.Choice([language.value for language in SOURCE_LANGUAGES]),
-    default=Language.CUDA.value,
-    show_default=True,
-    help="The language of the starting kernel: kernel.cu or kernel.py of the task.",
-)
-@options.searched_device
-@options.architecture
-@options.workers
-@options.executor
-@click.option(
-    "--strategy",
-    type=click.Choice(list(STRATEGIES)),
-    help="What decides which edit comes next; --selection, --backup and --exploration are for mcts."
-    f" [default: {DEFAULTS.strategy}; mcts on model and with --surrogate]",
+    "--weights",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Of several TASKs: a TOML file with a line `task = number` for each, its seconds in the whole model or its "
+    "share. [default: all equal]",
 )
 @click.option(
-    "--selection",
-    type=click.Choice(list(SELECTIONS)),
-    default=DEFAULTS.selection,
-    show_default=True,
-    help="How a child is chosen.",
-)
-@click.option(
-    "--backup",
-    type=click.Choice(list(VALUES)),
-    default=DEFAULTS.value,
-    show_default=True,
-    help="What a node is worth: the mean or the best of what was found below it.",
-)
-@click.option(
-    "--exploration",
-    type=float,
-    default=DEFAULTS.exploration,
-    show_default=True,
-    help="Weight of the little visited.",
-)
-@options.policy
-@click.option(
-    "--reward",
-    type=click.Choice(list(REWARDS)),
-    default=DEFAULT_REWARD,
-    show_default=True,
-    help="What an evaluation is worth to the search: its time and what it relieved, under guardrails; "
-    "the time alone; or the first without guardrails. The winner is chosen by time and the last gate all the same.",
-)
-@options.surrogate
-@options.memory
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="The run's folder. [default: runs/TASK-DATE-TIME]"
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The run's folder; of several TASKs, the folder of their runs. [default: runs/TASK-DATE-TIME]",
 )
 @click.pass_context
 def search(
     context: click.Context,
     *,
-    task: str | None,
+    tasks: tuple[str, ...],
     space: Path | None,
     start: str,
-    budget: int,
-    seconds: float | None,
-    dollars: float | None,
+    budget: Budget,
     seed: int,
-    proposer: str,
+    settings: SearchSettings,
     source: Path | None,
-    model: str | None,
-    base_url: str,
-    api_key_env: str,
-    temperature: float | None,
-    prices: Path | None,
-    cache: Path | None,
-    judge: str | None,
-    experts: tuple[str, ...],
-    edits_per_call: int,
-    experts_per_node: int,
-    calls: int,
-    feedback: str,
-    language: str,
-    device: str,
-    architecture: str,
-    workers: int | None,
-    engine: str | None,
-    gpus: tuple[str, ...],
-    ray_address: str,
-    counters: str | None,
-    strategy: str | None,
-    selection: str,
-    backup: str,
-    exploration: float,
-    settings: tuple[str, ...],
-    reward: str,
-    surrogate: str,
-    surrogate_candidates: int,
-    surrogate_share: float,
-    surrogate_workers: int,
-    surrogate_wait: bool | None,
-    memory: str | None,
+    place: Place,
+    weights: Path | None,
     out: Path | None,
 ) -> None:
-    """Search for a faster version of TASK's kernel.
+    """Search for a faster version of TASK's kernel, or of the kernels of several TASKs under one budget.
 
     TASK is a folder with task.toml, reference.py and a kernel (`mctskernel new-task DIR` makes one), the
     name of a built-in task (`mctskernel tasks` lists them), or a problem of KernelBench, SOL-ExecBench,
-    flashinfer-bench or GPU MODE, which is made a task. Every version is compiled, verified against the
-    reference, timed and diagnosed. The tree is written down as it grows, so Ctrl-C or a crash loses nothing:
-    `mctskernel resume RUN` goes on. With --workers 1 the same seed gives the same tree.
+    flashinfer-bench or GPU MODE. Every version is compiled, verified against the reference, timed and diagnosed. The
+    tree is saved as it grows, so Ctrl-C or a crash loses nothing: `mctskernel resume RUN` goes on. With --workers 1
+    the same seed gives the same tree.
+
+    Of several TASKs, each next evaluation goes where the model of edits expects to save the most time, by the
+    --weights. Each task has a run of its own, OUT/TASK; the same command with the same --out continues all of them.
 
         mctskernel search softmax --budget 100
+
+        mctskernel search softmax layernorm my_task/ --weights weights.toml --out runs/block
 
         mctskernel search my_task/ --device gpu --seconds 600 --out runs/first
 
@@ -196,96 +106,139 @@ def search(
 
         mctskernel search softmax --proposer mixed --model qwen3-coder --base-url http://localhost:8000/v1
     """
-    if proposer == REPLAY or source is not None:
+    if settings.proposer == REPLAY or source is not None:
         _replay(context, source, out)
         return
-    limits = Budget(evaluations=budget, seconds=seconds, dollars=dollars)
-    llm = None
-    if proposer in ASK_A_MODEL or judge is not None:
-        llm = options.llm_options(
-            model or (judge if judge and judge != SAME else "") or "",
-            base_url=base_url,
-            api_key_env=api_key_env,
-            temperature=temperature,
-            prices=prices,
-            cache=cache,
-        )
-    elif model is not None:
-        raise click.UsageError(
-            f"--model is for --proposer {' or '.join(sorted(ASK_A_MODEL))}, or for a --judge."
-        )
+    if settings.model["model"] and not settings.asks_a_model:
+        raise click.UsageError(f"--model is for --proposer {' or '.join(sorted(ASK_A_MODEL))}.")
+    if len(tasks) > 1 and space is None:
+        folders = [find_task_or_problem(context, task, settings.language) for task in tasks]
+        _search_several(folders, settings, place, budget=budget, seed=seed, weights=weights, out=out)
+        return
+    if weights is not None:
+        raise click.UsageError("--weights is for several TASKs.")
     if space is None:
-        folder, spent = find_task_or_problem(context, task or DEFAULT_TASK, Language(language)), Spent()
-    elif task is not None:
+        named = tasks[0] if tasks else DEFAULT_TASK
+        folder, spent = find_task_or_problem(context, named, settings.language), NOTHING
+    elif tasks:
         raise click.UsageError("Give a TASK or a --space, not both.")
     else:
         folder = Path(context.with_resource(TemporaryDirectory()))
-        spent = _begin_space(space, start, seed, limits, folder)
-    loaded = load_task(folder, Language(language))
-    name, chosen = loaded.name, loaded.starting_kernel.language
-    kind = _kind(device, loaded)
-    driver = options.executor_options(kind, engine, gpus, ray_address, counters) or LOCAL
-    if loaded.space and llm is not None:
-        raise click.UsageError("A recorded space has a proposer of its own, which knows its configurations.")
-    if loaded.space and surrogate != SurrogateUse.OFF:
-        raise click.UsageError("--surrogate is for kernels: nothing predicts a configuration of a --space.")
-    use, evaluators = SurrogateUse(surrogate), workers or workers_on(kind, chosen, driver)
-    begun = open_policy(judging_kind(kind), proposer, use, surrogate_candidates)
-    policy = with_settings(
-        msgspec.structs.replace(
-            begun,
-            strategy=_checked_strategy(strategy, use) or begun.strategy,
-            selection=selection,
-            value=backup,
-            exploration=exploration,
-            dissent=surrogate_share,
-        ),
-        settings,
+        spent = _begin_space(space, start, seed, budget, folder)
+    search_task(folder, settings, place, budget=budget, seed=seed, out=out, spent=spent)
+
+
+def search_task(
+    folder: Path,
+    settings: SearchSettings,
+    place: Place,
+    *,
+    budget: Budget,
+    seed: int,
+    out: Path | None,
+    spent: Spent = NOTHING,
+) -> None:
+    """Search one task folder in a new run, and print how it ended. Raises what `runner.begin` raises."""
+    configuration = configured(folder, settings, place, budget=budget, seed=seed, spent=spent)
+    name, workers = configuration.task, configuration.workers
+    path = out or Path("runs") / f"{name}-{now()}"
+    note = (
+        f" ({UNVERIFIED_REFERENCE})" if load_task(folder, configuration.language).unverified_reference else ""
     )
-    _check_rollouts(policy, use)
-    configuration = Configuration(
-        task=name,
-        device=kind,
-        architecture=architecture,
-        proposer=PARAMETERS if loaded.space else proposer,
-        seed=seed,
-        workers=evaluators,
-        budget=limits,
-        policy=policy,
-        language=chosen,
-        forecasts=None
-        if use is SurrogateUse.OFF
-        else ForecastOptions(
-            surrogate_workers, evaluators == 1 if surrogate_wait is None else surrogate_wait
-        ),
-        spent=spent,
-        memory=memory,
-        llm=llm,
-        reward=reward,
-        executor=driver,
-        judge="" if judge == SAME else judge,
-        mixture=None
-        if llm is None
-        else MixtureOptions(
-            experts=experts,
-            edits=edits_per_call,
-            at_once=experts_per_node,
-            in_flight=calls,
-            feedback=Feedback(feedback),
-        ),
-    )
-    path = out or Path("runs") / f"{name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     echo(
-        f"Searching {name} in {chosen} on {kind} with {f'{evaluators} worker(s)' if evaluators else 'all its workers'} "
-        f"into {path}{f' ({UNANCHORED})' if loaded.unanchored else ''}"
+        f"Searching {name} in {configuration.language} on {configuration.device} with "
+        f"{f'{workers} worker(s)' if workers else 'all workers of the cluster'} into {path}{note}"
     )
     with follow_search() as (follow, stop_requested):
-        conclusion = begin(path, folder, configuration, follow, stop_requested)
-    conclude(conclusion)
+        search_result = begin(path, folder, configuration, follow, stop_requested)
+    print_outcome(search_result)
+
+
+def _search_several(
+    folders: Sequence[Path],
+    settings: SearchSettings,
+    place: Place,
+    *,
+    budget: Budget,
+    seed: int,
+    weights: Path | None,
+    out: Path | None,
+) -> None:
+    """Search several task folders, each in a run of its own, and print how they ended."""
+    if place.executor(place.kind).engine == "ray":
+        raise click.UsageError("--executor ray is for one TASK at a time.")
+    if settings.proposer == OUTSIDE:
+        raise click.UsageError(f"--proposer {OUTSIDE} is for one TASK at a time.")
+    found = [configured(folder, settings, place, budget=budget, seed=seed) for folder in folders]
+    names = [each.task for each in found]
+    if len(set(names)) < len(names):
+        raise click.UsageError("Two of the tasks have the same name.")
+    shares = read_weights(weights, names) if weights else dict.fromkeys(names, 1.0)
+    path = out or Path("runs") / f"several-{now()}"
+    plans = [
+        Plan(path / each.task, folder, shared(each, len(found)), shares[each.task])
+        for folder, each in zip(folders, found, strict=True)
+    ]
+    echo(f"Searching {', '.join(names)} on {found[0].device} into {path}")
+    with stopping() as stop_requested:
+        results = search_all(plans, budget, _print_improvement, stop_requested)
+    for plan, search_result in zip(plans, results, strict=True):
+        print_result(plan.name, search_result)
+    echo(f"All of them together: {speedup_of_model(plans, results):.2f}x by their weights.")
+    if any(search_result.stop_reason is StopReason.INTERRUPTED for search_result in results):
+        echo(f"To go on: the same command with --out {path}")
+        sys.exit(INTERRUPTED)
+
+
+def _print_improvement(task: str, snapshot: Snapshot) -> None:
+    if snapshot.note:
+        echo(f"{task}: {snapshot.note}")
+    if snapshot.improved_by:
+        echo(f"{task}: {improvement_text(snapshot).strip()}")
+
+
+def configured(
+    folder: Path,
+    settings: SearchSettings,
+    place: Place,
+    *,
+    budget: Budget,
+    seed: int,
+    spent: Spent = NOTHING,
+) -> Configuration:
+    """The configuration of a run of a task folder. Raises TaskError, PolicyError, ModelError and UsageError."""
+    task = load_task(folder, settings.language)
+    kind = _kind(place, task)
+    language = task.starting_kernel.language
+    if task.space and settings.asks_a_model:
+        raise click.UsageError("A recorded space has a proposer of its own, which knows its configurations.")
+    if task.space and settings.surrogate:
+        raise click.UsageError("--surrogate is for kernels, not for a recorded space.")
+    changed = msgspec.structs.replace(
+        settings,
+        language=language,
+        proposer=PARAMETERS if task.space else settings.proposer,
+        workers=place.workers_for(kind, language),
+    )
+    found = run_configuration(
+        changed,
+        task=task.name,
+        device=kind,
+        architecture=place.architecture,
+        seed=seed,
+        budget=budget,
+        executor=place.executor(kind),
+    )
+    return msgspec.structs.replace(found, spent=spent)
+
+
+def now() -> str:
+    """The date and time as names of run folders have them."""
+    return f"{datetime.now().astimezone():%Y%m%d-%H%M%S}"
 
 
 def _replay(context: click.Context, source: Path | None, out: Path | None) -> None:
-    """Repeat a run with what its model said then."""
+    """Repeat a run with the recorded replies of its model."""
     if source is None or context.params["proposer"] != REPLAY:
         raise click.UsageError("A replay needs both --proposer replay and --from RUN.")
     others = {"proposer", "source", "out"}
@@ -296,30 +249,30 @@ def _replay(context: click.Context, source: Path | None, out: Path | None) -> No
     ]
     if given:
         raise click.UsageError(f"A replay takes everything else from {source}: leave {', '.join(given)} out.")
-    path = out or Path("runs") / f"{source.name}-replayed-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    path = out or Path("runs") / f"{source.name}-replayed-{now()}"
     echo(f"Replaying {source} into {path}")
     with follow_search() as (follow, stop_requested):
-        conclusion, difference = replay(path, source, follow, stop_requested)
+        search_result, difference = replay(path, source, follow, stop_requested)
     echo(difference or f"Every node of {source} was made again.")
-    conclude(conclusion)
+    print_outcome(search_result)
 
 
-def _kind(device: str, task: Task) -> str:
-    """The device that is meant; a recorded space has only one."""
+def _kind(place: Place, task: Task) -> str:
+    """The device to use; a recorded space has only one."""
     if task.space:
-        if device not in ("auto", "recorded"):
-            raise click.UsageError(f"{task.name} is a recorded space: it is searched on --device recorded.")
+        if place.device not in ("auto", "recorded"):
+            raise click.UsageError(f"{task.name} is a recorded space: use --device recorded.")
         return "recorded"
-    if device == "recorded":
-        raise click.UsageError("--device recorded needs --space FILE, the configurations that were recorded.")
-    return default_kind() if device == "auto" else device
+    if place.device == "recorded":
+        raise click.UsageError("--device recorded needs --space FILE with the recorded configurations.")
+    return place.kind
 
 
 def _begin_space(file: Path, wanted: str, seed: int, budget: Budget, folder: Path) -> Spent:
-    """Make a task of a recorded space, saying what was odd about the file and which starts failed."""
+    """Make a task of a recorded space, with warnings about the file and about starts that failed."""
     space = read_space(file)
-    for remark in space.remarks:
-        echo(f"mctskernel: {remark}", err=True)
+    for warning in space.notes:
+        echo(f"mctskernel: {warning}", err=True)
     start = choose_start(space, wanted, seed, budget)
     write_space_task(space, start.entry, folder)
     if start.failed:
@@ -329,22 +282,3 @@ def _begin_space(file: Path, wanted: str, seed: int, budget: Budget, folder: Pat
             err=True,
         )
     return start.spent
-
-
-def _checked_strategy(chosen: str | None, use: SurrogateUse) -> str | None:
-    """Predictions order the edits of a node, and it is the walk that comes to a node and then asks which."""
-    if use is SurrogateUse.ORDER and chosen not in (None, WALK):
-        raise click.UsageError(f"--surrogate order is for --strategy {WALK}, not {chosen}.")
-    return chosen
-
-
-def _check_rollouts(policy: Policy, use: SurrogateUse) -> None:
-    """Rollouts are priced by predictions and lead walks."""
-    if policy.rollout == DEFAULTS.rollout:
-        return
-    if use is SurrogateUse.OFF:
-        raise click.UsageError(
-            f"rollout={policy.rollout} needs predictions of the kernels that it comes to: add --surrogate order."
-        )
-    if policy.strategy != "mcts":
-        raise click.UsageError(f"rollout={policy.rollout} is for --strategy mcts, not {policy.strategy}.")

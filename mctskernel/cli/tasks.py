@@ -1,19 +1,24 @@
-"""`mctskernel tasks`: the built-in tasks."""
+"""`mctskernel tasks`: the built-in tasks; and how commands find the task that a word names."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import rich_click as click
 from rich.table import Table
 
-from mctskernel.cli.plain_console import PlainConsole
-from mctskernel.core.task import shape_label
+from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import TaskError, shape_label
 from mctskernel.core.task_file import load_task
-from mctskernel.tasks import DEFAULT_TASK, builtin_tasks
+from mctskernel.problems.registry import is_problem, read_problem, write_problem
+from mctskernel.tasks import DEFAULT_TASK, builtin_tasks, find_task
 
 
 @click.command()
 def tasks() -> None:
-    """List the built-in tasks and the shapes that they are searched at.
+    """List the built-in tasks with their search shapes.
 
     Each is a folder as you would write one yourself; `mctskernel new-task DIR` makes such a folder.
     """
@@ -25,3 +30,23 @@ def tasks() -> None:
         shapes = ", ".join(shape_label(shape) for shape in task.search_shapes)
         table.add_row(f"{name} (default)" if name == DEFAULT_TASK else name, task.summary, shapes)
     PlainConsole().print(table)
+
+
+def find_task_or_problem(context: click.Context, name: str, language: Language) -> Path:
+    """The folder of a task; of a benchmark's problem a temporary one, removed when the command ends.
+
+    Prints warnings about a problem on standard error. Raises TaskError.
+    """
+    if not is_problem(name):
+        return find_task(name)
+    problem = read_problem(Path(name), language)
+    for warning in problem.notes:
+        echo(f"mctskernel: {warning}", err=True)
+    if not problem.has_kernel:
+        raise TaskError(
+            f"{name} has no starting kernel: make a task folder with `mctskernel new-task DIR --from-problem {name}` "
+            "and write kernel.cu or kernel.py there."
+        )
+    folder = Path(context.with_resource(TemporaryDirectory(prefix="mctskernel-"))) / problem.name
+    write_problem(problem, folder)
+    return folder

@@ -1,4 +1,4 @@
-"""`mctskernel tell RUN FILE`: evaluate edits that another program proposes."""
+"""`mctskernel tell RUN FILE`: evaluate the edits of an external proposer."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import TextIO
 import msgspec
 import rich_click as click
 
-from mctskernel.asks import read_replies, reply_schema
 from mctskernel.cli import options
-from mctskernel.cli.following import conclude, follow_search
+from mctskernel.cli.following import follow_search, print_outcome
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.run import Budget
-from mctskernel.session import Told, open_session
+from mctskernel.session import EditResult, open_session, read_replies, reply_schema
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("replies", metavar="FILE", type=click.File("r", encoding="utf-8", errors="surrogateescape"))
-@click.option("--budget", type=click.IntRange(min=1), help="Evaluations in all, those of before included.")
+@click.option(
+    "--budget", type=click.IntRange(min=1), help="At most so many evaluations, earlier ones included."
+)
 @options.workers
-@click.option("--json", "as_json", is_flag=True, help="Print what became of each edit as a line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result of each edit as a line of JSON.")
 @options.print_schema(reply_schema, "Print the JSON schema of a line of FILE.")
 def tell(*, run: Path, replies: TextIO, budget: int | None, workers: int | None, as_json: bool) -> None:
-    """Tell RUN the edits in FILE, and evaluate those that promise most until others are wanted.
+    """Evaluate the edits in FILE that promise most, until RUN needs others.
 
     FILE holds a line of JSON for each node (- is standard input):
 
@@ -33,29 +34,29 @@ def tell(*, run: Path, replies: TextIO, budget: int | None, workers: int | None,
     An edit has a whole `source` or a `patch`, a list of {"search": ..., "replace": ...}. It is built, verified and
     timed like any other. A file with a line that can't be read is refused as a whole.
     """
-    told = read_replies(replies.read())
+    found = read_replies(replies.read())
     limits = Budget(evaluations=budget) if budget else None
     with (
         follow_search(PlainConsole(stderr=True)) as (follow, stop_requested),
         open_session(run, limits, workers, follow, stop_requested) as session,
     ):
-        results = session.tell(told)
-        conclusion = session.conclude() if session.is_over else None
+        results = session.tell(found)
+        search_result = session.finish() if session.is_over else None
     for result in results:
         if as_json:
             deliver(msgspec.json.encode(result).decode() + "\n")
         else:
             echo(_sentence(result))
-    if conclusion is not None:
-        conclude(conclusion)
+    if search_result is not None:
+        print_outcome(search_result)
     elif not as_json:
         echo(f"Ask again:                  mctskernel ask {run} -n 8", err=True)
 
 
-def _sentence(told: Told) -> str:
-    where = f"node {told.node}: {told.title}"
-    if told.outcome is None:
+def _sentence(result: EditResult) -> str:
+    where = f"node {result.node}: {result.title}"
+    if result.outcome is None:
         return f"{where}: waits for its turn"
-    made = f" (node {told.made})" if told.made is not None else ""
-    gain = f", {told.gain:.3f}x its parent, {told.speedup:.3f}x the start" if told.speedup else ""
-    return f"{where}: {told.outcome}{made}{gain}{': ' + told.message if told.message else ''}"
+    made = f" (node {result.made})" if result.made is not None else ""
+    gain = f", {result.gain:.3f}x its parent, {result.speedup:.3f}x the start" if result.speedup else ""
+    return f"{where}: {result.outcome}{made}{gain}{': ' + result.message if result.message else ''}"

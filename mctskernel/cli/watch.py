@@ -11,9 +11,8 @@ from rich.console import Console
 
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.report.live import LATEST, Phase, WatchedRun, page, watching
 from mctskernel.report.terminal import print_summary
-from mctskernel.report.watched import Phase, WatchedRun
-from mctskernel.report.watching import LATEST, page, watching
 from mctskernel.run import RunError
 
 _WAITS = frozenset({Phase.NOT_BEGUN, Phase.WAITING})
@@ -22,7 +21,7 @@ _GOES_ON = _WAITS | {Phase.SEARCHING}
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--once", is_flag=True, help="Say how it stands now, and stop.")
+@click.option("--once", is_flag=True, help="Print the present state and exit.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.05),
@@ -33,9 +32,8 @@ _GOES_ON = _WAITS | {Phase.SEARCHING}
 def watch(run: Path, *, once: bool, interval: float) -> None:
     """Follow the search of RUN from another terminal, until it is over.
 
-    RUN may be one that another process is searching, one that has not begun yet, or one that was left. The search
-    isn't disturbed: nothing in RUN is changed, and Ctrl-C ends the watching alone. In a terminal a page is kept up
-    to date: how far the search is, the latest edits and the way to the best kernel so far; elsewhere a line is
+    RUN may also be one that has not begun yet, or one that stopped. Nothing in RUN changes, and Ctrl-C ends only the
+    watching. A terminal shows progress, the latest edits and the path to the best kernel so far; elsewhere a line is
     printed for every improvement, and one now and then in between.
 
         mctskernel watch runs/softmax-20260101-120000
@@ -66,14 +64,14 @@ def _print_state(console: Console, watched: WatchedRun) -> None:
 
 
 def _follow(console: Console, watched: WatchedRun, interval: float) -> Phase:
-    """Show what is new until nobody works on the run; how it was left then."""
+    """Show what is new until no process works on the run; return how it was left."""
     phase = Phase.SEARCHING
     with watching(console, watched) as show:
         while True:
             results = list(watched.catch_up())
             before, phase = phase, Phase.SEARCHING
             if not results:
-                # Asked when nothing is new alone: whoever writes is at work.
+                # Only when nothing is new: a process that writes is at work.
                 phase = watched.phase()
             if phase in _WAITS and phase is not before and not console.is_terminal:
                 echo(watched.account(phase), err=True)

@@ -1,16 +1,24 @@
-"""What results a task takes, in sentences for whoever writes its kernels."""
+"""The results that a task accepts, in sentences for the author of its kernels."""
 
 from __future__ import annotations
 
 import math
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
-from mctskernel.core.numerics import Denormals, Propagation, SignedZero
-from mctskernel.core.task import Bound, Task, Tensor, Tolerance, shape_label
+from mctskernel.core.task import (
+    Bound,
+    Denormals,
+    Propagation,
+    SignedZero,
+    Task,
+    Tensor,
+    Tolerance,
+    shape_label,
+)
 
 
 def contract_sentences(task: Task) -> tuple[str, ...]:
-    """The tolerance of each output, and the task's numerical contract as far as it asks for anything."""
+    """The tolerance of each output, and what the task's numerical contract requires."""
     numerics = task.numerics
     sentences = [*(_tolerance_sentence(task, output) for output in task.outputs), *_sentences_at(task)]
     if any(is_floating(numpy_dtype(tensor.dtype)) for tensor in task.inputs):
@@ -20,9 +28,9 @@ def contract_sentences(task: Task) -> tuple[str, ...]:
             _DENORMALS[numerics.denormals],
         ]
         low, high = numerics.scales
-        sentences.append(f"Inputs that are drawn are tried multiplied by {low:g} and by {high:g} too.")
+        sentences.append(f"Random inputs are also tried multiplied by {low:g} and by {high:g}.")
     if numerics.signed_zero is SignedZero.PRESERVE:
-        sentences.append("A zero has the sign that the reference's has.")
+        sentences.append("A zero must have the sign of the reference's zero.")
     if task.in_place:
         sentences.append(f"Changed in place, in the buffer of the input: {', '.join(sorted(task.in_place))}.")
     return tuple(filter(None, sentences))
@@ -45,10 +53,10 @@ def _tolerance_sentence(task: Task, output: Tensor) -> str:
     name = f"An element of '{output.name}'"
     if not is_floating(numpy_dtype(output.dtype)):
         most = task.tolerances.get(output.name, Tolerance(relative=0.0, absolute=0.0)).absolute
-        return f"{name} may be off by {most:g}." if most >= 1 else f"{name} must be what the reference's is."
+        return f"{name} may be off by {most:g}." if most >= 1 else f"{name} must equal the reference's."
     tolerance = task.tolerance_of(output.name)
     if not tolerance.relative and not tolerance.absolute:
-        return f"{name} must be what the reference's is."
+        return f"{name} must equal the reference's."
     measure = "its own size, or that of the terms it is made of" if len(output.shape) == 1 else _ROW
     sentence = f"{name} may be off by {tolerance.absolute:g} + {tolerance.relative:g} times {measure}"
     if math.isfinite(tolerance.ratio):
@@ -57,7 +65,7 @@ def _tolerance_sentence(task: Task, output: Tensor) -> str:
             "precision"
         )
     if tolerance.element is not None:
-        sentence += f"; by itself by {_bound_words(tolerance.element)} at the most"
+        sentence += f"; by itself by at most {_bound_words(tolerance.element)}"
     return sentence + "."
 
 
@@ -67,9 +75,7 @@ def _sentences_at(task: Task) -> list[str]:
     for entry in task.tolerances_at[:_SHAPES]:
         numbers = [f"{name} {value:g}" for name, value in entry.changes.items() if name != "element"]
         if "element" in entry.changes:
-            numbers.append(
-                f"an element by itself off by {_bound_words(entry.changes['element'])} at the most"
-            )
+            numbers.append(f"an element by itself off by at most {_bound_words(entry.changes['element'])}")
         if numbers:
             sentences.append(f"At {shape_label(entry.shape)}: {', '.join(numbers)}.")
     left = len(task.tolerances_at) - _SHAPES
@@ -91,10 +97,10 @@ _ROW = "the largest value of its row"
 def _special_sentence(what: str, propagation: Propagation, local: str) -> str:
     match propagation:
         case Propagation.PROPAGATE:
-            return f"{what} among the inputs makes of the outputs what it makes of the reference's."
+            return f"{what} in the inputs must have the same effect on the outputs as in the reference."
         case Propagation.LOCAL:
             return (
-                f"{what} among the inputs changes what depends on it as in the reference, and nothing else: padding "
+                f"{what} in the inputs must change only the outputs that depend on it, as in the reference: padding "
                 f"that holds one must not be multiplied by zero.{local}"
             )
         case Propagation.UNSPECIFIED:
@@ -102,7 +108,7 @@ def _special_sentence(what: str, propagation: Propagation, local: str) -> str:
 
 
 _DENORMALS = {
-    Denormals.PRESERVE: "Denormal numbers keep their digits: nothing may flush them to zero.",
+    Denormals.PRESERVE: "Denormal numbers must keep their digits: they may not be flushed to zero.",
     Denormals.FLUSH: "Denormal numbers may be flushed to zero.",
     Denormals.UNSPECIFIED: "",
 }

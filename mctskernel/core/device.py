@@ -16,25 +16,25 @@ from mctskernel.core.user_errors import BadMachineError
 SEED_BITS = 32
 
 UUID, UUID_SEPARATOR = "uuid", "+"
-"""The entry of a fingerprint that names the GPU, and what stands between the UUIDs of several."""
+"""The entry of a fingerprint that names the GPU, and the separator of several UUIDs."""
 
 
 class Trial(enum.StrEnum):
-    """What a device judges kernels for, which decides the shapes that it judges them at."""
+    """What kernels are evaluated for, which decides the shapes."""
 
     SEARCH = "search"
-    LAST_GATE = "last gate"
+    FINAL_VALIDATION = "final validation"
     CHECK = "check"
-    """Verified as at the last gate; timed at the first of those shapes, which says little and takes no time."""
+    """Verified as in final validation; timed at the first of those shapes only."""
 
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """Which device judges which task: enough to open it in a worker process.
+    """A device and a task: enough to open the device in a worker process.
 
-    `kind` is `gpu`, `model`, `recorded`, or the URL of a server that judges; `architecture` names the GPU that is
-    modelled (`H100`); `seed` decides inputs; `language` is that of the starting kernel; `trial` says which of the
-    task's shapes are judged at; `gpu` is the UUID of one of this machine's GPUs, empty for the first visible one.
+    `kind` is `gpu`, `model` or `recorded`; `architecture` names the GPU that is modelled (`H100`); `seed` decides
+    inputs; `language` is that of the starting kernel; `trial` says which of the task's shapes are used; `gpu` is the
+    UUID of one of this machine's GPUs, empty for the first visible one.
     """
 
     kind: str
@@ -47,21 +47,16 @@ class DeviceSpec:
 
     @property
     def source(self) -> Source:
-        """What kind of numbers a device of this machine gives; what a server gives, its fingerprint says."""
+        """What kind of numbers the device gives."""
         return source_of({"device": self.kind})
 
     @property
-    def at_last_gate(self) -> DeviceSpec:
-        """The same device for the last gate, with a seed that nobody can know before."""
-        return replace(self, trial=Trial.LAST_GATE, seed=secrets.randbits(SEED_BITS))
+    def in_final_validation(self) -> DeviceSpec:
+        """The same device for final validation, with a seed that is drawn now."""
+        return replace(self, trial=Trial.FINAL_VALIDATION, seed=secrets.randbits(SEED_BITS))
 
 
 _SOURCES = {"model": Source.MODELLED, "recorded": Source.RECORDED}
-
-
-def is_remote(kind: str) -> bool:
-    """Whether a kind of device is the URL of a server."""
-    return kind.startswith(("http://", "https://"))
 
 
 def source_of(fingerprint: Mapping[str, str]) -> Source:
@@ -70,11 +65,11 @@ def source_of(fingerprint: Mapping[str, str]) -> Source:
 
 
 class DeviceError(BadMachineError, RuntimeError):
-    """A machine on which nothing can be judged; the message is a sentence that says what is missing."""
+    """A machine that can't evaluate kernels; the message is a sentence that says what is missing."""
 
 
 class Device(Protocol):
-    """Where kernels of one task are judged. Not shared between threads."""
+    """Evaluates kernels of one task. Not shared between threads."""
 
     def evaluate(self, kernel: Kernel) -> Evaluation:
         """Build, verify, time and count one kernel.

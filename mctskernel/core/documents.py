@@ -1,15 +1,21 @@
-"""Texts and bytes from outside, read within bounds: one place for what TOML and msgspec do to whoever is careless.
+"""Parsing TOML and msgspec input from outside within bounds.
 
-Both raise more than they say: of a number of thousands of digits ValueError, of deep nesting RecursionError, of text
-that isn't UTF-8 UnicodeDecodeError. And a dotted key takes quadratic time, of which a plan had room for a second.
+Both libraries raise more than they document: ValueError for a number of thousands of digits, RecursionError for deep
+nesting, UnicodeDecodeError for text that isn't UTF-8. And a dotted key takes quadratic time.
 """
 
 from __future__ import annotations
 
+import difflib
+import enum
+import re
 import tomllib
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
+
+T = TypeVar("T")
 
 MAX_CHARACTERS = 1 << 18
 """Of a TOML document; the largest that this program writes has a few thousand."""
@@ -20,13 +26,12 @@ MAX_STOPS = 256
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, UnicodeEncodeError, RecursionError)
 """What msgspec raises for input that is no value of the type, whatever the bytes or the text."""
 
-
 MOST_TOLD = 400
-"""Characters of what msgspec or a parser says, which may quote all of a long input."""
+"""Characters of a parser's message, which may quote all of a long input."""
 
 
-def excerpt(error: Exception) -> str:
-    """What an error says, as much of it as belongs into a sentence."""
+def excerpt(error: Exception | str) -> str:
+    """A message, shortened for a sentence."""
     text = str(error)
     return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}..."
 
@@ -47,3 +52,61 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise DocumentError("is not valid TOML: it is nested too deeply") from error
     except ValueError as error:
         raise DocumentError(f"is not valid TOML: {error}") from error
+
+
+def read_as(document: object, kind: type[T]) -> T:
+    """A parsed document as a struct. Raises DocumentError, which names the field and the nearest known name."""
+    try:
+        return msgspec.convert(document, kind)
+    except RecursionError as error:
+        raise DocumentError("is nested too deeply") from error
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        field = path.rstrip("`").lstrip(".")
+        where = f"'{field}': " if field else ""
+        raise DocumentError(
+            f"is not valid: {where}{excerpt(problem)}{_known_at(kind, field, problem)}"
+        ) from error
+
+
+def unknown_name(name: str, known: Iterable[str], what: str) -> str:
+    """A sentence about a name that isn't among the known ones; empty for one that is.
+
+    `what` is its kind, as in "There is no WHAT 'NAME'".
+    """
+    names = list(known)
+    return "" if name in names else f"There is no {what} '{name[:80]}'{_instead(name, names)}"
+
+
+def _instead(name: str, names: list[str]) -> str:
+    lower = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name.lower(), lower, n=1)
+    if close:
+        return f". Did you mean '{lower[close[0]]}'?"
+    return f"; there are {', '.join(names)}." if names else "."
+
+
+def _known_at(kind: object, path: str, problem: str) -> str:
+    """What may stand in place of an unknown field or enum value."""
+    found = re.match(r"(?:Object contains unknown field|Invalid enum value) [`'](.*)[`']", problem, re.DOTALL)
+    if found is None:
+        return ""
+    for name in re.findall(r"[A-Za-z_]\w*", path):
+        kind = get_type_hints(next(_choices(kind)))[name]
+    chosen = next(_choices(kind), None)
+    if chosen is None:
+        names = [each for each in get_args(kind) if isinstance(each, str)]  # a Literal
+    elif issubclass(chosen, enum.Enum):
+        names = [each.value for each in chosen]
+    else:
+        names = chosen.__struct_fields__
+    close = difflib.get_close_matches(found[1][:80], names, n=1)
+    return f" (did you mean '{close[0]}'?)" if close else f" (known: {', '.join(names)})"
+
+
+def _choices(kind: Any) -> Iterator[Any]:
+    """The structs and enums in a type."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct | enum.Enum):
+        yield kind
+    for part in get_args(kind):
+        yield from _choices(part)

@@ -35,6 +35,12 @@ _BORROWED: Mapping[str, DType] = {
 }
 
 
+def check_dtype(name: str) -> None:
+    """Raise ValueError for a name that isn't in `DTYPE_BYTES`."""
+    if name not in DTYPE_BYTES:
+        raise ValueError(f"dtype '{name[:80]}' is not one of {', '.join(DTYPE_BYTES)}")
+
+
 def numpy_dtype(name: str) -> DType:
     """The numpy type of a name in `DTYPE_BYTES`."""
     return _BORROWED[name] if name in _BORROWED else np.dtype(name)

@@ -23,11 +23,11 @@ class Outcome(enum.StrEnum):
 REPAIRABLE = frozenset(
     {Outcome.BUILD_ERROR, Outcome.LAUNCH_ERROR, Outcome.WRONG_RESULT, Outcome.RACE, Outcome.CRASH}
 )
-"""Outcomes that a further edit may mend."""
+"""Outcomes that a further edit may repair."""
 
 
 class Guard(enum.StrEnum):
-    """What refused a kernel: the mechanism that noticed, where the outcome says what it comes to."""
+    """The check that refused a kernel."""
 
     SOURCE_RULES = "source rules"
     COMPILER = "compiler"
@@ -49,7 +49,7 @@ class Guard(enum.StrEnum):
     MEMORY_LIMIT = "memory limit"
     SEPARATE_PROCESS = "separate process"
     ISOLATION = "isolation"
-    LAST_GATE = "last gate"
+    FINAL_VALIDATION = "final validation"
 
 
 class Source(enum.StrEnum):
@@ -131,7 +131,7 @@ class Timing:
 
     `baseline_seconds` is the starting kernel's time measured interleaved with it, where the device does so, and
     `baseline_spread` how far its interval reaches, as a fraction; `conditions` are those of both, where the device
-    tells them. Times of two kernels are compared by `mctskernel.profiling.comparable`.
+    tells them. Times of two kernels are compared by `mctskernel.profiling.guardrails`.
     """
 
     shape: str
@@ -160,7 +160,7 @@ class Resources:
 class Check:
     """One verification: `error` is the largest error as a fraction of what the tolerance allows.
 
-    `guard` is what noticed, where it wasn't passed.
+    `guard` is the check that refused it, where it wasn't passed.
     """
 
     shape: str
@@ -215,12 +215,11 @@ class LaunchTerms:
 class Evaluation:
     """An outcome with its evidence.
 
-    `message` says in a sentence why the outcome isn't ok, and `guard` what noticed, or why the time isn't believed.
+    `message` says in a sentence why the outcome isn't ok, and `guard` names the check that refused it or its time.
     `counters` carry Nsight Compute names and units (times in seconds); `terms` are a model's parts of the time, in
-    seconds, and `launches` the same for each launch, both at the first search shape; `flags` are guardrail remarks
-    that refuse nothing; `quarantine` is the reason why the time is not believed, empty if it is; `stage_seconds` is
-    what each stage cost. At the last gate `retimed` are times at the search's shapes, made anew by other inputs and
-    places. `gpu` is the UUID of the GPU that took the times.
+    seconds, and `launches` the same for each launch, both at the first search shape; `flags` are guardrail notes
+    that refuse nothing; `quarantine` is the reason why the time is not trusted, or empty; `stage_seconds` is
+    what each stage cost. `gpu` is the UUID of the GPU that took the times.
     """
 
     outcome: Outcome
@@ -238,7 +237,6 @@ class Evaluation:
     stage_seconds: dict[str, float] = field(default_factory=dict)
     launches: tuple[LaunchTerms, ...] = ()
     guard: Guard | None = None
-    retimed: tuple[Timing, ...] = ()
     gpu: str = ""
 
     @property

@@ -71,7 +71,7 @@ def names_in(text: str | Number) -> frozenset[str]:
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> ast.Expression:
     with warnings.catch_warnings():
-        # Python's remarks on odd spellings (`1if n else 2`) are no business of whoever runs a search.
+        # Python warns about odd spellings such as `1if n else 2`, which is of no interest here.
         warnings.simplefilter("ignore")
         return ast.parse(text.strip(), mode="eval")
 

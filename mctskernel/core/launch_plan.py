@@ -31,10 +31,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
-from mctskernel.core.documents import DocumentError, parse_toml
-from mctskernel.core.dtypes import DTYPE_BYTES
+import msgspec
+from msgspec import Meta
+
+from mctskernel.core.documents import DocumentError, parse_toml, read_as
+from mctskernel.core.dtypes import DTYPE_BYTES, check_dtype
 from mctskernel.core.expression import ExpressionError, Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel, Language, leading_comment
 
@@ -162,18 +165,14 @@ def plan_of(kernel: Kernel) -> LaunchPlan:
         raise LaunchPlanError(
             f"The launch plan has {end - start} characters; the limit is {MAX_PLAN_CHARACTERS}."
         )
+    kind: type[_CudaPlan | _TritonPlan] = _CudaPlan if kernel.language is Language.CUDA else _TritonPlan
     try:
-        document = parse_toml(kernel.source[start:end])
+        written = read_as(parse_toml(kernel.source[start:end]), kind)
     except DocumentError as error:
         raise LaunchPlanError(f"The launch plan {error}.") from error
-    _only(document, {"launch", "scratch"}, "The launch plan")
-    read = _launch if kernel.language is Language.CUDA else _triton_launch
-    launches = tuple(read(entry) for entry in _tables(document, "launch"))
-    if not launches:
-        raise LaunchPlanError("The launch plan has no [[launch]] table.")
-    if len(launches) > MAX_LAUNCHES:
-        raise LaunchPlanError(f"The launch plan has {len(launches)} launches; the limit is {MAX_LAUNCHES}.")
-    return LaunchPlan(launches, tuple(_scratch(entry) for entry in _tables(document, "scratch")))
+    return LaunchPlan(
+        tuple(each.launch() for each in written.launch), tuple(each.scratch() for each in written.scratch)
+    )
 
 
 def plan_span(kernel: Kernel) -> tuple[int, int]:
@@ -205,93 +204,61 @@ def resolve(plan: LaunchPlan, names: Mapping[str, Number], tensors: Collection[s
     return ResolvedPlan(tuple(_resolve_launch(launch, names, seen) for launch in plan.launches), scratch)
 
 
-def _tables(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    entries = document.get(key, [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise LaunchPlanError(f"The launch plan's '{key}' must be written as [[{key}]] tables.")
-    return entries
+_Identifier = Annotated[str, Meta(pattern=r"^[A-Za-z_]\w*\Z")]
+_Argument = int | float | str
+_Extents = Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=3)] | int | str
 
 
-def _only(entry: Mapping[str, Any], known: set[str], what: str) -> None:
-    unknown = sorted(entry.keys() - known)
-    if unknown:
-        raise LaunchPlanError(
-            f"{what} has the unknown key '{unknown[0]}' (known: {', '.join(sorted(known))})."
-        )
+class _CudaLaunch(msgspec.Struct, forbid_unknown_fields=True):
+    kernel: _Identifier
+    grid: _Extents
+    block: _Extents
+    shared: Extent = 0
+    args: tuple[_Argument, ...] = ()
+
+    def launch(self) -> Launch:
+        return Launch(self.kernel, _tuple(self.grid), _tuple(self.block), self.args, self.shared)
 
 
-def _name(entry: Mapping[str, Any], key: str, what: str) -> str:
-    name = entry.get(key)
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name):
-        raise LaunchPlanError(f"{what} needs '{key}', an identifier; it is {name!r}.")
-    return name
+class _TritonLaunch(msgspec.Struct, forbid_unknown_fields=True):
+    kernel: _Identifier
+    grid: _Extents
+    args: tuple[_Argument, ...] = ()
+    constexprs: dict[str, _Argument] = {}
+    num_warps: Extent = TRITON_WARPS
+    num_stages: Extent = TRITON_STAGES
+
+    def launch(self) -> Launch:
+        options = TritonOptions(tuple(self.constexprs.items()), self.num_warps, self.num_stages)
+        block = (f"({self.num_warps}) * {WARP_THREADS}",)
+        return Launch(self.kernel, _tuple(self.grid), block, self.args, triton=options)
 
 
-def _extents(entry: Mapping[str, Any], key: str, what: str, most: int) -> tuple[Extent, ...]:
-    values = entry.get(key)
-    if not isinstance(values, list):
-        values = [values]
-    if not 1 <= len(values) <= most or any(
-        isinstance(v, bool) or not isinstance(v, int | str) for v in values
-    ):
-        raise LaunchPlanError(f"{what}: '{key}' must be 1 to {most} numbers or expressions, not {values!r}.")
-    return tuple(values)
+class _Scratch(msgspec.Struct, forbid_unknown_fields=True):
+    name: _Identifier
+    shape: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=8)] | int | str
+    dtype: str = "float32"
+    zero: bool = False
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+
+    def scratch(self) -> Scratch:
+        return Scratch(self.name, self.dtype, _tuple(self.shape), self.zero)
 
 
-def _launch(entry: Mapping[str, Any]) -> Launch:
-    kernel = _name(entry, "kernel", "A launch")
-    what = f"The launch of '{kernel}'"
-    _only(entry, {"kernel", "grid", "block", "shared", "args"}, what)
-    (shared,) = _extents({"shared": entry.get("shared", 0)}, "shared", what, 1)
-    return Launch(
-        kernel,
-        _extents(entry, "grid", what, 3),
-        _extents(entry, "block", what, 3),
-        _arguments(entry, what),
-        shared,
-    )
+class _CudaPlan(msgspec.Struct, forbid_unknown_fields=True):
+    launch: Annotated[tuple[_CudaLaunch, ...], Meta(min_length=1, max_length=MAX_LAUNCHES)]
+    scratch: tuple[_Scratch, ...] = ()
 
 
-def _triton_launch(entry: Mapping[str, Any]) -> Launch:
-    kernel = _name(entry, "kernel", "A launch")
-    what = f"The launch of '{kernel}'"
-    _only(entry, {"kernel", "grid", "args", "constexprs", "num_warps", "num_stages"}, what)
-    constexprs = entry.get("constexprs", {})
-    if not isinstance(constexprs, dict) or not all(_is_argument(value) for value in constexprs.values()):
-        raise LaunchPlanError(f"{what}: 'constexprs' must map parameters to numbers or expressions.")
-    (warps,) = _extents({"num_warps": entry.get("num_warps", TRITON_WARPS)}, "num_warps", what, 1)
-    (stages,) = _extents({"num_stages": entry.get("num_stages", TRITON_STAGES)}, "num_stages", what, 1)
-    return Launch(
-        kernel,
-        _extents(entry, "grid", what, 3),
-        (f"({warps}) * {WARP_THREADS}",),
-        _arguments(entry, what),
-        triton=TritonOptions(tuple(constexprs.items()), warps, stages),
-    )
+class _TritonPlan(msgspec.Struct, forbid_unknown_fields=True):
+    launch: Annotated[tuple[_TritonLaunch, ...], Meta(min_length=1, max_length=MAX_LAUNCHES)]
+    scratch: tuple[_Scratch, ...] = ()
 
 
-def _arguments(entry: Mapping[str, Any], what: str) -> tuple[Extent | float, ...]:
-    args = entry.get("args", [])
-    if not isinstance(args, list) or not all(_is_argument(each) for each in args):
-        raise LaunchPlanError(f"{what}: 'args' must be a list of names, numbers or expressions.")
-    return tuple(args)
-
-
-def _is_argument(value: object) -> bool:
-    return isinstance(value, int | float | str) and not isinstance(value, bool)
-
-
-def _scratch(entry: Mapping[str, Any]) -> Scratch:
-    name = _name(entry, "name", "A scratch buffer")
-    what = f"The scratch buffer '{name}'"
-    _only(entry, {"name", "dtype", "shape", "zero"}, what)
-    dtype = entry.get("dtype", "float32")
-    if dtype not in DTYPE_BYTES:
-        raise LaunchPlanError(f"{what} has the unknown dtype {dtype!r} (known: {', '.join(DTYPE_BYTES)}).")
-    zero = entry.get("zero", False)
-    if not isinstance(zero, bool):
-        raise LaunchPlanError(f"{what}: 'zero' must be true or false.")
-    return Scratch(name, dtype, _extents(entry, "shape", what, 8), zero)
+def _tuple(extents: tuple[Extent, ...] | Extent) -> tuple[Extent, ...]:
+    return extents if isinstance(extents, tuple) else (extents,)
 
 
 def _whole(extent: Extent, names: Mapping[str, Number], what: str) -> int:

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from mctskernel.core.edit import Edit
+from mctskernel.core.edit import Edit, Experience
 from mctskernel.core.evaluation import Evaluation, Outcome
-from mctskernel.core.experience import Experience
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 
@@ -62,13 +61,12 @@ class Purpose(enum.StrEnum):
     PROPOSE = "propose"
     MEND = "mend"
     REPAIR = "repair"
-    JUDGE = "judge"
     GENERATE = "generate"
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One call of a model: what it was asked, what it said, and what that cost.
+    """One call of a model: prompt, reply and cost.
 
     `prompt` is a JSON array of messages; `reply` is empty where none came, and `problem` then says why, in a sentence
     that holds no secret. `loss` is set where no whole reply came, whether or not a part of one did. `dollars` is what
@@ -93,7 +91,7 @@ class Exchange:
 
 
 class Loss(enum.StrEnum):
-    """Why what a proposer wrote came to nothing before it was evaluated."""
+    """Why an edit or a reply was dropped before evaluation."""
 
     NO_REPLY = "no reply"
     OVER_BUDGET = "over the budget"
@@ -110,7 +108,7 @@ class Loss(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Dropped:
-    """A reply, or an edit of one, that came to nothing, and why, in a sentence."""
+    """A dropped reply or edit, and why, in a sentence."""
 
     loss: Loss
     reason: str
@@ -120,20 +118,20 @@ class Dropped:
 class Proposals:
     """A reply: edits in any order, the exchanges with models that they came from, and what was dropped.
 
-    `dollars` is what was paid beside the exchanges. `more` promises other edits to whoever asks again about the same
-    node. Without it a node whose edits all turned out to be known is given up; with it, it is not.
+    `dollars` is what was paid beside the exchanges. `more` promises other edits when the same node is requested
+    again. Without it a node whose edits all turned out to be known is given up; with it, it is not.
     """
 
     edits: tuple[Edit, ...]
     dollars: float = 0.0
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     more: bool = False
     exchanges: tuple[Exchange, ...] = ()
     dropped: tuple[Dropped, ...] = ()
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing was said about the node, which may be asked about again."""
+        """Whether there was no answer about the node, which may be requested again."""
         return not self.edits and any(each.loss in (Loss.NO_REPLY, Loss.OVER_BUDGET) for each in self.dropped)
 
     @property
@@ -154,6 +152,6 @@ class Proposer(Protocol):
         """Edits of the request's kernel; none when nothing applies.
 
         Whatever a model or its server does comes back as exchanges and losses. Several threads may call this at once
-        where it takes long (`mctskernel.correspondence`).
+        where it takes long (`mctskernel.async_proposer`).
         """
         ...

@@ -35,7 +35,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Entry:
-    """What became of a configuration when it was measured.
+    """The recorded result of measuring a configuration.
 
     `seconds` is its time, None unless the outcome is ok; `word` is what the file calls the failure. `stage_seconds` is
     what each stage of measuring it took.
@@ -58,7 +58,7 @@ class SearchSpace:
     """The configurations that exist, each once, in the order of the file.
 
     What the parameters' values could make together and isn't among them, no constraint of the space allows. `device`
-    and `kernel` are the GPU's and the kernel's names, if the file has them; `remarks` say in sentences what was wrong
+    and `kernel` are the GPU's and the kernel's names, if the file has them; `notes` say in sentences what was wrong
     with the file and could be mended.
     """
 
@@ -67,7 +67,7 @@ class SearchSpace:
     entries: tuple[Entry, ...]
     device: str = ""
     kernel: str = ""
-    remarks: tuple[str, ...] = field(default=(), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property
     def by_values(self) -> Mapping[Configuration, Entry]:

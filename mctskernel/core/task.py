@@ -1,34 +1,87 @@
-"""A task: what is computed, on which shapes, and how it is judged."""
+"""A task: what is computed, on which shapes, and with which tolerance."""
 
 from __future__ import annotations
 
+import enum
 import inspect
 import math
+import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from mctskernel.core.dtypes import DTYPE_BYTES, is_number, numpy_dtype
 from mctskernel.core.expression import Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.numerics import Numerics
 from mctskernel.core.user_errors import BadTaskError
 
 Array = npt.NDArray[Any]
 Shape = Mapping[str, int]
 
-UNANCHORED = "unanchored: a model wrote the reference, and nobody vouches for it"
-"""What is said of an unanchored task wherever a speed-up is told."""
-
-DISTRIBUTIONS = ("normal", "uniform", "integers")
+UNVERIFIED_REFERENCE = "unverified reference: a language model wrote it, and it was not checked"
+"""The warning beside every speed-up of an unverified_reference task."""
 
 
 class TaskError(BadTaskError, ValueError):
     """A task that can't be used; the message is a sentence that names the file and what is wrong."""
+
+
+SCALES = (2.0**-10, 64.0)
+"""What drawn inputs are multiplied by, unless the task states it."""
+
+
+class Propagation(enum.StrEnum):
+    """What becomes of a NaN, or an infinity, among the inputs. Elements that don't depend on it are right either way.
+
+    `PROPAGATE`: outputs hold what the reference, in float64, makes of it.
+
+    `LOCAL`: so they do, but what IEEE 754 or CUDA leave to the algorithm is left to it. A NaN may win or lose in a
+    maximum, a minimum, a comparison or a sort, as `fmaxf` and `numpy.maximum` differ; an infinity may become a NaN
+    (`inf - inf` in an online softmax), and where the reference has a NaN for it anything will do.
+
+    `UNSPECIFIED`: no input holds one.
+    """
+
+    PROPAGATE = "propagate"
+    LOCAL = "local"
+    UNSPECIFIED = "unspecified"
+
+
+class Denormals(enum.StrEnum):
+    """Whether numbers below the smallest normal one keep their digits, may be flushed to zero, or don't occur."""
+
+    PRESERVE = "preserve"
+    FLUSH = "flush"
+    UNSPECIFIED = "unspecified"
+
+
+class SignedZero(enum.StrEnum):
+    """Whether an output's zero has the sign of the reference's."""
+
+    PRESERVE = "preserve"
+    UNSPECIFIED = "unspecified"
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """A task's numerical contract.
+
+    What is `stated` in `task.toml` is checked in every floating-point input; the rest only in those that are drawn
+    from a normal distribution, since others, as probabilities, may have no use for such values.
+    """
+
+    nan: Propagation = Propagation.LOCAL
+    infinity: Propagation = Propagation.LOCAL
+    denormals: Denormals = Denormals.UNSPECIFIED
+    signed_zero: SignedZero = SignedZero.UNSPECIFIED
+    scales: tuple[float, float] = SCALES
+    stated: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -63,13 +116,16 @@ class Tensor:
         return _draw(self, shape, rng)
 
 
-@dataclass(frozen=True)
-class Bound:
+Allowance = Annotated[float, Meta(ge=0)]
+FiniteAllowance = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+
+
+class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far each element may be by its own size: `absolute + relative * |ref|`, and never more than `most`."""
 
-    relative: float
-    absolute: float
-    most: float = math.inf
+    relative: FiniteAllowance
+    absolute: FiniteAllowance
+    most: Allowance = math.inf
 
 
 @dataclass(frozen=True)
@@ -103,16 +159,16 @@ class ToleranceAt:
 
 @dataclass(frozen=True)
 class Task:
-    """What is computed and how it is judged. Functions that take a shape want every dimension in it.
+    """What is computed, and what counts as right. Functions that take a shape need every dimension in it.
 
     `independent` names a dimension along which nothing depends on anything else (the rows of a softmax): outputs
     at some of its indices follow from the inputs at the same ones. Empty where there is none. `deterministic` asks
     that two runs on the same inputs leave the same bytes. `space` is a file of the folder: the task is then to search
-    the recorded times of configurations in it, and has neither tensors nor shapes. `unanchored` says that the reference
-    was written by a model and vouched for by nobody: what is verified against it may be right about the wrong thing.
-    `held_out_timed_shapes` are of the search's size and seen by the last gate alone, which times there; a task that is
-    `thorough` is verified on inputs of every kind, where others take turns. `inputs_by` names a dimension that only
-    `make_inputs` and `tolerances_at` are told apart by, as the number of a benchmark's workload: kernels don't see it.
+    the recorded times of configurations in it, and has neither tensors nor shapes. `unverified_reference` says that the
+    reference was written by a language model and not checked: what is verified against it may compute the wrong thing.
+    `held_out_timed_shapes` are of the search's size, for timing in final validation only; a `thorough` task is verified
+    on inputs of every kind, others on one kind at a time. `inputs_by` names a dimension that only
+    `make_inputs` and `tolerances_at` use, such as the number of a benchmark's workload: kernels don't see it.
     """
 
     name: str
@@ -132,7 +188,7 @@ class Task:
     reference: Callable[..., object] = field(repr=False, default=lambda: None)
     make_inputs: Callable[..., Mapping[str, Array]] | None = field(repr=False, default=None)
     space: str = ""
-    unanchored: bool = False
+    unverified_reference: bool = False
     tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
     numerics: Numerics = field(default_factory=Numerics)
     held_out_timed_shapes: tuple[Shape, ...] = ()
@@ -152,7 +208,7 @@ class Task:
 
     @property
     def held_out(self) -> Task:
-        """The task as the last gate judges it: what was held out is verified and timed, as far as anything was."""
+        """The task for final validation: verified and timed at its held-out shapes, as far as there are any."""
         return replace(
             self,
             search_shapes=self.held_out_timed_shapes or self.search_shapes,
@@ -252,6 +308,8 @@ class Task:
             )
         try:
             return function(**given)
+        except TaskError as error:
+            raise TaskError(f"{self._where}: {error}") from error
         except (Exception, SystemExit) as error:
             raise TaskError(
                 f"{self._where}: {function.__name__} raised {type(error).__name__}: {error}"

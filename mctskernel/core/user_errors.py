@@ -1,27 +1,43 @@
-"""What a user can mend, by what has to be mended: the message is a sentence that says what is wrong, and where.
+"""Errors whose message is a sentence for the user: what is wrong, where, and what to do about it.
 
-The command line makes an exit code of each. Every error for users derives from one of these, so that nobody has to
-import whatever may raise one.
+The command line prints the sentence and exits with the class's `exit_code`. Every error of that kind in the project
+derives from one of these.
 """
 
 from __future__ import annotations
 
-
-class MisuseError(Exception):
-    """Something was asked for that there isn't, or that can't be done in this way."""
+from typing import ClassVar
 
 
-class BadTaskError(Exception):
-    """A task, or what stands for one, that can't be used."""
+class UserError(Exception):
+    """Something that the user can put right."""
+
+    exit_code: ClassVar[int] = 2
 
 
-class BadRunError(Exception):
-    """What searches wrote, a run or a memory, that can't be read or written."""
+class MisuseError(UserError):
+    """A request for something that does not exist or can't be done in this way."""
 
 
-class BadMachineError(Exception):
+class BadTaskError(UserError):
+    """A task that can't be used."""
+
+    exit_code = 3
+
+
+class BadRunError(UserError):
+    """A run folder or a memory that can't be read or written."""
+
+    exit_code = 4
+
+
+class BadMachineError(UserError):
     """A machine that lacks something that is needed."""
 
+    exit_code = 5
 
-class NoKernelError(Exception):
-    """No kernel came out that is right."""
+
+class NoKernelError(UserError):
+    """No correct kernel was found."""
+
+    exit_code = 6

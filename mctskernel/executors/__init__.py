@@ -1,35 +1,36 @@
-"""Who does the evaluations."""
+"""What evaluates kernels: processes of this machine, its GPUs, a Ray cluster, or a recorded search space."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from mctskernel.core.device import DeviceSpec, is_remote
-from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
-from mctskernel.core.surrogate import Surrogate
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions, Surrogate
+from mctskernel.core.kernel import Language
 from mctskernel.executors.local import LocalExecutor
 from mctskernel.executors.recorded import open_recorded
-from mctskernel.executors.room import workers_on
 from mctskernel.profiling.architecture import FILE_SUFFIX
+
+GPU_COMPILERS = {Language.CUDA: 4, Language.TRITON: 8}
+"""Processes that compile for the one that holds a GPU. Triton takes a second and more over tensor-core kernels."""
+
+MORE_COMPILERS = {Language.CUDA: 2, Language.TRITON: 4}
+"""And for each further GPU: building a kernel takes about as long as evaluating it."""
 
 
 def open_executor(
     spec: DeviceSpec, workers: int = 1, options: ExecutorOptions = LOCAL
 ) -> AbstractContextManager[Executor]:
-    """What evaluates kernels on the described device; use it as a context manager.
+    """Open what evaluates kernels on the described device; use it as a context manager.
 
     `workers` are evaluations at a time on `model` and `recorded`, and processes that compile for those that hold the
-    GPUs on `gpu`; of a server's evaluations in flight they are the most. 0 is as many as there is room for. Raises
-    TaskError, SpaceError and DeviceError.
+    GPUs on `gpu`. 0 is as many as there is room for. Raises TaskError, SpaceError and DeviceError.
     """
-    if is_remote(spec.kind):
-        from mctskernel.executors.remote import open_remote  # noqa: PLC0415 - brings a client of HTTP along
-
-        return open_remote(spec, workers)
     if options.engine == "ray":
-        # Imported here: it brings what judges on every device along.
+        # Imported here: it imports every device.
         from mctskernel.executors.ray import open_ray_executor  # noqa: PLC0415 - as said above
 
         return open_ray_executor(spec, workers, options)
@@ -44,29 +45,48 @@ def open_executor(
     return LocalExecutor(spec, workers=workers)
 
 
-def judging_kind(kind: str) -> str:
-    """The kind of the device that judges, which of a server's only the server knows. Raises DeviceError."""
-    if not is_remote(kind):
-        return kind
-    # Imported here: it brings a client of HTTP along, which takes a while.
-    from mctskernel.executors.remote import server_status  # noqa: PLC0415 - as said above
-
-    return server_status(kind).device
-
-
 def open_surrogate(
     spec: DeviceSpec, fingerprint: Mapping[str, str], workers: int
 ) -> AbstractContextManager[Surrogate]:
     """What predicts times on the described device, in `workers` processes; use it as a context manager.
 
-    On a GPU, whosever it is, the description is that of the GPU that the executor's fingerprint names, unless `spec`
+    On a GPU the description is that of the GPU that the executor's fingerprint names, unless `spec`
     names a file. Raises DeviceError for a GPU that nothing describes.
     """
     # Imported here: the model brings the compiler along, and a run is read where there is none.
     from mctskernel.executors.surrogate import ModelSurrogate  # noqa: PLC0415 - as said above
-    from mctskernel.profiling.surrogate import architecture_for  # noqa: PLC0415 - as said above
+    from mctskernel.profiling.pricing import architecture_for  # noqa: PLC0415 - as said above
 
     architecture = spec.architecture
     if fingerprint.get("device") == "gpu" and not architecture.endswith(FILE_SUFFIX):
         architecture = architecture_for(fingerprint["gpu"], fingerprint["architecture"])
     return ModelSurrogate(replace(spec, kind="model", architecture=architecture), workers=workers)
+
+
+def workers_on(device: str, language: Language, executor: ExecutorOptions = LOCAL) -> int:
+    """The default number of workers on a device: one for each core that this process may use.
+
+    GPUs get at most `GPU_COMPILERS` and `MORE_COMPILERS`; a recorded space gets one, since more would only decide
+    before results are known. In a cluster it is 0, as many as there is room for,
+    which changes meanwhile. Raises DeviceError for GPUs that aren't there.
+    """
+    if executor.engine == "ray":
+        return 0
+    if device == "recorded":
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if device != "gpu":
+        return cores
+    return min(cores, compilers_for(len(_gpus_of(executor)), language))
+
+
+def compilers_for(gpus: int, language: Language) -> int:
+    """How many processes keep so many GPUs busy, at least one."""
+    return GPU_COMPILERS[language] + (gpus - 1) * MORE_COMPILERS[language]
+
+
+def _gpus_of(executor: ExecutorOptions) -> tuple[str, ...]:
+    # Imported here: it needs the driver's bindings, which a machine without a GPU may lack.
+    from mctskernel.profiling.gpu.choice import chosen_gpus  # noqa: PLC0415 - as said above
+
+    return chosen_gpus(executor.gpus).uuids

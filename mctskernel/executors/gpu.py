@@ -1,34 +1,71 @@
-"""Evaluations on the GPUs of this machine: processes that compile feed those that hold the GPUs."""
+"""Evaluations on the GPUs of this machine: compile workers feed the processes that hold the GPUs."""
 
 from __future__ import annotations
 
 import queue
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
-from typing import Self
 
-from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceSpec
-from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceError, DeviceSpec, Trial
+from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source
 from mctskernel.core.executor import LOCAL, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import task_of
-from mctskernel.executors.gpu_gate import emulated, watched
-from mctskernel.executors.gpu_pool import GpuPool, Seat
-from mctskernel.executors.tickets import Tickets
-from mctskernel.profiling.counter_sets import DEFAULT_METRICS, METRICS, counters_for, fewer_remarks
+from mctskernel.executors.tickets import Finish, TicketedExecutor, run
+from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for, fewer_notes
+from mctskernel.profiling.emulation import GUARDS, OUTCOMES
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
-from mctskernel.profiling.gpu.evaluator_apart import EvaluatorApart
-from mctskernel.profiling.gpu.session import GPU_SERVICE
-from mctskernel.profiling.processes.compile_process import Prepared
-from mctskernel.profiling.processes.compiler import Compiler
+from mctskernel.profiling.gpu.worker import GPU_SERVICE
+from mctskernel.profiling.processes.worker import Worker, compile_worker
+from mctskernel.profiling.processes.worker_process import Prepared
+from mctskernel.profiling.sanitizer import sanitize
 from mctskernel.profiling.versions import package_versions
 
-GateCheck = Callable[[Evaluation, Kernel, DeviceSpec], Evaluation]
-"""Refuses an evaluation of the last gate for what it finds, or adds a remark."""
+ValidationCheck = Callable[[Evaluation, Kernel, DeviceSpec], Evaluation]
+"""Refuses an evaluation of the final validation for a defect that it finds, or adds a note."""
+
+REFUSING = frozenset({Guard.MEMORY_CHECKS, Guard.RACE_CHECKS, Guard.UNTOUCHED_INPUTS})
+"""The emulator's findings that refuse a kernel here. Whether a result is right was decided on the GPU."""
+
+
+def watched(evaluation: Evaluation, kernel: Kernel, spec: DeviceSpec) -> Evaluation:
+    """The evaluation, refused where compute-sanitizer finds something. Nothing should be timed meanwhile."""
+    found = sanitize(task_of(spec), kernel, seed=spec.seed, gpu=spec.gpu)
+    evaluation = replace(evaluation, flags=(*evaluation.flags, *found.notes))
+    if not found.findings:
+        return evaluation
+    first = min(found.findings, key=lambda finding: list(OUTCOMES).index(finding.kind))
+    return replace(
+        evaluation,
+        outcome=OUTCOMES[first.kind],
+        message=f"compute-sanitizer: {first.message}",
+        guard=GUARDS[first.kind],
+    )
+
+
+def emulated(evaluation: Evaluation, kernel: Kernel, spec: DeviceSpec) -> Evaluation:
+    """The evaluation, refused where the emulator finds a memory error or a race that a GPU may hide."""
+    # Every timed run was checked on the GPU, and the emulator would take a minute over some blocks.
+    with closing(Worker(replace(spec, kind="model", trial=Trial.CHECK))) as worker:
+        found = worker.evaluate(kernel)
+    if found.ok:
+        return evaluation
+    if found.guard in REFUSING:
+        return replace(
+            evaluation, outcome=found.outcome, message=f"The emulator: {found.message}", guard=found.guard
+        )
+    note = f"The emulator could not check the kernel for races: {found.message}"
+    return replace(evaluation, flags=(*evaluation.flags, note))
+
+
+VALIDATION_CHECKS: tuple[ValidationCheck, ...] = (watched, emulated)
+"""Two checks of memory and races. Neither sees all that the other does; a missing one is noted."""
 
 
 def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) -> GpuExecutor:
@@ -40,24 +77,24 @@ def open_gpus(spec: DeviceSpec, workers: int, options: ExecutorOptions = LOCAL) 
         workers=workers,
         gpus=choice.uuids,
         metrics=METRICS[counters],
-        remarks=(*choice.remarks, *fewer_remarks(counters, options.counters)),
+        notes=(*choice.notes, *fewer_notes(counters, options.counters)),
     )
 
 
-def judge_at_last_gate(
+def validate_finally(
     spec: DeviceSpec,
     kernel: Kernel,
     baseline: Kernel,
     *,
     metrics: Sequence[str] = DEFAULT_METRICS,
     service: str = GPU_SERVICE,
-    checks: Sequence[GateCheck] = (watched, emulated),
+    checks: Sequence[ValidationCheck] = VALIDATION_CHECKS,
 ) -> Evaluation:
-    """Evaluate a kernel at what was held out on the GPU of a device, in processes of its own and with a fresh seed.
+    """Evaluate a kernel on held-out shapes on the GPU of a device, in new processes and with a new seed.
 
     `checks` follow. Raises DeviceError.
     """
-    spec = spec.at_last_gate
+    spec = spec.in_final_validation
     with GpuExecutor(spec, metrics=metrics, service=service, baseline=baseline) as gate:
         gate.submit(0, kernel)
         ((_, evaluation),) = gate.wait()
@@ -67,13 +104,13 @@ def judge_at_last_gate(
     return evaluation
 
 
-class GpuExecutor:
-    """`workers` compile processes and a process for each GPU, which judges one kernel at a time.
+class GpuExecutor(TicketedExecutor):
+    """`workers` compile workers, and a process for each GPU, which evaluates one kernel at a time.
 
-    `gpus` are the UUIDs of GPUs of one kind; without them it is that of `spec`. Whichever is free takes the next kernel
+    `gpus` are the UUIDs of GPUs of one kind; without them it is that of `spec`. The next free GPU takes the next kernel
     that was built, and is held alone meanwhile, among all processes of the machine. Times are interleaved with the
-    baseline's, which is the starting kernel unless another one is named; `gate_checks` follow the last gate's
-    evaluation. A GPU that is lost is left out from then on. Use it as a context manager, or call `close`. Not shared
+    baseline's, which is the starting kernel unless another one is named; `validation_checks` follow the final
+    validation. A GPU that is lost is left out from then on. Use it as a context manager, or call `close`. Not shared
     between threads. Raises TaskError, and DeviceError where no GPU can be used.
     """
 
@@ -86,24 +123,25 @@ class GpuExecutor:
         metrics: Sequence[str] = DEFAULT_METRICS,
         service: str = GPU_SERVICE,
         baseline: Kernel | None = None,
-        gate_checks: Sequence[GateCheck] = (watched, emulated),
-        remarks: Sequence[str] = (),
+        validation_checks: Sequence[ValidationCheck] = VALIDATION_CHECKS,
+        notes: Sequence[str] = (),
     ) -> None:
+        super().__init__()
         if workers < 1:
             raise ValueError(f"An executor needs at least one worker, not {workers}.")
         self._spec, self._metrics, self._service = spec, metrics, service
-        self._gate_checks, self._remarks = gate_checks, remarks
-        self._tickets = Tickets()
-        self._compilers: list[Compiler] = []
-        self._idle_compilers: queue.SimpleQueue[Compiler] = queue.SimpleQueue()
+        self._validation_checks, self._notes = validation_checks, notes
+        self._compilers: list[Worker] = []
+        self._idle_compilers: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         task = task_of(spec)
-        # Several would wait for each other's Python and for the search's; for one a process more isn't worth its start.
-        kind = EvaluatorApart if len(gpus) > 1 else GpuEvaluator
-        self._gpus = GpuPool([kind(replace(spec, gpu=gpu), metrics, service) for gpu in gpus or (spec.gpu,)])
+        self._gpus = GpuPool(
+            [GpuEvaluator(replace(spec, gpu=gpu), metrics, service) for gpu in gpus or (spec.gpu,)]
+        )
+        self._opened = self._gpus.evaluators[0].opened
         self._compile_threads = ThreadPoolExecutor(workers, "compile")
         try:
             for _ in range(workers):
-                self._compilers.append(Compiler(spec, self._first.gpu.gpu.architecture))
+                self._compilers.append(compile_worker(spec, self._opened.gpu.architecture))
                 self._idle_compilers.put(self._compilers[-1])
             building = self._compile_threads.submit(self._compile, baseline or task.starting_kernel)
             self._gpus.begin(partial(_use_baseline, building))
@@ -113,43 +151,30 @@ class GpuExecutor:
 
     @property
     def capacity(self) -> int:
-        """How many evaluations can be in flight: one on each GPU that is left, and one for each compile process."""
+        """How many evaluations can be in flight: one on each GPU that is left, and one for each compile worker."""
         return len(self._compilers) + self._gpus.size
 
-    def submit(self, ticket: int, kernel: Kernel) -> None:
-        """Begin an evaluation. `ticket`, not in flight already, comes back with its result."""
-        self._tickets.begin(ticket)
-        self._compile_threads.submit(self._tickets.run, ticket, lambda: self._build(ticket, kernel))
-
-    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
-        """The evaluations that have finished since the last call, waiting for the first of them.
-
-        Empty when nothing is in flight, or when nothing finished in `timeout` seconds. Raises DeviceError
-        when the machine is broken: no GPU is left.
-        """
-        return self._tickets.wait(timeout)
-
-    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
-        """Evaluate a kernel at what was held out, in processes of its own and with a fresh seed; waits for it."""
-        # On a GPU that is free, and by the thread that drives it, so that nothing else is timed there meanwhile.
-        return self._gpus.run(lambda seat: self._gate(seat, kernel, baseline))
+    def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        """Evaluate a kernel on held-out shapes, in new processes and with a new seed; waits for it."""
+        # On a free GPU, and in the thread that drives it, so that nothing else is timed there meanwhile.
+        return self._gpus.run(lambda evaluator: self._gate(evaluator, kernel, baseline))
 
     def fingerprint(self) -> dict[str, str]:
-        """The GPUs, their driver and what compiles for them."""
-        gpu = self._first.gpu.gpu
+        """The GPUs, their driver and their compilers."""
+        gpu = self._opened.gpu
         return {
             "device": "gpu",
             "gpu": gpu.name,
-            UUID: UUID_SEPARATOR.join(seat.gpu.gpu.uuid for seat in self._gpus.seats),
+            UUID: UUID_SEPARATOR.join(each.opened.gpu.uuid for each in self._gpus.evaluators),
             "driver": gpu.driver,
             "architecture": gpu.architecture,
             **package_versions("nvidia-cuda-nvrtc", "cuda-bindings", "triton"),
         }
 
     @property
-    def remarks(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
         """What the user should know of this machine: why there are no counters, if there are none; lost GPUs."""
-        return (*self._remarks, *self._first.gpu.remarks, *self._gpus.remarks)
+        return (*self._notes, *self._opened.notes, *self._gpus.warnings)
 
     def close(self) -> None:
         """Kill the processes, whatever they are doing."""
@@ -160,28 +185,16 @@ class GpuExecutor:
         for compiler in self._compilers:
             compiler.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def _first(self) -> Seat:
-        return self._gpus.seats[0]
-
-    def _gate(self, seat: Seat, kernel: Kernel, baseline: Kernel) -> Evaluation:
-        # The gate's own process counts there.
-        seat.evaluator.release_counters()
-        return judge_at_last_gate(
-            replace(self._spec, gpu=seat.gpu.gpu.uuid),
+    def _gate(self, evaluator: GpuEvaluator, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        # The final validation's own process reads counters there.
+        evaluator.release_counters()
+        return validate_finally(
+            replace(self._spec, gpu=evaluator.opened.gpu.uuid),
             kernel,
             baseline,
             metrics=self._metrics,
             service=self._service,
-            checks=self._gate_checks,
+            checks=self._validation_checks,
         )
 
     def _compile(self, kernel: Kernel) -> Prepared | Evaluation:
@@ -191,16 +204,174 @@ class GpuExecutor:
         finally:
             self._idle_compilers.put(compiler)
 
-    def _build(self, ticket: int, kernel: Kernel) -> Evaluation | None:
-        """Build and pass on to the GPUs; what can't be built ends here."""
+    def _begin(self, kernel: Kernel, finish: Finish) -> None:
+        self._compile_threads.submit(run, lambda: self._build(kernel, finish), finish)
+
+    def _build(self, kernel: Kernel, finish: Finish) -> Evaluation | None:
+        """Build and pass on to the GPUs; the evaluation of a kernel that can't be built."""
         result = self._compile(kernel)
         if isinstance(result, Evaluation):
             return result
-        self._gpus.submit(lambda seat: seat.evaluator.evaluate(result), partial(self._tickets.finish, ticket))
+        self._gpus.submit(lambda evaluator: evaluator.evaluate(result), finish)
         return None
 
 
-def _use_baseline(building: Future[Prepared | Evaluation], seat: Seat) -> None:
-    """Where it can't be built, times are interleaved with the candidate's own; its evaluation tells why."""
+def _use_baseline(building: Future[Prepared | Evaluation], evaluator: GpuEvaluator) -> None:
+    """Where it can't be built, times are interleaved with the candidate's own; its evaluation says why."""
     if building.exception() is None and isinstance(prepared := building.result(), Prepared):
-        seat.evaluator.use_baseline(prepared.candidate)
+        evaluator.use_baseline(prepared.candidate)
+
+
+MOST_LOSSES = 2
+"""How many GPUs may be lost over one kernel before the kernel is blamed."""
+
+IDLE_SECONDS = 0.5
+"""After this long without a kernel a GPU's counters are released, for searches that share it."""
+
+SWITCH_SECONDS = 5e-4
+"""How long one thread may keep Python's lock while another waits, where several GPUs are served beside a search."""
+
+Work = Callable[[GpuEvaluator], Evaluation]
+
+
+@dataclass(frozen=True)
+class _Job:
+    work: Work
+    finish: Finish
+    losses: int = 0
+
+
+class GpuPool:
+    """Several GPUs of one kind, each with a thread of its own.
+
+    Opens all of them at the same time; those that can't be opened are left out with a warning. Raises the error of the
+    first when none can be opened, and TaskError. `submit` may be called from any thread.
+    """
+
+    def __init__(self, evaluators: Sequence[GpuEvaluator]) -> None:
+        if len(evaluators) > 1:
+            sys.setswitchinterval(SWITCH_SECONDS)
+        self._all = tuple(evaluators)
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._warnings: list[str] = []
+        self._broken: DeviceError | None = None
+        self._closed = False
+        self._threads = ThreadPoolExecutor(len(self._all), "gpu")
+        try:
+            self.evaluators = self._open()
+        except BaseException:
+            self.close()
+            raise
+        self._left = set(self.evaluators)
+
+    @property
+    def size(self) -> int:
+        """How many GPUs are left."""
+        return len(self._left)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Which GPUs were lost, and what disturbs the others, in sentences."""
+        disturbed = (evaluator.warning for evaluator in self.evaluators)
+        return (*self._warnings, *dict.fromkeys(warning for warning in disturbed if warning))
+
+    def begin(self, prepare: Callable[[GpuEvaluator], None]) -> None:
+        """Prepare each of the GPUs, in its thread, and have it take jobs from then on."""
+        for evaluator in self.evaluators:
+            self._threads.submit(self._drive, evaluator, prepare)
+
+    def submit(self, work: Work, finish: Finish) -> None:
+        """Have the next free GPU do some work, and call `finish` with the result in that GPU's thread.
+
+        The result is a DeviceError when no GPU is left, and any other error that `work` raises.
+        """
+        with self._lock:
+            if self._broken is None:
+                self._jobs.put(_Job(work, finish))
+                return
+        finish(self._broken)
+
+    def run(self, work: Work) -> Evaluation:
+        """Have the next free GPU do some work, and wait for the result. Raises its errors."""
+        results: queue.SimpleQueue[Evaluation | Exception] = queue.SimpleQueue()
+        self.submit(work, results.put)
+        result = results.get()
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def close(self) -> None:
+        """Stop at once, whatever the GPUs are doing."""
+        self._closed = True
+        for evaluator in self._all:
+            evaluator.interrupt()
+            self._jobs.put(None)
+        self._threads.shutdown(cancel_futures=True)
+        for evaluator in self._all:
+            evaluator.close()
+
+    def _open(self) -> tuple[GpuEvaluator, ...]:
+        opening = [self._threads.submit(evaluator.open) for evaluator in self._all]
+        opened: list[GpuEvaluator] = []
+        failures: list[DeviceError] = []
+        for evaluator, future in zip(self._all, opening, strict=True):
+            try:
+                future.result()
+                opened.append(evaluator)
+            except DeviceError as error:
+                failures.append(error)
+        if not opened:
+            raise failures[0]
+        self._warnings += [f"A GPU could not be used: {error}" for error in failures]
+        return tuple(opened)
+
+    def _drive(self, evaluator: GpuEvaluator, prepare: Callable[[GpuEvaluator], None]) -> None:
+        job: _Job | None = None
+        try:
+            prepare(evaluator)
+            while (job := self._next(evaluator)) is not None and not self._closed:
+                try:
+                    result: Evaluation | Exception = job.work(evaluator)
+                except DeviceError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - raised again in the thread that waits for it
+                    result = error
+                job.finish(result)
+        except DeviceError as error:
+            self._lose(evaluator, error, job)
+
+    def _next(self, evaluator: GpuEvaluator) -> _Job | None:
+        try:
+            return self._jobs.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            evaluator.release_counters()
+            return self._jobs.get()
+
+    def _lose(self, evaluator: GpuEvaluator, error: DeviceError, job: _Job | None) -> None:
+        """Go on without a GPU: hand its job on, or end all jobs when it was the last one."""
+        if self._closed:
+            return
+        ended: list[_Job] = []
+        with self._lock:
+            self._left.discard(evaluator)
+            if self._left:
+                name = f"The GPU {evaluator.opened.gpu.uuid[:8]}"
+                self._warnings.append(f"{name} was lost, and the others went on without it: {error}")
+                if job is not None and job.losses + 1 < MOST_LOSSES:
+                    self._jobs.put(replace(job, losses=job.losses + 1))
+                    job = None
+            else:
+                self._broken = error
+                ended += [] if job is None else [job]
+                while not self._jobs.empty():
+                    ended += [each] if (each := self._jobs.get()) is not None else []
+                job = None
+        evaluator.interrupt()
+        for each in ended:
+            each.finish(error)
+        if job is not None:
+            message = (
+                f"{MOST_LOSSES} GPUs were lost while they evaluated this kernel, one after the other: {error}"
+            )
+            job.finish(Evaluation(Outcome.CRASH, Source.MEASURED, message, guard=Guard.SEPARATE_PROCESS))

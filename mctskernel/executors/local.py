@@ -7,29 +7,25 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
 
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
-from mctskernel.executors.baseline import beside_baseline
-from mctskernel.executors.tickets import Tickets
+from mctskernel.executors.tickets import Finish, TicketedExecutor, run
 from mctskernel.profiling.devices import open_device
-from mctskernel.profiling.processes.workers import Limits, Opener, Worker
+from mctskernel.profiling.processes.worker import Limits, Opener, Worker
 
 LIMITS = Limits(seconds=20.0)
-"""A candidate that takes this long costs its worker, and the search goes on."""
+"""Limits of one evaluation: a worker that exceeds them is replaced, and the search goes on."""
 
 GATE_FACTOR = 4.0
-"""How many times that the last gate may take: it looks at values where the search has timed and prices that again, and
-a busy machine is no reason to refuse a finalist."""
+"""How many times that the final validation may take: a busy machine is no reason to refuse a finalist."""
 
 
-class LocalExecutor:
+class LocalExecutor(TicketedExecutor):
     """`workers` processes, each with a device of its own and a thread here that waits for it, fed from one queue.
 
-    What an evaluation comes to depends on the kernel alone, never on the number of workers or on the order.
+    The result of an evaluation depends on the kernel alone, never on the number of workers or on the order.
     Use it as a context manager, or call `close`. Not shared between threads.
     """
 
@@ -41,10 +37,10 @@ class LocalExecutor:
         limits: Limits = LIMITS,
         opener: Opener = open_device,
     ) -> None:
+        super().__init__()
         if workers < 1:
             raise ValueError(f"An executor needs at least one worker, not {workers}.")
         self._spec, self._limits, self._opener = spec, limits or Limits(), opener
-        self._tickets = Tickets()
         self._workers = [self._open(spec, self._limits) for _ in range(workers)]
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self._workers:
@@ -56,23 +52,10 @@ class LocalExecutor:
         """How many evaluations can be in flight without one waiting for another."""
         return len(self._workers)
 
-    def submit(self, ticket: int, kernel: Kernel) -> None:
-        """Begin an evaluation. `ticket`, not in flight already, comes back with its result."""
-        self._tickets.begin(ticket)
-        self._threads.submit(self._tickets.run, ticket, lambda: self._evaluate(kernel))
-
-    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
-        """The evaluations that have finished since the last call, waiting for the first of them.
-
-        Empty when nothing is in flight, or when nothing finished in `timeout` seconds. Raises DeviceError
-        when the device is broken or can't be opened.
-        """
-        return self._tickets.wait(timeout)
-
-    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
-        """Evaluate a kernel at what was held out, in a process of its own and with a fresh seed; waits for it."""
+    def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        """Evaluate a kernel on held-out shapes, in a new process and with a new seed; waits for it."""
         limits = replace(self._limits, seconds=GATE_FACTOR * self._limits.seconds)
-        with closing(self._open(self._spec.at_last_gate, limits)) as worker:
+        with closing(self._open(self._spec.in_final_validation, limits)) as worker:
             evaluation = worker.evaluate(kernel)
             if not evaluation.ok:
                 return evaluation
@@ -81,12 +64,12 @@ class LocalExecutor:
             )
 
     def fingerprint(self) -> dict[str, str]:
-        """What a time from these workers' devices may be compared with."""
+        """The devices and compilers that a time may be compared with."""
         return self._threads.submit(self._fingerprint).result()
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """Nothing: what this device lacks, every evaluation says."""
+    def notes(self) -> tuple[str, ...]:
+        """None: every evaluation says what this device lacks."""
         return ()
 
     def close(self) -> None:
@@ -98,13 +81,8 @@ class LocalExecutor:
             worker.close()
         self._workers = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _begin(self, kernel: Kernel, finish: Finish) -> None:
+        self._threads.submit(run, lambda: self._evaluate(kernel), finish)
 
     def _evaluate(self, kernel: Kernel) -> Evaluation:
         with self._idle_worker() as worker:
@@ -124,3 +102,13 @@ class LocalExecutor:
             yield worker
         finally:
             self._idle.put(worker)
+
+
+def beside_baseline(evaluation: Evaluation, baseline: Evaluation) -> Evaluation:
+    """The evaluation with the baseline's time at each shape, or a note why there is none."""
+    if not baseline.ok:
+        note = f"There is no time of the baseline to compare with: {baseline.message}"
+        return replace(evaluation, flags=(*evaluation.flags, note))
+    seconds = {timing.shape: timing.seconds for timing in baseline.timings}
+    timings = (replace(timing, baseline_seconds=seconds.get(timing.shape)) for timing in evaluation.timings)
+    return replace(evaluation, timings=tuple(timings))

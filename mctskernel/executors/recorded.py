@@ -6,22 +6,21 @@ import hashlib
 import heapq
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Self
 
 from mctskernel.core.device import DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.space import Entry, SearchSpace, SpaceError, values_of
 from mctskernel.core.task_file import load_task
+from mctskernel.executors.tickets import Closing
 from mctskernel.profiling.spaces import read_space
 
 
-class RecordedExecutor:
+class RecordedExecutor(Closing):
     """`workers` evaluations in flight, each as long as `look_up` says that it took, and finished in that order.
 
-    Nobody waits for them: `clock` says what time it would be, in seconds since the epoch, and moves with every
-    evaluation that finishes. Not shared between threads.
+    Nothing is waited for: `clock` is the simulated time in seconds since the epoch, and moves with every evaluation
+    that finishes. Not shared between threads.
     """
 
     def __init__(
@@ -30,12 +29,12 @@ class RecordedExecutor:
         fingerprint: Mapping[str, str],
         *,
         workers: int = 1,
-        remarks: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
     ) -> None:
         if workers < 1:
             raise ValueError(f"An executor needs at least one worker, not {workers}.")
         self.capacity = workers
-        self.remarks = remarks
+        self.notes = notes
         self._look_up = look_up
         self._fingerprint = dict(fingerprint)
         self._now = time.time()
@@ -59,7 +58,7 @@ class RecordedExecutor:
         self._now, _, ticket, found = heapq.heappop(self._in_flight)
         return [(ticket, found)]
 
-    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:  # noqa: ARG002 - nothing can be run
+    def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:  # noqa: ARG002 - nothing can be run
         """What was recorded, once more: a recorded kernel can't be run again."""
         return self._look_up(kernel)
 
@@ -71,21 +70,13 @@ class RecordedExecutor:
         """Nothing is open."""
         self._in_flight.clear()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def open_recorded(spec: DeviceSpec, workers: int) -> RecordedExecutor:
     """What looks up the configurations of a task's space. Raises TaskError, SpaceError, and DeviceError without one."""
     task = load_task(spec.task_folder)
     if not task.space:
         raise DeviceError(
-            f"{task.name} has no recorded space: kernels are judged on --device gpu or model, and a file of recorded "
+            f"{task.name} has no recorded space: kernels are evaluated on --device gpu or model; a file of recorded "
             "configurations is searched with --space FILE."
         )
     return executor_of(read_space(task.folder / task.space), workers)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from mctskernel.core.device import DeviceSpec
+from mctskernel.core.executor import Prediction
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.surrogate import Prediction
 from mctskernel.executors.local import LocalExecutor
-from mctskernel.profiling.model.uncertainty import log_ratio_sigma
-from mctskernel.profiling.processes.workers import Limits, Opener
-from mctskernel.profiling.surrogate import open_pricing_device, prediction_of
+from mctskernel.executors.tickets import Closing
+from mctskernel.profiling.model.price import log_ratio_sigma
+from mctskernel.profiling.pricing import open_pricing_device, prediction_of
+from mctskernel.profiling.processes.worker import Limits, Opener
 
 LIMITS = Limits(seconds=8.0, memory_bytes=4 << 30)
-"""A prediction that takes longer than most evaluations isn't worth waiting for."""
+"""A prediction should not take longer than an evaluation."""
 
 
-class ModelSurrogate:
+class ModelSurrogate(Closing):
     """`workers` processes that price kernels for the GPU that `spec.architecture` names.
 
     Use it as a context manager, or call `close`. Not shared between threads. Whatever a kernel does to its process
@@ -57,11 +55,3 @@ class ModelSurrogate:
     def close(self) -> None:
         """Kill the processes, whatever they are doing."""
         self._executor.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

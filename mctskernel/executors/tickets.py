@@ -1,45 +1,55 @@
-"""Evaluations in flight in threads, and those that have finished."""
+"""What the executors of this package share: tickets of evaluations in flight, and closing."""
 
 from __future__ import annotations
 
 import queue
 import time
 from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Self
 
 from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.kernel import Kernel
+
+Finish = Callable[[Evaluation | Exception], None]
 
 
-class Tickets:
-    """Tickets that were handed out and not yet collected. `run` and `finish` are for any thread, the rest for one."""
+class Closing:
+    """A context manager that calls `close` at its end."""
+
+    def close(self) -> None:
+        """Stop at once, whatever is in flight."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class TicketedExecutor(Closing):
+    """The tickets of an executor. Not shared between threads, but for the functions that `_begin` gets."""
 
     def __init__(self) -> None:
         self._in_flight: set[int] = set()
         self._finished: queue.SimpleQueue[tuple[int, Evaluation | Exception]] = queue.SimpleQueue()
 
-    def begin(self, ticket: int) -> None:
-        """Hand out a ticket. Raises ValueError for one that is in flight already."""
+    def submit(self, ticket: int, kernel: Kernel) -> None:
+        """Begin an evaluation; `ticket` comes back with its result. Raises ValueError for one in flight already."""
         if ticket in self._in_flight:
             raise ValueError(f"The ticket {ticket} is in flight already.")
         self._in_flight.add(ticket)
+        self._begin(kernel, partial(self._finish, ticket))
 
-    def run(self, ticket: int, evaluate: Callable[[], Evaluation | None]) -> None:
-        """Evaluate and finish the ticket, unless None says that it goes on elsewhere."""
-        try:
-            result: Evaluation | Exception | None = evaluate()
-        except Exception as error:  # noqa: BLE001 - raised again by `wait`, in its caller's thread
-            result = error
-        if result is not None:
-            self.finish(ticket, result)
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
+        """The evaluations that have finished since the last call, waiting for the first of them.
 
-    def finish(self, ticket: int, result: Evaluation | Exception) -> None:
-        """Say what a ticket came to; an exception is raised by `wait`."""
-        self._finished.put((ticket, result))
-
-    def wait(self, timeout: float | None) -> list[tuple[int, Evaluation]]:
-        """What has finished since the last call, waiting for the first of it.
-
-        Empty when nothing is in flight, or when nothing finished in `timeout` seconds. Raises what an evaluation
-        raised.
+        Empty when nothing is in flight, or when nothing finished in `timeout` seconds. Raises DeviceError when the
+        device is broken or can't be opened, and any other exception of an evaluation.
         """
         finished: list[tuple[int, Evaluation]] = []
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -56,3 +66,20 @@ class Tickets:
                 raise result
             finished.append((ticket, result))
         return finished
+
+    def _begin(self, kernel: Kernel, finish: Finish) -> None:
+        """Begin an evaluation; call `finish` once, in any thread, with the result or what `wait` is to raise."""
+        raise NotImplementedError
+
+    def _finish(self, ticket: int, result: Evaluation | Exception) -> None:
+        self._finished.put((ticket, result))
+
+
+def run(evaluate: Callable[[], Evaluation | None], finish: Finish) -> None:
+    """Evaluate and finish; None means that another thread finishes."""
+    try:
+        result: Evaluation | Exception | None = evaluate()
+    except Exception as error:  # noqa: BLE001 - raised again by `wait`, in its caller's thread
+        result = error
+    if result is not None:
+        finish(result)

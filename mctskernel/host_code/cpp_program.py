@@ -1,25 +1,23 @@
-"""A CUDA C++ kernel as one file with host code in C++: an extension of PyTorch, for harnesses that build those.
+"""A CUDA C++ kernel with host code in C++: a PyTorch extension in one file, for harnesses that build those.
 
-Its function is in destination-passing style: it takes inputs and numbers in the order that is asked for, and then the
-outputs, which it fills. Names in it are our own, so that nothing of a task or a candidate can be mistaken for C++.
+Its function takes inputs and scalars in a given order and then the outputs, which it fills. It launches the kernel at
+the shapes of the task, whose numbers are written into it, and refuses others. All names in it are generated, so that no
+text of a task or a candidate can be mistaken for C++.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from string import Template
 
 from mctskernel.core.expression import Number
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan
-from mctskernel.core.task import Task
-from mctskernel.host_code.cpp_expressions import CPP_ARITHMETIC, CppVariable, cpp_number, cpp_whole
-from mctskernel.host_code.cuda_host import host_functions
-from mctskernel.host_code.device_text import device_text
-from mctskernel.host_code.dimensions import SIZE, solve
-from mctskernel.host_code.errors import HostCodeError
-from mctskernel.host_code.vetted_plan import vetted_plan
-from mctskernel.host_code.written_launch import Argument, Kind, WrittenLaunch
+from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan, resolve
+from mctskernel.core.task import Task, Tensor
+from mctskernel.host_code.cuda import device_text, host_functions, passed_arguments
+from mctskernel.host_code.expressions import HostCodeError
+from mctskernel.host_code.launch import Argument, Kind, WrittenLaunch, vetted_plan
 
 SCALAR_TYPES: Mapping[str, str] = {
     "float64": "at::kDouble",
@@ -37,7 +35,7 @@ SCALAR_TYPES: Mapping[str, str] = {
     "int64": "at::kLong",
     "uint64": "at::kUInt64",
 }
-"""What PyTorch calls element types in C++."""
+"""PyTorch's C++ names of element types."""
 
 COMPILER_FLAGS = (
     "-O3",
@@ -46,7 +44,7 @@ COMPILER_FLAGS = (
     "-U__CUDA_NO_HALF2_OPERATORS__",
     "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
 )
-"""Flags for nvcc: kernels are searched without --use_fast_math, and PyTorch's own flags take operators away."""
+"""Flags for nvcc: no --use_fast_math, as in searches, and the operators that PyTorch's own flags disable."""
 
 _PROGRAM = Template("""\
 #ifndef __CUDA_ARCH__
@@ -56,7 +54,6 @@ _PROGRAM = Template("""\
 $device
 $functions
 #ifndef __CUDA_ARCH__
-$arithmetic
 void mctskernel_run($parameters) {
 $body
 }
@@ -73,149 +70,121 @@ def cpp_program(
 ) -> str:
     """The program's text; `order` names the inputs and scalars that its function takes before the outputs.
 
-    Tensors of `flat` have no extents where it is called, and one of 1 in the task. Raises HostCodeError for a kernel
-    that can't stand in such a program.
+    Scalars have the task's values, whatever is passed. Tensors of `flat` have no extents in the call, and one of 1 in
+    the task. Raises HostCodeError.
     """
     if kernel.language is not Language.CUDA:
         raise HostCodeError(f"A kernel in {kernel.language} is launched from Python.")
     if task.in_place:
-        raise HostCodeError("A task that works in place has no outputs to be filled.")
+        raise HostCodeError("A task that works in place has no outputs to fill.")
     if not function.isascii() or not function.isidentifier():
         raise HostCodeError(f"{function!r} can't be the name of a function.")
-    return _Writer(task, kernel, order, flat).program(function)
-
-
-class _Writer:
-    """The names of a program, and its parts."""
-
-    def __init__(self, task: Task, kernel: Kernel, order: Sequence[str], flat: Collection[str]) -> None:
-        self._task, self._kernel, self._order, self._flat = task, kernel, order, flat
-        self._plan = vetted_plan(task, kernel)
-        self._tensors = (*task.inputs, *task.outputs)
-        self._buffers = {tensor.name: f"tensor_{number}" for number, tensor in enumerate(self._tensors)}
-        self._buffers |= {each.name: f"scratch_{number}" for number, each in enumerate(self._plan.scratch)}
-        dimensions = dict.fromkeys(name for shape in task.shapes for name in shape)
-        self._dimensions = {name: f"dimension_{number}" for number, name in enumerate(dimensions)}
-        self._scalars = {name: f"scalar_{number}" for number, name in enumerate(task.scalars)}
-        self._variables = _variables(kernel, self._dimensions, self._scalars, task.scalars)
-
-    def program(self, function: str) -> str:
-        """The whole text."""
-        host = host_functions(self._kernel, [self._written(launch) for launch in self._plan.launches])
-        lines = [
-            *self._checks(),
-            *self._found_dimensions(),
-            *self._shape_checks(),
-            *self._scratch(self._plan),
-        ]
-        lines += [f"{name}({', '.join(passed)});" for name, passed in host.calls]
-        return _PROGRAM.substitute(
-            device=device_text(self._kernel),
-            functions=host.text,
-            arithmetic=CPP_ARITHMETIC,
-            parameters=", ".join(self._parameters()),
-            body="\n".join(f"    {line}" for line in lines),
-            function=function,
+    plan, tensors = vetted_plan(task, kernel), (*task.inputs, *task.outputs)
+    buffers = {tensor.name: f"tensor_{number}" for number, tensor in enumerate(tensors)}
+    buffers |= {each.name: f"scratch_{number}" for number, each in enumerate(plan.scratch)}
+    plans: dict[tuple[tuple[int, ...], ...], ResolvedPlan] = {}
+    for shape in task.shapes:
+        extents = tuple(tensor.extents(shape) for tensor in tensors)
+        resolved = resolve(plan, task.names(shape, kernel), task.buffer_names)
+        if plans.setdefault(extents, resolved) != resolved:
+            raise HostCodeError("A dimension of the task doesn't follow from the shapes of tensors.")
+    launches = {extents: _launches(each, plans.values(), buffers) for extents, each in plans.items()}
+    host = host_functions(kernel, next(iter(launches.values())))
+    lines = list(_checks(task, buffers, flat))
+    for extents, resolved in plans.items():
+        known = zip(tensors, extents, strict=True)
+        sizes = (f"{buffers[e.name]}.sizes() == at::IntArrayRef{{{_listed(shape)}}}" for e, shape in known)
+        calls = (
+            f"{name}({', '.join(passed_arguments(launch))});"
+            for (name, _), launch in zip(host.calls, launches[extents], strict=True)
         )
+        body = [*_scratch(resolved, buffers), *calls, "return;"]
+        lines += [f"if ({' && '.join(sizes)}) {{", *(f"    {line}" for line in body), "}"]
+    lines.append(
+        'TORCH_CHECK_VALUE(false, "These shapes are none of those that the kernel was written for.");'
+    )
+    return _PROGRAM.substitute(
+        device=device_text(kernel),
+        functions=host.text,
+        parameters=", ".join(_parameters(task, order, buffers)),
+        body="\n".join(f"    {line}" for line in lines),
+        function=function,
+    )
 
-    def _parameters(self) -> Iterator[str]:
-        for name in self._order:
-            if name in self._scalars:
-                type_ = "int64_t" if isinstance(self._task.scalars[name], int) else "double"
-                yield f"{type_} {self._scalars[name]}"
-            else:
-                yield f"at::Tensor {self._buffers[name]}"
-        for tensor in self._task.outputs:
-            yield f"at::Tensor {self._buffers[tensor.name]}"
 
-    def _checks(self) -> Iterator[str]:
-        outputs = {tensor.name for tensor in self._task.outputs}
-        for tensor in self._tensors:
-            local = self._buffers[tensor.name]
-            if tensor.name in self._flat:
-                yield f"{local} = {local}.view({{1}});"
-            rank = len(tensor.shape)
-            yield (
-                f"TORCH_CHECK_VALUE({local}.scalar_type() == {SCALAR_TYPES[tensor.dtype]} && {local}.dim() == {rank}, "
-                f'"{tensor.name} must hold {tensor.dtype} and have {rank} dimension(s).");'
-            )
-            if tensor.name in outputs:
-                yield f'TORCH_CHECK_VALUE({local}.is_contiguous(), "{tensor.name} must be contiguous.");'
-            else:
-                yield f"{local} = {local}.contiguous();"
+def _parameters(task: Task, order: Sequence[str], buffers: Mapping[str, str]) -> Iterator[str]:
+    scalars = {name: f"scalar_{number}" for number, name in enumerate(task.scalars)}
+    for name in (*order, *(tensor.name for tensor in task.outputs)):
+        if name in scalars:
+            type_ = "int64_t" if isinstance(task.scalars[name], int) else "double"
+            yield f"{type_} {scalars[name]}"
+        else:
+            yield f"at::Tensor {buffers[name]}"
 
-    def _found_dimensions(self) -> Iterator[str]:
-        solved = solve(self._tensors, self._dimensions)
-        for each in solved:
-            size = CppVariable(f"{self._buffers[each.extent.tensor]}.size({each.extent.axis})")
-            variables = {**self._variables, SIZE: size}
-            if each.divides:
-                rest = cpp_whole(f"({each.divides}) % {SIZE}", variables)
-                yield f'TORCH_CHECK_VALUE({rest} == 0, "{each.name} doesn\'t follow from the shapes.");'
-            yield f"const int64_t {self._dimensions[each.name]} = {cpp_whole(each.expression, variables)};"
-        known = {each.name for each in solved}
-        for name, local in self._dimensions.items():
-            if name not in known:
-                sizes = {shape.get(name) for shape in self._task.shapes}
-                size_ = sizes.pop() if len(sizes) == 1 else None
-                if size_ is None:
-                    raise HostCodeError(f"The dimension '{name}' doesn't follow from the shapes of tensors.")
-                yield f"const int64_t {local} = {cpp_whole(size_, {})};"
 
-    def _shape_checks(self) -> Iterator[str]:
-        told = {
-            (each.extent.tensor, each.extent.axis)
-            for each in solve(self._tensors, self._dimensions)
-            if each.expression == SIZE
-        }
-        for tensor in self._tensors:
-            local = self._buffers[tensor.name]
-            for axis, extent in enumerate(tensor.shape):
-                if (tensor.name, axis) in told:
-                    continue
-                yield (
-                    f"TORCH_CHECK_VALUE({local}.size({axis}) == {cpp_whole(extent, self._variables)}, "
-                    f'"{tensor.name} has another shape than the other tensors ask for.");'
-                )
-
-    def _scratch(self, plan: LaunchPlan) -> Iterator[str]:
-        first = self._buffers[self._task.inputs[0].name]
-        for scratch in plan.scratch:
-            make = "zeros" if scratch.zero else "empty"
-            shape = ", ".join(cpp_whole(extent, self._variables) for extent in scratch.shape)
-            yield (
-                f"const at::Tensor {self._buffers[scratch.name]} = at::{make}({{{shape}}}, "
-                f"{first}.options().dtype({SCALAR_TYPES[scratch.dtype]}));"
-            )
-
-    def _written(self, launch: Launch) -> WrittenLaunch:
-        def three(extents: Sequence[Extent]) -> tuple[str, ...]:
-            return (*(cpp_whole(each, self._variables) for each in extents), *["1"] * (3 - len(extents)))
-
-        def argument(value: Extent | float) -> Argument:
-            if isinstance(value, str) and value in self._buffers:
-                return Argument(self._buffers[value], Kind.BUFFER)
-            source, is_whole = cpp_number(value, self._variables)
-            return Argument(source, Kind.WHOLE if is_whole else Kind.REAL)
-
-        return WrittenLaunch(
-            launch.kernel,
-            three(launch.grid),
-            three(launch.block),
-            cpp_whole(launch.shared, self._variables),
-            tuple(argument(each) for each in launch.args),
-            frozenset(),
+def _checks(task: Task, buffers: Mapping[str, str], flat: Collection[str]) -> Iterator[str]:
+    def check(tensor: Tensor, *, written: bool) -> Iterator[str]:
+        local = buffers[tensor.name]
+        if tensor.name in flat:
+            yield f"{local} = {local}.view({{1}});"
+        yield (
+            f"TORCH_CHECK_VALUE({local}.scalar_type() == {SCALAR_TYPES[tensor.dtype]}, "
+            f'"{tensor.name} must hold {tensor.dtype}.");'
         )
+        if written:
+            yield f'TORCH_CHECK_VALUE({local}.is_contiguous(), "{tensor.name} must be contiguous.");'
+        else:
+            yield f"{local} = {local}.contiguous();"
+
+    for tensor in task.inputs:
+        yield from check(tensor, written=False)
+    for tensor in task.outputs:
+        yield from check(tensor, written=True)
 
 
-def _variables(
-    kernel: Kernel, dimensions: Mapping[str, str], scalars: Mapping[str, str], values: Mapping[str, Number]
-) -> dict[str, CppVariable]:
-    """What a plan's expressions may read: the last of macros, scalars and dimensions with a name wins, as in a task."""
-    found = {
-        name: CppVariable(cpp_whole(value, {}))
-        for name, value in kernel.macros.items()
-        if isinstance(value, int)
-    }
-    found |= {name: CppVariable(local, isinstance(values[name], int)) for name, local in scalars.items()}
-    return found | {name: CppVariable(local) for name, local in dimensions.items()}
+def _scratch(plan: ResolvedPlan, buffers: Mapping[str, str]) -> Iterator[str]:
+    for scratch in plan.scratch:
+        make = "zeros" if scratch.zero else "empty"
+        options = f"tensor_0.options().dtype({SCALAR_TYPES[scratch.dtype]})"
+        yield f"const at::Tensor {buffers[scratch.name]} = at::{make}({{{_literal(scratch.elements)}}}, {options});"
+
+
+def _launches(
+    plan: ResolvedPlan, plans: Collection[ResolvedPlan], buffers: Mapping[str, str]
+) -> list[WrittenLaunch]:
+    """The launches of a plan. A number that is real at any shape is passed as a real one at all of them."""
+    found = []
+    for number, launch in enumerate(plan.launches):
+        everywhere = zip(*(each.launches[number].arguments for each in plans), strict=True)
+        found.append(_written(launch, [any(isinstance(v, float) for v in e) for e in everywhere], buffers))
+    return found
+
+
+def _written(launch: ResolvedLaunch, real: Sequence[bool], buffers: Mapping[str, str]) -> WrittenLaunch:
+    return WrittenLaunch(
+        launch.kernel,
+        tuple(map(_literal, launch.grid)),
+        tuple(map(_literal, launch.block)),
+        _literal(launch.shared_bytes),
+        tuple(
+            Argument(buffers[value], Kind.BUFFER)
+            if isinstance(value, str)
+            else Argument(_literal(value), Kind.REAL if is_real else Kind.WHOLE)
+            for value, is_real in zip(launch.arguments, real, strict=True)
+        ),
+        frozenset(),
+    )
+
+
+def _listed(extents: Sequence[int]) -> str:
+    return ", ".join(map(_literal, extents))
+
+
+def _literal(value: Number) -> str:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise HostCodeError(f"{value} can't be written as a number in C++.")
+        return repr(value)
+    if abs(value) >= 1 << 63:
+        raise HostCodeError(f"A number of {value.bit_length()} bits exceeds 64 bits.")
+    return f"INT64_C({value})" if value >= 0 else f"(-INT64_C({-value}))"

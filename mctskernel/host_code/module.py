@@ -1,4 +1,4 @@
-"""A kernel as the source of a Python module, in two styles: one that returns its outputs, and one that fills them."""
+"""A kernel as the source of a Python module, whose function returns its outputs or fills given ones."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from mctskernel.core.expression import Number, names_in
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlan
 from mctskernel.core.task import Task, Tensor
-from mctskernel.host_code import cuda_host, triton_host
-from mctskernel.host_code.dimensions import SIZE, solve
-from mctskernel.host_code.errors import HostCodeError
-from mctskernel.host_code.expressions import ARITHMETIC, Variable, translate, translate_whole
-from mctskernel.host_code.literals import docstring
-from mctskernel.host_code.names import Names
-from mctskernel.host_code.vetted_plan import vetted_plan
-from mctskernel.host_code.written_launch import write_launch
+from mctskernel.host_code import cuda
+from mctskernel.host_code.expressions import (
+    ARITHMETIC,
+    SIZE,
+    HostCodeError,
+    Names,
+    Variable,
+    docstring,
+    solve,
+    translate,
+    translate_whole,
+)
+from mctskernel.host_code.launch import names_of, triton_launch, triton_module, vetted_plan, write_launch
 
 _CHECKS = Template("""\
 def $check_tensor(name, tensor, dtype, rank, device):
@@ -50,11 +55,11 @@ def $check_place(name, tensor):
 def host_module(task: Task, kernel: Kernel, *, function: str = "run", reserved: Collection[str] = ()) -> str:
     """The source of a module whose `function` takes the task's inputs in order and returns its output, or a tuple.
 
-    An output that shares an input's buffer is that input, changed. The task's scalars are keyword arguments with its
-    values as defaults, as is a dimension that doesn't follow from the inputs' shapes; the function raises ValueError
+    An output that shares an input's buffer is that input, modified. The task's scalars are keyword arguments with its
+    values as defaults, as are dimensions that can't be computed from the inputs' shapes. The function raises ValueError
     for tensors that don't fit together. `reserved` are names that the caller will add to the module. Raises
-    HostCodeError for a kernel that can't stand in a module: one that the rules for candidates refuse, whose launch plan
-    doesn't fit the task, or that takes a name which is wanted.
+    HostCodeError for a kernel that the rules for candidates refuse, whose launch plan doesn't fit the task, or that
+    defines a reserved name.
     """
     return _Writer(task, kernel, function, reserved).returning()
 
@@ -62,22 +67,22 @@ def host_module(task: Task, kernel: Kernel, *, function: str = "run", reserved: 
 def host_module_into(
     task: Task, kernel: Kernel, *, function: str = "run_into", reserved: Collection[str] = ()
 ) -> str:
-    """As `host_module`, in destination-passing style: `function` fills outputs that it takes behind the inputs."""
+    """As `host_module`, but `function` fills outputs, which it takes after the inputs."""
     return _Writer(task, kernel, function, reserved).filling()
 
 
 class _Writer:
-    """The names of a module, given once, and its parts."""
+    """The names of a module, and its parts."""
 
     def __init__(self, task: Task, kernel: Kernel, function: str, reserved: Collection[str]) -> None:
         self._task = task
         self._function = function
         self._plan = vetted_plan(task, kernel)
-        triton = triton_host.vetted(kernel) if kernel.language is Language.TRITON else None
-        theirs = triton_host.names_of(triton) if triton is not None else frozenset()
+        triton = triton_module(kernel) if kernel.language is Language.TRITON else None
+        theirs = names_of(triton) if triton is not None else frozenset()
         _check_names(function, reserved, theirs)
         names = Names({function, *reserved, *theirs})
-        given = {name: names.fresh(name) for name in (*cuda_host.NAMES, *_CHECKED, "launch", *ARITHMETIC)}
+        given = {name: names.fresh(name) for name in (*cuda.NAMES, *_CHECKED, "launch", *ARITHMETIC)}
         self._names = given
         self._torch = given["torch"]
         self._arithmetic = {name: given[name] for name in ARITHMETIC}
@@ -93,10 +98,10 @@ class _Writer:
         if triton is not None:
             imported = "import torch" if self._torch == "torch" else f"import torch as {self._torch}"
             self._head = f"{kernel.source.rstrip()}\n\n{imported}\n"
-            self._launches = [triton_host.launch_source(each, triton) for each in launches]
+            self._launches = [triton_launch(each, triton) for each in launches]
         else:
             label = re.sub(r"\W", "_", task.name, flags=re.ASCII) + f"_{kernel.identity[:16]}"
-            host = cuda_host.write_host(kernel, launches, given, label)
+            host = cuda.write_host(kernel, launches, given, label)
             self._head, self._launches = host.text, list(host.launches)
         self._is_triton = triton is not None
 
@@ -281,7 +286,7 @@ def _check_names(function: str, reserved: Collection[str], theirs: Collection[st
         if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
             raise HostCodeError(f"{name!r} can't be the name of a function.")
         if name in theirs:
-            raise HostCodeError(f"The kernel's own text defines '{name}', which is to be the module's.")
+            raise HostCodeError(f"The kernel's own text defines '{name}', which the module needs.")
 
 
 def _function(name: str, parameters: str, lines: Sequence[str]) -> str:
@@ -293,6 +298,6 @@ def _in_words(shape: Sequence[int | str]) -> str:
 
 
 def _with_default(name: str, values: Collection[int | None]) -> str:
-    """A parameter, with what it is at all shapes for its default."""
+    """A parameter, with a default if it is the same at all shapes."""
     (value, *others) = values
     return name if others or value is None else f"{name}={value}"

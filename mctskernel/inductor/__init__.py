@@ -1,5 +1,5 @@
-"""What torch.compile generates for a function, as a kernel that a search can start from.
+"""The kernels that torch.compile generates for a function, as a starting kernel in Triton.
 
-PyTorch itself compiles and runs the function (`capture`); the Python text that it generated is read as data
-(`generated`), its sizes are made names again (`sizes`), and its kernels are written as a candidate (`candidate`).
+PyTorch compiles and runs the function (`start`); the generated Python is parsed as data (`generated`), its sizes become
+names of dimensions (`sizes`), and its kernels are written as a candidate (`candidate`).
 """

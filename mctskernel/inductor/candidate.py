@@ -9,17 +9,16 @@ from dataclasses import dataclass
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.launch_plan import MAX_LAUNCHES
 from mctskernel.inductor.generated import Call, GeneratedKernel, GeneratedModule, InductorError
-from mctskernel.inductor.helpers import Helpers, RewrittenNames
 from mctskernel.inductor.sizes import SMALLEST, Names
 
 _GRIDS: Mapping[str, tuple[str, ...]] = {"Grid1D": ("x",), "Grid2D": ("x", "y"), "Grid3D": ("x", "y", "z")}
 _LARGEST = 1 << 53
-"""Numbers from here on are no sizes, and not every one of them is a float."""
+"""Larger numbers are no sizes, and not exact as floats."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """How PyTorch's autotuner would launch a kernel: its block sizes by parameter, warps and stages."""
+    """The launch that PyTorch's autotuner chose: block sizes by parameter, warps and stages."""
 
     blocks: Mapping[str, int]
     num_warps: int
@@ -34,16 +33,16 @@ def candidate_source(
     inputs: Sequence[str],
     outputs: Sequence[str],
     helpers: str,
-    remark: str = "",
+    note: str = "",
 ) -> str:
-    """The text of a candidate that does what the module does, at any sizes of the dimensions.
+    """The text of a candidate that computes the same as the module, at any sizes of the dimensions.
 
     `inputs` and `outputs` are the task's names in the order of the module's; `helpers` is the text of PyTorch's
     helper functions. Raises InductorError.
     """
     if len(module.calls) > MAX_LAUNCHES:
         raise InductorError(
-            f"torch.compile launches {len(module.calls)} kernels, a plan at most {MAX_LAUNCHES}."
+            f"torch.compile launches {len(module.calls)} kernels; a plan has at most {MAX_LAUNCHES}."
         )
     buffers = _buffer_names(module, inputs, outputs)
     wanted = Helpers(helpers)
@@ -69,7 +68,7 @@ def candidate_source(
     if "libdevice." in text:
         imports.append("from triton.language.extra import libdevice")
     head = '"""\n' + "\n".join((*launches, *scratch)) + '"""\n\n' + "\n".join(imports)
-    return "\n\n".join((head, "\n".join(constants), (f"# {remark}\n" if remark else "") + "\n" + text)) + "\n"
+    return "\n\n".join((head, "\n".join(constants), (f"# {note}\n" if note else "") + "\n" + text)) + "\n"
 
 
 def _buffer_names(module: GeneratedModule, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
@@ -90,18 +89,18 @@ def _buffer_names(module: GeneratedModule, inputs: Sequence[str], outputs: Seque
 
 def _config(configs: Mapping[str, Config], name: str) -> Config:
     if name not in configs:
-        raise InductorError(f"It isn't known how PyTorch launches {name}.")
+        raise InductorError(f"PyTorch's launch configuration of {name} is unknown.")
     return configs[name]
 
 
 class _Rewritten:
-    """A kernel with its sizes as parameters. `number` tells its constants from those of other kernels."""
+    """A kernel with its sizes as parameters. `number` makes its constants distinct from those of other kernels."""
 
     def __init__(
         self, kernel: GeneratedKernel, config: Config, names: Names, helpers: Helpers, number: int | None
     ) -> None:
         if kernel.grid not in _GRIDS:
-            raise InductorError(f"{kernel.name} has a grid that no launch plan can have: {kernel.grid}.")
+            raise InductorError(f"{kernel.name} has a grid that launch plans don't support: {kernel.grid}.")
         self._config = config
         self._suffix = "" if number is None else f"_{number}"
         self._axes = _GRIDS[kernel.grid]
@@ -112,7 +111,7 @@ class _Rewritten:
         blocks = [p.arg for p in self.function.args.args if p.annotation is not None]
         missing = [block for block in blocks if block not in config.blocks]
         if missing:
-            raise InductorError(f"It isn't known at which {missing[0]} PyTorch launches {kernel.name}.")
+            raise InductorError(f"The value of {missing[0]} in PyTorch's launch of {kernel.name} is unknown.")
         persistent = _taken_blocks(self.function)
         for statement in (self.function, *kernel.helpers):
             statement.body = [s for s in statement.body if not _is_assertion(s)] or [ast.Pass()]
@@ -173,14 +172,14 @@ class _Rewritten:
 
 
 class _Sized(ast.NodeTransformer):
-    """Numbers that are sizes become expressions over dimensions."""
+    """Replaces numbers that are sizes by expressions over dimensions."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self.names: set[str] = set()
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        """A number, whole or not, that stands for a size."""
+        """A number that may be a size."""
         match node.value:
             case bool():
                 return node
@@ -194,9 +193,9 @@ class _Sized(ast.NodeTransformer):
 
 
 def _settled(statement: ast.stmt, sizes: Mapping[str, int], names: Names) -> ast.stmt:
-    """A mask that is true everywhere is said to be, where the size is known to be a multiple of the block.
+    """Make a mask constant where the size is a multiple of the block.
 
-    PyTorch leaves such masks out, which compilers make much of.
+    PyTorch leaves such masks out, which makes a difference to the compiler.
     """
     match statement:
         case ast.Assign(targets=[ast.Name(id=mask)], value=ast.Compare(left=ast.Name(id=index))) if (
@@ -212,7 +211,7 @@ def _settled(statement: ast.stmt, sizes: Mapping[str, int], names: Names) -> ast
 
 
 def _with_one_name(function: ast.FunctionDef) -> ast.FunctionDef:
-    """Second names of a block (`RBLOCK: tl.constexpr = R0_BLOCK`) are no help to whoever looks for blocks."""
+    """Replace second names of a block (`RBLOCK: tl.constexpr = R0_BLOCK`) by the first."""
     names: dict[str, str] = {}
     kept: list[ast.stmt] = []
     for statement in function.body:
@@ -229,7 +228,7 @@ def _with_one_name(function: ast.FunctionDef) -> ast.FunctionDef:
 
 
 def _without_unused(function: ast.FunctionDef) -> list[ast.stmt]:
-    """The body less the names that are given and never read, which every generated kernel has some of."""
+    """The body without unused assignments, which every generated kernel has."""
     while True:
         read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
         remover = _Remover(frozenset(read))
@@ -239,14 +238,14 @@ def _without_unused(function: ast.FunctionDef) -> list[ast.stmt]:
 
 
 class _Remover(ast.NodeTransformer):
-    """Removes plain copies and sums that nobody reads; loads and calls stay."""
+    """Removes unused assignments without calls."""
 
     def __init__(self, read: frozenset[str]) -> None:
         self._read = read
         self.removed = 0
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign | None:
-        """An assignment, or nothing in its place."""
+        """Keep or remove an assignment."""
         match node.targets:
             case [ast.Name(id=name)] if name not in self._read and not _calls(node.value):
                 self.removed += 1
@@ -259,7 +258,7 @@ def _calls(node: ast.AST) -> bool:
 
 
 def _taken_sizes(function: ast.FunctionDef) -> dict[str, int]:
-    """The sizes that a kernel's first statements write over its parameters: `xnumel = 8192`."""
+    """The sizes that a kernel assigns to its parameters: `xnumel = 8192`."""
     parameters = {parameter.arg for parameter in function.args.args}
     found: dict[str, int] = {}
     for statement in function.body:
@@ -271,7 +270,7 @@ def _taken_sizes(function: ast.FunctionDef) -> dict[str, int]:
 
 
 def _taken_blocks(function: ast.FunctionDef) -> list[str]:
-    """Takes blocks out of a kernel that are as large as what they go over: `R0_BLOCK: tl.constexpr = 1024`."""
+    """Remove and return blocks as large as their axis: `R0_BLOCK: tl.constexpr = 1024`."""
     found, kept = [], []
     for statement in function.body:
         match statement:
@@ -318,7 +317,7 @@ def _dtype(name: str) -> str:
     dtype = "uint8" if name == "bool" else name
     if dtype not in DTYPE_BYTES:
         raise InductorError(
-            f"torch.compile keeps intermediate values as {name}, which no scratch buffer can be."
+            f"torch.compile uses intermediate values of {name}, which scratch buffers don't support."
         )
     return dtype
 
@@ -336,3 +335,100 @@ def _toml(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_toml(each) for each in value) + "]"
     return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+PREFIX = "inductor_"
+
+_REPLACEMENTS = """
+def select_one(x, mask, dim, keep_dims=False):
+    return tl.sum(tl.where(mask, x, 0), dim, keep_dims=keep_dims)
+
+def any(a, dim):
+    return tl.max(a.to(tl.int32), dim) > 0
+"""
+"""Replacements of helpers that use parts of Triton which candidates may not."""
+
+
+class Helpers:
+    """PyTorch's helper functions, and those that the candidate needs so far."""
+
+    def __init__(self, source: str) -> None:
+        """`source` is the text of PyTorch's `torch._inductor.runtime.triton_helpers`."""
+        self._known = _functions(source) | _functions(_REPLACEMENTS)
+        self._wanted: dict[str, ast.FunctionDef] = {}
+
+    @property
+    def functions(self) -> tuple[ast.FunctionDef, ...]:
+        """The needed functions, each after those that it calls."""
+        return tuple(self._wanted.values())
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a helper."""
+        return name in self._known
+
+    def want(self, name: str) -> str:
+        """Add a helper; returns its name in the candidate. Raises InductorError for an unknown one."""
+        if name not in self._wanted:
+            function = self._known.get(name)
+            if function is None:
+                raise InductorError(f"The generated code calls the helper '{name}', which is unknown.")
+            self._wanted[name] = self._inlined(function)
+        return PREFIX + name
+
+    def _inlined(self, function: ast.FunctionDef) -> ast.FunctionDef:
+        copied = ast.parse(ast.unparse(function)).body[0]
+        assert isinstance(copied, ast.FunctionDef)  # noqa: S101 - it was one
+        for default in copied.args.args:
+            if default.annotation is not None and ast.unparse(default.annotation) != "tl.constexpr":
+                default.annotation = None
+        copied.body = _without_docstring(copied.body)
+        copied.name = PREFIX + function.name
+        copied.decorator_list = [ast.parse("triton.jit", mode="eval").body]
+        local = {node.id for node in ast.walk(copied) if isinstance(node, ast.Name) and _is_store(node)}
+        local.update(parameter.arg for parameter in copied.args.args)
+        return RewrittenNames(self, frozenset(local)).visit_FunctionDef(copied)
+
+
+class RewrittenNames(ast.NodeTransformer):
+    """Replaces calls of helpers and of Triton's math module by those of a candidate."""
+
+    def __init__(self, helpers: Helpers, local: frozenset[str] = frozenset()) -> None:
+        self._helpers = helpers
+        self._local = local
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """A function, its decorators left alone."""
+        node.body = [self.visit(statement) for statement in node.body]
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """`triton_helpers.f` becomes a function of the candidate, `tl_math.f` becomes `tl.math.f`."""
+        match node.value:
+            case ast.Name(id="triton_helpers"):
+                return ast.Name(self._helpers.want(node.attr), ast.Load())
+            case ast.Name(id="tl_math" | "math"):
+                node.value = ast.Attribute(ast.Name("tl", ast.Load()), "math", ast.Load())
+                return node
+        self.generic_visit(node)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """A helper that another helper uses."""
+        if isinstance(node.ctx, ast.Load) and node.id not in self._local and self._helpers.has(node.id):
+            return ast.Name(self._helpers.want(node.id), ast.Load())
+        return node
+
+
+def _functions(source: str) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    match body:
+        case [ast.Expr(value=ast.Constant(value=str())), *rest]:
+            return list(rest)
+    return body
+
+
+def _is_store(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)

@@ -1,4 +1,4 @@
-"""The Python module that torch.compile generates, read as data: its Triton kernels, their calls, and the buffers."""
+"""Parse the Python module that torch.compile generates: its Triton kernels, their launches, and the buffers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _SILENT_METHODS = frozenset({"clear", "set_device"})
 
 
 class InductorError(ValueError):
-    """Generated code that can't be made a candidate; the message is a sentence that says which and why."""
+    """Generated code that can't become a candidate; the message says why."""
 
 
 @dataclass(frozen=True)
 class GeneratedKernel:
-    """A Triton kernel. `grid` is the type that PyTorch names, `helpers` the module's own functions beside it."""
+    """A Triton kernel. `grid` is PyTorch's name for its kind of grid, `helpers` are functions in the same text."""
 
     name: str
     function: ast.FunctionDef
@@ -26,7 +26,7 @@ class GeneratedKernel:
 
 @dataclass(frozen=True)
 class Call:
-    """A launch: `arguments` are names of buffers, of inputs, or numbers."""
+    """A launch; `arguments` are names of buffers or inputs, or numbers."""
 
     kernel: str
     arguments: tuple[str | int | float, ...]
@@ -34,7 +34,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A buffer that the module makes, contiguous or not in its own order: only its size matters."""
+    """A buffer that the module allocates, in any memory layout."""
 
     name: str
     extents: tuple[int, ...]
@@ -43,7 +43,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class GeneratedModule:
-    """What one call of the module does. `inputs` and `outputs` are in order; outputs name buffers."""
+    """One call of the module. `inputs` and `outputs` are in order; outputs are names of buffers."""
 
     kernels: Mapping[str, GeneratedKernel]
     inputs: tuple[str, ...]
@@ -53,11 +53,11 @@ class GeneratedModule:
 
 
 def read_generated(source: str) -> GeneratedModule:
-    """Read a generated module. Raises InductorError where it does what no launch plan can say."""
+    """Parse a generated module. Raises InductorError for what a launch plan can't express."""
     try:
         module = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise InductorError(f"What torch.compile generated is no Python: {error}.") from error
+        raise InductorError(f"torch.compile's code is not valid Python: {error}.") from error
     kernels = {kernel.name: kernel for kernel in _kernels(module)}
     body = _Body(kernels)
     body.read(_call_function(module).body)
@@ -90,9 +90,7 @@ def _kernel(name: str, text: str) -> GeneratedKernel:
     try:
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     except (SyntaxError, ValueError, RecursionError) as error:
-        raise InductorError(
-            f"The kernel {name} that torch.compile generated is no Python: {error}."
-        ) from error
+        raise InductorError(f"The kernel {name} of torch.compile is not valid Python: {error}.") from error
     own = [function for function in functions if len(function.decorator_list) > 1]
     if len(own) != 1:
         raise InductorError(f"{name} holds {len(own)} kernels; one is expected.")
@@ -116,12 +114,12 @@ def _call_function(module: ast.Module) -> ast.FunctionDef:
         match node:
             case ast.FunctionDef(name="call"):
                 return node
-    raise InductorError("What torch.compile generated has no function 'call'.")
+    raise InductorError("torch.compile's code has no function 'call'.")
 
 
 @dataclass
 class _Body:
-    """Reads the statements of `call`; whatever is not named here is refused, since a plan couldn't say it."""
+    """Interprets the statements of `call`; unknown statements are refused."""
 
     kernels: Mapping[str, GeneratedKernel]
     inputs: list[str] = field(default_factory=list)
@@ -147,7 +145,7 @@ class _Body:
                     self.outputs = [self._output(element) for element in elements]
                 case _:
                     raise InductorError(
-                        f"torch.compile's code does what no launch plan can: {_text(statement)}"
+                        f"torch.compile's code has a statement that launch plans don't support: {_text(statement)}"
                     )
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
@@ -165,7 +163,7 @@ class _Body:
                 ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[ast.Name(id=of), _, _, offset]),
             ):
                 if _number(offset) != 0:
-                    raise InductorError(f"torch.compile's code takes a part of a buffer: {_text(value)}")
+                    raise InductorError(f"torch.compile's code uses a part of a buffer: {_text(value)}")
                 self.aliases[name] = self._root(of)
             case ast.Name(id=name), ast.Name(id=of):
                 self.aliases[name] = self._root(of)
@@ -194,7 +192,7 @@ class _Body:
                     return self._root(of)
         number = self._evaluated(node)
         if number is None:
-            raise InductorError(f"torch.compile's code gives a kernel what no launch plan can: {_text(node)}")
+            raise InductorError(f"torch.compile's code passes an unsupported argument: {_text(node)}")
         return number
 
     def _output(self, node: ast.expr) -> str:
@@ -206,9 +204,11 @@ class _Body:
             ):
                 found = self._root(of)
             case _:
-                raise InductorError(f"torch.compile's code returns what is no buffer: {_text(node)}")
+                raise InductorError(
+                    f"torch.compile's code returns something else than a buffer: {_text(node)}"
+                )
         if found not in self.buffers:
-            raise InductorError(f"torch.compile's code returns an input as it is: {found}.")
+            raise InductorError(f"torch.compile's code returns an input unchanged: {found}.")
         return found
 
     def _root(self, name: str) -> str:
@@ -217,7 +217,7 @@ class _Body:
     def _extents(self, node: ast.expr) -> tuple[int, ...]:
         found = [self._evaluated(each) for each in node.elts] if isinstance(node, ast.Tuple) else [None]
         if any(not isinstance(extent, int) for extent in found):
-            raise InductorError(f"torch.compile's code makes a buffer of an unknown size: {_text(node)}")
+            raise InductorError(f"torch.compile's code allocates a buffer of an unknown size: {_text(node)}")
         return tuple(extent for extent in found if isinstance(extent, int))
 
     def _evaluated(self, node: ast.expr) -> int | float | None:
@@ -241,10 +241,10 @@ def _refusal(node: ast.expr) -> str:
     text = _text(node)
     if "extern_kernels." in text:
         name = text.split("extern_kernels.", 1)[1].split("(", 1)[0]
-        return f"torch.compile leaves a part of this function to a library: extern_kernels.{name}."
+        return f"torch.compile calls a library for a part of this function: extern_kernels.{name}."
     if text.startswith("torch.ops."):
-        return f"torch.compile leaves a part of this function to PyTorch's own operator: {text.split('(', 1)[0]}."
-    return f"torch.compile's code does what no launch plan can: {text}"
+        return f"torch.compile calls PyTorch's own operator for a part of this function: {text.split('(', 1)[0]}."
+    return f"torch.compile's code has a statement that launch plans don't support: {text}"
 
 
 def _text(node: ast.AST) -> str:

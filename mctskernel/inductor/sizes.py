@@ -1,7 +1,7 @@
-"""Names for the sizes in a generated text.
+"""Names for the sizes in generated code.
 
-PyTorch writes the sizes that it compiled for as numbers. It is made to compile for sizes that are prime, all
-different (`distinct_sizes`), so that each number in the text tells which dimensions it is made of.
+PyTorch writes the sizes that it compiled for as numbers. Compiling for different primes (`distinct_sizes`) makes each
+number in the code recognisable as a product of dimensions.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import math
 from collections.abc import Iterable, Mapping
 
 SMALLEST = 19
-"""Sizes below this stay numbers: a small number in a text may mean anything."""
+"""Smaller numbers are not taken for sizes."""
 
 _SMALLEST_NEIGHBOUR = 200
-"""From here on a number that is one off a product of dimensions is taken for just that."""
+"""From here on a number may also be a product of dimensions plus or minus 1."""
 
 
 def distinct_sizes(sizes: Mapping[str, int], granularity: Mapping[str, int]) -> dict[str, int]:
-    """For each dimension its granularity times a prime, at the most its size where that is possible."""
+    """For each dimension its granularity times a prime, not above its size where possible."""
     taken: set[int] = set()
     found: dict[str, int] = {}
     for name, size in sorted(sizes.items(), key=lambda item: item[1]):
@@ -29,14 +29,14 @@ def distinct_sizes(sizes: Mapping[str, int], granularity: Mapping[str, int]) -> 
 
 
 class Names:
-    """Expressions over dimensions for the numbers of a text, which was compiled for `sizes`."""
+    """Expressions over dimensions for the numbers in code that was compiled for `sizes`."""
 
     def __init__(self, sizes: Mapping[str, int], granularity: Mapping[str, int]) -> None:
         self._grains = {name: granularity.get(name, 1) for name in sizes}
         self._primes = {name: size // self._grains[name] for name, size in sizes.items()}
 
     def expression(self, number: int) -> str | None:
-        """The number as an expression, or None where it has nothing to do with a dimension."""
+        """The number as an expression over dimensions, or None."""
         offsets = ((0, ""), (-1, " - 1"), (1, " + 1")) if number > _SMALLEST_NEIGHBOUR else ((0, ""),)
         for offset, suffix in offsets:
             product = self._product(number - offset)

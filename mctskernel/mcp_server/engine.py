@@ -1,27 +1,44 @@
-"""The engine behind the tools: tasks and runs by name, and the one run that is open for asking and telling."""
+"""The engine behind the tools: tasks, runs and their texts by name, and the one run that is open for ask and tell."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from mctskernel.asks import Ask, Reply, ReplyError
+import msgspec
+
+from mctskernel.core.device import DeviceError
 from mctskernel.core.kernel import Language
+from mctskernel.core.space import SpaceError
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.mcp_server.errors import RequestError
+from mctskernel.memory import MemoryUnusableError
+from mctskernel.report.terminal import trajectory_markdown
 from mctskernel.report.view import View, load_view
-from mctskernel.run import Budget, Configuration
-from mctskernel.runner import Conclusion
-from mctskernel.search import Ending, Snapshot
-from mctskernel.session import Session, Told, begin_session, open_session
+from mctskernel.run import BlobError, Budget, Configuration, RunError
+from mctskernel.runner import SearchResult
+from mctskernel.search import Snapshot, StopReason
+from mctskernel.session import (
+    Ask,
+    AskedTask,
+    EditResult,
+    Reply,
+    ReplyError,
+    Session,
+    asked_task,
+    begin_session,
+    device_sentences,
+    open_session,
+)
 from mctskernel.tasks import builtin_tasks
+from mctskernel.tree.export import to_json
+from mctskernel.tree.journal import JournalError
 from mctskernel.tree.policy import Policy
 
 PATIENCE = 3
@@ -33,6 +50,24 @@ _TURN_SECONDS = 0.1
 """How often a call that waits for its turn looks whether it still should."""
 
 _Found = TypeVar("_Found")
+
+
+class RequestError(ValueError):
+    """A request that can't be granted; the message is a sentence for the agent."""
+
+
+AGENT_ERRORS: tuple[type[Exception], ...] = (
+    RequestError,
+    ReplyError,
+    TaskError,
+    SpaceError,
+    RunError,
+    JournalError,
+    BlobError,
+    DeviceError,
+    MemoryUnusableError,
+)
+"""Errors whose message goes to the agent; anything else is a bug."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +88,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Watch:
-    """Who watches a call: `follow` is told of each evaluation, `stop_requested` says whether the call is cancelled."""
+    """How a call is watched: `follow` is called after each evaluation, `stop_requested` says if it is cancelled."""
 
     follow: Callable[[Snapshot], None]
     stop_requested: Callable[[], bool]
@@ -69,14 +104,10 @@ class Engine:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._turn = threading.Lock()
-        self._watch = _NOBODY
+        self._watch = _UNWATCHED
         self._open: tuple[str, Session] | None = None
         self._stack = ExitStack()
-        self._tasks = _tasks(settings.tasks)
-
-    def task_folders(self) -> dict[str, Path]:
-        """The folder of each task that a run can be begun on, by its name."""
-        return dict(self._tasks)
+        self.task_folders = _tasks(settings.tasks)
 
     def run_names(self) -> tuple[str, ...]:
         """The runs, the newest first."""
@@ -109,14 +140,14 @@ class Engine:
         language: Language = Language.CUDA,
         evaluations: int | None = None,
         seed: int = 0,
-    ) -> tuple[str, tuple[Ask, ...], Ending]:
+    ) -> tuple[str, tuple[Ask, ...], StopReason]:
         """Begin a run, evaluate its starting kernel and ask for its first node; the run's name comes first.
 
         Raises RequestError, and what `begin_session` raises.
         """
-        folder = self._tasks.get(task)
+        folder = self.task_folders.get(task)
         if folder is None:
-            raise RequestError(f"There is no task '{task[:100]}', only {', '.join(self._tasks)}.")
+            raise RequestError(f"There is no task '{task[:100]}', only {', '.join(self.task_folders)}.")
         most = self.settings.evaluations
         if evaluations is not None and evaluations > most:
             raise RequestError(
@@ -130,37 +161,37 @@ class Engine:
             opening = begin_session(path, folder, configuration, self._follow, self._is_stopped)
             session = self._stack.enter_context(opening)
             self._open = (name, session)
-            return name, self._concluded(session, session.ask(1)), session.ending
+            return name, self._concluded(session, session.ask(1)), session.stop_reason
 
-    def ask(self, run: str, count: int, watch: Watch) -> tuple[tuple[Ask, ...], Ending]:
+    def ask(self, run: str, count: int, watch: Watch) -> tuple[tuple[Ask, ...], StopReason]:
         """The nodes of a run that need edits next, none when its search is over, and whether and why it is.
 
         Raises what `open_session` raises.
         """
         with self._taking_turn(watch):
             session = self._session(run)
-            return self._concluded(session, session.ask(count)), session.ending
+            return self._concluded(session, session.ask(count)), session.stop_reason
 
-    def tell(self, run: str, reply: Reply, watch: Watch) -> tuple[tuple[Told, ...], Ending]:
-        """What became of edits of a node, once they and what promises more are evaluated, and whether the search ended.
+    def tell(self, run: str, reply: Reply, watch: Watch) -> tuple[tuple[EditResult, ...], StopReason]:
+        """Results of edits of a node, once they and more promising ones are evaluated, and whether the search ended.
 
         Raises ReplyError, and what `open_session` raises.
         """
         with self._taking_turn(watch):
             session = self._session(run)
-            return self._concluded(session, session.tell([reply])), session.ending
+            return self._concluded(session, session.tell([reply])), session.stop_reason
 
-    def finish(self, run: str, watch: Watch) -> Conclusion:
-        """Pass the fastest kernel through the last gate and write it down. Raises what `open_session` raises."""
+    def finish(self, run: str, watch: Watch) -> SearchResult:
+        """Validate the fastest kernel and save the answer. Raises what `open_session` raises."""
         with self._taking_turn(watch):
             session = self._session(run)
             session.ask(1)
-            if session.ending is Ending.INTERRUPTED:
+            if session.stop_reason is StopReason.INTERRUPTED:
                 self._close()
-                raise RequestError("Cancelled before the last gate.")
-            conclusion = session.conclude()
+                raise RequestError("Cancelled before the final validation.")
+            search_result = session.finish()
             self._close()
-            return conclusion
+            return search_result
 
     @contextmanager
     def alone(self, watch: Watch) -> Iterator[None]:
@@ -187,7 +218,7 @@ class Engine:
             self._close()  # A session whose device broke, or that was cut short, is opened anew.
             raise
         finally:
-            self._watch = _NOBODY
+            self._watch = _UNWATCHED
             self._turn.release()
 
     def _session(self, run: str) -> Session:
@@ -202,10 +233,10 @@ class Engine:
     def _concluded(self, session: Session, found: _Found) -> _Found:
         """The same, when a search that has ended was concluded and closed; one that was stopped can be gone on with."""
         if session.is_over:
-            conclusion = None if session.ending is Ending.INTERRUPTED else session.conclude()
+            search_result = None if session.stop_reason is StopReason.INTERRUPTED else session.finish()
             self._close()
-            if conclusion and conclusion.problem:
-                raise RequestError(conclusion.problem)
+            if search_result and search_result.problem:
+                raise RequestError(search_result.problem)
         return found
 
     def _close(self) -> None:
@@ -215,7 +246,7 @@ class Engine:
     def _configuration(self, folder: Path, language: Language, evaluations: int, seed: int) -> Configuration:
         task = load_task(folder, language)
         if task.space:
-            raise TaskError(f"{task.name} is a recorded space: there are no kernels in it to edit.")
+            raise TaskError(f"{task.name} is a search-space cache: there are no kernels in it to edit.")
         chosen, device = task.starting_kernel.language, self.settings.device
         return Configuration(
             task=task.name,
@@ -236,7 +267,7 @@ class Engine:
         return self._watch.stop_requested()
 
 
-_NOBODY = Watch(lambda _: None, lambda: False)
+_UNWATCHED = Watch(lambda _: None, lambda: False)
 
 
 def _tasks(folder: Path | None) -> dict[str, Path]:
@@ -248,3 +279,76 @@ def _tasks(folder: Path | None) -> dict[str, Path]:
             raise TaskError(f"{file.parent} has the name of a built-in task: give the folder another one.")
         tasks[name] = file.parent
     return tasks
+
+
+@dataclass(frozen=True)
+class Text:
+    """A kind of text: what it is, its media type, and how it is read."""
+
+    description: str
+    media_type: str
+    of_run: Callable[[View], str] | None = None
+    of_node: Callable[[View, int], str] | None = None
+
+
+def task_of(view: View) -> AskedTask:
+    """A run's task and device for an agent."""
+    task = view.folder.load_task()
+    return asked_task(task, device_sentences(view.manifest.fingerprint, task))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value)).decode() + "\n"
+
+
+TEXTS: Mapping[str, Text] = {
+    "task": Text(
+        "What is computed, what on, and how a kernel is written: reference, shapes, tolerance, launch plan.",
+        "application/json",
+        of_run=lambda view: _json(task_of(view)),
+    ),
+    "tree": Text("Every node.", "application/json", of_run=lambda view: to_json(view.tree)),
+    "trajectory": Text("The best path with its evidence.", "text/markdown", of_run=trajectory_markdown),
+    "source": Text("A node's kernel.", "text/plain", of_node=lambda view, node: view.source(node)),
+    "diff": Text(
+        "What its edit changed in its parent.", "text/plain", of_node=lambda view, node: view.diff(node)
+    ),
+    "log": Text("The compiler's log.", "text/plain", of_node=lambda view, node: view.evaluation(node).log),
+    "counters": Text(
+        "Counters under Nsight Compute's names, times in seconds.",
+        "application/json",
+        of_node=lambda view, node: _json(view.evaluation(node).counters),
+    ),
+    "evaluation": Text(
+        "Everything that is recorded of its evaluation.",
+        "application/json",
+        of_node=lambda view, node: _json(view.evaluation(node)),
+    ),
+}
+
+
+def template(kind: str) -> str:
+    """The addresses of a kind of text."""
+    return address("{run}", kind) if TEXTS[kind].of_run else f"{_BEGINNING}{{run}}/nodes/{{node}}/{kind}"
+
+
+def address(run: str, kind: str, node: int | None = None) -> str:
+    """The address of a text. The run isn't its host, since hosts are written in small letters."""
+    return f"{_BEGINNING}{run}/{kind}" if node is None else f"{_BEGINNING}{run}/nodes/{node}/{kind}"
+
+
+_BEGINNING = "mctskernel://runs/"
+
+_ADDRESS = re.compile(_BEGINNING + r"(?P<run>[^/]+)(?:/nodes/(?P<node>\d{1,9}))?/(?P<kind>[a-z]+)")
+
+
+def read_text(engine: Engine, uri: str) -> tuple[str, str]:
+    """A text and its media type. Raises RequestError, and what reading a run raises."""
+    found = _ADDRESS.fullmatch(uri)
+    text = TEXTS.get(found["kind"]) if found else None
+    if found and text and text.of_node and found["node"]:
+        return text.of_node(engine.view(found["run"]), int(found["node"])), text.media_type
+    if found and text and text.of_run and not found["node"]:
+        return text.of_run(engine.view(found["run"])), text.media_type
+    known = ", ".join(map(template, TEXTS))
+    raise RequestError(f"There is no text at '{uri[:200]}'. These can be read: {known}.")

@@ -1,153 +1,227 @@
-"""The tools: what each takes, and how it answers. An agent reads the docstrings of what they take."""
+"""The tools: what each takes and answers. An agent reads their docstrings and schemas.
+
+Answers are short: each long text is cut, with the address of the whole. All of it is data, no instruction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from inspect import getdoc
-from typing import Annotated, Any
+from typing import Annotated, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
-from mctskernel.answer import believed_speedup
-from mctskernel.asks import AskedCause, RepliedEdit, Reply
+from mctskernel.answer import valid_speedup
+from mctskernel.core.evaluation import Outcome, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
-from mctskernel.mcp_server.answers import (
-    LOG_LENGTH,
-    MESSAGE_LENGTH,
-    Asked,
-    BestPath,
-    ListedNode,
-    ListedRun,
-    ListedTask,
-    Listing,
-    NodeDetails,
-    Page,
-    PathStep,
-    Profile,
-    Status,
-    ToldEdits,
-    TreePart,
-    asked_node,
-    cut,
-    shortened,
+from mctskernel.explain import profile_node
+from mctskernel.mcp_server.engine import (
+    AGENT_ERRORS,
+    Engine,
+    RequestError,
+    Watch,
+    address,
+    read_text,
+    task_of,
 )
-from mctskernel.mcp_server.engine import Engine, Watch
-from mctskernel.mcp_server.errors import MENDABLE, RequestError
-from mctskernel.mcp_server.texts import TEXTS, address, read_text, task_of
-from mctskernel.profile import profile_node
+from mctskernel.profiling.model.explanation import ExplainedTerm
 from mctskernel.profiling.ncu import Finding
+from mctskernel.profiling.utilisation import BusyTime
 from mctskernel.report.explained import explained
 from mctskernel.report.view import View
-from mctskernel.search import spent_seconds
-from mctskernel.session import told_of
+from mctskernel.run import Budget
+from mctskernel.search import StopReason, spent_seconds
+from mctskernel.session import (
+    Ask,
+    AskedAttempt,
+    AskedCause,
+    AskedEvidence,
+    AskedTask,
+    EditResult,
+    RepliedEdit,
+    Reply,
+    edit_result,
+)
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node
 from mctskernel.tree.trajectory import STARTING_KERNEL, edit_title, run_seconds
 
 AGENT = "agent"
-"""Who proposed, where a client doesn't say its name."""
+"""The proposer's name where a client doesn't say its own."""
+
+SOURCE_LENGTH = 12_000
+"""Characters of a source in an answer: nearly every kernel whole."""
+
+LOG_LENGTH = 2_000
+MESSAGE_LENGTH = 400
+ATTEMPTS = 8
+"""How many edits that were tried an answer lists, of each kind."""
 
 RunName = Annotated[str, Meta(description="The name of a run.")]
 NodeNumber = Annotated[int, Meta(ge=0, description="The number of a node; 0 is the starting kernel.")]
 
 
-class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tool takes."""
+class ListedRun(msgspec.Struct, frozen=True):
+    """A run; `speedup` is that of its best kernel over the starting kernel."""
+
+    run: str
+    task: str
+    device: str
+    evaluations: int
+    speedup: float
 
 
-class SearchList(Arguments, frozen=True):
-    """List the tasks that a run can be begun on, and the newest runs."""
+class Listing(msgspec.Struct, frozen=True):
+    """Tasks with their summaries; runs, the newest first, of `total`; `problems` are of those that can't be read."""
 
-    limit: Annotated[int, Meta(ge=1, le=100, description="Runs, at the most.")] = 20
-
-
-class SearchCreate(Arguments, frozen=True):
-    """Begin a run on a task: its starting kernel is evaluated, and the first node that needs edits comes back."""
-
-    task: Annotated[str, Meta(description="The name of a task.")]
-    run: Annotated[str | None, Meta(description="A name for the run; made of task and time if left out.")] = (
-        None
-    )
-    language: Language = Language.CUDA
-    evaluations: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="The budget. [default: all that the user allows]")
-    ] = None
-    seed: Annotated[int, Meta(ge=0)] = 0
+    tasks: dict[str, str]
+    runs: tuple[ListedRun, ...]
+    total: int
+    problems: tuple[str, ...] = ()
 
 
-class SearchAsk(Arguments, frozen=True):
-    """The nodes that need edits next, chosen by the tree search, with the evidence of each: what binds the kernel, how
-    it was made, what was tried on it. Asking twice says the same. No nodes: the search has ended."""
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a run. `numbers`: times are measured or modelled; `remaining` is null where there is no limit.
 
-    run: RunName
-    count: Annotated[int, Meta(ge=1, le=8, description="Nodes, at the most.")] = 2
+    `answer` is the node that passed the final validation, null while the search goes on; `best` is the fastest so far.
+    """
 
-
-class SearchTell(Arguments, frozen=True):
-    """Propose edits of a node, asked for or not. Each is built, verified against the reference, timed and diagnosed by
-    the engine; those that promise most first. Several different edits at once are welcome. Takes about a second an
-    evaluation, more on large kernels; reports progress; cancelled, it loses nothing."""
-
-    run: RunName
-    node: NodeNumber
-    edits: Annotated[
-        tuple[RepliedEdit, ...],
-        Meta(min_length=1, max_length=32, description="Each has either a whole `source` or a `patch`."),
-    ]
-
-
-class SearchFinish(Arguments, frozen=True):
-    """End a search now: the fastest kernels face the last gate (held-out shapes, fresh seeds), the first that passes is
-    the answer. Happens by itself when the budget is spent. The run can be asked again afterwards."""
-
-    run: RunName
+    run: str
+    task: str
+    language: Language
+    device: str
+    numbers: Source | None
+    evaluations: int
+    outcomes: dict[str, int]
+    remaining: Budget
+    best: int
+    best_speedup: float
+    answer: int | None
+    validation: str
 
 
-class SearchStatus(Arguments, frozen=True):
-    """How a run stands: evaluations, outcomes, the remaining budget, the best node."""
+class NodeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that needs edits. One that failed is to be repaired: `message` and `log` say what is wrong.
 
-    run: RunName
+    `siblings` were tried on this kernel already: don't repeat them.
+    """
 
-
-class SearchTree(Arguments, frozen=True):
-    """Nodes of the tree, the fastest first."""
-
-    run: RunName
-    below: Annotated[NodeNumber, Meta(description="Only this node and what was made of it.")] = 0
-    limit: Annotated[int, Meta(ge=1, le=200)] = 20
-
-
-class SearchBest(Arguments, frozen=True):
-    """The path from the starting kernel to the best one: each edit, its gain and what it relieved."""
-
-    run: RunName
+    node: int
+    source: str
+    evidence: AskedEvidence
+    lineage: tuple[AskedAttempt, ...]
+    siblings: tuple[AskedAttempt, ...]
+    elsewhere: tuple[AskedAttempt, ...]
 
 
-class SearchRead(Arguments, frozen=True):
-    """Read a whole text by its mctskernel:// address, for clients that can't read resources."""
+class Asked(msgspec.Struct, frozen=True):
+    """The nodes that need edits next; none when the search has ended, and `search` says why.
 
-    uri: Annotated[str, Meta(max_length=500)]
-    offset: Annotated[int, Meta(ge=0)] = 0
-    limit: Annotated[int, Meta(ge=1, le=50_000)] = 16_000
+    `task` is given at the beginning of a run.
+    """
 
-
-class NodeShow(Arguments, frozen=True):
-    """A node: the edit that made it, its outcome with message and log, what the edit did, and what was tried on it."""
-
-    run: RunName
-    node: NodeNumber
+    search: StopReason
+    nodes: tuple[NodeRequest, ...]
+    status: Status
+    task: AskedTask | None = None
 
 
-class NodeProfile(Arguments, frozen=True):
-    """Profile a node: what binds its kernel, from the recorded counters or the model's terms. With `ncu` it also runs
-    under Nsight Compute for what its rules find: about half a minute, on a GPU only."""
+class Results(msgspec.Struct, frozen=True):
+    """The result of each edit. One whose outcome is null waits until no other edit is more promising.
 
-    run: RunName
-    node: NodeNumber
-    ncu: bool = False
+    `search` says whether the search has ended, and why.
+    """
+
+    edits: tuple[EditResult, ...]
+    search: StopReason
+    status: Status
+
+
+class ListedNode(msgspec.Struct, frozen=True):
+    """A node; `gain` is its parent's time over its own, 0 if unknown."""
+
+    node: int
+    parent: int | None
+    title: str
+    outcome: Outcome | None
+    gain: float
+    speedup: float
+    untried_edits: int
+
+
+class TreePart(msgspec.Struct, frozen=True):
+    """Nodes of the tree, of `total`."""
+
+    nodes: tuple[ListedNode, ...]
+    total: int
+
+
+class PathStep(msgspec.Struct, frozen=True):
+    """A step of the best path: the edit, what it did and what bound the kernel that it changed."""
+
+    node: int
+    title: str
+    category: str
+    seconds: float | None
+    gain: float
+    speedup: float
+    relieved: str
+
+
+class BestPath(msgspec.Struct, frozen=True):
+    """The path from the starting kernel to the best one."""
+
+    steps: tuple[PathStep, ...]
+    validation: str
+
+
+class NodeDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """A node: the edit that made it, its outcome, and what the edit did."""
+
+    node: int
+    parent: int | None
+    title: str
+    rationale: str
+    outcome: Outcome | None
+    numbers: Source | None
+    seconds: float | None
+    speedup: float
+    message: str
+    log: str
+    quarantine: str
+    flags: tuple[str, ...]
+    what_the_edit_did: tuple[str, ...]
+    edits: tuple[EditResult, ...]
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """What binds a kernel: `terms` of a modelled time, `busy` units of a measured one, the causes behind them.
+
+    `findings` are those of Nsight Compute's rules, if a report was asked for.
+    """
+
+    node: int
+    numbers: Source
+    seconds: float
+    low: float
+    high: float
+    sentences: tuple[str, ...]
+    doubt: str
+    terms: tuple[ExplainedTerm, ...]
+    busy: tuple[BusyTime, ...]
+    causes: tuple[AskedCause, ...]
+    findings: tuple[Finding, ...]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Part of a text; `next_offset` is null at its end."""
+
+    text: str
+    characters: int
+    next_offset: int | None
 
 
 @dataclass(frozen=True)
@@ -164,87 +238,139 @@ class Tool:
     """A tool with the types of what it takes and answers."""
 
     name: str
-    takes: type[Arguments]
+    description: str
+    takes: type[msgspec.Struct]
     answers: type[msgspec.Struct]
-    run: Callable[[Call, Any], msgspec.Struct]
-    reads_only: bool = True
-
-    @property
-    def description(self) -> str:
-        """What an agent is told of it."""
-        return " ".join((getdoc(self.takes) or "").split())
+    run: Callable[..., msgspec.Struct]
+    reads_only: bool
 
 
-def search_list(call: Call, asked: SearchList) -> Listing:
-    """Tasks and runs."""
-    tasks, runs, problems = [], [], []
-    for name, folder in call.engine.task_folders().items():
+TOOLS: list[Tool] = []
+
+_Function = TypeVar("_Function", bound=Callable[..., msgspec.Struct])
+
+
+def tool(*, reads_only: bool = True) -> Callable[[_Function], _Function]:
+    """Make a function a tool: its parameters after the first are the arguments, its docstring the description."""
+
+    def register(function: _Function) -> _Function:
+        hints = get_type_hints(function, include_extras=True)
+        name = function.__name__
+        fields = [
+            (each.name, hints[each.name])
+            if each.default is each.empty
+            else (each.name, hints[each.name], each.default)
+            for each in list(inspect.signature(function).parameters.values())[1:]
+        ]
+        takes = msgspec.defstruct(name, fields, kw_only=True, frozen=True, forbid_unknown_fields=True)
+        description = " ".join((inspect.getdoc(function) or "").split())
+        TOOLS.append(Tool(name, description, takes, hints["return"], function, reads_only))
+        return function
+
+    return register
+
+
+@tool()
+def search_list(
+    call: Call, limit: Annotated[int, Meta(ge=1, le=100, description="Runs, at the most.")] = 20
+) -> Listing:
+    """List the tasks that a run can be begun on, and the newest runs."""
+    tasks, runs, problems = {}, [], []
+    for name, folder in call.engine.task_folders.items():
         try:
-            tasks.append(ListedTask(name, load_task(folder).summary))
-        except MENDABLE as error:
+            tasks[name] = load_task(folder).summary
+        except AGENT_ERRORS as error:
             problems.append(f"Task {name}: {error}")
     names = call.engine.run_names()
-    for name in names[: asked.limit]:
+    for name in names[:limit]:
         try:
             runs.append(_listed_run(name, call.engine.view(name)))
-        except MENDABLE as error:
+        except AGENT_ERRORS as error:
             problems.append(f"Run {name}: {error}")
-    return Listing(tuple(tasks), tuple(runs), len(names), tuple(problems))
+    return Listing(tasks, tuple(runs), len(names), tuple(problems))
 
 
-def search_create(call: Call, asked: SearchCreate) -> Asked:
-    """A new run."""
-    run, asks, ending = call.engine.create(
-        asked.task,
-        call.watch,
-        run=asked.run,
-        language=asked.language,
-        evaluations=asked.evaluations,
-        seed=asked.seed,
+@tool(reads_only=False)
+def search_create(
+    call: Call,
+    *,
+    task: Annotated[str, Meta(description="The name of a task.")],
+    run: Annotated[
+        str | None, Meta(description="A name for the run; made of task and time if left out.")
+    ] = None,
+    language: Language = Language.CUDA,
+    evaluations: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="The budget. [default: all that the user allows]")
+    ] = None,
+    seed: Annotated[int, Meta(ge=0)] = 0,
+) -> Asked:
+    """Begin a run on a task: its starting kernel is evaluated, and the first node that needs edits comes back."""
+    name, asks, stop_reason = call.engine.create(
+        task, call.watch, run=run, language=language, evaluations=evaluations, seed=seed
     )
+    return _asked(call, name, asks, stop_reason, task_of(call.engine.view(name)))
+
+
+@tool(reads_only=False)
+def search_ask(
+    call: Call, run: RunName, count: Annotated[int, Meta(ge=1, le=8, description="Nodes, at the most.")] = 2
+) -> Asked:
+    """The nodes that need edits next, chosen by the tree search, with the evidence of each: what binds the kernel, how
+    it was made, what was tried on it. Asking twice says the same. No nodes: the search has ended."""
+    return _asked(call, run, *call.engine.ask(run, count, call.watch))
+
+
+@tool(reads_only=False)
+def search_tell(
+    call: Call,
+    run: RunName,
+    node: NodeNumber,
+    edits: Annotated[
+        tuple[RepliedEdit, ...],
+        Meta(min_length=1, max_length=32, description="Each has either a whole `source` or a `patch`."),
+    ],
+) -> Results:
+    """Propose edits of a node, asked for or not. Each is built, verified against the reference, timed and diagnosed by
+    the engine; those that promise most first. Several different edits at once are welcome. Takes about a second an
+    evaluation, more on large kernels; reports progress; cancelled, it loses nothing."""
+    reply = Reply(node=node, edits=edits, proposer=call.client)
+    results, stop_reason = call.engine.tell(run, reply, call.watch)
+    return Results(_cut_messages(results), stop_reason, _status(call, run))
+
+
+@tool(reads_only=False)
+def search_finish(call: Call, run: RunName) -> Status:
+    """End a search now: the fastest kernels go through the final validation (held-out shapes, fresh seeds), the first
+    that passes is the answer. Happens by itself when the budget is spent. The run can be asked again afterwards."""
+    call.engine.finish(run, call.watch)
+    return _status(call, run)
+
+
+@tool()
+def search_status(call: Call, run: RunName) -> Status:
+    """The state of a run: evaluations, outcomes, the remaining budget, the best node."""
+    return _status(call, run)
+
+
+@tool()
+def search_tree(
+    call: Call,
+    run: RunName,
+    below: Annotated[NodeNumber, Meta(description="Only this node and what was made of it.")] = 0,
+    limit: Annotated[int, Meta(ge=1, le=200)] = 20,
+) -> TreePart:
+    """Nodes of the tree, the fastest first."""
     view = call.engine.view(run)
-    nodes = tuple(asked_node(run, ask) for ask in asks)
-    return Asked(ending, nodes, _status(run, view), task_of(view))
+    view.node(below)
+    found = [node for node in view.tree.nodes if below in view.tree.lineage(node.id)]
+    fastest = sorted(found, key=valid_speedup, reverse=True)[:limit]
+    return TreePart(tuple(_listed(view, node) for node in fastest), len(found))
 
 
-def search_ask(call: Call, asked: SearchAsk) -> Asked:
-    """The next nodes."""
-    asks, ending = call.engine.ask(asked.run, asked.count, call.watch)
-    nodes = tuple(asked_node(asked.run, ask) for ask in asks)
-    return Asked(ending, nodes, _status(asked.run, call.engine.view(asked.run)))
-
-
-def search_tell(call: Call, asked: SearchTell) -> ToldEdits:
-    """Edits evaluated."""
-    reply = Reply(node=asked.node, edits=asked.edits, proposer=call.client)
-    told, ending = call.engine.tell(asked.run, reply, call.watch)
-    return ToldEdits(shortened(told), ending, _status(asked.run, call.engine.view(asked.run)))
-
-
-def search_finish(call: Call, asked: SearchFinish) -> Status:
-    """The last gate."""
-    call.engine.finish(asked.run, call.watch)
-    return _status(asked.run, call.engine.view(asked.run))
-
-
-def search_status(call: Call, asked: SearchStatus) -> Status:
-    """How a run stands."""
-    return _status(asked.run, call.engine.view(asked.run))
-
-
-def search_tree(call: Call, asked: SearchTree) -> TreePart:
-    """The fastest nodes below one."""
-    view = call.engine.view(asked.run)
-    view.node(asked.below)
-    below = [node for node in view.tree.nodes if asked.below in view.tree.lineage(node.id)]
-    fastest = sorted(below, key=believed_speedup, reverse=True)[: asked.limit]
-    nodes = tuple(_listed(view, node) for node in fastest)
-    return TreePart(nodes, len(below), address(asked.run, "tree"))
-
-
-def search_best(call: Call, asked: SearchBest) -> BestPath:
-    """The best path."""
-    view = call.engine.view(asked.run)
+@tool()
+def search_best(call: Call, run: RunName) -> BestPath:
+    """The path from the starting kernel to the best one: each edit, its gain and what it relieved."""
+    view = call.engine.view(run)
     steps = tuple(
         PathStep(
             step.node,
@@ -254,64 +380,74 @@ def search_best(call: Call, asked: SearchBest) -> BestPath:
             step.gain,
             step.speedup,
             step.before.summary if step.before else "",
-            address(asked.run, "diff", step.node),
         )
         for step in view.steps
     )
-    source = address(asked.run, "source", view.best.id)
-    return BestPath(steps, view.gate, source, address(asked.run, "trajectory"))
+    return BestPath(steps, view.validation)
 
 
-def search_read(call: Call, asked: SearchRead) -> Page:
-    """Part of a text."""
-    text, _ = read_text(call.engine, asked.uri)
-    end = asked.offset + asked.limit
-    return Page(text[asked.offset : end], len(text), end if end < len(text) else None)
+@tool()
+def search_read(
+    call: Call,
+    uri: Annotated[str, Meta(max_length=500)],
+    offset: Annotated[int, Meta(ge=0)] = 0,
+    limit: Annotated[int, Meta(ge=1, le=50_000)] = 16_000,
+) -> Page:
+    """Read a whole text by its address, for clients that can't read resources: mctskernel://runs/RUN/ and task, tree or
+    trajectory; mctskernel://runs/RUN/nodes/NODE/ and source, diff, log, counters or evaluation."""
+    text, _ = read_text(call.engine, uri)
+    end = offset + limit
+    return Page(text[offset:end], len(text), end if end < len(text) else None)
 
 
-def node_show(call: Call, asked: NodeShow) -> NodeDetails:
-    """One node."""
-    view = call.engine.view(asked.run)
-    node = view.node(asked.node)
-    evaluation = node.evaluation
-    edit = None if node.parent is None or node.edit is None else view.tree.nodes[node.parent].edits[node.edit]
-    comparison = view.comparison(node.id)
-    told = (told_of(view.tree, node.id, number) for number in range(len(node.edits)))
+@tool()
+def node_show(call: Call, run: RunName, node: NodeNumber) -> NodeDetails:
+    """A node: the edit that made it, its outcome with message and log, what the edit did, and what was tried on it."""
+    view = call.engine.view(run)
+    found = view.node(node)
+    evaluation = found.evaluation
+    edit = (
+        None
+        if found.parent is None or found.edit is None
+        else view.tree.nodes[found.parent].edits[found.edit]
+    )
+    comparison = view.comparison(node)
     return NodeDetails(
-        node=node.id,
-        parent=node.parent,
-        title=edit_title(view.tree, node),
-        rationale=cut(edit.rationale, MESSAGE_LENGTH) if edit else "",
-        outcome=node.outcome,
+        node=node,
+        parent=found.parent,
+        title=edit_title(view.tree, found),
+        rationale=_cut(edit.rationale, MESSAGE_LENGTH) if edit else "",
+        outcome=found.outcome,
         numbers=evaluation.source if evaluation else None,
         seconds=run_seconds(evaluation) if evaluation else None,
-        speedup=believed_speedup(node),
-        message=cut(evaluation.message, MESSAGE_LENGTH) if evaluation else "",
-        log=cut(evaluation.log, LOG_LENGTH) if evaluation else "",
+        speedup=valid_speedup(found),
+        message=_cut(evaluation.message, MESSAGE_LENGTH) if evaluation else "",
+        log=_cut(evaluation.log, LOG_LENGTH, address(run, "log", node)) if evaluation else "",
         quarantine=evaluation.quarantine if evaluation else "",
         flags=evaluation.flags if evaluation else (),
         what_the_edit_did=comparison.sentences if comparison else (),
-        edits=shortened(told),
-        uris=tuple(address(asked.run, kind, node.id) for kind, text in TEXTS.items() if text.of_node),
+        edits=_cut_messages(edit_result(view.tree, node, number) for number in range(len(found.edits))),
     )
 
 
-def node_profile(call: Call, asked: NodeProfile) -> Profile:
-    """What binds a kernel."""
-    view = call.engine.view(asked.run)
-    evaluation = view.evaluation(asked.node)
+@tool(reads_only=False)
+def node_profile(call: Call, *, run: RunName, node: NodeNumber, ncu: bool = False) -> Profile:
+    """Profile a node: what binds its kernel, from the recorded counters or the model's terms. With `ncu` it also runs
+    under Nsight Compute for what its rules find: about half a minute, on a GPU only."""
+    view = call.engine.view(run)
+    evaluation = view.evaluation(node)
     if not evaluation.timings:
         raise RequestError(
-            f"Node {asked.node} was not timed, so nothing binds it: {evaluation.outcome}: "
-            f"{cut(evaluation.message, MESSAGE_LENGTH)}"
+            f"Node {node} was not timed, so nothing binds it: {evaluation.outcome}: "
+            f"{_cut(evaluation.message, MESSAGE_LENGTH)}"
         )
     findings: tuple[Finding, ...] = ()
-    if asked.ncu:
+    if ncu:
         with call.engine.alone(call.watch):
-            findings = profile_node(view, asked.node, lambda _: None).findings
-    found = explained(f"node {asked.node}", evaluation)
+            findings = profile_node(view, node, lambda _: None).findings
+    found = explained(f"node {node}", evaluation)
     return Profile(
-        node=asked.node,
+        node=node,
         numbers=found.source,
         seconds=found.seconds,
         low=found.low,
@@ -322,14 +458,38 @@ def node_profile(call: Call, asked: NodeProfile) -> Profile:
         busy=found.busy,
         causes=tuple(AskedCause(cause.bottleneck, cause.share, cause.sentence) for cause in found.causes),
         findings=findings,
-        counters_uri=address(asked.run, "counters", asked.node),
     )
 
 
-def _status(run: str, view: View) -> Status:
+def _asked(
+    call: Call, run: str, asks: Iterable[Ask], stop_reason: StopReason, task: AskedTask | None = None
+) -> Asked:
+    return Asked(stop_reason, tuple(_asked_node(run, ask) for ask in asks), _status(call, run), task)
+
+
+def _asked_node(run: str, ask: Ask) -> NodeRequest:
+    evidence = ask.evidence
+    log = "" if evidence.outcome is Outcome.OK else evidence.log
+    return NodeRequest(
+        node=ask.node,
+        source=_cut(ask.source, SOURCE_LENGTH, address(run, "source", ask.node)),
+        evidence=msgspec.structs.replace(
+            evidence,
+            explanation=_cut(evidence.explanation, LOG_LENGTH),
+            message=_cut(evidence.message, MESSAGE_LENGTH),
+            log=_cut(log, LOG_LENGTH, address(run, "log", ask.node)),
+        ),
+        lineage=_cut_messages(ask.lineage[-ATTEMPTS:]),
+        siblings=_cut_messages(ask.siblings[-ATTEMPTS:]),
+        elsewhere=_cut_messages(ask.elsewhere[-ATTEMPTS:]),
+    )
+
+
+def _status(call: Call, run: str) -> Status:
+    view = call.engine.view(run)
     configuration = view.manifest.configuration
-    # Of a search that went on after its last gate the answer may be slower than what was found since.
-    fastest = max(view.tree.nodes or (view.best,), key=believed_speedup)
+    # Of a search that went on after its final validation the answer may be slower than what was found since.
+    fastest = max(view.tree.nodes or (view.best,), key=valid_speedup)
     evaluation = fastest.evaluation
     seconds = spent_seconds(read_events(view.folder.journal)) + configuration.spent.seconds
     return Status(
@@ -342,21 +502,20 @@ def _status(run: str, view: View) -> Status:
         outcomes=view.outcomes,
         remaining=configuration.budget.left(view.evaluations, seconds, view.tree.dollars),
         best=fastest.id,
-        best_speedup=believed_speedup(fastest),
+        best_speedup=valid_speedup(fastest),
         answer=view.answer.node if view.answer else None,
-        gate=view.gate,
-        task_uri=address(run, "task"),
+        validation=view.validation,
     )
 
 
 def _listed_run(name: str, view: View) -> ListedRun:
-    speedup = believed_speedup(view.best) if view.tree.nodes else 0.0
+    speedup = valid_speedup(view.best) if view.tree.nodes else 0.0
     return ListedRun(name, view.manifest.configuration.task, view.device, view.evaluations, speedup)
 
 
 def _listed(view: View, node: Node) -> ListedNode:
-    parent = believed_speedup(view.tree.nodes[node.parent]) if node.parent is not None else 0.0
-    speedup = believed_speedup(node)
+    parent = valid_speedup(view.tree.nodes[node.parent]) if node.parent is not None else 0.0
+    speedup = valid_speedup(node)
     return ListedNode(
         node.id,
         node.parent,
@@ -368,16 +527,16 @@ def _listed(view: View, node: Node) -> ListedNode:
     )
 
 
-TOOLS: tuple[Tool, ...] = (
-    Tool("search_list", SearchList, Listing, search_list),
-    Tool("search_create", SearchCreate, Asked, search_create, reads_only=False),
-    Tool("search_ask", SearchAsk, Asked, search_ask, reads_only=False),
-    Tool("search_tell", SearchTell, ToldEdits, search_tell, reads_only=False),
-    Tool("search_finish", SearchFinish, Status, search_finish, reads_only=False),
-    Tool("search_status", SearchStatus, Status, search_status),
-    Tool("search_tree", SearchTree, TreePart, search_tree),
-    Tool("search_best", SearchBest, BestPath, search_best),
-    Tool("search_read", SearchRead, Page, search_read),
-    Tool("node_show", NodeShow, NodeDetails, node_show),
-    Tool("node_profile", NodeProfile, Profile, node_profile, reads_only=False),
-)
+def _cut(text: str, length: int, uri: str = "") -> str:
+    """The beginning of a text, how much of it is missing, and where the whole is."""
+    if len(text) <= length:
+        return text
+    where = f" in {uri}" if uri else ""
+    return f"{text[:length]}\n[... {len(text) - length} more characters{where}]"
+
+
+_Cut = TypeVar("_Cut", EditResult, AskedAttempt)
+
+
+def _cut_messages(each: Iterable[_Cut]) -> tuple[_Cut, ...]:
+    return tuple(msgspec.structs.replace(one, message=_cut(one.message, MESSAGE_LENGTH)) for one in each)

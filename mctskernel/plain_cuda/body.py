@@ -1,4 +1,4 @@
-"""The body of a kernel while it is written: its locals, loops, and the places that it reads and writes."""
+"""The body of a kernel while it is written: local variables, loops, and the buffers that it reads and writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mctskernel.plain_cuda.element_types import computed_type, loaded, stored
 from mctskernel.plain_cuda.extents import ONE, in_cpp
 
 Index = tuple[str, ...]
-"""An element's place along each axis, as C++ expressions."""
+"""The index of an element along each axis, as C++ expressions."""
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _ATOM = re.compile(r"[A-Za-z_]\w*|\d+|\((?:[^()]|\([^()]*\))*\)")
@@ -26,7 +26,7 @@ _INDENT = "    "
 
 @dataclass
 class Line:
-    """A line of text. `declares` is the local that it is for, which is left out where nobody reads it."""
+    """A line of text. `declares` is the local variable that it declares, which is dropped if it is unused."""
 
     depth: int
     text: str
@@ -36,7 +36,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Place:
-    """A buffer: its name in the launch plan, what it holds, and its extents, dense in row-major order."""
+    """A buffer in row-major order: its name in the launch plan, element type and extents."""
 
     name: str
     dtype: torch.dtype
@@ -44,9 +44,9 @@ class Place:
 
 
 class Body:
-    """What a thread does. Values are C++ expressions of the types that one calculates with.
+    """The code of a thread. Values are C++ expressions of computation types.
 
-    `places` says which nodes lie in memory; others are computed where they are read, by `compute(body, node, index)`.
+    Nodes in `places` are in memory; others are computed where they are read, by `compute(body, node, index)`.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Body:
         return (*self.reads.values(), *self.writes.values())
 
     def read(self, node: Any, index: Sequence[str]) -> str:
-        """An element of a node's tensor; computed once in each place where it is asked for."""
+        """An element of a node's tensor; computed once per scope."""
         index = tuple(index)
         key = ("read", node, index)
         known = self._find(key)
@@ -105,7 +105,7 @@ class Body:
         )
 
     def load(self, place: Place, index: Index) -> str:
-        """An element that lies in memory."""
+        """Load an element from memory."""
         self.reads[place.name] = place
         name = self._parameter(place.name)
         text = loaded(place.dtype, f"{name}[{self.flat(index, place.extents)}]")
@@ -114,7 +114,7 @@ class Body:
     # Indices
 
     def size(self, extent: sympy.Expr) -> str:
-        """An extent, a local if it takes arithmetic."""
+        """An extent; a local variable if it is an expression."""
         text = in_cpp(extent)
         if (_ATOM.fullmatch(text) and "(" not in text) or (
             extent.is_Mul and all(a.is_Atom for a in extent.args)
@@ -123,7 +123,7 @@ class Body:
         return self.let(self.index_type, "extent", text)
 
     def flat(self, index: Index, extents: tuple[sympy.Expr, ...]) -> str:
-        """The place of an element in row-major order."""
+        """The row-major offset of an element."""
         text, done = "", 0
         for length in range(len(index), 1, -1):
             known = self._flat.get((index[:length], extents[:length]))
@@ -136,7 +136,7 @@ class Body:
         return text or "0"
 
     def unflat(self, flat: str, extents: tuple[sympy.Expr, ...], names: Sequence[str] = ()) -> Index:
-        """The index of an element from its place in row-major order."""
+        """The index of an element from its row-major offset."""
         found = ["0"] * len(extents)
         axes = [axis for axis, extent in enumerate(extents) if extent != ONE]
         rest = flat
@@ -156,7 +156,7 @@ class Body:
     # Statements
 
     def let(self, kind: str, name: str, value: str) -> str:
-        """A local of a type for a value; the same one for the same value."""
+        """A local variable for a value; the same one for the same value."""
         if value.isidentifier() and name != value:
             return value
         key = ("let", kind, value)
@@ -168,7 +168,7 @@ class Body:
         return known
 
     def variable(self, kind: str, name: str, value: str) -> str:
-        """A local that will change."""
+        """A mutable local variable."""
         found = self.fresh(name)
         self.line(f"{kind} {found} = {value};")
         return found
@@ -179,7 +179,7 @@ class Body:
 
     @contextlib.contextmanager
     def loop(self, name: str, start: str, end: str, step: str = "1") -> Iterator[str]:
-        """A loop over whole numbers from start up to end."""
+        """A loop over integers from start up to end."""
         found = self.fresh(name)
         advance = f"++{found}" if step == "1" else f"{found} += {step}"
         with self.block(f"for ({self.index_type} {found} = {start}; {found} < {end}; {advance}) {{"):
@@ -197,7 +197,7 @@ class Body:
         self.line("}")
 
     def fresh(self, name: str) -> str:
-        """A name that nothing else has."""
+        """An unused name."""
         name = re.sub(r"\W", "_", name)
         number, found = 1, name
         while found in self._taken:
@@ -207,7 +207,7 @@ class Body:
         return found
 
     def text(self) -> str:
-        """All lines, less the locals that nobody reads."""
+        """All lines, without unused local variables."""
         kept: list[Line] = []
         used: dict[str, int] = {}
         for line in reversed(self._lines):
@@ -223,7 +223,7 @@ class Body:
 
 
 def node_type(node: Node) -> str:
-    """The C++ type of a node's elements while one calculates with them."""
+    """The C++ computation type of a node's elements."""
     return computed_type(node.meta["val"].dtype)
 
 
@@ -262,7 +262,7 @@ def minus(left: str, right: str) -> str:
 
 
 def _inlined(lines: list[Line], used: Mapping[str, int]) -> list[Line]:
-    """What is read from memory and used once, in the next line, needs no name of its own."""
+    """Inline values that are loaded from memory and used once."""
     found: list[Line] = []
     waiting: dict[str, str] = {}
     for line in lines:

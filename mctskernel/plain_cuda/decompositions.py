@@ -1,4 +1,4 @@
-"""Operators that are written as several plainer ones, by PyTorch's own rules where it has them, else by ours."""
+"""Operators that are decomposed into simpler ones, by PyTorch's own rules or by these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch.overrides import TorchFunctionMode
 
-from mctskernel.plain_cuda.error import PlainCudaError
+from mctskernel.plain_cuda import PlainCudaError
 
 aten = torch.ops.aten
 
@@ -36,11 +36,10 @@ _FURTHER = (
     aten.glu.default,
     aten.unfold.default,
 )
-"""What core ATen keeps whole, and PyTorch can take apart."""
+"""Operators that core ATen keeps, and PyTorch can decompose."""
 
 _KEPT = {aten.ones, aten.zeros, aten.full, aten.full_like, aten.zeros_like, aten.ones_like, aten.silu}
-"""What core ATen takes apart, and reads better whole."""
-
+"""Operators that core ATen decomposes, and that read better whole."""
 
 _DROPOUTS = {
     "dropout",
@@ -57,7 +56,7 @@ _DROPOUTS = {
 
 @lru_cache
 def decompositions() -> Mapping[Any, Callable[..., Any]]:
-    """A function for each operator that is taken apart."""
+    """The decomposition of each operator."""
     table: dict[Any, Callable[..., Any]] = {
         each: rule
         for each, rule in core_aten_decompositions().items()  # type: ignore[no-untyped-call]
@@ -68,7 +67,7 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
 
 
 class PlainFunctions(TorchFunctionMode):
-    """While this is entered, what PyTorch's own C++ fuses, or needs sizes as numbers for, is computed by definition."""
+    """Replaces functions that PyTorch's C++ fuses, or specialises on sizes, by their definition."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -80,7 +79,7 @@ class PlainFunctions(TorchFunctionMode):
             and given.get("p", 0.5)
         ):
             raise PlainCudaError(
-                "This function draws random numbers (dropout), and a kernel's result must not."
+                "This function draws random numbers (dropout), which a kernel can't reproduce."
             )
         return _PLAIN_FUNCTIONS.get(function, function)(*args, **(kwargs or {}))
 
@@ -187,7 +186,7 @@ def _batch_norm(
     momentum: float,  # of the running statistics, which are not updated
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Running statistics aren't updated: a kernel's inputs stay as they are."""
+    """Batch normalisation without updating running statistics, as a kernel must not change its inputs."""
     wide = _wide(tensor)
     dims = [dim for dim in range(tensor.dim()) if dim != 1]
     shape = [-1 if dim == 1 else 1 for dim in range(tensor.dim())]
@@ -273,7 +272,7 @@ def _median(tensor: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tenso
 
 
 def _ranked(tensor: Tensor, dim: int, count: int, *, largest: bool) -> tuple[Tensor, Tensor]:
-    """The first elements in order: each one's rank is how many go before it, and who has a rank is looked for."""
+    """The first elements in order. An element's rank is the number of elements before it."""
     rows = tensor.movedim(dim, -1)
     here, there = rows.unsqueeze(-1), rows.unsqueeze(-2)
     place = torch.arange(rows.shape[-1], device=tensor.device)

@@ -1,4 +1,4 @@
-"""Element types of PyTorch in C++: as they lie in memory, and as one calculates with them."""
+"""PyTorch's element types in C++: the storage type in memory, and the computation type in registers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from mctskernel.plain_cuda.error import PlainCudaError
+from mctskernel.plain_cuda import PlainCudaError
 
 _STORED: Mapping[torch.dtype, str] = {
     torch.float16: "__half",
@@ -26,18 +26,18 @@ _NARROW: Mapping[torch.dtype, tuple[str, str, str]] = {
     torch.float16: ("__half2float", "__float2half", "cuda_fp16.h"),
     torch.bfloat16: ("__bfloat162float", "__float2bfloat16", "cuda_bf16.h"),
 }
-"""How 16-bit floats are widened and narrowed, and the header that says so."""
+"""The conversions of 16-bit floats, and their header."""
 
 
 def stored_type(dtype: torch.dtype) -> str:
-    """The type in memory. Raises PlainCudaError."""
+    """The storage type. Raises PlainCudaError."""
     if dtype not in _STORED:
-        raise PlainCudaError(f"This function keeps numbers as {_name(dtype)}, which plain kernels don't.")
+        raise PlainCudaError(f"This function uses {_name(dtype)}, which plain kernels don't support.")
     return _STORED[dtype]
 
 
 def computed_type(dtype: torch.dtype) -> str:
-    """The type in registers: 16-bit floats are widened, and small whole numbers are ints."""
+    """The computation type: 16-bit floats are widened to float, small integers to int."""
     kept = stored_type(dtype)
     if dtype in _NARROW:
         return "float"
@@ -45,24 +45,24 @@ def computed_type(dtype: torch.dtype) -> str:
 
 
 def header(dtype: torch.dtype) -> str:
-    """The header that a type needs, or nothing."""
+    """The header of a type, or an empty text."""
     return _NARROW[dtype][2] if dtype in _NARROW else ""
 
 
 def loaded(dtype: torch.dtype, place: str) -> str:
-    """What is read, in the type that one calculates with."""
+    """A loaded value in its computation type."""
     return f"{_NARROW[dtype][0]}({place})" if dtype in _NARROW else place
 
 
 def stored(dtype: torch.dtype, value: str) -> str:
-    """A value of the type that one calculates with, as it is written to memory."""
+    """A value of the computation type as it is stored."""
     if dtype in _NARROW:
         return f"{_NARROW[dtype][1]}({value})"
     return f"({stored_type(dtype)})({value})" if computed_type(dtype) != stored_type(dtype) else value
 
 
 def converted(value: str, have: torch.dtype, want: torch.dtype) -> str:
-    """A value of one type as one of another; both as one calculates with them."""
+    """A value converted between the computation types of two element types."""
     before, after = computed_type(have), computed_type(want)
     if before == after:
         return _wrapped(value, have, want)
@@ -74,7 +74,7 @@ def converted(value: str, have: torch.dtype, want: torch.dtype) -> str:
 
 
 def literal(value: float, dtype: torch.dtype) -> str:
-    """A number as C++ writes it in the type that one calculates with."""
+    """A number as a C++ literal of the computation type."""
     kind = computed_type(dtype)
     if kind == "bool":
         return "true" if value else "false"
@@ -90,14 +90,14 @@ def literal(value: float, dtype: torch.dtype) -> str:
 
 
 def lowest(dtype: torch.dtype) -> float:
-    """What no element is below."""
+    """The lower bound of all elements."""
     if dtype == torch.bool:
         return 0
     return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 def highest(dtype: torch.dtype) -> float:
-    """What no element is above."""
+    """The upper bound of all elements."""
     if dtype == torch.bool:
         return 1
     return math.inf if dtype.is_floating_point else torch.iinfo(dtype).max

@@ -1,4 +1,4 @@
-"""Operators whose element depends on the elements at the same place of their operands."""
+"""Element-wise operators."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _UNARY: Mapping[str, str] = {
     "tanh": "tanh{f}({0})",
     "trunc": "trunc{f}({0})",
 }
-"""Of floating-point numbers. A NaN stays one in `relu`, as it does in PyTorch."""
+"""For floating-point numbers. `relu` keeps NaN, as in PyTorch."""
 
 _UNARY_WHOLE: Mapping[str, str] = {
     "abs": "({0} < 0 ? -{0} : {0})",
@@ -109,7 +109,7 @@ _TRUTH: Mapping[str, str] = {
     "bitwise_not": "!{0}",
     "sub": "{0} != {1}",
 }
-"""Of truth values."""
+"""For booleans."""
 
 _COMPARED: Mapping[str, str] = {
     "eq": "{0} == {1}",
@@ -125,7 +125,7 @@ _COMPARED: Mapping[str, str] = {
     "logical_xor": "({0} != {zero}) != ({1} != {zero})",
     "logical_not": "{0} == {zero}",
 }
-"""What gives a truth value, whatever it is asked of."""
+"""Operators with a boolean result."""
 
 
 @rule(*_UNARY, *_UNARY_WHOLE, *_BINARY, *_BINARY_WHOLE, kind=Kind.ELEMENT)
@@ -246,7 +246,7 @@ def _common_type(values: list[Any]) -> torch.dtype:
 
 
 def _small_power(node: Node, base: str) -> str:
-    """Powers that are products or roots; nothing for others."""
+    """Powers that are products or roots; empty for others."""
     exponent = argument(node, "exponent")
     if isinstance(exponent, Node) or is_tensor(argument(node, "self")) is False:
         return ""

@@ -1,4 +1,4 @@
-"""Sizes as text: of C++ in a kernel, of a launch plan's arithmetic around it."""
+"""Symbolic sizes as text: C++ in a kernel, arithmetic in a launch plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sympy
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
-from mctskernel.plain_cuda.error import PlainCudaError
+from mctskernel.plain_cuda import PlainCudaError
 
 ONE = sympy.Integer(1)
 
@@ -22,27 +22,27 @@ def product(extents: Sequence[sympy.Expr]) -> sympy.Expr:
 
 
 def same(left: sympy.Expr, right: sympy.Expr) -> bool:
-    """Whether two sizes are equal whatever the dimensions are."""
+    """Whether two sizes are equal for all dimensions."""
     return bool(left == right or sympy.expand(left - right) == 0)
 
 
 def in_cpp(size: sympy.Expr) -> str:
-    """A size as C++ writes it; whole numbers divide as they do there, none being negative."""
+    """A size in C++, whose integer division is the same for non-negative numbers."""
     return str(_Printer().doprint(size))
 
 
 def in_plan(size: sympy.Expr) -> str | int:
-    """A size as a launch plan writes it."""
+    """A size in a launch plan."""
     return int(size) if size.is_Integer else str(_Plan().doprint(size))
 
 
 def count_in_cpp(extents: Sequence[sympy.Expr]) -> str:
-    """The number of elements, its factors in the order of the axes."""
+    """The number of elements in C++, with factors in the order of the axes."""
     return _count(_Printer(), extents)
 
 
 def count_in_plan(extents: Sequence[sympy.Expr]) -> str:
-    """As `count_in_cpp`, for a launch plan."""
+    """The number of elements in a launch plan."""
     return _count(_Plan(), extents)
 
 
@@ -52,12 +52,12 @@ def _count(printer: _Printer, extents: Sequence[sympy.Expr]) -> str:
 
 
 def float_in_cpp(number: sympy.Expr) -> str:
-    """A number that isn't whole, as a `float` of C++."""
+    """A real number as a C++ `float`."""
     return str(_CppFloat().doprint(number))
 
 
 class _Printer(StrPrinter):  # type: ignore[misc] # sympy has no types
-    """What all forms share. PyTorch's own functions of sizes are told by their names, and don't print themselves."""
+    """The common part. `printmethod` keeps PyTorch's functions of sizes from printing themselves."""
 
     printmethod = "_plain"
     divides = "/"
@@ -95,7 +95,7 @@ class _Printer(StrPrinter):  # type: ignore[misc] # sympy has no types
 
     def emptyPrinter(self, expr: Any) -> str:
         """Anything else."""
-        raise PlainCudaError(f"A number that depends on sizes as {expr} does can't be written.")
+        raise PlainCudaError(f"The number {expr}, which depends on sizes, can't be written.")
 
     def factor(self, expr: sympy.Expr) -> str:
         """An expression as an operand of a product."""

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from mctskernel.plain_cuda import PlainCudaError
 from mctskernel.plain_cuda.body import Body, Index, node_type, numbers
 from mctskernel.plain_cuda.element_types import converted
-from mctskernel.plain_cuda.error import PlainCudaError
 from mctskernel.plain_cuda.extents import ONE
 from mctskernel.plain_cuda.rules import Kind, argument, axis, broadcast, operand, rule
 
@@ -44,7 +44,9 @@ def _index(body: Body, node: Node, index: Index) -> str:
     extents = body.extents(source)
     chosen = [dim for dim, each in enumerate(indices) if each is not None]
     if any(numbers(indices[dim]) in {torch.bool, torch.uint8} for dim in chosen):
-        raise PlainCudaError("This function chooses elements by truth values, so its size depends on them.")
+        raise PlainCudaError(
+            "This function selects elements by a boolean mask, so its size depends on values."
+        )
     rank = max(indices[dim].meta["val"].dim() for dim in chosen)
     together = chosen == list(range(chosen[0], chosen[-1] + 1))
     first = chosen[0] if together else 0
@@ -60,7 +62,7 @@ def _index(body: Body, node: Node, index: Index) -> str:
 
 @rule("scatter", "scatter_add", "scatter_reduce", kind=Kind.STORED)
 def _scatter(body: Body, node: Node, index: Index) -> str:
-    """Of all elements that are written to a place the last one counts, where they aren't combined."""
+    """Of several elements that are written to one place without a reduction, the last one counts."""
     source, indices = argument(node, "self"), argument(node, "index")
     dim, dtype, name = axis(node, argument(node, "dim")), numbers(node), str(node.target)
     given = {each.name for each in node.target._schema.arguments}  # type: ignore[union-attr]
@@ -96,9 +98,7 @@ def _index_put(body: Body, node: Node, index: Index) -> str:
     if numbers(first) == torch.bool:
         return _masked(body, node, index)
     if chosen != list(range(chosen[0], chosen[-1] + 1)):
-        raise PlainCudaError(
-            "This function writes to places by indices of axes that aren't beside each other."
-        )
+        raise PlainCudaError("This function writes by indices of axes that aren't adjacent.")
     found = body.variable(node_type(node), "value", body.read(source, index))
     shape = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
         *(indices[dim].meta["val"].shape for dim in chosen)
@@ -122,7 +122,7 @@ def _index_put(body: Body, node: Node, index: Index) -> str:
 def _masked(body: Body, node: Node, index: Index) -> str:
     source, indices, values = (argument(node, name) for name in ("self", "indices", "values"))
     if len(indices) != 1 or values.meta["val"].numel() != 1:
-        raise PlainCudaError("This function writes several values to places by truth values.")
+        raise PlainCudaError("This function writes several values by a boolean mask.")
     mask, dtype = indices[0], numbers(node)
     chosen = body.read(mask, index[: mask.meta["val"].dim()])
     value = operand(body, values, ("0",) * values.meta["val"].dim(), dtype)
@@ -144,7 +144,7 @@ def _combined(reduce: str, name: str) -> str:
 
 
 def _place(body: Body, indices: Any, index: Index, extent: Any) -> str:
-    """An index that is read, counted from the end if it is negative."""
+    """An index that is read from memory, which may be negative."""
     value = body.read(indices, index)
     if indices.op == "placeholder":
         return body.let(

@@ -1,16 +1,17 @@
-"""Products of matrices and convolutions: a thread adds up the products that make one element of the result."""
+"""Matrix products, convolutions and pooling: a thread loops over all terms of one element of the result."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 from torch.fx import Node
 
 from mctskernel.plain_cuda.body import Body, Index, minus, node_type, numbers, plus, times
-from mctskernel.plain_cuda.element_types import converted, literal
+from mctskernel.plain_cuda.element_types import computed_type, converted, literal, lowest
 from mctskernel.plain_cuda.extents import ONE, in_cpp
-from mctskernel.plain_cuda.rules import Kind, argument, rule
+from mctskernel.plain_cuda.rules import Kind, argument, rule, source_of
 
 _AXES = {1: ("col",), 2: ("row", "col"), 3: ("depth", "row", "col")}
 
@@ -93,6 +94,114 @@ def _convolution(body: Body, node: Node, index: Index) -> str:
         b = converted(body.read(weight, where), numbers(weight), dtype)
         body.line(f"{found} += {a} * {b};")
     return found
+
+
+@rule(
+    "max_pool2d_with_indices",
+    "max_pool3d_with_indices",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    kind=Kind.STORED,
+)
+def _max_pool(body: Body, node: Node, index: Index) -> str:
+    pool, part = source_of(node)
+    source: Any = pool.args[0]
+    dtype, rank, extents = numbers(source), _rank(pool), body.extents(source)
+    found = body.variable(computed_type(dtype), "largest", literal(lowest(dtype), dtype))
+    where = body.variable("long long", "place", "-1") if part == 1 else ""
+    with contextlib.ExitStack() as blocks:
+        if "adaptive" in str(pool.target):
+            inner = _adaptive_window(body, node, index, blocks)[0]
+        else:
+            inner = _window(body, pool, index, blocks)
+        value = body.let(computed_type(dtype), "value", body.read(source, inner))
+        if part == 0:
+            body.line(f"{found} = {value} > {found} || {value} != {value} ? {value} : {found};")
+        else:
+            flat = body.flat(tuple(inner[-rank:]), extents[-rank:])
+            with body.block(f"if ({where} < 0 || {value} > {found} || {value} != {value}) {{"):
+                body.line(f"{found} = {value};")
+                body.line(f"{where} = {flat};")
+    return where or found
+
+
+@rule(
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", kind=Kind.STORED
+)
+def _avg_pool(body: Body, node: Node, index: Index) -> str:
+    source, dtype = node.args[0], numbers(node)
+    found = body.variable(computed_type(dtype), "sum", literal(0, dtype))
+    with contextlib.ExitStack() as blocks:
+        if "adaptive" in str(node.target):
+            inner, count = _adaptive_window(body, node, index, blocks)
+        else:
+            inner, count = _clipped_window(body, node, index, blocks)
+        body.line(f"{found} += {body.read(source, inner)};")
+    return f"{found} / ({computed_type(dtype)})({count})"
+
+
+def _window(body: Body, pool: Node, index: Index, blocks: contextlib.ExitStack) -> Index:
+    """Loop over a window with dilation, without what lies outside of the tensor."""
+    rank, extents = _rank(pool), body.extents(pool.args[0])  # type: ignore[arg-type] # a node
+    size = _each(argument(pool, "kernel_size"), rank)
+    stride = _each(argument(pool, "stride") or size, rank)
+    padding, dilation = (_each(argument(pool, name), rank) for name in ("padding", "dilation"))
+    places, tests = [], []
+    for number, name in enumerate(_AXES[rank]):
+        tap = blocks.enter_context(body.loop(f"tap_{name}", "0", str(size[number])))
+        start = minus(times(index[number - rank], str(stride[number])), str(padding[number]))
+        place = body.let(body.index_type, f"in_{name}", plus(start, times(tap, str(dilation[number]))))
+        places.append(place)
+        tests.append(f"{place} >= 0 && {place} < {body.size(extents[number - rank])}")
+    blocks.enter_context(body.block(f"if ({' && '.join(tests)}) {{"))
+    return (*index[:-rank], *places)
+
+
+def _clipped_window(body: Body, pool: Node, index: Index, blocks: contextlib.ExitStack) -> tuple[Index, str]:
+    """Loop over the part of a window that lies inside of the tensor; returns the divisor of a mean too."""
+    rank, extents = _rank(pool), body.extents(pool.args[0])  # type: ignore[arg-type] # a node
+    size = _each(argument(pool, "kernel_size"), rank)
+    stride = _each(argument(pool, "stride") or size, rank)
+    padding = _each(argument(pool, "padding"), rank)
+    counts, bounds = [], []
+    for number, name in enumerate(_AXES[rank]):
+        extent = body.size(extents[number - rank])
+        first_tap = minus(times(index[number - rank], str(stride[number])), str(padding[number]))
+        start = body.let(body.index_type, f"start_{name}", first_tap)
+        clipped = f"min({start} + {size[number]}, {extent} + {padding[number]})"
+        end = body.let(body.index_type, f"end_{name}", clipped)
+        first = body.let(body.index_type, f"first_{name}", f"max({start}, 0)")
+        last = body.let(body.index_type, f"last_{name}", f"min({end}, {extent})")
+        counts.append(f"({end} - {start})" if argument(pool, "count_include_pad") else f"({last} - {first})")
+        bounds.append((name, first, last))
+    inner = [blocks.enter_context(body.loop(f"in_{name}", first, last)) for name, first, last in bounds]
+    return (*index[:-rank], *inner), str(argument(pool, "divisor_override") or " * ".join(counts))
+
+
+def _adaptive_window(body: Body, node: Node, index: Index, blocks: contextlib.ExitStack) -> tuple[Index, str]:
+    """Loop over the window of an adaptive pool, from floor(i n / m) to ceil((i + 1) n / m); returns its size too."""
+    pool, _ = source_of(node)
+    rank, own = _rank(pool), body.extents(node)
+    extents = body.extents(pool.args[0])  # type: ignore[arg-type] # a node
+    counts, bounds = [], []
+    for number, name in enumerate(_AXES[rank]):
+        dim = number - rank
+        size, parts = body.size(extents[dim]), in_cpp(own[dim])
+        start, end = "0", size
+        if own[dim] != ONE:
+            start = f"{index[dim]} * {size} / ({parts})"
+            end = f"(({index[dim]} + 1) * {size} + ({parts}) - 1) / ({parts})"
+        first = body.let(body.index_type, f"first_{name}", start)
+        last = body.let(body.index_type, f"last_{name}", end)
+        counts.append(f"({last} - {first})")
+        bounds.append((name, first, last))
+    inner = [blocks.enter_context(body.loop(f"in_{name}", first, last)) for name, first, last in bounds]
+    return (*index[:-rank], *inner), " * ".join(counts)
+
+
+def _rank(pool: Node) -> int:
+    """The number of pooled axes."""
+    return next(rank for rank in (1, 2, 3) if f"pool{rank}d" in str(pool.target))
 
 
 def _each(values: Sequence[int], rank: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Reductions: a thread walks over all elements that make one element of the result."""
+"""Reductions and scans: a thread loops over all elements of one element of the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mctskernel.plain_cuda.rules import Kind, argument, axis, operator_name, rul
 
 @dataclass(frozen=True)
 class Reduction:
-    """`combine` is a statement over {0}, what there is so far, and {1}, the next element; {0} begins as `start`."""
+    """`combine` is a statement that adds the element {1} to the accumulator {0}, which begins as `start`."""
 
     combine: str
     start: str
@@ -53,12 +53,12 @@ def _reduce(body: Body, node: Node, index: Index) -> str:
 
 
 def splits(node: Node) -> bool:
-    """Whether parts of what is reduced can be reduced first, and then the parts."""
+    """Whether a reduction can be split into parts."""
     return operator_name(node).removeprefix("aten.") in _REDUCTIONS
 
 
 def part_of_reduction(body: Body, node: Node, index: Index, parts: int) -> str:
-    """The reduction of every so manieth element, from the one on that the last axis of the index says."""
+    """The reduction of every `parts`-th element; the last axis of the index is the first element."""
     source: Any = node.args[0]
     dims, extents, dtype = reduced_axes(node), body.extents(source), accumulated(node)
     found = body.variable(computed_type(dtype), _name(node), _start(node))
@@ -72,26 +72,26 @@ def part_of_reduction(body: Body, node: Node, index: Index, parts: int) -> str:
 
 
 def part_of_parts(body: Body, node: Node, index: Index, place: Place, parts: int) -> str:
-    """The reduction of every so manieth of the parts that are stored, from the one on that the index ends with."""
+    """The reduction of every `parts`-th stored part; the last axis of the index is the first part."""
     return _reduced_parts(body, node, index[:-1], place, (index[-1], str(parts)))
 
 
 def reduction_of_parts(body: Body, node: Node, index: Index, place: Place) -> str:
-    """The reduction of all parts that are stored."""
+    """The reduction of all stored parts."""
     return _finished(body, node, _reduced_parts(body, node, index, place, ("0", "1")))
 
 
-def _reduced_parts(body: Body, node: Node, index: Index, place: Place, walk: tuple[str, str]) -> str:
+def _reduced_parts(body: Body, node: Node, index: Index, place: Place, loop: tuple[str, str]) -> str:
     dtype = accumulated(node)
     found = body.variable(computed_type(dtype), _name(node), _start(node))
-    start, step = walk
+    start, step = loop
     with body.loop("part", start, body.size(place.extents[-1]), step) as part:
         _combine(body, node, found, body.load(place, (*index, part)))
     return found
 
 
 def accumulated(node: Node) -> torch.dtype:
-    """The type that a reduction adds up in."""
+    """The type of a reduction's accumulator."""
     if _name(node) in {"any", "all"}:
         return torch.bool
     dtype = numbers(node)
@@ -146,7 +146,7 @@ def _place(body: Body, node: Node, index: Index) -> str:
 
 @rule("cumsum", "cumprod", kind=Kind.WHOLE_ROW)
 def _scan(body: Body, node: Node, index: Index) -> str:
-    """Stores the elements along the axis one after the other, and gives nothing."""
+    """Stores the elements along the axis itself."""
     dim, dtype = axis(node, argument(node, "dim")), numbers(node)
     sums = "cumsum" in str(node.target)
     found = body.variable(computed_type(dtype), "total", literal(0 if sums else 1, dtype))
@@ -170,7 +170,7 @@ def reduced_axes(node: Node) -> list[int]:
 
 
 def kept_index(node: Node, index: Index) -> Index:
-    """An index of the result as one of what is reduced, with 0 along the reduced axes."""
+    """An index of the result as one of the operand, with 0 along the reduced axes."""
     source: Any = node.args[0]
     rank, dims = source.meta["val"].dim(), reduced_axes(node)
     if len(index) == rank and node.meta["val"].dim() == rank:

@@ -1,4 +1,4 @@
-"""How each operator's element is computed: a table that the modules of operators fill."""
+"""The table of operators: each rule writes the code for one element of an operator's result."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import sympy
 import torch
 from torch.fx import Node
 
+from mctskernel.plain_cuda import PlainCudaError
 from mctskernel.plain_cuda.body import Body, Index, numbers
 from mctskernel.plain_cuda.element_types import computed_type, converted, literal
-from mctskernel.plain_cuda.error import PlainCudaError
 from mctskernel.plain_cuda.extents import ONE, float_in_cpp, in_cpp
 
 Compute = Callable[[Body, Node, Index], str]
-"""Writes what computes the element of a node at an index, and gives the expression that it is."""
+"""Writes the code for the element of a node at an index, and returns its C++ expression."""
 
 
 class Kind(enum.Enum):
-    """What becomes of a node."""
+    """How a node is computed."""
 
     VIEW = enum.auto()
-    """Costs nothing: where its elements are read, those of another node are."""
+    """A view: reading its elements reads those of another node."""
     ELEMENT = enum.auto()
-    """Computed where it is read, as long as that is cheap."""
+    """Computed where it is read, if that is cheap."""
     STORED = enum.auto()
     """Computed by a kernel of its own and kept in memory."""
     WHOLE_ROW = enum.auto()
-    """As before, by threads that each write all elements along an axis, themselves."""
+    """Like `STORED`, but each thread writes all elements along an axis."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How an operator is written. `repeats` says that threads read elements of its operands over and over again."""
+    """The rule of an operator. `repeats` says that many threads read the same elements of its operands."""
 
     compute: Compute
     kind: Kind
@@ -44,11 +44,11 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {}
-"""By operator, without its overload: `aten.add`."""
+"""By operator without its overload: `aten.add`."""
 
 
 def rule(*names: str, kind: Kind, repeats: bool = False) -> Callable[[Compute], Compute]:
-    """Enter a function into the table."""
+    """Add a function to the table."""
 
     def enter(compute: Compute) -> Compute:
         RULES.update({f"aten.{name}": Rule(compute, kind, repeats) for name in names})
@@ -66,14 +66,14 @@ def rule_of(node: Node) -> Rule:
 
 
 def operator_name(node: Node) -> str:
-    """`aten.add`; of a part of a result that of the operator that gave it."""
+    """The operator of a node, such as `aten.add`, also for one of several results."""
     if node.target is operator.getitem:
         return operator_name(node.args[0])  # type: ignore[arg-type]
     return ".".join(str(node.target).split(".")[:2])
 
 
 def source_of(node: Node) -> tuple[Node, int]:
-    """The node of the operator, and which of its results this is."""
+    """The node of the operator, and the number of its result."""
     if node.target is operator.getitem:
         source, part = node.args
         assert isinstance(source, Node)  # noqa: S101 - of a tuple that another node gave
@@ -82,7 +82,7 @@ def source_of(node: Node) -> tuple[Node, int]:
 
 
 def argument(node: Node, name: str) -> Any:
-    """An argument by its name in the operator's signature, its default if it isn't given."""
+    """An argument by its name in the operator's signature, or its default."""
     for place, each in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
         if each.name == name:
             if name in node.kwargs:
@@ -92,12 +92,12 @@ def argument(node: Node, name: str) -> Any:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether an argument is a node that gives a tensor."""
+    """Whether an argument is a node of a tensor."""
     return isinstance(value, Node) and isinstance(value.meta.get("val"), torch.Tensor)
 
 
 def broadcast(body: Body, node: Node, index: Index) -> Index:
-    """The index into a tensor of an element of one that it is broadcast to."""
+    """The index into a tensor for an index into what it is broadcast to."""
     extents = body.extents(node)
     return tuple(
         "0" if extent == ONE else each
@@ -106,14 +106,14 @@ def broadcast(body: Body, node: Node, index: Index) -> Index:
 
 
 def operand(body: Body, value: Any, index: Index, dtype: torch.dtype) -> str:
-    """An operand at an element of the result: of a tensor, or a number; in the type that one calculates with."""
+    """An operand (tensor or number) for an element of the result, in a computation type."""
     if is_tensor(value):
         return converted(body.read(value, broadcast(body, value, index)), numbers(value), dtype)
     return scalar(body, value, dtype)
 
 
 def scalar(body: Body, value: Any, dtype: torch.dtype) -> str:
-    """A number, or a node that stands for one that depends on sizes."""
+    """A number, or a node of a number that depends on sizes."""
     if not isinstance(value, Node) and not hasattr(value, "node"):
         return literal(value, dtype)
     number = body.expression(value)
@@ -126,7 +126,7 @@ def scalar(body: Body, value: Any, dtype: torch.dtype) -> str:
 
 
 def axis(node: Node, dim: Any) -> int:
-    """A dimension counted from the first."""
+    """A dimension as a non-negative number."""
     rank = node.meta["val"].dim()
     return int(dim) % rank if rank else 0
 
@@ -142,5 +142,5 @@ def _refusal(node: Node) -> str:
     )
     called = f" (in `{where[:100]}`)" if where else ""
     if any(word in name for word in ("rand", "bernoulli", "dropout", "multinomial", "normal.", "uniform")):
-        return f"This function draws random numbers, {name}{called}, and a kernel's result must not depend on chance."
+        return f"This function draws random numbers, {name}{called}, which a kernel can't reproduce."
     return f"There is no plain CUDA C++ for the operator {name}{called}."

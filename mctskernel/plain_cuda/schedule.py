@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,17 +14,15 @@ from torch.fx import Node
 from mctskernel.core.launch_plan import MAX_LAUNCHES, MAX_PLAN_CHARACTERS
 from mctskernel.core.task import Shape, Tensor
 from mctskernel.plain_cuda import (  # noqa: F401 - they fill the table of rules
+    PlainCudaError,
     elementwise,
     gathers,
     products,
     views,
-    windows,
 )
 from mctskernel.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.plain_cuda.element_types import converted, header, literal, stored_type
-from mctskernel.plain_cuda.error import PlainCudaError
 from mctskernel.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_plan, product
-from mctskernel.plain_cuda.keeping import kept_nodes, ordered, tensors, written_flat
 from mctskernel.plain_cuda.reductions import (
     accumulated,
     part_of_parts,
@@ -32,19 +31,19 @@ from mctskernel.plain_cuda.reductions import (
     reduction_of_parts,
     splits,
 )
-from mctskernel.plain_cuda.rules import Kind, argument, axis, is_tensor, operator_name, rule_of
+from mctskernel.plain_cuda.rules import Kind, Rule, argument, axis, is_tensor, operator_name, rule_of
 from mctskernel.plain_cuda.tracing import Traced, trace
 
 BLOCK = 256
 """Threads in a block."""
 
 LARGE = 1 << 30
-"""From as many elements on, places in a buffer are 64-bit numbers."""
+"""Buffers of at least so many elements are indexed by 64-bit numbers."""
 
 FEW = 1 << 10
 LONG = 1 << 14
 THREADS = 1 << 14
-"""A reduction to so few elements, each of so many, is done in parts by about so many threads."""
+"""A reduction to at most FEW results of at least LONG elements each uses about THREADS threads."""
 
 _AXES: Mapping[int, tuple[str, ...]] = {
     2: ("row", "col"),
@@ -64,15 +63,15 @@ _RESERVED = frozenset(
         expf logf powf fabsf floorf ceilf fmaxf fminf tanhf erff""",
     )
 )
-"""What C++ and CUDA give a meaning, or a kernel calls by its name."""
+"""Keywords of C++ and CUDA, and functions that kernels call."""
 
 _Emit = Callable[[Body, Index], str]
-"""Writes what a thread computes for its index, and gives what is to be stored there, or nothing if it has stored."""
+"""Writes the code of a thread, and returns the value to store, or an empty text if it stored it itself."""
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A kernel to write: a thread for each index over `space`, which fills `place`. `parts` says what it reads."""
+    """A kernel with a thread for each index over `space`, which fills `place`. `parts` is a buffer that it reduces."""
 
     node: Node
     place: Place
@@ -96,13 +95,13 @@ def written(
     traced = trace(function, inputs, sizes)
     if len(traced.outputs) != len(outputs):
         raise PlainCudaError(
-            f"This function gives {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."
+            f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."
         )
     return _Schedule(traced, [tensor.name for tensor in inputs], outputs, sizes).text()
 
 
 class _Schedule:
-    """The kernels of one traced function, with the names that are taken and the buffers there are so far."""
+    """The kernels of one traced function, and the names and buffers so far."""
 
     def __init__(self, traced: Traced, inputs: Sequence[str], outputs: Sequence[str], sizes: Shape) -> None:
         self._traced = traced
@@ -122,13 +121,13 @@ class _Schedule:
         kernels = [self._kernel(job) for job in self._jobs()]
         if len(kernels) > MAX_LAUNCHES:
             raise PlainCudaError(
-                f"This function takes {len(kernels)} kernels, and a launch plan has at most {MAX_LAUNCHES}."
+                f"This function needs {len(kernels)} kernels; a launch plan has at most {MAX_LAUNCHES}."
             )
         plan = "\n".join((*(kernel.launch for kernel in kernels), *map(_scratch, self._scratch)))
         if len(plan) > MAX_PLAN_CHARACTERS:
             raise PlainCudaError(
-                f"The launch plan would have {len(plan)} characters, of {MAX_PLAN_CHARACTERS} at most: "
-                f"this function takes {len(kernels)} kernels."
+                f"The launch plan of {len(kernels)} kernels has {len(plan)} characters; at most {MAX_PLAN_CHARACTERS} "
+                "are allowed."
             )
         text = "\n\n".join(kernel.text for kernel in kernels)
         if "CUDART_" in text:
@@ -137,7 +136,7 @@ class _Schedule:
         return f"/*\n{plan}*/\n{includes}\n#define BLOCK {BLOCK}\n\n{text}\n"
 
     def _jobs(self) -> Iterator[_Job]:
-        """What has to be written, in order. An output that no kernel writes as it is gets a kernel that copies it."""
+        """The kernels in order. An output that is only a view of something gets a kernel that copies it."""
         kept = kept_nodes(ordered(self._traced.outputs), self._traced.outputs)
         names: dict[Node, str] = {}
         for name, node in self._results:
@@ -156,7 +155,7 @@ class _Schedule:
                 yield self._whole(node, place)
 
     def _jobs_of(self, node: Node, place: Place) -> Iterator[_Job]:
-        """One kernel for a node, or three for a reduction of many elements to a few."""
+        """One kernel for a node, or three for a large reduction to few results."""
         rule = rule_of(node)
         parts = self._parts(node, place)
         if parts > 1:
@@ -169,7 +168,7 @@ class _Schedule:
             yield self._whole(node, place)
 
     def _in_parts(self, node: Node, place: Place, parts: int) -> Iterator[_Job]:
-        """A reduction by many threads, of what these found by fewer, and of what is left by one for each element."""
+        """A reduction in three kernels: by many threads, of their results by fewer, and by one for each result."""
         fewer = 1 << (parts.bit_length() - 1) // 2
         first, second = (
             Place(
@@ -272,7 +271,7 @@ class _Schedule:
         value = self._traced.constants[node]
         if value.numel() != 1:
             raise PlainCudaError(
-                f"This function holds a tensor of {value.numel()} elements that is none of its inputs; make it one."
+                f"This function uses a constant tensor of {value.numel()} elements; make it an input."
             )
         return literal(value.item(), value.dtype)
 
@@ -293,18 +292,18 @@ class _Schedule:
 
 
 def _described(node: Node, places: Mapping[Node, Place]) -> str:
-    """The operators of a kernel, in the order in which they are computed."""
+    """The operators of a kernel, in order."""
     found: dict[str, None] = {}
     seen: set[Node] = set()
 
-    def walk(each: Node) -> None:
+    def visit(each: Node) -> None:
         if each.op == "call_function" and each not in seen and (each is node or each not in places):
             seen.add(each)
             for source in tensors(each):
-                walk(source)
+                visit(source)
             found[operator_name(each)] = None
 
-    walk(node)
+    visit(node)
     return ", ".join(found) or "a copy"
 
 
@@ -330,3 +329,72 @@ def _scratch(place: Place) -> str:
     shape = ", ".join(str(e) if isinstance(e, int) else f'"{e}"' for e in map(in_plan, place.extents)) or "1"
     dtype = str(place.dtype).removeprefix("torch.")
     return f'[[scratch]]\nname = "{place.name}"\ndtype = "{dtype}"\nshape = [{shape}]\n'
+
+
+HEAVIEST = 24
+"""Up to so many operators are recomputed where their result is read, rather than stored."""
+
+_FLAT = {"aten.view.default", "aten._unsafe_view.default", "aten.clone.default", "aten.alias.default"}
+_FLAT |= {"aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims"}
+
+
+def ordered(outputs: Sequence[Node]) -> list[Node]:
+    """All tensor nodes that outputs depend on, in topological order."""
+    needed: set[Node] = set()
+    waiting = list(outputs)
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += tensors(node)
+    return [node for node in outputs[0].graph.nodes if node in needed]
+
+
+def tensors(node: Node) -> list[Node]:
+    """The tensors that a node reads."""
+    if node.target is operator.getitem:
+        return tensors(node.args[0])  # type: ignore[arg-type]
+    return [each for each in node.all_input_nodes if is_tensor(each)]
+
+
+def kept_nodes(order: Sequence[Node], outputs: Collection[Node]) -> list[Node]:
+    """The nodes that get a kernel, in order. Raises PlainCudaError.
+
+    They are those with many operators per element, those whose elements are read repeatedly, and the outputs.
+    """
+    rules = {node: rule_of(node) for node in order if node.op == "call_function"}
+    kept = {node for node, each in rules.items() if each.kind in {Kind.STORED, Kind.WHOLE_ROW}}
+    weights: dict[Node, int] = dict.fromkeys(order, 0)
+    for node, rule in rules.items():
+        own = 1 if rule.kind is Kind.ELEMENT and "_to_copy" not in str(node.target) else 0
+        weights[node] = own + sum(weights[each] for each in tensors(node) if each not in kept)
+        if weights[node] > HEAVIEST:
+            kept.add(node)
+        if rule.repeats:
+            repeated = [_worth_keeping(source, rules, weights, kept) for source in tensors(node)]
+            kept |= {each for each in repeated if each is not None}
+    kept |= {node for node in outputs if node in rules and rules[node].kind is not Kind.VIEW}
+    return [node for node in order if node in kept]
+
+
+def written_flat(node: Node, kept: Collection[Node]) -> Node | None:
+    """The kept node with the same elements in the same order as an output, or None."""
+    while node not in kept:
+        if node.op != "call_function" or str(node.target) not in _FLAT:
+            return None
+        (node,) = tensors(node)
+    return node
+
+
+def _worth_keeping(
+    node: Node, rules: Mapping[Node, Rule], weights: Mapping[Node, int], kept: Collection[Node]
+) -> Node | None:
+    """The node behind views that should be stored because its elements are read repeatedly."""
+    while node in rules and node not in kept:
+        if rules[node].kind is not Kind.VIEW:
+            return node if weights[node] > 0 else None
+        sources = tensors(node)
+        if not sources:
+            return None
+        node = sources[0]
+    return None

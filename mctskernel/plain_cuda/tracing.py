@@ -1,4 +1,4 @@
-"""A function of PyTorch as a graph of ATen operators, its sizes symbols that are named after the dimensions."""
+"""A PyTorch function as a graph of ATen operators with symbolic sizes, named after the dimensions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from mctskernel.core.task import Shape, Tensor
+from mctskernel.plain_cuda import PlainCudaError
 from mctskernel.plain_cuda.decompositions import PlainFunctions, decompositions
-from mctskernel.plain_cuda.error import PlainCudaError
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A graph without updates in place. `inputs` are its placeholders' names in the task, `outputs` what it returns.
+    """A graph without in-place updates. `inputs` are its placeholders' names in the task, `outputs` its results.
 
-    `expression` gives a size, a number or a node that stands for one over the task's dimensions, and `estimate` about
-    how large an expression is at the sizes that were traced.
+    `expression` gives a size, or a number that depends on sizes, over the task's dimensions; `estimate` evaluates an
+    expression at the traced sizes.
     """
 
     inputs: Mapping[Node, str]
@@ -43,7 +43,7 @@ class Traced:
 
 
 def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> Traced:
-    """Trace a function of tensors; nothing is computed, and nothing allocated at full size. Raises PlainCudaError."""
+    """Trace a function on fake tensors, without computing anything. Raises PlainCudaError."""
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
     symbols = {name: _symbol(env, name, size) for name, size in sizes.items()}
@@ -70,7 +70,7 @@ def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) 
     fixed = [own[symbol].name for symbol in own if not env.replace(symbol).free_symbols]
     if fixed:
         raise PlainCudaError(
-            f"This function fixes the dimension '{fixed[0]}': it makes a number of the size."
+            f"This function fixes the dimension '{fixed[0]}': it converts the size to a number."
         )
 
     def expression(value: Any) -> sympy.Expr:
@@ -94,7 +94,7 @@ def _graph(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> Any
 
 
 def _of_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that has no further parameters, since PyTorch counts those that have defaults."""
+    """The function without further parameters, as PyTorch counts those with defaults."""
 
     def called(*tensors: torch.Tensor) -> Any:
         return function(*tensors)
@@ -103,7 +103,7 @@ def _of_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_update(node: Node) -> bool:
-    """Whether an operator, of those that rules take others apart into, changes a tensor that isn't an input."""
+    """Whether an operator changes a tensor that isn't an input."""
     if node.op != "call_function" or not hasattr(node.target, "_schema"):
         return False
     changed: Any = node.args[0] if node.args else None
@@ -127,7 +127,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def _extent(extent: int | str, symbols: Mapping[str, Any]) -> Any:
-    """An extent as a task writes it, over symbols."""
+    """An extent of a task over symbols."""
 
     def value(node: ast.expr) -> Any:
         match node:
@@ -157,7 +157,7 @@ def _is_tensor(node: Node) -> bool:
 
 
 def _check_updates(graph: Graph, inputs: Mapping[Node, str]) -> None:
-    """No input may be changed, unless it is a counter (of the batches that a normalisation has seen)."""
+    """No input may be changed, except for an integer counter such as that of batch normalisation."""
     for node in graph.nodes:
         if node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
             changed = node.args[0]
@@ -168,7 +168,7 @@ def _check_updates(graph: Graph, inputs: Mapping[Node, str]) -> None:
 
 @contextlib.contextmanager
 def _symbolic_roots() -> Iterator[None]:
-    """`math.sqrt` makes a number of a size; meanwhile PyTorch's, which keeps it a symbol, stands in for it."""
+    """Replace `math.sqrt`, which converts a size to a number, by PyTorch's symbolic one."""
     plain = math.sqrt
 
     def root(value: Any) -> Any:
@@ -180,7 +180,7 @@ def _symbolic_roots() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """PyTorch logs what fails while it traces; it is told in a sentence instead."""
+    """Silence PyTorch's logs of failures, which become a PlainCudaError."""
     loggers = [logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch.fx.experimental")]
     levels = [each.level for each in loggers]
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Operators that move elements and compute nothing: views, paddings, joins and numbers that depend on their place."""
+"""Operators that move elements or make constants: views, padding, concatenation, ranges."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _cat(body: Body, node: Node, index: Index) -> str:
 
 @rule("slice_scatter", "select_scatter", kind=Kind.ELEMENT)
 def _scattered(body: Body, node: Node, index: Index) -> str:
-    """A tensor in which a slice, or a place along an axis, holds another tensor."""
+    """A tensor with a slice, or one index along an axis, replaced by another tensor."""
     source, other = argument(node, "self"), argument(node, "src")
     dim = axis(node, argument(node, "dim"))
     value = body.variable(node_type(node), node.name, body.read(source, index))
@@ -239,7 +239,7 @@ def _arange(body: Body, node: Node, index: Index) -> str:
 
 
 def reshaped(body: Body, index: Index, extents: Sequence[sympy.Expr], wanted: Sequence[sympy.Expr]) -> Index:
-    """The index of the same element, in row-major order, of a tensor of other extents."""
+    """The index of the same element after a reshape in row-major order."""
     found = ["0"] * len(wanted)
     for here, there in _groups(extents, wanted):
         if len(here) == 1 and len(there) == 1:
@@ -259,7 +259,7 @@ def _held(body: Body, flat: str) -> str:
 
 
 def _groups(left: Sequence[sympy.Expr], right: Sequence[sympy.Expr]) -> list[tuple[list[int], list[int]]]:
-    """The shortest runs of axes of as many elements on either side, axes of one element left out."""
+    """The shortest groups of axes with equally many elements on both sides, without axes of one element."""
     here = [axis for axis, extent in enumerate(left) if extent != ONE]
     there = [axis for axis, extent in enumerate(right) if extent != ONE]
     found: list[tuple[list[int], list[int]]] = []
@@ -283,7 +283,7 @@ def _moved(index: Index, dim: int, to: str) -> Index:
 
 
 def _from_start(body: Body, source: Any, dim: int, place: Any) -> str:
-    """A place along an axis, which may be counted from its end."""
+    """An index along an axis, which may be negative."""
     number = body.expression(place)
     if number.is_number and number < 0:
         number = body.extents(source)[dim] + number

@@ -1,5 +1,4 @@
-"""Problems of other people's benchmarks, read where they lie in a folder of the user's.
+"""Problems of public benchmarks, which become task folders, and kernels as solutions in the benchmark's format.
 
-A problem becomes a task folder, which is searched as any other, and the best kernel of a run becomes a solution in the
-benchmark's own form. Each form has a package here; what they share is beside them.
+Each format has a package here. All of them end in `torch_task`, which writes the task folder.
 """

@@ -1,7 +1,8 @@
-"""What a benchmark has to say for its problems to be searched, and its solutions written."""
+"""The interface of a benchmark: its problems become tasks, and kernels become its solutions."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +15,23 @@ from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
 from mctskernel.core.task import Task, TaskError
 
 PROBLEM_FILE = "problem.json"
-"""In the folder of a task that was made of a problem: which benchmark's it is, and what its solutions need to know."""
+"""The file in a task's folder that says which benchmark's problem it is, and what its solutions need."""
+
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem as a task: the texts of its folder by file name, and in sentences what its user should know.
+    """A problem as a task: the files of its folder by name, and notes for the user.
 
-    `files` hold task.toml, reference.py, `PROBLEM_FILE`, a starting kernel in the language that was asked for, and
-    whatever of the problem's own files the reference reads: nothing in them points back to where the problem was.
+    `files` are task.toml, reference.py, `PROBLEM_FILE`, a starting kernel in the wanted language if there is one, and
+    those of the problem's own files that the reference reads. They are self-contained.
     """
 
     benchmark: str
     name: str
     files: Mapping[str, bytes]
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def has_kernel(self) -> bool:
@@ -38,12 +41,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A form in which problems are written, and their solutions.
+    """A format of problems and solutions.
 
-    `recognises` looks at a path without running anything of it. `read` makes a task of what is there; it may run the
-    problem's Python, as loading a task does, and raises TaskError with a sentence for a problem that isn't supported.
-    `solution` gives the texts of a solution's files by name: of a task that was made of one of its problems (its folder
-    holds `PROBLEM_FILE`), and of a kernel.
+    `recognises` looks at a path without running anything. `read` makes a task; it may run the problem's Python, as
+    loading a task does, and raises TaskError for a problem that isn't supported. `solution` gives the files of a
+    solution by name, for a task with a `PROBLEM_FILE` and a kernel.
     """
 
     name: str
@@ -53,11 +55,11 @@ class Benchmark:
 
 
 Record = TypeVar("Record", bound=msgspec.Struct)
-"""What `PROBLEM_FILE` says of a benchmark's problem."""
+"""The content of `PROBLEM_FILE` for one benchmark."""
 
 
 def read_record(folder: Path, kind: type[Record]) -> Record:
-    """What `PROBLEM_FILE` in a task's folder says. Raises TaskError where it is missing or says something else."""
+    """Read `PROBLEM_FILE` in a task's folder. Raises TaskError."""
     path = folder / PROBLEM_FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
@@ -66,5 +68,36 @@ def read_record(folder: Path, kind: type[Record]) -> Record:
 
 
 def record_text(record: msgspec.Struct) -> bytes:
-    """`PROBLEM_FILE` with this in it, in lines."""
+    """The content of `PROBLEM_FILE`, indented."""
     return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory in bytes, and the name of the device that has it."""
+
+    size: int
+    owner: str
+
+    def require(self, needed: int, name: str) -> None:
+        """Raise TaskError if a problem needs more bytes."""
+        if needed > self.size:
+            raise TaskError(
+                f"{name} needs at least {needed / 1e9:.1f} GB for its inputs, weights and outputs, and {self.owner} "
+                f"has {self.size / 1e9:.1f} GB: search it on a larger machine, or with smaller sizes."
+            )
+
+
+def available_memory() -> Memory:
+    """The memory of the first GPU, or of this machine where that is less."""
+    import torch  # noqa: PLC0415 - an extra
+
+    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _CGROUP_LIMIT.read_text("ascii").strip() if _CGROUP_LIMIT.is_file() else ""
+    if limit.isdecimal():
+        host = min(host, int(limit))
+    if torch.cuda.is_available():
+        total = int(torch.cuda.get_device_properties(0).total_memory)
+        if total < host:
+            return Memory(total, torch.cuda.get_device_name(0))
+    return Memory(host, "this machine")

@@ -1,4 +1,4 @@
-"""The benchmarks whose problems can be searched, and whose solutions can be written."""
+"""The benchmarks: recognise a problem, read it as a task folder, and write solutions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import msgspec
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
-from mctskernel.problems.definitions.benchmark import FLASHINFER_BENCH_PROBLEMS, SOL_EXECBENCH_PROBLEMS
-from mctskernel.problems.gpu_mode.benchmark import GPU_MODE
+from mctskernel.core.task_file import write_new_task
+from mctskernel.problems.definitions.folder import FLASHINFER_BENCH_PROBLEMS, SOL_EXECBENCH_PROBLEMS
+from mctskernel.problems.gpu_mode.reference import GPU_MODE
 from mctskernel.problems.kernelbench.benchmark import KERNELBENCH
 from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem, read_record
+from mctskernel.tasks import builtin_tasks
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.name: benchmark
@@ -21,45 +23,58 @@ BENCHMARKS: Mapping[str, Benchmark] = {
 """By name."""
 
 
+def is_problem(name_or_path: str | Path) -> bool:
+    """Whether this is a path of a benchmark's problem, and no built-in task's name or task folder."""
+    path = Path(name_or_path)
+    if str(name_or_path) in builtin_tasks() or path.name == "task.toml" or (path / "task.toml").is_file():
+        return False
+    return path.exists() and find_benchmark(path) is not None
+
+
 def find_benchmark(path: Path) -> Benchmark | None:
-    """The benchmark that has problems as this path holds one; nothing of the path's is run."""
+    """The benchmark of the problem at a path; runs nothing."""
     return next((each for each in BENCHMARKS.values() if each.recognises(path)), None)
 
 
 def read_problem(path: Path, language: Language) -> Problem:
-    """A problem as a task. Runs the problem's Python. Raises TaskError."""
+    """Read a problem as a task. Runs the problem's Python. Raises TaskError."""
     benchmark = find_benchmark(path)
     if benchmark is None:
         raise TaskError(f"{path} is no problem of {', '.join(BENCHMARKS)}.")
     return benchmark.read(path, language)
 
 
+def write_problem(problem: Problem, folder: Path) -> None:
+    """Write a problem's files into a folder, created if needed. Raises TaskError before overwriting one."""
+    write_new_task(folder, problem.files)
+
+
 def benchmark_of(task: Task) -> Benchmark | None:
-    """The benchmark that a task's problem is of; None for a task that was made of no problem. Raises TaskError."""
+    """The benchmark of a task's problem; None for a task that wasn't made from one. Raises TaskError."""
     file = task.folder / PROBLEM_FILE
     if not file.is_file():
         return None
     name = read_record(task.folder, _Record).benchmark
     if name not in BENCHMARKS:
-        raise TaskError(f"{file} is of the benchmark {name!r}; known are {', '.join(BENCHMARKS)}.")
+        raise TaskError(f"{file} names the benchmark {name!r}; known are {', '.join(BENCHMARKS)}.")
     return BENCHMARKS[name]
 
 
 def solution_of(task: Task, kernel: Kernel) -> Mapping[str, str]:
-    """The texts of a solution's files by name, in the form of the benchmark that the task's problem is of.
+    """The files of a solution by name, in the format of the task's benchmark.
 
-    Raises TaskError for a task that was made of no problem, and for a kernel that has no solution in that form.
+    Raises TaskError for a task that wasn't made from a problem, and for a kernel that can't be a solution.
     """
     benchmark = benchmark_of(task)
     if benchmark is None:
         raise TaskError(
-            f"{task.name} was made of no benchmark's problem, so there is no form to write a solution in; "
+            f"{task.name} wasn't made from a benchmark's problem, so there is no solution format for it; "
             "`mctskernel best RUN` prints the kernel with its launch plan."
         )
     return benchmark.solution(task, kernel)
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What all benchmarks' records have."""
+    """The part that all benchmarks' records share."""
 
     benchmark: str

@@ -1,37 +1,52 @@
-"""Scores as the benchmarks define them: pure functions of which solutions are right, and how fast.
+"""Runs of problems and traces of solutions, scored as benchmarks do: fast_p and the geometric mean over baselines.
 
-Sources: KernelBench's `fast_p` and geometric means (Ouyang et al., "KernelBench: Can LLMs write efficient GPU
-kernels?", 2025, section 3.4, and src/score.py of its repository); flashinfer-bench's score of a solution
-(`get_solution_score` of its trace set); the speed-of-light score of SOL-ExecBench (Lin et al., arXiv 2603.19173,
-section 4.3, equation 2).
+Baselines are the starting kernel, and the problem's own module on this machine's GPU, eager and compiled. Those times
+are stored in the run's folder, since they are only valid on its device. Source: KernelBench's `fast_p` and geometric
+mean (Ouyang et al., "KernelBench: Can LLMs write efficient GPU kernels?", 2025, section 3.4, and src/score.py of its
+repository).
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-import numpy as np
+import msgspec
 
-from mctskernel.report.resampling import Estimate, ratio_of_medians, share_interval
+from mctskernel.core.device import DeviceError
+from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.evaluation import Evaluation, Source
+from mctskernel.core.task import Task, TaskError
+from mctskernel.problems.definitions.definition import Name, Text, Workload
+from mctskernel.problems.kernelbench.reference import (
+    SOURCE_FILE,
+    importable,
+    made_model,
+    module_function,
+    read_module_problem,
+    run_problem,
+    without_running_statistics,
+)
+from mctskernel.problems.registry import benchmark_of
+from mctskernel.report.resampling import share_interval
+from mctskernel.report.view import View
+
+EAGER, COMPILED, START = "PyTorch eager", "torch.compile", "the starting kernel"
 
 THRESHOLDS = (0.0, 0.5, 1.0, 1.5, 2.0)
-"""The speed-ups at which `fast_p` is usually told."""
+"""The speed-ups at which `fast_p` is usually given."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """What became of one problem, or of one workload of a problem.
-
-    `speedup` is the baseline's time over the solution's, and None where it isn't known. `baseline_samples` and
-    `samples` are the times that it is of, in seconds, where they were kept.
-    """
+    """The result of a problem or workload. `speedup` is the baseline's time over the solution's, None if unknown."""
 
     correct: bool
     speedup: float | None = None
-    baseline_samples: tuple[float, ...] = ()
-    samples: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.speedup is not None and not 0 < self.speedup < math.inf:
@@ -41,66 +56,139 @@ class Scored:
 def fast_p(results: Sequence[Scored], threshold: float) -> float:
     """The share of all results that are correct and more than `threshold` times as fast as the baseline.
 
-    A correct one whose speed-up isn't known counts at a threshold of 0 alone. 0 of nothing is 0, as in KernelBench.
+    A correct one with an unknown speed-up only counts at a threshold of 0. The share of nothing is 0.
     """
     return _successes(results, threshold) / len(results) if results else 0.0
 
 
-def fast_p_interval(results: Sequence[Scored], threshold: float) -> tuple[float, float]:
-    """The 95 % interval of `fast_p`, as if the problems were drawn from many (Wilson)."""
-    return share_interval(_successes(results, threshold), len(results))
-
-
 def geomean(results: Sequence[Scored]) -> float | None:
-    """The geometric mean of the speed-ups of the correct results; None where no speed-up of one is known.
+    """The geometric mean of the known speed-ups of the correct results; None without any.
 
-    KernelBench calls it the geometric mean speed ratio of correct samples only: what failed isn't in it, so it is to be
-    told beside how many did.
+    Failures don't count in it, as in KernelBench, so give it together with the share of correct results.
     """
-    logs = [math.log(each.speedup) for each in results if each.correct and each.speedup is not None]
-    return math.exp(math.fsum(logs) / len(logs)) if logs else None
+    known = [each.speedup for each in results if each.correct and each.speedup is not None]
+    return statistics.geometric_mean(known) if known else None
 
 
-def geomean_interval(results: Sequence[Scored]) -> Estimate | None:
-    """`geomean` of the medians of the samples with its 95 % interval; None unless every correct result has samples."""
-    correct = [each for each in results if each.correct]
-    if not correct or not all(each.samples and each.baseline_samples for each in correct):
+class RunScore(msgspec.Struct, frozen=True):
+    """A run of a problem. `correct` says that its answer passed the final validation.
+
+    `seconds` is the geometric mean over its workloads. `speedups` are by baseline, for those timed on this device.
+    """
+
+    run: str
+    benchmark: str
+    problem: str
+    device: str
+    correct: bool
+    seconds: float | None
+    speedups: dict[str, float]
+    note: str = ""
+
+    def scored(self, baseline: str) -> Scored:
+        """The result against a baseline."""
+        return Scored(self.correct, self.speedups.get(baseline))
+
+
+class FastP(msgspec.Struct, frozen=True):
+    """fast_p at a threshold, with its 95 % interval over problems."""
+
+    threshold: float
+    share: float
+    low: float
+    high: float
+
+
+class BaselineScores(msgspec.Struct, frozen=True):
+    """Scores over all runs against one baseline; `known` counts correct runs whose speed-up is known."""
+
+    baseline: str
+    known: int
+    fast: tuple[FastP, ...]
+    geomean: float | None
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """Runs with their scores."""
+
+    runs: tuple[RunScore, ...]
+    correct: int
+    against: tuple[BaselineScores, ...]
+
+
+def score_runs(views: Sequence[View]) -> Scores:
+    """Score runs, each of one problem. Raises TaskError for a run whose task wasn't made from a problem."""
+    runs = tuple(score_run(view) for view in views)
+    baselines = [name for name in (EAGER, COMPILED, START) if any(name in run.speedups for run in runs)]
+    return Scores(
+        runs,
+        sum(run.correct for run in runs),
+        tuple(score_results(name, [run.scored(name) for run in runs]) for name in baselines),
+    )
+
+
+def score_run(view: View) -> RunScore:
+    """Score one run. Raises TaskError where its task wasn't made from a problem."""
+    path = view.folder.path
+    task = view.folder.load_task()
+    benchmark = benchmark_of(task)
+    if benchmark is None:
+        raise TaskError(f"{path} is no run of a benchmark's problem; `mctskernel compare` compares any runs.")
+    node = view.tree.nodes[view.answer.node] if view.answer and view.answer.node is not None else None
+    evaluation = node.evaluation if node is not None else None
+    speedups, note = _speedups(view, evaluation)
+    return RunScore(
+        str(path),
+        benchmark.name,
+        task.name,
+        view.device,
+        node is not None,
+        _seconds(evaluation),
+        speedups,
+        note if view.answer is not None else "The search has not stopped yet.",
+    )
+
+
+def score_results(baseline: str, results: Sequence[Scored]) -> BaselineScores:
+    """Score results against one baseline."""
+    fast = tuple(
+        FastP(
+            threshold,
+            fast_p(results, threshold),
+            *share_interval(_successes(results, threshold), len(results)),
+        )
+        for threshold in THRESHOLDS
+    )
+    known = sum(each.correct and each.speedup is not None for each in results)
+    return BaselineScores(baseline, known, fast, geomean(results))
+
+
+def _speedups(view: View, evaluation: Evaluation | None) -> tuple[dict[str, float], str]:
+    """Speed-ups by baseline, and why one is missing."""
+    seconds = _seconds(evaluation)
+    if evaluation is None or seconds is None or view.answer is None:
+        return {}, "No kernel passed the final validation."
+    found = {START: view.answer.speedup}
+    times = read_times(view.folder.path)
+    if evaluation.source is not Source.MEASURED:
+        return found, "Its times are modelled, so they are not compared with PyTorch's."
+    if times is None:
+        return (
+            found,
+            "PyTorch's time is unknown: `mctskernel scores --time-pytorch` measures it on the run's GPU.",
+        )
+    if times.gpu != view.manifest.fingerprint.get("gpu"):
+        return found, f"PyTorch was timed on another GPU, {times.gpu}."
+    found[EAGER] = times.eager_seconds / seconds
+    if times.compiled_seconds is not None:
+        found[COMPILED] = times.compiled_seconds / seconds
+    return found, times.problem
+
+
+def _seconds(evaluation: Evaluation | None) -> float | None:
+    if evaluation is None or not evaluation.timings:
         return None
-    return ratio_of_medians([(np.array(each.baseline_samples), np.array(each.samples)) for each in correct])
-
-
-def mean_speedup(workloads: Sequence[Scored]) -> float | None:
-    """What flashinfer-bench gives a solution: the arithmetic mean over workloads, and 0 if it fails at one.
-
-    None where there is no workload, or the speed-up at one isn't known.
-    """
-    if not workloads:
-        return None
-    if not all(each.correct for each in workloads):
-        return 0.0
-    speedups = [each.speedup for each in workloads if each.speedup is not None]
-    return math.fsum(speedups) / len(speedups) if len(speedups) == len(workloads) else None
-
-
-def speed_of_light(seconds: float, baseline_seconds: float, bound_seconds: float) -> float:
-    """How far a correct solution gets from the baseline (0.5) to what the hardware allows (1), at one workload.
-
-    S = 1 / (1 + (T - T_SOL) / (T_b - T_SOL)), with T the solution's time, T_b the baseline's and T_SOL the bound; 0 for
-    what is infinitely slow. Where the baseline is at its bound there is nothing left to score: 1 at the bound, else 0.
-    Faster than the bound is not better than light: it gets 1, and is worth a look. An incorrect solution gets 0, which
-    is for the caller to say. Raises ValueError for times that aren't positive.
-    """
-    if not all(0 < each < math.inf for each in (seconds, baseline_seconds, bound_seconds)):
-        raise ValueError("Times must be positive numbers.")
-    if seconds <= bound_seconds:
-        return 1.0
-    headroom = baseline_seconds - bound_seconds
-    return headroom / (seconds - bound_seconds + headroom) if headroom > 0 else 0.0
-
-
-def speed_of_light_of(workloads: Sequence[float | None]) -> float | None:
-    """The score of a problem: the mean over its workloads, of which one that fails (None) counts 0."""
-    return math.fsum(each or 0.0 for each in workloads) / len(workloads) if workloads else None
+    return statistics.geometric_mean(timing.seconds for timing in evaluation.timings)
 
 
 def _successes(results: Sequence[Scored], threshold: float) -> int:
@@ -108,3 +196,132 @@ def _successes(results: Sequence[Scored], threshold: float) -> int:
         each.correct and ((each.speedup is not None and each.speedup > threshold) or threshold <= 0)
         for each in results
     )
+
+
+FILE = "pytorch.json"
+
+
+class PyTorchTimes(msgspec.Struct, frozen=True):
+    """Median seconds of a call at the problem's own shape with a cold L2 cache; `problem` is torch.compile's error."""
+
+    eager_seconds: float
+    compiled_seconds: float | None
+    gpu: str
+    torch: str
+    problem: str = ""
+
+
+def time_pytorch(task: Task) -> PyTorchTimes:
+    """Time the module of a KernelBench task. Raises TaskError, and DeviceError without a GPU."""
+    import torch  # noqa: PLC0415 - an extra
+
+    if not torch.cuda.is_available():
+        raise DeviceError("PyTorch can't be timed here: there is no GPU.")
+    problem = read_module_problem(task.folder)
+    names = run_problem(task.folder / SOURCE_FILE)
+    model = without_running_statistics(made_model(names)).to("cuda")
+    function = module_function(model, problem.arguments, problem.state, problem.scalars)
+    drawn = task.draw_inputs(task.search_shapes[0], seed=0)
+    tensors = [torch.from_numpy(drawn[tensor.name]).to("cuda") for tensor in task.inputs]
+    with torch.no_grad(), importable(names):
+        eager = _median_seconds(functools.partial(function, *tensors))
+        compiled, said = None, ""
+        try:
+            fast = torch.compile(function, dynamic=False)
+            compiled = _median_seconds(functools.partial(fast, *tensors))
+        except Exception as error:  # noqa: BLE001 - any compiler error only costs this column
+            said = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    return PyTorchTimes(eager, compiled, torch.cuda.get_device_name(), str(torch.__version__), said)
+
+
+def write_times(run: Path, times: PyTorchTimes) -> None:
+    """Store the times in a run's folder. Raises TaskError."""
+    try:
+        (run / FILE).write_bytes(msgspec.json.format(msgspec.json.encode(times), indent=1) + b"\n")
+    except OSError as error:
+        raise TaskError(f"{run / FILE} can't be written: {error.strerror or error}.") from error
+
+
+def read_times(run: Path) -> PyTorchTimes | None:
+    """The times in a run's folder; None where there are none. Raises TaskError."""
+    try:
+        return msgspec.json.decode((run / FILE).read_bytes(), type=PyTorchTimes)
+    except FileNotFoundError:
+        return None
+    except (OSError, *UNDECODABLE) as error:
+        raise TaskError(f"{run / FILE} can't be read: {error}.") from error
+
+
+def _median_seconds(run: Callable[[], object]) -> float:
+    from triton.testing import do_bench  # noqa: PLC0415 - looks for a GPU
+
+    return float(do_bench(run, return_mode="median")) / 1e3
+
+
+class Performance(msgspec.Struct, frozen=True):
+    """The reference's time over the solution's; 0 where one wasn't timed."""
+
+    speedup_factor: float = 0.0
+
+
+class TraceEvaluation(msgspec.Struct, frozen=True):
+    """The result of an evaluation; the status of a correct solution is PASSED."""
+
+    status: str
+    performance: Performance | None = None
+
+
+class Trace(msgspec.Struct, frozen=True):
+    """A solution at a workload; without a solution, the workload alone."""
+
+    definition: Name
+    workload: Workload
+    solution: Text = None
+    evaluation: TraceEvaluation | None = None
+
+
+def traces_in(file: Path) -> tuple[Trace, ...]:
+    """Read a file of traces, one per line. Raises TaskError."""
+    try:
+        lines = file.read_bytes().split(b"\n")
+    except OSError as error:
+        raise TaskError(f"{file} can't be read: {error.strerror or error}.") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                found.append(_TRACES.decode(line))
+            except UNDECODABLE as error:
+                raise TaskError(f"{file}, line {number} is no trace: {excerpt(error)}.") from error
+    return tuple(found)
+
+
+def scored(traces: Iterable[Trace]) -> dict[str, list[Scored]]:
+    """The result at each workload, by solution.
+
+    Of several traces of one workload the fastest that passed counts, as in flashinfer-bench.
+    """
+    best: dict[tuple[str, str, str], Scored] = {}
+    for trace in traces:
+        if trace.solution is not None and trace.evaluation is not None:
+            key = trace.solution, trace.definition, trace.workload.uuid
+            this, before = _scored(trace.evaluation), best.get(key)
+            if before is None or _order(this) > _order(before):
+                best[key] = this
+    found: dict[str, list[Scored]] = {}
+    for (name, _, _), each in best.items():
+        found.setdefault(name, []).append(each)
+    return found
+
+
+_TRACES = msgspec.json.Decoder(Trace)
+
+
+def _scored(evaluation: TraceEvaluation) -> Scored:
+    speedup = evaluation.performance.speedup_factor if evaluation.performance is not None else 0.0
+    known = speedup if math.isfinite(speedup) and speedup > 0 else None
+    return Scored(evaluation.status == "PASSED", known)
+
+
+def _order(score: Scored) -> tuple[bool, float]:
+    return score.correct, score.speedup or 0.0

@@ -1,6 +1,6 @@
-"""How far off a kernel for a problem may be: what we allow, what its reference needs itself, what its benchmark allows.
+"""The tolerance of a problem: mctskernel's own, widened by the reference's rounding errors, and the benchmark's.
 
-A problem's reference is judged as a kernel is: its results in its own precision beside those in 64-bit floats.
+The rounding errors of a reference are its results in its own precision against those in 64-bit floats.
 """
 
 from __future__ import annotations
@@ -17,47 +17,48 @@ from mctskernel.profiling.pytorch.verdict import TOLERANCES
 from mctskernel.torch_reference import in_numpy
 
 OWN_MARGIN = 1.5
-"""How many times as far off as the reference is in its own precision a kernel may be, where ours allows less."""
+"""A kernel may be off by so many times the reference's own rounding error, where our tolerance is narrower."""
 
 
 def tolerance_table(
     outputs: Sequence[Tensor], own: Mapping[str, float], bounds: Sequence[tuple[Shape, Bound]]
 ) -> dict[str, Any]:
-    """[tolerance] of task.toml, which is empty where no output is of floating-point numbers.
+    """The table [tolerance] of task.toml; empty where no output is of floating-point numbers.
 
-    `own` are the reference's own errors (`row_errors`); `bounds` are the benchmark's on elements, at shapes that have
-    these sizes.
+    `own` are the reference's own errors (`row_errors`); `bounds` are the benchmark's on elements, by shape.
     """
     rows = {tensor.name: _of_rows(tensor, own.get(tensor.name, 0.0)) for tensor in floating(outputs)}
     if not rows:
         return {}
     general = next(iter(rows.values()))
-    first = bounds[0][1]
-    if all(each == first for _, each in bounds):
-        elements: dict[str, Any] = {"element": _of_elements(first)}
+    first = bounds[0][1] if bounds else None
+    if first is None:
+        elements: dict[str, Any] = {}
+    elif all(each == first for _, each in bounds):
+        elements = {"element": _of_elements(first)}
     else:
         elements = {"at": [{"shape": dict(shape), "element": _of_elements(each)} for shape, each in bounds]}
     return general | elements | {name: each for name, each in rows.items() if each != general}
 
 
 def imprecisions(outputs: Sequence[Tensor], own: Mapping[str, float]) -> Iterator[str]:
-    """A sentence for each output of which the reference's own error makes us allow more than we do."""
+    """A sentence for each output whose tolerance is widened by the reference's own error."""
     for tensor in floating(outputs):
         error = own.get(tensor.name, 0.0)
         if _of_rows(tensor, error)["relative"] > TOLERANCES[tensor.dtype].relative:
             yield (
-                f"The reference is off by {error:.2g} of a row's largest value in '{tensor.name}', in its own "
-                "precision, and so may kernels be."
+                f"The reference itself is off by {error:.2g} of a row's largest value in '{tensor.name}', so kernels "
+                "may be too."
             )
 
 
 def floating(outputs: Sequence[Tensor]) -> list[Tensor]:
-    """Those of floating-point numbers: others must be equal."""
+    """The floating-point outputs; others must be equal."""
     return [tensor for tensor in outputs if is_floating(numpy_dtype(tensor.dtype))]
 
 
 def row_errors(outputs: Sequence[Tensor], near: Sequence[Array], exact: Sequence[Array]) -> dict[str, float]:
-    """How far each floating-point output is off, as a share of the largest value in a row of its last axis."""
+    """The error of each floating-point output, relative to the largest value in a row of its last axis."""
     wanted = {tensor.name for tensor in floating(outputs)}
     return {
         tensor.name: _row_error(ours.reshape(true.shape), true)
@@ -66,23 +67,35 @@ def row_errors(outputs: Sequence[Tensor], near: Sequence[Array], exact: Sequence
     }
 
 
+def own_errors(
+    function: Callable[..., Any], tensors: Mapping[str, Any], outputs: Sequence[Tensor]
+) -> dict[str, float]:
+    """The row errors of a function in its own precision, on some tensors."""
+    import torch  # noqa: PLC0415 - an extra
+
+    with torch.no_grad():
+        result = function(*tensors.values())
+    near = [each.double().numpy() for each in (result if isinstance(result, tuple | list) else [result])]
+    wide = [(each.double() if each.is_floating_point() else each).numpy() for each in tensors.values()]
+    exact = listed_arrays(in_numpy(function, *wide))
+    return row_errors(outputs, near, [each.reshape(each.shape or (1,)) for each in exact])
+
+
 class OwnError(NamedTuple):
-    """How far results in float32 are from those in float64: relative to a row's largest value, and by the element as a
-    share of 1 + its own size.
-    """
+    """The error of float32 results against float64, relative to a row's largest value and to 1 + the element's size."""
 
     of_row: float = 0.0
     of_element: float = 0.0
 
 
 def own_error(function: Callable[..., Any], tensors: Mapping[str, Any]) -> OwnError:
-    """What rounding costs a function itself, on some tensors."""
+    """The rounding error of a function on some tensors."""
     arrays = [tensor.numpy() for tensor in tensors.values()]
     wide = [array.astype(np.float64) if array.dtype.kind == "f" else array for array in arrays]
     try:
         ours, truth = in_numpy(function, *arrays), in_numpy(function, *wide)
     except RuntimeError:
-        return OwnError()  # it holds tensors of one precision
+        return OwnError()  # it has tensors of one precision
     pairs = [
         (near, true)
         for near, true in zip(listed_arrays(ours), listed_arrays(truth), strict=True)
@@ -95,7 +108,7 @@ def own_error(function: Callable[..., Any], tensors: Mapping[str, Any]) -> OwnEr
 
 
 def listed_arrays(result: Array | tuple[Array, ...]) -> tuple[Array, ...]:
-    """What a function gave, which is a tuple where it has several outputs."""
+    """The results of a function as a tuple."""
     return result if isinstance(result, tuple) else (result,)
 
 
@@ -110,7 +123,7 @@ def _element_error(near: Array, true: Array) -> float:
 
 
 def _of_rows(tensor: Tensor, own: float) -> dict[str, float]:
-    """Ours of an output's type, or what the reference's own error asks for."""
+    """Our tolerance for an output's type, widened to the reference's own error."""
     ours = TOLERANCES[tensor.dtype]
     wanted = float(f"{OWN_MARGIN * own:.2g}")
     return {"relative": max(ours.relative, wanted), "absolute": ours.absolute, "ratio": ours.ratio}

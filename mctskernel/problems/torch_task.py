@@ -1,4 +1,7 @@
-"""A computation of PyTorch, on tensors that have names, as the files of a task folder."""
+"""A PyTorch function of named tensors as a task folder: inputs, reference, tolerance and a starting kernel.
+
+All readers of problems end here: they make a `TorchTask`, and `problem_of` writes its files.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +22,17 @@ from mctskernel.plain_cuda import PlainCudaError, kernel_source
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
 
 Called = Callable[..., Any]
-"""Takes tensors in the order of a task's inputs, wherever they are, and gives a tensor or a tuple of them."""
+"""Takes tensors in the order of a task's inputs, on any device, and returns a tensor or a tuple of them."""
 
 
 @dataclass(frozen=True)
 class TorchTask:
-    """What a task folder is made of.
+    """The content of a task folder.
 
-    `function` takes the inputs in their order. `search` are the shapes that count, each with every dimension in it.
-    `granularity` says what a dimension's size must be a multiple of, where that isn't 1. `tolerance` is the table of
-    task.toml, `reference` the text of reference.py, and `beside` what else the folder holds, which the reference reads.
-    `inputs_by` is the dimension that only tells inputs apart, if there is one: a kernel isn't made for it.
+    `function` takes the inputs in their order. `search` are the shapes to optimise for, each with every dimension.
+    `granularity` is the number that a dimension's size must be a multiple of, where that isn't 1. `tolerance` is the
+    table of task.toml, `reference` the text of reference.py, and `own_files` further files that the reference reads.
+    `inputs_by` is a dimension that only selects inputs, if there is one; kernels don't see it.
     """
 
     name: str
@@ -45,78 +48,79 @@ class TorchTask:
     scalars: Mapping[str, int | float] = field(default_factory=dict)
     tolerance: Mapping[str, Any] = field(default_factory=dict)
     independent: str = ""
-    beside: Mapping[str, bytes] = field(default_factory=dict)
+    own_files: Mapping[str, bytes] = field(default_factory=dict)
     inputs_by: str = ""
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The first shape that counts, as kernels see it."""
+        """The first search shape, as kernels see it."""
         return {name: size for name, size in self.search[0].items() if name != self.inputs_by}
 
     @property
     def distinct(self) -> dict[str, int]:
-        """Sizes that tell the dimensions from each other and from everything else."""
+        """Sizes by which the dimensions can be recognised in generated code."""
         return distinct_sizes(self.sizes, self.granularity)
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A task before its files are written, what `PROBLEM_FILE` is to say of it, and sentences for its user."""
+    """A task before its files are written, the content of `PROBLEM_FILE`, and notes for the user."""
 
     task: TorchTask
     problem: msgspec.Struct
-    remarks: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def problem_of(benchmark: str, draft: Draft, language: Language) -> Problem:
-    """A draft with its files, and a starting kernel in the language; the last remark says why where there is none."""
+    """The files of a draft with a starting kernel in the language; without one, the last note says why."""
     task = draft.task
-    source, without_kernel = starting_kernel(task, language)
+    source, reason = starting_kernel(task, language)
     files = {
-        **task.beside,
+        **task.own_files,
         PROBLEM_FILE: record_text(draft.problem),
         "task.toml": task_toml(task).encode(),
         "reference.py": task.reference.encode(),
     }
     if not source:
-        return Problem(benchmark, task.name, files, (*draft.remarks, without_kernel))
+        kind = "Triton from torch.compile" if language is Language.TRITON else "CUDA C++"
+        note = f"There is no starting kernel in {kind}: {reason}"
+        return Problem(benchmark, task.name, files, (*draft.notes, note))
     files[f"kernel{language.suffix}"] = source.encode()
-    return Problem(benchmark, task.name, files, draft.remarks)
+    return Problem(benchmark, task.name, files, draft.notes)
 
 
 def starting_kernel(task: TorchTask, language: Language) -> tuple[str, str]:
-    """A kernel's source, or an empty text and the sentence that says why there is none.
+    """The source of a starting kernel, or an empty text and the reason.
 
-    In CUDA C++ it is a plain one, made without a GPU; in Triton what torch.compile generates on this machine's GPU.
+    In CUDA C++ it is a plain kernel, made without a GPU; in Triton torch.compile generates it on this machine's GPU.
     """
     if language is Language.TRITON:
         try:
             return _compiled(task), ""
         except InductorError as error:
-            return "", f"There is no starting kernel in Triton from torch.compile: {error}"
+            return "", str(error)
     names = [tensor.name for tensor in task.outputs]
     try:
         return kernel_source(task.function, task.inputs, names, task.distinct), ""
     except PlainCudaError as error:
-        return "", f"There is no starting kernel in CUDA C++: {error}"
+        return "", str(error)
 
 
 def task_toml(task: TorchTask) -> str:
     """The text of task.toml."""
     document = tomlkit.document()
-    document.add("name", tomlkit.item(task.name))
-    document.add("summary", tomlkit.item(task.summary))
-    if task.independent:
-        document.add("independent", tomlkit.item(task.independent))
-    if task.inputs_by:
-        document.add("inputs_by", tomlkit.item(task.inputs_by))
-    for key, tensors in (("inputs", task.inputs), ("outputs", task.outputs)):
-        tables = tomlkit.aot()
-        for tensor in tensors:
-            tables.append(_tensor_table(tensor, drawn=key == "inputs"))
-        document.add(key, tables)
-    if task.scalars:
-        document.add("scalars", tomlkit.item(dict(task.scalars)))
+    words = {
+        "name": task.name,
+        "summary": task.summary,
+        "independent": task.independent,
+        "inputs_by": task.inputs_by,
+        "inputs": [_tensor_table(tensor, drawn=True) for tensor in task.inputs],
+        "outputs": [_tensor_table(tensor, drawn=False) for tensor in task.outputs],
+        "scalars": dict(task.scalars),
+    }
+    for key, value in words.items():
+        if value:
+            document.add(key, tomlkit.item(value))
     shapes = tomlkit.table()
     for key, listed in (("search", task.search), ("verify", task.verify), ("held_out", task.held_out)):
         if listed:
@@ -130,9 +134,9 @@ def task_toml(task: TorchTask) -> str:
 def output_tensors(
     function: Called, inputs: Sequence[Tensor], sizes: Shape, granularity: Mapping[str, int]
 ) -> tuple[Tensor, ...]:
-    """The outputs of a function, their extents as expressions over the dimensions, found without allocating anything.
+    """The outputs of a function, with extents as expressions over the dimensions, found on `meta` tensors.
 
-    They are called `out`, or `out0`, `out1`, ... Raises TaskError where it gives something else than tensors.
+    They are called `out`, or `out0`, `out1`, ... Raises TaskError for a result that isn't tensors.
     """
     distinct = distinct_sizes(sizes, granularity)
     names = Names(distinct, granularity)
@@ -156,7 +160,7 @@ def output_tensors(
 def extents_agree(
     function: Called, inputs: Sequence[Tensor], outputs: Sequence[Tensor], shapes: Sequence[Shape]
 ) -> bool:
-    """Whether a function runs at each of the shapes, and gives tensors with the extents of the outputs."""
+    """Whether a function runs at each of the shapes, and its results have the extents of the outputs."""
     for shape in shapes:
         try:
             given = listed(called(function, inputs, shape, "meta"))
@@ -175,9 +179,9 @@ def independent_dimension(
     outputs: Sequence[Tensor],
     granularity: Mapping[str, int],
 ) -> str:
-    """A dimension of every output along which nothing depends on anything else, as some numbers show; empty if none.
+    """A batch dimension: one of every output along which slices are computed independently; empty if there is none.
 
-    `values` gives real tensors at a shape, by the names of the inputs.
+    Tested on numbers. `values` gives real tensors at a shape, by the names of the inputs.
     """
     for name, grain in granularity.items():
         if grain != 1 or not all(each.shape.count(name) == 1 for each in outputs):
@@ -196,7 +200,7 @@ def independent_dimension(
 
 
 def called(function: Called, inputs: Sequence[Tensor], shape: Shape, device: str, seed: int = 0) -> Any:
-    """What a function gives for fresh tensors at a shape; on `meta` they hold nothing and cost nothing."""
+    """The result of a function for fresh tensors at a shape; `meta` tensors hold no values."""
     import torch  # noqa: PLC0415 - an extra
 
     with torch.no_grad():
@@ -204,7 +208,7 @@ def called(function: Called, inputs: Sequence[Tensor], shape: Shape, device: str
 
 
 def drawn_tensors(inputs: Sequence[Tensor], shape: Shape, device: str, seed: int = 0) -> dict[str, Any]:
-    """Tensors by the names of the inputs, drawn as a task draws them, though not the same numbers."""
+    """Random tensors by the names of the inputs, with the task's distributions."""
     import torch  # noqa: PLC0415 - an extra
 
     torch.manual_seed(seed)
@@ -225,25 +229,25 @@ def drawn_tensors(inputs: Sequence[Tensor], shape: Shape, device: str, seed: int
 
 
 def listed(result: object) -> list[Any]:
-    """The tensors that a function gave. Raises TaskError for anything else."""
+    """The tensors of a function's result. Raises TaskError for anything else."""
     import torch  # noqa: PLC0415 - an extra
 
     given: list[Any] = list(result) if isinstance(result, tuple | list) else [result]
     strange = [each for each in given if not isinstance(each, torch.Tensor)]
     if strange or not given:
         what = type(strange[0]).__name__ if strange else "nothing"
-        raise TaskError(f"It gives {what} where a tensor, or a tuple of tensors, is needed.")
+        raise TaskError(f"It returns {what}; a tensor or a tuple of tensors is needed.")
     unknown = [str(each.dtype) for each in given if str(each.dtype).removeprefix("torch.") not in DTYPE_BYTES]
     if unknown:
-        raise TaskError(f"It gives a tensor of {unknown[0].removeprefix('torch.')}, which no output can be.")
+        raise TaskError(f"It returns a tensor of {unknown[0].removeprefix('torch.')}, which isn't supported.")
     return given
 
 
 def _traced_extents(
     function: Called, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Shape
 ) -> tuple[Tensor, ...]:
-    """The outputs with extents as PyTorch's own arithmetic of sizes has them; unchanged where it has none."""
-    from mctskernel.plain_cuda.error import PlainCudaError  # noqa: PLC0415 - imports PyTorch
+    """The outputs with extents from PyTorch's symbolic shapes; unchanged where there are none."""
+    from mctskernel.plain_cuda import PlainCudaError  # noqa: PLC0415 - imports PyTorch
     from mctskernel.plain_cuda.extents import in_plan  # noqa: PLC0415 - as above
     from mctskernel.plain_cuda.tracing import trace  # noqa: PLC0415 - as above
 
@@ -265,7 +269,7 @@ def _is_independent(
     name: str,
     chosen: list[int],
 ) -> bool:
-    """Whether a part of the inputs gives the same part of the outputs."""
+    """Whether a slice of the inputs gives the same slice of the outputs."""
     import torch  # noqa: PLC0415 - an extra
 
     inputs, outputs = tensors
@@ -279,7 +283,7 @@ def _is_independent(
 
 
 def _part(value: Any, tensor: Tensor, name: str, chosen: list[int]) -> Any:
-    """The elements at some indices of a dimension, wherever a tensor has it."""
+    """The elements at some indices of a dimension, on every axis that has it."""
     import torch  # noqa: PLC0415 - an extra
 
     for axis, extent in enumerate(tensor.shape):
@@ -296,26 +300,21 @@ def _compiled(task: TorchTask) -> str:
         distinct=task.distinct,
         granularity=task.granularity,
         outputs=[tensor.name for tensor in task.outputs],
-        name=task.name,
-    ).source
+        name=task.name or task.summary,
+    )
 
 
-def _tensor_table(tensor: Tensor, *, drawn: bool) -> Any:
-    table = tomlkit.table()
-    table.add("name", tensor.name)
-    table.add("dtype", tensor.dtype)
-    table.add("shape", list(tensor.shape))
+def _tensor_table(tensor: Tensor, *, drawn: bool) -> dict[str, Any]:
+    table: dict[str, Any] = {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
     if drawn and tensor.distribution != "normal":
-        table.add("distribution", tensor.distribution)
-        table.add("low", tensor.low)
-        table.add("high", tensor.high)
+        table |= {"distribution": tensor.distribution, "low": tensor.low, "high": tensor.high}
     if drawn and tensor.scales is not None:
-        table.add("scales", list(tensor.scales))
+        table["scales"] = list(tensor.scales)
     return table
 
 
 def shape_list(shapes: Sequence[Shape]) -> Any:
-    """Shapes as task.toml lists them, several each on a line of its own."""
+    """Shapes as task.toml lists them, one on each line."""
     array = tomlkit.array()
     for shape in shapes:
         entry = tomlkit.inline_table()

@@ -1,28 +1,155 @@
-"""What a selected node shows: its source against others, its exchange with a model, logs, checks, times, reward."""
+"""The details of one node: source and diffs, the exchange with a model, log, checks, times, counters, reward.
+
+Each distinct line of highlighted source is stored once, and a source is a tuple of line numbers.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from difflib import SequenceMatcher
+from functools import cache
 
 import msgspec
+from pygments.lexer import Lexer
+from pygments.lexers import CudaLexer, PythonLexer, TextLexer
+from pygments.token import STANDARD_TYPES, _TokenType
 
 from mctskernel.core.evaluation import Cause, Check, Evaluation, Resources, Timing
+from mctskernel.core.kernel import Language
 from mctskernel.profiling.bottleneck import account
-from mctskernel.report.gpus import conditions_text, gpu_name
-from mctskernel.report.predictions import prediction_sentence
-from mctskernel.report.sources import Change, Sources, changes
+from mctskernel.report.notes import conditions_text, gpu_name, prediction_sentence
 from mctskernel.report.view import View
 from mctskernel.tree.events import EditRecord, ExchangeRecord, Proposed
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node
 from mctskernel.tree.trajectory import trajectory
 
+Line = tuple[str, ...]
+"""A line as class, text, class, text, ...; a class is Pygments' short name of the token's type, or empty."""
+
+Change = tuple[int, int, int, int]
+"""Start and end in the old source, start and end of the replacement in the new one."""
+
+
+class Sources:
+    """The distinct highlighted lines of several sources."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Line, int] = {}
+        self._pieces: dict[tuple[Language, str], tuple[int, ...]] = {}
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """All lines, by number."""
+        return tuple(self._numbers)
+
+    def add(self, text: str, language: Language) -> tuple[int, ...]:
+        """The numbers of a source's lines."""
+        return tuple(
+            number for piece in pieces(text, language) for number in self._highlighted(piece, language)
+        )
+
+    def _highlighted(self, piece: str, language: Language) -> tuple[int, ...]:
+        # Most lines of a kernel are its parent's, and Pygments takes half a millisecond a line.
+        if (language, piece) not in self._pieces:
+            found = highlighted(piece, language)
+            self._pieces[language, piece] = tuple(
+                self._numbers.setdefault(line, len(self._numbers)) for line in found
+            )
+        return self._pieces[language, piece]
+
+
+def pieces(text: str, language: Language) -> Iterator[str]:
+    """A source split into lines, but not within a comment or a string that spans several."""
+    if not text:
+        return
+    body, spans = text.removesuffix("\n"), _SPANS.get(language)
+    crossed = {
+        at
+        for match in (spans.finditer(body) if spans else ())
+        for at in range(match.start(), match.end())
+        if body[at] == "\n"
+    }
+    start = 0
+    for match in re.finditer("\n", body):
+        if match.start() not in crossed:
+            yield body[start : match.start()]
+            start = match.end()
+    yield body[start:]
+
+
+def highlighted(text: str, language: Language) -> Iterator[Line]:
+    """The lines of a text as tokens; they hold plain text, never markup."""
+    line: list[str] = []
+    # A `//` comment needs the end of its line.
+    for kind, value in _lexer(language).get_tokens(f"{text}\n"):
+        name = _short_name(kind)
+        first, *others = value.split("\n")
+        _extend(line, name, first)
+        for other in others:
+            yield tuple(line)
+            line = []
+            _extend(line, name, other)
+
+
+def changes(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[Change, ...]:
+    """The changes that turn the old source into the new one."""
+    start = next(
+        (at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
+    )
+    most = min(len(old), len(new)) - start
+    end = next((at for at in range(most) if old[-1 - at] != new[-1 - at]), most)
+    # The matcher takes quadratic time, so the common start and end are removed first.
+    matcher = SequenceMatcher(None, old[start : len(old) - end], new[start : len(new) - end], autojunk=False)
+    return tuple(
+        (a0 + start, a1 + start, b0 + start, b1 + start)
+        for tag, a0, a1, b0, b1 in matcher.get_opcodes()
+        if tag != "equal"
+    )
+
+
+_STRINGS = r"""'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*\""""
+
+_SPANS = {
+    Language.CUDA: re.compile(rf"//[^\n]*|{_STRINGS}|/\*.*?(?:\*/|\Z)", re.DOTALL),
+    Language.TRITON: re.compile(
+        rf"#[^\n]*|(?P<quotes>\"{{3}}|'{{3}}).*?(?:(?P=quotes)|\Z)|{_STRINGS}", re.DOTALL
+    ),
+}
+"""Comments and strings, which may span lines."""
+
+
+def _extend(line: list[str], name: str, text: str) -> None:
+    if not text:
+        return
+    if len(line) > 1 and line[-2] == name:
+        line[-1] += text
+    else:
+        line += [name, text]
+
+
+@cache
+def _lexer(language: Language) -> Lexer:
+    lexers = {Language.CUDA: CudaLexer, Language.TRITON: PythonLexer}
+    return lexers.get(language, TextLexer)(stripnl=False, ensurenl=False)
+
+
+@cache
+def _short_name(kind: _TokenType) -> str:
+    """The class in Pygments' style sheets of a token type or its nearest ancestor; empty for plain text."""
+    while kind not in STANDARD_TYPES:
+        kind = kind.parent
+    name = STANDARD_TYPES[kind]
+    return "" if name in {"n", "w", "p"} else name
+
+
 LONGEST_TEXT = 200_000
-"""Characters of a log, prompt or reply that are shown."""
+"""Characters of a log, prompt or reply before it is cut."""
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """The exchange with a model that an edit came from."""
+    """The exchange with a language model that an edit came from."""
 
     model: str
     expert: str
@@ -37,10 +164,10 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A node in full. `source` are numbers of lines, the changes are those that make it of another node's source.
+    """A node in full. `source` holds line numbers of `Sources.lines`; changes are against another node's source.
 
-    `terms` are a model's parts of the time, `reward` those of the reward. `gpu` is what the GPU is called that took the
-    times, `conditions` are its states meanwhile, a text for each of `timings`.
+    `terms` are the parts of a modelled time, `reward` those of the reward. `gpu` names the GPU that measured the times,
+    and `conditions` describes its state during each of `timings`.
     """
 
     id: int
@@ -50,7 +177,6 @@ class NodeDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     rationale: str = ""
     expected_effect: str = ""
     factors: tuple[tuple[str, str], ...] = ()
-    promise: float | None = None
     conversation: Conversation | None = None
     log: str = ""
     timings: tuple[Timing, ...] = ()
@@ -70,21 +196,16 @@ class NodeDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Detailer:
-    """Makes the details of nodes of one run, whose sources share their lines."""
+    """Makes the details of the nodes of one run, whose sources share their lines."""
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._sources = Sources()
+        self.sources = Sources()
         self._known: dict[int, tuple[int, ...]] = {}
         self._exchanges: dict[tuple[int, object], ExchangeRecord] | None = None
 
-    @property
-    def sources(self) -> Sources:
-        """The lines of the sources so far."""
-        return self._sources
-
     def details(self, number: int) -> NodeDetails:
-        """What there is to show of a node. Raises RunError, BlobError and EvidenceError."""
+        """The details of a node. Raises RunError and BlobError."""
         view, node = self._view, self._view.node(number)
         source, evaluation = self._source(number), node.evaluation
         edit = self._edit(node)
@@ -101,7 +222,6 @@ class Detailer:
             )
             if edit
             else (),
-            promise=edit.promise if edit else None,
             conversation=self._conversation(node, edit) if edit else None,
             log=_shown(view.folder.blobs.get(node.log)) if node.log else "",
         )
@@ -111,7 +231,7 @@ class Detailer:
         if number not in self._known:
             kernel = self._view.node(number).kernel
             text = self._view.folder.blobs.get(kernel.source)
-            self._known[number] = self._sources.add(text, kernel.language)
+            self._known[number] = self.sources.add(text, kernel.language)
         return self._known[number]
 
     def _edit(self, node: Node) -> EditRecord | None:
@@ -143,8 +263,7 @@ class Detailer:
 
 
 def _exchanges(view: View) -> Iterator[tuple[tuple[int, object], ExchangeRecord]]:
-    """The exchanges that edits came from, by node and change, which no two edits of a node share; the last reply first,
-    since of equal edits the older one counts."""
+    """The exchanges that edits came from, by node and change, the latest first: of equal edits the older one counts."""
     replies = [
         event for event in read_events(view.folder.journal) if isinstance(event, Proposed) and event.exchanges
     ]
@@ -180,4 +299,4 @@ def _with_evidence(found: NodeDetails, view: View, node: Node, evaluation: Evalu
 def _shown(text: str) -> str:
     if len(text) <= LONGEST_TEXT:
         return text
-    return f"{text[:LONGEST_TEXT]}\n[{len(text) - LONGEST_TEXT} characters more are in the run's blobs]"
+    return f"{text[:LONGEST_TEXT]}\n[{len(text) - LONGEST_TEXT} more characters are in the run's blobs]"

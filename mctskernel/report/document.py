@@ -1,38 +1,60 @@
-"""The view document: what every graphical host shows of a run at once, as plain data that JSON holds.
+"""The view model: everything that the terminal, Markdown, HTML, Jupyter and figures show of a run, as plain data.
 
-What only a selected node needs is made and sent apart (`mctskernel.report.parts`).
+`Headline` and `Story` are short and come from the tree; `Document` adds a row for each node, from one pass over the
+journal. What only a selected node needs is in `mctskernel.report.details`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
-from mctskernel.core.evaluation import Evaluation
+from mctskernel.answer import valid_speedup
+from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.profiling.bottleneck import account
+from mctskernel.profiling.changes import Comparison, CountChange
 from mctskernel.profiling.counters import DRAM_BYTES
-from mctskernel.profiling.quantities import time_text
-from mctskernel.report.edit_success import EditSuccess, edit_success
-from mctskernel.report.failures import FailureKind, failure_kinds
-from mctskernel.report.gpus import gpu_sentences
+from mctskernel.profiling.quantities import count_text, time_text
+from mctskernel.report.notes import (
+    accuracy_sentences,
+    conversation_sentences,
+    gpu_sentences,
+    prediction_sentence,
+)
 from mctskernel.report.progress import Moment, Progress
 from mctskernel.report.roofline import Roofline, roofline
 from mctskernel.report.view import View
 from mctskernel.starts import origin
-from mctskernel.tree.backup import VALUES
-from mctskernel.tree.events import EditRecord, Evaluated, Event, Submitted
+from mctskernel.tree.events import EditRecord, Evaluated, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.selection_account import can_account
-from mctskernel.tree.trajectory import STARTING_KERNEL, run_seconds
+from mctskernel.tree.strategies.mcts import VALUES
+from mctskernel.tree.trajectory import STARTING_KERNEL, Step, run_seconds, trajectory
 
 SCHEMA = "mctskernel.view"
 SCHEMA_VERSION = 1
 
+QUARANTINED = "quarantined"
+"""Shown in place of the outcome of a kernel whose time is not trusted."""
+
+EXAMPLES = 8
+"""Nodes that are listed for each kind of failure."""
+
+NOISE = 0.02
+"""An edit whose gain is smaller than this fraction counts as neither faster nor slower."""
+
+NOTEWORTHY = 1.15
+"""Counts that changed by a smaller factor are not mentioned."""
+
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to. `best` and its figures are None while nothing was evaluated with success."""
+    """The result of a run. `best` and its figures are None while no evaluation has succeeded."""
 
     task: str
     device: str
@@ -45,7 +67,29 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     evaluations: int
     outcomes: dict[str, int]
     sentences: tuple[str, ...]
-    unanchored: bool
+    unverified_reference: bool
+
+
+class StoryStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of the best path. `moved` is the count that changed most, with its values."""
+
+    node: int
+    title: str
+    time: str
+    gain: float | None
+    speedup: float
+    moved: str
+    why: str
+    prediction: str
+    effects: tuple[str, ...]
+    evidence: tuple[str, ...]
+
+
+class Story(msgspec.Struct, frozen=True):
+    """The steps of the best path, and sentences about predictions and language models."""
+
+    steps: tuple[StoryStep, ...]
+    notes: tuple[str, ...]
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,9 +119,41 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     cost_seconds: float = 0.0
     predicted_gain: float | None = None
 
+    @property
+    def state(self) -> str | None:
+        """The outcome, or `quarantined`; None while it is in flight."""
+        return QUARANTINED if self.quarantine and self.outcome == Outcome.OK else self.outcome
+
+
+class FailureKind(msgspec.Struct, frozen=True):
+    """Failures with the same outcome, detected by the same guard; `message` is the first one's."""
+
+    outcome: str
+    guard: str
+    count: int
+    nodes: tuple[int, ...]
+    message: str
+
+
+class EditSuccess(msgspec.Struct, frozen=True):
+    """Evaluated edits of one category and proposer.
+
+    `gained` made their parent faster and `lost` slower by more than `NOISE`. Gains are the parent's time over the
+    child's, of the `valid` ones; None without any.
+    """
+
+    category: str
+    proposer: str
+    tried: int
+    valid: int
+    gained: int
+    lost: int
+    median_gain: float | None
+    best_gain: float | None
+
 
 class Growth(msgspec.Struct, frozen=True):
-    """The order in which nodes went to be evaluated (their numbers) and came back (minus their numbers, less 1)."""
+    """The order of submissions (a node's number) and results (minus a node's number, less 1)."""
 
     steps: tuple[int, ...]
 
@@ -90,7 +166,7 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as a graphical host shows it before anything is selected."""
+    """A run as a graphical report shows it before a node is selected."""
 
     schema: str = SCHEMA
     schema_version: int = SCHEMA_VERSION
@@ -108,19 +184,74 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     environment: tuple[Fact, ...]
 
 
+def view_headline(view: View) -> Headline:
+    """The headline of a run."""
+    tree, best = view.tree, _best(view)
+    root = tree.nodes[0].evaluation if tree.nodes else None
+    evaluation = best.evaluation if best else None
+    seconds, start = (run_seconds(each) if each else None for each in (evaluation, root))
+    return Headline(
+        task=view.manifest.configuration.task,
+        device=view.device,
+        numbers=str(evaluation.source) if evaluation else "",
+        best=best.id if best else None,
+        speedup=_short(best.score.speedup) if best and best.score else None,
+        time=time_text(seconds) if seconds else "",
+        starting_time=time_text(start) if start else "",
+        state=_state(view, best),
+        evaluations=view.evaluations,
+        outcomes=view.outcomes,
+        sentences=tuple(_sentences(view, best)),
+        unverified_reference=view.manifest.unverified_reference,
+    )
+
+
+def view_story(view: View) -> Story:
+    """The best path of a run, without steps while there is none, and notes on the whole."""
+    best = _best(view)
+    steps = trajectory(view.tree, best.id).steps if best else ()
+    notes = (
+        *accuracy_sentences(view.tree),
+        *conversation_sentences(view.conversation, view.tree),
+    )
+    return Story(tuple(story_step(view, step) for step in steps), notes)
+
+
+def story_step(view: View, step: Step) -> StoryStep:
+    """One step in words."""
+    comparison = view.comparison(step.node)
+    return StoryStep(
+        node=step.node,
+        title=step.edit.title if step.edit else STARTING_KERNEL,
+        time=time_text(step.seconds) if step.seconds is not None else "",
+        gain=step.gain if step.edit and step.gain > 0 else None,
+        speedup=step.speedup,
+        moved=moved_most(comparison) if comparison else "",
+        why=step.edit.rationale if step.edit else "",
+        prediction=prediction_sentence(step),
+        effects=comparison.sentences if comparison else (),
+        evidence=(
+            *account(view.evaluation(step.node)),
+            *(cause.sentence for cause in (step.after.causes if step.after else ())),
+        ),
+    )
+
+
 def view_document(view: View) -> Document:
-    """The document of a run. Raises JournalError and EvidenceError."""
-    found = _gather(read_events(view.folder.journal), view)
-    tree, best = view.tree, _best(view, found.progress)
+    """The document of a run. Raises JournalError."""
+    found = _gather(view)
+    tree, best = view.tree, _best(view)
     edits = _edits(tree)
-    rows = tuple(_row(tree, node, edits.get(node.id), found.brief.get(node.id)) for node in tree.nodes)
+    rows = tuple(
+        _row(tree, node, edits.get(node.id), found.evaluated.get(node.id, {})) for node in tree.nodes
+    )
     return Document(
-        headline=_headline(view, best, rows),
+        headline=view_headline(view),
         nodes=rows,
-        transpositions=tuple((edge.parent, edge.child) for edge in tree.edges if edge.transposition),
+        transpositions=tuple(tree.transpositions),
         growth=Growth(tuple(found.growth)),
         progress=tuple(found.progress),
-        best_path=() if best is None else tuple(tree.lineage(best)),
+        best_path=tuple(tree.lineage(best.id)) if best else (),
         failures=failure_kinds(rows),
         edits=edit_success(rows),
         roofline=roofline(view, found.traffic),
@@ -130,69 +261,107 @@ def view_document(view: View) -> Document:
     )
 
 
-class Brief(msgspec.Struct, frozen=True):
-    """Of an evaluation, what the tree shows."""
+def failure_kinds(rows: Iterable[NodeRow]) -> tuple[FailureKind, ...]:
+    """The kinds of failure, quarantined times among them, the most frequent first."""
+    kinds: defaultdict[tuple[str, str], list[NodeRow]] = defaultdict(list)
+    for row in rows:
+        if row.state is not None and row.state != Outcome.OK:
+            kinds[row.state, row.guard].append(row)
+    found = [
+        FailureKind(
+            state,
+            guard,
+            len(failed),
+            tuple(row.id for row in failed[:EXAMPLES]),
+            failed[0].message or failed[0].quarantine,
+        )
+        for (state, guard), failed in kinds.items()
+    ]
+    return tuple(sorted(found, key=lambda kind: -kind.count))
 
-    numbers: str
-    message: str
-    guard: str
-    quarantine: str
-    flags: int
-    seconds: float | None
-    low: float | None
-    high: float | None
-    bottleneck: str
-    cost_seconds: float
+
+def edit_success(rows: Iterable[NodeRow]) -> tuple[EditSuccess, ...]:
+    """A row for each category and proposer, the most often tried first."""
+    kinds: defaultdict[tuple[str, str], list[NodeRow]] = defaultdict(list)
+    for row in rows:
+        if row.category and row.outcome is not None:
+            kinds[row.category, row.proposer].append(row)
+    found = []
+    for (category, proposer), tried in kinds.items():
+        valid = [row for row in tried if row.state == Outcome.OK]
+        gains = [row.gain for row in valid if row.gain is not None]
+        found.append(
+            EditSuccess(
+                category,
+                proposer,
+                len(tried),
+                len(valid),
+                sum(gain > 1 + NOISE for gain in gains),
+                sum(gain < 1 - NOISE for gain in gains),
+                statistics.median(gains) if gains else None,
+                max(gains, default=None),
+            )
+        )
+    return tuple(sorted(found, key=lambda row: (-row.tried, row.category, row.proposer)))
+
+
+def moved_most(comparison: Comparison) -> str:
+    """The count that changed by the largest factor, as `sectors per request 32 to 4`; empty if none did."""
+    counts = {count.name: count for term in comparison.moved for count in term.counts}
+    found = max(counts.values(), key=_log_factor, default=None)
+    if found is None or _log_factor(found) < math.log(NOTEWORTHY):
+        return ""
+    before, after = (
+        count_text(value) if value >= 1000 else f"{value:.3g}" for value in (found.before, found.after)
+    )
+    return f"{found.title} {before} to {after}"
 
 
 @dataclass
 class _Gathered:
-    """What one pass over the journal tells."""
+    """What one pass over the journal finds; `evaluated` holds fields of `NodeRow` by node."""
 
-    brief: dict[int, Brief] = field(default_factory=dict)
+    evaluated: dict[int, dict[str, object]] = field(default_factory=dict)
     growth: list[int] = field(default_factory=list)
     progress: list[Moment] = field(default_factory=list)
     counters: dict[str, None] = field(default_factory=dict)
     traffic: dict[int, tuple[float, float]] = field(default_factory=dict)
 
 
-def _gather(events: Iterator[Event], view: View) -> _Gathered:
+def _gather(view: View) -> _Gathered:
     found, progress = _Gathered(), Progress(view.manifest.configuration.spent)
     known = len(view.tree.nodes)
-    for event in events:
+    for event in read_events(view.folder.journal):
         moment = progress.take(event)
         if isinstance(event, Submitted) and event.node < known:
             found.growth.append(event.node)
         elif isinstance(event, Evaluated) and moment is not None and event.node < known:
             found.growth.append(-event.node - 1)
             found.progress.append(moment)
-            found.brief[event.node] = _brief(event.evaluation)
+            found.evaluated[event.node] = _evaluated_fields(event.evaluation)
             found.counters.update(dict.fromkeys(event.evaluation.counters))
             if (moved := event.evaluation.counters.get(DRAM_BYTES)) and event.evaluation.timings:
                 found.traffic[event.node] = (moved, event.evaluation.timings[0].seconds)
     return found
 
 
-def _brief(evaluation: Evaluation) -> Brief:
-    timings = evaluation.timings
-    diagnosis = evaluation.diagnosis
-    return Brief(
-        str(evaluation.source),
-        evaluation.message,
-        str(evaluation.guard or ""),
-        evaluation.quarantine,
-        len(evaluation.flags),
-        run_seconds(evaluation),
-        # The interval of one shape; of several, only the geometric mean is a node's time.
-        timings[0].low if len(timings) == 1 else None,
-        timings[0].high if len(timings) == 1 else None,
-        str(diagnosis.causes[0].bottleneck) if diagnosis and diagnosis.causes else "",
-        evaluation.cost_seconds,
-    )
+def _evaluated_fields(evaluation: Evaluation) -> dict[str, object]:
+    timings, diagnosis = evaluation.timings, evaluation.diagnosis
+    return {
+        "message": evaluation.message,
+        "guard": str(evaluation.guard or ""),
+        "quarantine": evaluation.quarantine,
+        "flags": len(evaluation.flags),
+        "seconds": _short(run_seconds(evaluation)),
+        # With several shapes a node's time is their geometric mean, which has no interval.
+        "low": _short(timings[0].low) if len(timings) == 1 else None,
+        "high": _short(timings[0].high) if len(timings) == 1 else None,
+        "bottleneck": str(diagnosis.causes[0].bottleneck) if diagnosis and diagnosis.causes else "",
+        "cost_seconds": _short(evaluation.cost_seconds) or 0.0,
+    }
 
 
-def _row(tree: Tree, node: Node, edit: EditRecord | None, brief: Brief | None) -> NodeRow:
-    visits = int(tree.node_statistics.visits[node.id])
+def _row(tree: Tree, node: Node, edit: EditRecord | None, evaluated: Mapping[str, object]) -> NodeRow:
     parent = tree.nodes[node.parent] if node.parent is not None else None
     speedup = node.score.speedup if node.score and node.score.speedup > 0 else None
     before = parent.score.speedup if parent is not None and parent.score else 0.0
@@ -207,37 +376,32 @@ def _row(tree: Tree, node: Node, edit: EditRecord | None, brief: Brief | None) -
         speedup=_short(speedup),
         gain=_short(speedup / before) if speedup and before > 0 else None,
         reward=_short(node.score.reward) if node.score else None,
-        visits=visits,
-        value=_short(float(VALUES[tree.policy.value](tree.node_statistics, node.id))) if visits else None,
+        visits=node.visits,
+        value=_short(VALUES[tree.policy.value](node)) if node.visits else None,
         prior=_short(edit.prior) if edit else None,
         predicted_gain=_short(node.prediction.gain) if node.prediction and node.prediction.gain else None,
     )
-    if brief is None:
-        return row
-    return msgspec.structs.replace(
-        row,
-        guard=brief.guard,
-        message=brief.message,
-        quarantine=brief.quarantine,
-        flags=brief.flags,
-        seconds=_short(brief.seconds),
-        low=_short(brief.low),
-        high=_short(brief.high),
-        bottleneck=brief.bottleneck,
-        cost_seconds=_short(brief.cost_seconds) or 0.0,
-    )
+    return msgspec.structs.replace(row, **evaluated)
 
 
 def _short(value: float | None) -> float | None:
-    """A number with the digits that anybody reads."""
+    """A number with as many digits as a report shows."""
     return None if value is None else float(f"{value:.6g}")
 
 
-def _best(view: View, progress: Sequence[Moment]) -> int | None:
-    """The node of the answer, or the fastest so far; None while nothing was right and timed."""
+def _log_factor(count: CountChange) -> float:
+    """The logarithm of the factor, up or down; a count that came from or went to 0 has a large one."""
+    if count.before <= 0 or count.after <= 0:
+        return math.log(100) if count.before != count.after else 0.0
+    return abs(math.log(count.after / count.before))
+
+
+def _best(view: View) -> Node | None:
+    """The answer's node, or the fastest so far; None while no kernel is valid."""
     if view.answer is not None and view.answer.node is not None:
-        return view.answer.node
-    return progress[-1].best if progress else None
+        return view.tree.nodes[view.answer.node]
+    best = view.best if view.tree.nodes else None
+    return best if best is not None and valid_speedup(best) > 0 else None
 
 
 def _edits(tree: Tree) -> dict[int, EditRecord]:
@@ -246,48 +410,27 @@ def _edits(tree: Tree) -> dict[int, EditRecord]:
     return {number: tree.nodes[parent].edits[edit] for parent, number, edit in made if edit is not None}
 
 
-def _headline(view: View, best: int | None, rows: tuple[NodeRow, ...]) -> Headline:
-    tree = view.tree
-    root = rows[0] if rows else None
-    shown = rows[best] if best is not None else None
-    evaluation = tree.nodes[best].evaluation if best is not None else None
-    return Headline(
-        task=view.manifest.configuration.task,
-        device=view.device,
-        numbers=str(evaluation.source) if evaluation else "",
-        best=best,
-        speedup=shown.speedup if shown else None,
-        time=time_text(shown.seconds) if shown and shown.seconds else "",
-        starting_time=time_text(root.seconds) if root and root.seconds else "",
-        state=_state(view, best),
-        evaluations=view.evaluations,
-        outcomes=view.outcomes,
-        sentences=tuple(_sentences(view, best)),
-        unanchored=view.manifest.unanchored,
-    )
-
-
-def _state(view: View, best: int | None) -> str:
+def _state(view: View, best: Node | None) -> str:
     if not view.tree.nodes:
         return "No kernel has been submitted yet."
     if best is None and view.outcomes:
-        return "No kernel was right and timed: there is nothing but failures."
+        return "No kernel is correct and timed: every evaluation failed."
     if best is None:
-        return "No evaluation has come back yet."
-    return view.gate
+        return "No evaluation has finished yet."
+    return view.validation
 
 
-def _sentences(view: View, best: int | None) -> Iterator[str]:
-    if best is not None and (start := origin(view.tree, best)):
-        yield f"It began at the starting point '{start}'."
+def _sentences(view: View, best: Node | None) -> Iterator[str]:
+    if best is not None and (start := origin(view.tree, best.id)):
+        yield f"Starting point: '{start}'."
     yield from gpu_sentences(view.gpus)
     if view.answer is not None:
         for node, reason in view.answer.refused:
-            yield f"Refused by the last gate: node {node}: {reason}"
-        for remark in view.answer.remarks:
-            yield f"Noticed by the last gate: {remark}"
+            yield f"Refused by the final validation: node {node}: {reason}"
+        for note in view.answer.notes:
+            yield f"Final validation: {note}"
         if view.answer.node == 0:
-            yield "Nothing faster than the starting kernel passed every guard."
+            yield "No kernel that passed every guard is faster than the starting kernel."
 
 
 def _environment(view: View) -> Iterator[Fact]:

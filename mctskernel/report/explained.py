@@ -1,4 +1,4 @@
-"""Why a kernel takes as long as it does, and what became of another one: for the terminal and as JSON."""
+"""Why a kernel takes as long as it does, and how it compares with another one: for the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from mctskernel.profiling.quantities import time_text
 from mctskernel.profiling.utilisation import BusyTime, busy_times
 
 ROOMY = 100
-"""Columns of a terminal from which a table says what each term is."""
+"""Columns of a terminal that is wide enough to describe each term."""
 
 SMALLEST = 0.001
-"""The fraction of the time below which a term has no row."""
+"""Terms below this fraction of the time are left out."""
 
 
 @dataclass(frozen=True)
 class ComparedKernel:
-    """What became of the kernel called `against`: the comparison, and whether it is a tie."""
+    """The comparison with the kernel called `against`."""
 
     against: str
     is_tie: bool
@@ -36,10 +36,10 @@ class ComparedKernel:
 
 @dataclass(frozen=True)
 class ExplainedKernel:
-    """All that is known of why a kernel takes `seconds` at `shape`, the first search shape.
+    """Why a kernel takes `seconds` at `shape`, the first search shape.
 
-    `low` and `high` enclose the true time: by one standard deviation if it is modelled, by the interval of the
-    median if it is measured. `terms` are a model's; `busy` is there for a kernel that was measured with counters.
+    `low` and `high` are one standard deviation of a modelled time, or the interval of a measured median. `terms` are
+    there for a modelled time, `busy` for a kernel that was measured with counters.
     """
 
     kernel: str
@@ -60,7 +60,7 @@ class ExplainedKernel:
 def explained(
     name: str, evaluation: Evaluation, against: str = "", before: Evaluation | None = None
 ) -> ExplainedKernel:
-    """What there is to say of an evaluation that was timed, compared with the evaluation `before` if there is one."""
+    """Explain a timed evaluation, and compare it with the evaluation `before` if there is one."""
     timing, found = evaluation.timings[0], explain(evaluation)
     low, high = found.interval if found else (timing.low, timing.high)
     comparison = compare(before, evaluation) if before else None
@@ -87,19 +87,16 @@ def to_json(kernel: ExplainedKernel) -> str:
 
 
 def print_explained(console: Console, kernel: ExplainedKernel) -> None:
-    """What binds the kernel, a table of its terms, the causes behind them, and what became of the other one."""
+    """Print what limits the kernel, a table of its terms, the causes, and the comparison."""
     shape = f" at {kernel.shape}" if kernel.shape else ""
-    _print(
-        console,
-        Text(f"{kernel.kernel}: {time_text(kernel.seconds)}{shape}, {kernel.source}", "bold"),
-    )
+    _print(console, Text(f"{kernel.kernel}: {time_text(kernel.seconds)}{shape}, {kernel.source}", "bold"))
     for sentence in kernel.sentences:
         _print(console, Text(sentence))
     if not kernel.sentences:
         nothing = (
-            "Nothing is known of it beyond its recorded time."
+            "Only its recorded time is known."
             if kernel.source is Source.RECORDED
-            else "Nothing tells what binds it: it was timed without counters."
+            else "It was timed without counters, so what limits it is unknown."
         )
         _print(console, Text(nothing, "yellow"))
     if kernel.terms:
@@ -108,7 +105,7 @@ def print_explained(console: Console, kernel: ExplainedKernel) -> None:
     elif kernel.busy:
         console.print(_busy(kernel))
     if kernel.causes:
-        console.print(Text("Behind it", "bold"))
+        console.print(Text("Causes", "bold"))
     for cause in kernel.causes:
         _print(console, Text(f"{cause.share:4.0%}  {cause.sentence}"))
     for flag in kernel.flags:
@@ -124,12 +121,9 @@ def _print(console: Console, text: Text) -> None:
 
 
 def _terms(kernel: ExplainedKernel, meanings: Mapping[str, str] | None) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("term", no_wrap=True, min_width=17)
-    for heading in ("alone", "share", "time if halved", "time if free"):
-        table.add_column(heading, justify="right", no_wrap=True, min_width=max(len(heading), 8))
+    table = _table("term", "alone", "share", "time if halved", "time if free")
     if meanings:
-        table.add_column("what the GPU does in it", no_wrap=True, overflow="ellipsis")
+        table.add_column("what it is", no_wrap=True, overflow="ellipsis")
     for term in (term for term in kernel.terms if term.share >= SMALLEST):
         table.add_row(
             Text(term.name),
@@ -143,10 +137,15 @@ def _terms(kernel: ExplainedKernel, meanings: Mapping[str, str] | None) -> Table
 
 
 def _busy(kernel: ExplainedKernel) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("unit", no_wrap=True)
-    for heading in ("busy", "of the time"):
-        table.add_column(heading, justify="right", no_wrap=True, min_width=max(len(heading), 8))
+    table = _table("unit", "busy", "of the time")
     for time in kernel.busy:
         table.add_row(Text(time.name), time_text(time.seconds), f"{time.share:.1%}")
+    return table
+
+
+def _table(first: str, *headings: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first, no_wrap=True, min_width=17)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True, min_width=max(len(heading), 8))
     return table

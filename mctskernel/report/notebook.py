@@ -1,4 +1,4 @@
-"""A finished or growing run in Python and Jupyter: `from mctskernel import load_run`."""
+"""A run in Python and Jupyter: `from mctskernel import load_run`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jinja2 import Environment
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.document import Document, NodeRow, view_document
-from mctskernel.report.parts import Parts
+from mctskernel.report.page import Parts
 from mctskernel.report.view import View, load_view
 from mctskernel.tree.export import to_networkx
 
@@ -42,13 +42,13 @@ _SUMMARY = _PAGES.from_string("""\
 
 
 def load_run(path: str | Path) -> Run:
-    """The run in a folder. Raises RunError and JournalError, with a sentence, for what is none or can't be read."""
+    """Load the run in a folder. Raises RunError and JournalError where it is no run or can't be read."""
     return Run(load_view(Path(path)))
 
 
 @dataclass(frozen=True)
 class RunNode:
-    """A node of a run, and what belongs to it."""
+    """A node of a run."""
 
     run: Run
     id: int
@@ -80,7 +80,7 @@ class RunNode:
 
     @property
     def diff(self) -> str:
-        """What its edit changed in its parent, as a unified diff; empty for the root."""
+        """The unified diff against its parent's kernel; empty for the root."""
         return self.run.view.diff(self.id)
 
     @property
@@ -95,14 +95,14 @@ class RunNode:
 
 
 class Run:
-    """A run as it was when it was loaded; load it again to see what came since."""
+    """A run at the time it was loaded; load it again to see newer evaluations."""
 
     def __init__(self, view: View) -> None:
         self.view = view
 
     @cached_property
     def document(self) -> Document:
-        """What reports show of it, as plain data."""
+        """The view model that reports show, as plain data."""
         return view_document(self.view)
 
     @cached_property
@@ -112,17 +112,13 @@ class Run:
 
     @cached_property
     def failures(self) -> pd.DataFrame:
-        """The rows of `nodes` that failed or whose time isn't believed. Needs pandas."""
-        failed = (
-            row
-            for row in self.document.nodes
-            if row.outcome is not None and (row.outcome != Outcome.OK or row.quarantine)
-        )
+        """The rows of `nodes` that failed or are quarantined. Needs pandas."""
+        failed = (row for row in self.document.nodes if row.state not in {None, Outcome.OK})
         return self._frame(tuple(failed))
 
     @property
     def best(self) -> RunNode | None:
-        """The answer's node, or the fastest so far; None while nothing was right and timed."""
+        """The answer's node, or the fastest so far; None while no kernel is valid."""
         number = self.document.headline.best
         return None if number is None else RunNode(self, number)
 
@@ -140,8 +136,8 @@ class Run:
         return to_networkx(self.view.tree)
 
     def tree(self) -> TreeView:
-        """The tree to look at, as a widget. Needs the extra `notebook`."""
-        from mctskernel.report.widget import TreeView  # noqa: PLC0415 - without the extra all else works
+        """The tree as an interactive widget. Needs the extra `notebook`."""
+        from mctskernel.report.widget import TreeView  # noqa: PLC0415 - an extra
 
         return TreeView(Parts(self.view, self.document))
 
@@ -160,7 +156,7 @@ class Run:
         )
 
     def _frame(self, rows: tuple[NodeRow, ...]) -> pd.DataFrame:
-        import pandas as pd  # noqa: PLC0415 - without it all else works
+        import pandas as pd  # noqa: PLC0415 - an extra
 
         columns = list(NodeRow.__struct_fields__)
         return pd.DataFrame([msgspec.structs.astuple(row) for row in rows], columns=columns).set_index("id")

@@ -1,18 +1,33 @@
-"""A run as one HTML file that needs nothing else: it opens from disk, offline, and runs no script but its own."""
+"""A run as one self-contained HTML file, and the parts that the page or the widget loads when they are looked at.
+
+The file opens from disk, offline, and runs only its own script. Each part is gzip-compressed JSON, which browsers
+inflate themselves (`DecompressionStream`). Their names are `document`, `story`, `counters`, `details/N` and
+`accounts/N` (of a block of nodes), `detail/N` and `account/N` (of one node), and `lines/N` (the highlighted lines
+from number N on that the details so far use).
+"""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from functools import cache, cached_property
+from importlib.resources import files
 
+import msgspec
 from jinja2 import Environment
+from plotly.offline import get_plotlyjs
 
-from mctskernel.report.frontend import REPORT, compressed_plotly, script, style
-from mctskernel.report.parts import SMALLEST, Parts
+from mctskernel.report.details import Detailer
+from mctskernel.report.document import Document, view_document, view_story
 from mctskernel.report.view import View
+from mctskernel.tree.journal import read_events
+from mctskernel.tree.selection_account import Account, selection_accounts
 
-# Parts are base64, which can't end their element; scripts are this package's own and plotly's.
+# Parts are base64, which can't close their element; the scripts are this package's and plotly's.
 _PAGE = Environment(autoescape=True).from_string("""\
 <!doctype html>
 <html lang="en">
@@ -31,20 +46,46 @@ _PAGE = Environment(autoescape=True).from_string("""\
 </html>
 """)
 
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
+
 
 def report_page(view: View) -> str:
-    """The page of a run. Raises what reading it may raise."""
-    parts = Parts(view)
+    """The page of a run. Raises what reading the run may raise."""
+    parts, code = Parts(view), script("report")
     headline = parts.document.headline
     speedup = f"{headline.speedup:.2f}x {headline.numbers}" if headline.speedup else "no valid kernel yet"
     return _PAGE.render(
         title=f"{headline.task}: {speedup}",
         state=headline.state,
-        policy=_policy(script(REPORT)),
+        policy=_policy(code),
         style=style(),
         parts=_encoded(parts),
-        script=script(REPORT),
+        script=code,
     )
+
+
+@cache
+def script(host: str) -> str:
+    """The JavaScript of `report` or `widget`: its module after all that it imports, as one ES module.
+
+    The modules then share a scope, so no two of them may declare the same name.
+    """
+    joined: dict[str, str] = {}
+    _join(host, joined)
+    return "\n".join(joined.values())
+
+
+@cache
+def style() -> str:
+    """The style sheet."""
+    return _static("view.css")
+
+
+@cache
+def compressed_plotly(level: int) -> bytes:
+    """plotly.js from the plotly package, compressed at a level of gzip."""
+    return gzip.compress(get_plotlyjs().encode(), compresslevel=level, mtime=0)
 
 
 def _encoded(parts: Parts) -> Iterator[tuple[str, str]]:
@@ -53,10 +94,141 @@ def _encoded(parts: Parts) -> Iterator[tuple[str, str]]:
     yield "plotly", base64.b64encode(compressed_plotly(SMALLEST)).decode()
 
 
-def _policy(script_text: str) -> str:
-    """A Content-Security-Policy that lets this script run, what it loads, and nothing be fetched from anywhere."""
-    digest = base64.b64encode(hashlib.sha256(script_text.encode()).digest()).decode()
+def _policy(code: str) -> str:
+    """A Content-Security-Policy that allows this script and what it loads, and no network access."""
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}' 'strict-dynamic'; style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
+
+
+def _join(name: str, joined: dict[str, str]) -> None:
+    if name in joined:
+        return
+    text = _static(f"{name}.js")
+    for imported in _IMPORT.findall(text):
+        _join(imported, joined)
+    joined[name] = _EXPORT.sub("", _IMPORT.sub("", text))
+
+
+def _static(name: str) -> str:
+    return (files("mctskernel.report") / "static" / name).read_text("utf-8")
+
+
+NODES_A_PART = 32
+"""Nodes in one block of details: few enough to load at once, many enough to compress well."""
+
+SMALLEST, FASTEST = 9, 1
+"""Levels of gzip: for a file, and for a notebook."""
+
+FITTED = "edit-model"
+"""The strategy whose account of a node needs a model to be fitted."""
+
+MOST_ACCOUNTS = 256
+"""A report of that strategy explains at most so many nodes."""
+
+
+class PartError(LookupError):
+    """A part that the run doesn't have."""
+
+
+class Parts:
+    """The parts of one run, each made on first use."""
+
+    def __init__(self, view: View, document: Document | None = None) -> None:
+        self.view = view
+        self.document = document or view_document(view)
+        self._detailer = Detailer(view)
+
+    def names(self) -> Iterator[str]:
+        """The names of all parts for a file, in the order of making them: lines follow the details that use them."""
+        yield from ("document", "story", "counters")
+        for number in range(-(-len(self.document.nodes) // NODES_A_PART)):
+            yield f"details/{number}"
+            if self.document.accounts:
+                yield f"accounts/{number}"
+        yield "lines/0"
+
+    def part(self, name: str, level: int) -> bytes:
+        """A part, compressed at a level of gzip. Raises PartError, and what reading a run may raise."""
+        return gzip.compress(msgspec.json.encode(self._content(name)), compresslevel=level, mtime=0)
+
+    def _content(self, name: str) -> object:
+        kind, _, number = name.partition("/")
+        match kind:
+            case "document":
+                return self.document
+            case "story":
+                return view_story(self.view)
+            case "counters":
+                return self._counters()
+            case "details":
+                return [self._detailer.details(node) for node in self._nodes(number)]
+            case "detail":
+                return self._detailer.details(self._node(number))
+            case "accounts":
+                return [self._kept_accounts.get(node) for node in self._nodes(number)]
+            case "account":
+                return next(self._accounts({self._node(number)}), None)
+            case "lines":
+                return self._detailer.sources.lines[_whole(number) :]
+            case _:
+                raise PartError(f"The run has no part '{name}'.")
+
+    @cached_property
+    def _kept_accounts(self) -> dict[int, Account]:
+        """Why nodes were selected: of all of them or, where that is expensive, of the best and the most visited."""
+        nodes = self.document.nodes
+        chosen = set(range(len(nodes)))
+        if len(nodes) > MOST_ACCOUNTS and self.view.tree.policy.strategy == FITTED:
+            by_visits = sorted(nodes, key=lambda node: -node.visits)
+            chosen = {*self.document.best_path, *(node.id for node in by_visits[:MOST_ACCOUNTS])}
+        return {account.node: account for account in self._accounts(chosen)}
+
+    def _accounts(self, nodes: Collection[int]) -> Iterator[Account]:
+        return map(_rounded, selection_accounts(read_events(self.view.folder.journal), nodes))
+
+    def _counters(self) -> dict[str, list[float | None]]:
+        """For each counter the values of all nodes, None where it wasn't read."""
+        found = [node.evaluation.counters if node.evaluation else {} for node in self.view.tree.nodes]
+        return {
+            name: [float(f"{each[name]:.6g}") if name in each else None for each in found]
+            for name in self.document.counters
+        }
+
+    def _nodes(self, number: str) -> range:
+        start = _whole(number) * NODES_A_PART
+        nodes = range(len(self.document.nodes))[start : start + NODES_A_PART]
+        if not nodes:
+            raise PartError(f"There is no part {number} of the nodes.")
+        return nodes
+
+    def _node(self, number: str) -> int:
+        node = _whole(number)
+        if node >= len(self.document.nodes):
+            raise PartError(f"There is no node {node}.")
+        return node
+
+
+def _rounded(account: Account) -> Account:
+    """The account with as many digits as are shown."""
+    return replace(
+        account,
+        choices=tuple(
+            replace(
+                choice,
+                rivals=tuple(
+                    replace(rival, terms=tuple(float(f"{term:.4g}") for term in rival.terms))
+                    for rival in choice.rivals
+                ),
+            )
+            for choice in account.choices
+        ),
+    )
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise PartError(f"'{text}' is not the number of a part.")
+    return int(text)

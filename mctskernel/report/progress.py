@@ -1,4 +1,4 @@
-"""How a search went: the best so far against evaluations, seconds and money."""
+"""The progress of a search: the best speed-up so far against evaluations, seconds and dollars."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NOTHING = Spent()
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A search just after an evaluation came back.
+    """A search just after an evaluation.
 
-    `evaluations` have finished by now, this one included. `seconds` were spent on the run, pauses between its processes
-    left out, and `dollars` paid to models. `speedup` is that of the evaluated `node` over the starting kernel, 0 where
-    it failed or isn't believed; `best_speedup` the highest yet, that of `best`, which is None before any success.
+    `evaluations` includes this one. `seconds` leave out pauses between the run's processes; `dollars` were paid for
+    language models. `speedup` is that of the evaluated `node` over the starting kernel, 0 where it failed or is
+    quarantined; `best_speedup` is the highest yet, that of `best`, which is None before any success.
     """
 
     evaluations: int
@@ -34,7 +34,7 @@ class Moment:
 
 @dataclass
 class Progress:
-    """Follows the events of a search, one at a time; what was spent is up to the last."""
+    """The state of a search after the events so far."""
 
     spent: Spent = NOTHING
     evaluations: int = field(init=False)
@@ -50,11 +50,11 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the run's processes have spent on it, up to the last event."""
+        """Seconds that the run's processes spent, up to the last event."""
         return self._before + (self.last - self._began if self._began is not None else 0.0)
 
     def take(self, event: Event) -> Moment | None:
-        """Take an event in; the moment after it if it is an evaluation."""
+        """Update with an event; returns the moment after it if it is an evaluation."""
         if self._began is None or isinstance(event, Resumed):
             self._before, self._began = self.seconds, event.at
         self.last = event.at
@@ -80,7 +80,7 @@ class Progress:
 
 
 def moments(events: Iterable[Event], spent: Spent = NOTHING) -> Iterator[Moment]:
-    """The moments of a journal's events. `spent` went to starting configurations that failed before the first."""
+    """The moments of a journal. `spent` was used by starting configurations that failed before its first event."""
     progress = Progress(spent)
     for event in events:
         if moment := progress.take(event):

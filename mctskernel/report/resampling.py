@@ -1,4 +1,4 @@
-"""What can be said of samples by drawing them again: intervals and tests that assume no distribution."""
+"""Statistics without distribution assumptions: bootstrap intervals, sign-flip tests, rank correlation."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ RESAMPLES = 2000
 CONFIDENCE = 0.95
 
 EXACT = 12
-"""Differences up to which every choice of signs is tried."""
+"""Up to this many differences every combination of signs is tried."""
 
 FLIPS = 10_000
-"""Choices of signs that are drawn for more differences than that."""
+"""Random combinations of signs for more differences."""
+
+FEWEST_FOR_A_RANKING = 3
+"""With two values, any ranking agrees half of the time."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and its bootstrap interval, by percentiles, at 95 %."""
+    """An estimate and its 95 % percentile bootstrap interval."""
 
     mean: float
     low: float
@@ -30,7 +33,7 @@ class Estimate:
 
 
 def estimate(groups: Sequence[Array]) -> Estimate:
-    """The mean over groups of the mean within them. What is drawn again are the values within each group.
+    """The mean over groups of the mean within each. Values are resampled within their group.
 
     Source: Efron, "Bootstrap methods: another look at the jackknife", 1979, stratified by group.
     """
@@ -45,7 +48,7 @@ def estimate(groups: Sequence[Array]) -> Estimate:
 def ratio_of_medians(pairs: Sequence[tuple[Array, Array]]) -> Estimate:
     """The geometric mean over pairs of samples of the first's median over the second's.
 
-    Each sample is drawn again by itself, since they were not taken in pairs. Values are positive. Source: Efron and
+    The samples are resampled independently, since they are not paired. Values are positive. Source: Efron and
     Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 8 and 13.
     """
     rng = np.random.default_rng(0)
@@ -56,11 +59,11 @@ def ratio_of_medians(pairs: Sequence[tuple[Array, Array]]) -> Estimate:
 
 
 def sign_flip_p(differences: Array) -> float:
-    """How often paired differences would be as far from 0 on average, on either side, if each had either sign.
+    """The two-sided p-value of the sign-flip (paired randomisation) test that the mean difference is 0.
 
-    The randomisation test for pairs: exact for up to `EXACT` differences, with signs drawn at random for more; then the
-    observed signs count as one of the draws. With n differences it is never below 2 / 2^n. Source: Fisher, "The Design
-    of Experiments", 1935, section 21; Phipson and Smyth, "Permutation p-values should never be zero", 2010.
+    Exact for up to `EXACT` differences, with random signs for more; then the observed signs count as one of the draws.
+    With n differences it is never below 2 / 2^n. Source: Fisher, "The Design of Experiments", 1935, section 21; Phipson
+    and Smyth, "Permutation p-values should never be zero", 2010.
     """
     count = len(differences)
     if count <= EXACT:
@@ -74,7 +77,7 @@ def sign_flip_p(differences: Array) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values of several tests, raised so that any of them being low by chance is as unlikely as it says.
+    """P-values of several tests, adjusted for multiple testing with Holm's method.
 
     Source: Holm, "A simple sequentially rejective multiple test procedure", 1979.
     """
@@ -86,7 +89,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def share_interval(successes: int, count: int) -> tuple[float, float]:
-    """The 95 % interval of a share of which so many of `count` were seen; the whole range where count is 0.
+    """The 95 % Wilson interval of a proportion; 0 to 1 where `count` is 0.
 
     Source: Wilson, "Probable inference, the law of succession, and statistical inference", 1927.
     """
@@ -101,8 +104,24 @@ def share_interval(successes: int, count: int) -> tuple[float, float]:
 _NORMAL_QUANTILE = 1.959964
 
 
+def rank_correlation(first: Array, second: Array) -> float:
+    """Spearman's rank correlation; ties share their mean rank.
+
+    NaN for fewer than `FEWEST_FOR_A_RANKING` values, and where either side is constant. Source: Spearman, 1904.
+    """
+    if len(first) < FEWEST_FOR_A_RANKING or not np.ptp(first) or not np.ptp(second):
+        return math.nan
+    return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
+
+
+def _ranks(values: Array) -> Array:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return np.asarray((ends - (counts - 1) / 2.0)[inverse])
+
+
 def _log_medians(sample: Array, rng: np.random.Generator) -> Array:
-    """Logarithms of the medians of the sample as it was drawn again and again."""
+    """Logarithms of the medians of resampled samples."""
     return np.asarray(np.log(np.median(rng.choice(sample, (RESAMPLES, len(sample))), axis=1)))
 
 

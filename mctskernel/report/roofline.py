@@ -1,6 +1,6 @@
-"""The roofline of a run: what its kernels moved and computed in their time, under what the GPU can do at most.
+"""The roofline of a run: DRAM traffic and arithmetic of its kernels against the ceilings of the GPU.
 
-Nothing of the task folder is run: only `task.toml` is read.
+No code of the task folder runs: only `task.toml` is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mctskernel.report.view import View
 
 
 class RooflinePoint(msgspec.Struct, frozen=True):
-    """A kernel: the bytes that it moved to and from DRAM, and the seconds of one run at the first search shape."""
+    """A kernel: its DRAM traffic in bytes, and the seconds of one run at the first search shape."""
 
     node: int
     dram_bytes: float
@@ -31,10 +31,10 @@ class RooflinePoint(msgspec.Struct, frozen=True):
 
 
 class Roofline(msgspec.Struct, frozen=True):
-    """The points, and the ceilings of the GPU as its description has them.
+    """The points, and the ceilings from the description of the GPU.
 
-    `flops` is the arithmetic of the plain algorithm at the first search shape, None where the task doesn't say:
-    intensity is then unknown, and time can be compared with traffic alone.
+    `flops` are the operations of the plain algorithm at the first search shape; None where the task doesn't give them,
+    and then the arithmetic intensity is unknown.
     """
 
     gpu: str
@@ -44,10 +44,7 @@ class Roofline(msgspec.Struct, frozen=True):
 
 
 def roofline(view: View, traffic: Mapping[int, tuple[float, float]]) -> Roofline | None:
-    """The roofline of a run, from the DRAM bytes and the seconds of its nodes.
-
-    None without counters, or for a GPU that isn't described.
-    """
+    """The roofline of a run, from DRAM bytes and seconds of its nodes; None without counters or a description."""
     gpu = described_gpu(view)
     if gpu is None or not traffic:
         return None
@@ -56,10 +53,7 @@ def roofline(view: View, traffic: Mapping[int, tuple[float, float]]) -> Roofline
 
 
 def described_gpu(view: View) -> Architecture | None:
-    """The description of the GPU that a run's kernels were timed on or modelled for; None without one.
-
-    A run on a GPU names it in its fingerprint; what `--architecture` says counts where that is the GPU's name.
-    """
+    """The description of the GPU that a run's kernels were timed on or modelled for; None without one."""
     chosen = (view.manifest.configuration.architecture, *known_architectures())
     for described in chosen:
         try:

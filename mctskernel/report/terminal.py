@@ -1,6 +1,13 @@
-"""A run in the terminal: headline, outcomes, and the best path edit by edit with its evidence."""
+"""A run in the terminal or as a Markdown page: headline, best path with its evidence, one node in full, and diffs.
+
+Texts of candidates and of language models are printed as `Text`, which knows no markup, and escaped in Markdown.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -9,124 +16,142 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
-from mctskernel.profiling.bottleneck import account
+from mctskernel.edits.patch import unified_diff
+from mctskernel.profiling.changes import compare
 from mctskernel.profiling.quantities import time_text
-from mctskernel.report.conversation import conversation_sentences
-from mctskernel.report.gpus import conditions_text, gpu_name, gpu_sentences
-from mctskernel.report.judgements import judgement_sentences
-from mctskernel.report.predictions import accuracy_sentences, prediction_sentence
+from mctskernel.report.details import Detailer, NodeDetails
+from mctskernel.report.document import StoryStep, story_step, view_headline, view_story
 from mctskernel.report.view import View, timing_text
-from mctskernel.starts import origin
-from mctskernel.tree.trajectory import STARTING_KERNEL, Step, trajectory
+from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.trajectory import edit_title, run_seconds, trajectory
 
-# Texts of candidates and of models are printed as Text, which knows no markup.
+CONTEXT = 3
+"""Unchanged lines around a change in a diff."""
 
 
 def print_run(console: Console, view: View) -> None:
-    """The headline and the best path, each edit with what it did."""
+    """Print the headline and the best path, each edit with its evidence and diff."""
     console.print(Group(*_headline(view)))
     for step in view.steps:
-        console.print(Group(*_step(view, step)))
-    console.print(_sources(view))
-
-
-def print_node(console: Console, view: View, number: int) -> None:
-    """Everything that is known of one node."""
-    evaluation = view.evaluation(number)
-    console.print(Text(f"Node {number}: {evaluation.outcome}, {evaluation.source}", "bold"))
-    if evaluation.message:
-        console.print(Text(evaluation.message))
-    if evaluation.guard:
-        console.print(Text(f"Noticed by: {evaluation.guard}"))
-    for timing in evaluation.timings:
-        console.print(Text(timing_text(timing)))
-        if timing.conditions is not None:
-            state = conditions_text(timing.conditions)
-            console.print(Text(f"  {gpu_name(evaluation.gpu)}: {state}", "dim"))
-    console.print(
-        _numbers("Counters", evaluation.counters), _numbers("Terms of the time, s", evaluation.terms)
-    )
-    console.print(_numbers("Cost by stage, s", evaluation.stage_seconds))
-    if predicted := prediction_sentence(trajectory(view.tree, number).steps[-1]):
-        console.print(Text(f"> {predicted}", "magenta"))
-    if found := view.comparison(number):
-        console.print(Group(*(Text(f"~ {sentence}", "cyan") for sentence in found.sentences)))
-    console.print(Group(*_evidence(evaluation)))
-    if diff := view.diff(number):
-        console.print(Syntax(diff, "diff"))
+        console.print(Group(*_step(view, story_step(view, step))))
+    console.print(Text(f"\nSource: mctskernel best {view.folder.path}", "dim"))
 
 
 def print_summary(console: Console, view: View) -> None:
-    """The short story at the end of a search: the headline and a line for each edit of the best path."""
+    """Print the headline and a line for each edit of the best path."""
     console.print(Group(*_headline(view)))
+    console.print(path_table(view.tree, view.best.id))
+
+
+def path_table(tree: Tree, best: int) -> Table:
+    """A row for each edit on the path to a node."""
     table = Table(box=None, pad_edge=False)
     for heading in ("node", "edit", "time", "gain", "total"):
         table.add_column(heading, justify="left" if heading == "edit" else "right")
-    for step in view.steps:
+    for step in trajectory(tree, best).steps:
         table.add_row(
             str(step.node),
-            Text(step.edit.title if step.edit else STARTING_KERNEL),
+            Text(edit_title(tree, tree.nodes[step.node])),
             time_text(step.seconds) if step.seconds is not None else "",
             f"{step.gain:.2f}x" if step.edit else "",
             f"{step.speedup:.2f}x",
         )
-    console.print(table)
+    return table
+
+
+def print_node(console: Console, view: View, number: int) -> None:
+    """Print everything that is known about one node."""
+    evaluation, found = view.evaluation(number), Detailer(view).details(number)
+    console.print(Text(f"Node {number}: {evaluation.outcome}, {evaluation.source}", "bold"))
+    if evaluation.message:
+        console.print(Text(evaluation.message))
+    if evaluation.guard:
+        console.print(Text(f"Detected by: {evaluation.guard}"))
+    for timing, conditions in zip(found.timings, found.conditions, strict=True):
+        console.print(Text(timing_text(timing)))
+        if conditions:
+            console.print(Text(f"  {found.gpu}: {conditions}", "dim"))
+    console.print(_numbers("Counters", found.counters), _numbers("Terms of the time, s", found.terms))
+    console.print(_numbers("Cost by stage, s", found.stage_seconds))
+    if found.prediction:
+        console.print(Text(f"> {found.prediction}", "magenta"))
+    console.print(Group(*(Text(f"~ {sentence}", "cyan") for sentence in found.effects)))
+    console.print(Group(*_evidence(found, evaluation)))
+    if diff := view.diff(number):
+        console.print(Syntax(diff, "diff"))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two nodes of a run. `relation` is that of the first to the second, such as `parent`; it may be empty."""
+
+    view: View
+    before: int
+    after: int
+    relation: str = ""
+
+
+def print_diff(console: Console, compared: Compared, context: int = CONTEXT) -> None:
+    """Print what changed between two kernels: time, counts, and the highlighted diff."""
+    for line, style in _diff_heading(compared):
+        console.print(Text(line, style), soft_wrap=True)
+    diff = _diff(compared, context)
+    if diff:
+        console.print(Syntax(diff, "diff", word_wrap=True))
+
+
+def plain_diff(compared: Compared, context: int = CONTEXT) -> str:
+    """The same as plain text: a unified diff with a heading, which `patch` accepts."""
+    heading = "".join(f"{line}\n" for line, _ in _diff_heading(compared))
+    return heading + _diff(compared, context)
 
 
 def _headline(view: View) -> list[RenderableType]:
-    evaluation = view.evaluation(view.best.id)
+    evaluation, found = view.evaluation(view.best.id), view_headline(view)
     first = Text.assemble(
-        (f"{view.manifest.configuration.task}: ", "bold"),
+        (f"{found.task}: ", "bold"),
         (f"{view.steps[-1].speedup:.2f}x", "bold green"),
-        f" over the starting kernel, {evaluation.source}",
-        f" ({view.device})",
-        ("; unanchored" if view.manifest.unanchored else "", "yellow"),
+        f" over the starting kernel, {evaluation.source} ({found.device})",
+        ("; unverified reference" if found.unverified_reference else "", "yellow"),
     )
-    counts = ", ".join(f"{count} {outcome}" for outcome, count in view.outcomes.items())
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in found.outcomes.items())
     spent = view.manifest.configuration.spent.evaluations
     counts += f"; {spent} of starting configurations that failed" if spent else ""
-    lines: list[RenderableType] = [first, Text(f"{view.evaluations} evaluations: {counts}")]
-    lines += [Text(f"> {sentence}", "magenta") for sentence in accuracy_sentences(view.tree)]
-    lines += [Text(f"> {sentence}", "magenta") for sentence in judgement_sentences(view.tree)]
-    lines += [Text(sentence, "dim") for sentence in conversation_sentences(view.conversation, view.tree)]
-    lines += [Text(sentence, "dim") for sentence in gpu_sentences(view.gpus)]
-    if view.answer is None:
-        return [*lines, Text(view.gate, "yellow")]
-    lines.append(Text(view.gate))
-    if start := origin(view.tree, view.best.id):
-        lines.append(Text(f"It began at the starting point '{start}'."))
-    lines += [Text(f"Refused there: node {node}: {why}", "yellow") for node, why in view.answer.refused]
-    lines += [Text(f"Noticed there: {remark}", "yellow") for remark in view.answer.remarks]
-    if view.answer.node == 0:
-        lines.append(Text("Nothing faster than the starting kernel passed every guard.", "yellow"))
-    return lines
-
-
-def _step(view: View, step: Step) -> list[RenderableType]:
-    title = step.edit.title if step.edit else STARTING_KERNEL
-    gain = f"  {step.gain:.2f}x" if step.edit else ""
-    seconds = f"  {time_text(step.seconds)}" if step.seconds is not None else ""
-    lines: list[RenderableType] = [
-        Text(""),
-        Text.assemble((f"node {step.node}  ", "dim"), (title, "bold"), (gain, "green"), seconds),
+    return [
+        first,
+        Text(f"{found.evaluations} evaluations: {counts}"),
+        *(Text(sentence, "dim") for sentence in view_story(view).notes),
+        Text(found.state, "" if view.answer else "yellow"),
+        *(Text(sentence, "yellow") for sentence in found.sentences),
     ]
-    if step.edit and step.edit.rationale:
-        lines.append(Padding(Text(step.edit.rationale), (0, 0, 0, 2)))
-    if predicted := prediction_sentence(step):
-        lines.append(Padding(Text(f"> {predicted}", "magenta"), (0, 0, 0, 2)))
-    if found := view.comparison(step.node):
-        lines += [Padding(Text(f"~ {sentence}", "cyan"), (0, 0, 0, 2)) for sentence in found.sentences]
-    lines += [Padding(line, (0, 0, 0, 2)) for line in _evidence(view.evaluation(step.node))]
+
+
+def _step(view: View, step: StoryStep) -> Iterator[RenderableType]:
+    gain = f"  {step.gain:.2f}x" if step.gain else ""
+    yield Text("")
+    yield Text.assemble(
+        (f"node {step.node}  ", "dim"), (step.title, "bold"), (gain, "green"), f"  {step.time}"
+    )
+    evaluation = view.evaluation(step.node)
+    lines: list[RenderableType] = [Text(step.why)] if step.why else []
+    lines += [Text(f"> {step.prediction}", "magenta")] if step.prediction else []
+    lines += [Text(f"~ {sentence}", "cyan") for sentence in step.effects]
+    lines += [Text(f"- {sentence}") for sentence in step.evidence]
+    lines += _warnings(evaluation)
     if diff := view.diff(step.node):
-        lines.append(Padding(Syntax(diff, "diff"), (0, 0, 0, 2)))
-    return lines
+        lines.append(Syntax(diff, "diff"))
+    yield from (Padding(line, (0, 0, 0, 2)) for line in lines)
 
 
-def _evidence(evaluation: Evaluation) -> list[RenderableType]:
-    causes = evaluation.diagnosis.causes if evaluation.diagnosis else ()
-    lines: list[RenderableType] = [Text(f"= {sentence}") for sentence in account(evaluation)]
-    lines += [Text(f"- {cause.sentence}") for cause in causes]
-    lines += [Text(f"! {flag}", "yellow") for flag in evaluation.flags]
+def _evidence(found: NodeDetails, evaluation: Evaluation) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text(f"- {sentence}") for sentence in found.evidence]
+    lines += [Text(f"- {cause.sentence}") for cause in found.causes]
+    return lines + _warnings(evaluation)
+
+
+def _warnings(evaluation: Evaluation) -> list[RenderableType]:
+    """Flags of guardrails, and what the compiler used."""
+    lines: list[RenderableType] = [Text(f"! {flag}", "yellow") for flag in evaluation.flags]
     lines += [Text(f"! quarantined: {evaluation.quarantine}", "red")] if evaluation.quarantine else []
     for used in evaluation.resources:
         spilled = used.spill_store_bytes + used.spill_load_bytes
@@ -137,18 +162,102 @@ def _evidence(evaluation: Evaluation) -> list[RenderableType]:
 
 
 def _numbers(title: str, numbers: dict[str, float]) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        show_header=False,
-        min_width=len(title),
-    )
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=False)
+    table.min_width = len(title)
     for name, value in numbers.items():
         table.add_row(Text(name), f"{value:.6g}")
     return table
 
 
-def _sources(view: View) -> Text:
-    return Text(f"\nSource: mctskernel best {view.folder.path}", "dim")
+def _diff(compared: Compared, context: int) -> str:
+    view = compared.view
+    return unified_diff(view.source(compared.before), view.source(compared.after), context=context)
+
+
+def _diff_heading(compared: Compared) -> Iterator[tuple[str, str]]:
+    """Lines and their styles: the two nodes, and how the time and the counts behind it changed."""
+    view = compared.view
+    old, new = view.node(compared.before), view.node(compared.after)
+    yield f"--- {_title(view, old)}{f', the {compared.relation}' if compared.relation else ''}", "bold red"
+    yield f"+++ {_title(view, new)}", "bold green"
+    found = compare(old.evaluation, new.evaluation) if old.evaluation and new.evaluation else None
+    for sentence in found.sentences if found else ():
+        yield f"~ {sentence}", "cyan"
+    if old.kernel.source == new.kernel.source:
+        yield "The two sources are equal.", ""
+
+
+def _title(view: View, node: Node) -> str:
+    evaluation = node.evaluation
+    state = str(evaluation.outcome) if evaluation else "in flight"
+    if evaluation and (seconds := run_seconds(evaluation)):
+        state = f"{time_text(seconds)} {evaluation.source}"
+    return f"node {node.id}: {' '.join(edit_title(view.tree, node).split())} ({state})"
+
+
+_MARKUP = re.compile(r"[\\`<>\[\]|~&]|(?<!\w)[*_#!]|[*_](?!\w)|^[-+]|://")
+"""What begins links, HTML, code and emphasis; underscores and stars inside names and products are left alone."""
+
+
+def trajectory_markdown(view: View) -> str:
+    """The path from the starting kernel to the answer, each edit with its evidence and diff."""
+    configuration, headline = view.manifest.configuration, view_headline(view)
+    best = view.evaluation(view.best.id)
+    head = [
+        f"# {configuration.task}: {view.steps[-1].speedup:.2f}x over the starting kernel, {best.source}"
+        f"{', unverified reference' if headline.unverified_reference else ''}",
+        "",
+        f"- Device: {headline.device}",
+        f"- Evaluations: {headline.evaluations}, seed {configuration.seed}",
+        *(f"- Time: {timing_text(timing)}, {best.source}" for timing in best.timings),
+        f"- {headline.state}",
+        *(f"- {_plain(sentence)}" for sentence in headline.sentences),
+        "",
+    ]
+    return "\n".join(
+        [*head, *(line for step in view.steps for line in _markdown_step(view, story_step(view, step)))]
+    )
+
+
+def _markdown_step(view: View, step: StoryStep) -> list[str]:
+    lines = [f"## Node {step.node}: {_plain(step.title)}", ""]
+    if step.time:
+        gain = f", {step.gain:.2f}x over its parent" if step.gain else ""
+        lines += [f"{step.time}{gain}, {step.speedup:.2f}x over the start.", ""]
+    if step.why:
+        lines += [f"Why: {_plain(step.why)}", ""]
+    if step.prediction:
+        lines += [step.prediction, ""]
+    if step.effects:
+        lines += ["What the edit did:", "", *(f"- {sentence}" for sentence in step.effects), ""]
+    if step.evidence:
+        lines += ["What limits it now:", "", *(f"- {sentence}" for sentence in step.evidence), ""]
+    diff = view.diff(step.node)
+    return [*lines, *_fenced(diff, "diff"), ""] if diff else lines
+
+
+def _plain(text: str) -> str:
+    """Text from a model or a compiler on one line, escaped: no link, image, heading or HTML."""
+    line = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+    return _MARKUP.sub(r"\\\g<0>", line)
+
+
+def _fenced(text: str, language: str) -> list[str]:
+    """A code block whose fence is longer than any run of backticks inside, so that no text can close it."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}{language}", text.rstrip("\n"), fence]
+
+
+def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of an aligned table; the first column is text, the others are numbers."""
+    widths = [max(len(row[column]) for row in (columns, *rows)) for column in range(len(columns))]
+
+    def line(cells: Sequence[str]) -> str:
+        first = cells[0].ljust(widths[0])
+        others = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
+        return f"| {' | '.join((first, *others))} |"
+
+    yield line(columns)
+    yield f"| {' | '.join(('-' * widths[0], *('-' * (width - 1) + ':' for width in widths[1:])))} |"
+    yield from map(line, rows)

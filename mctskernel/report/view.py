@@ -1,4 +1,4 @@
-"""One view of a run, for every host: terminal, Markdown, HTML, Jupyter."""
+"""A run as every report reads it: its folder, its tree and, once the search has stopped, its answer."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mctskernel.answer import NOTHING_HELD_OUT, Answer, believed_speedup, read_answer
+from mctskernel.answer import NOTHING_HELD_OUT, Answer, read_answer, valid_speedup
 from mctskernel.core.evaluation import Evaluation, Timing
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import UNANCHORED
+from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
-from mctskernel.report.conversation import Conversation, conversation
-from mctskernel.report.gpus import UsedGpu, used_gpus
+from mctskernel.report.notes import Conversation, conversation, counted
 from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_manifest
+from mctskernel.tree.events import Evaluated
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import Step, trajectory
@@ -24,7 +24,7 @@ from mctskernel.tree.trajectory import Step, trajectory
 
 @dataclass(frozen=True)
 class View:
-    """A run: its folder, its tree and, once its search has stopped, its answer."""
+    """A run. Reading it raises RunError, BlobError and JournalError, each with a sentence."""
 
     folder: RunFolder
     tree: Tree
@@ -37,72 +37,73 @@ class View:
 
     @property
     def device(self) -> str:
-        """The device and the GPU that it is or stands for."""
+        """The device, and the GPU that it is or models."""
         return f"{self.manifest.configuration.device}, {self.manifest.fingerprint.get('gpu', 'unknown GPU')}"
 
     @property
     def evaluations(self) -> int:
-        """Evaluations that have finished, those of starting configurations that failed included."""
+        """Finished evaluations, including starting configurations that failed."""
         return self.tree.evaluations + self.manifest.configuration.spent.evaluations
 
     @property
-    def gate(self) -> str:
-        """What the last gate found of the answer, and what it can't know, in sentences."""
-        known = self._gate
-        return f"{known} {UNANCHORED.capitalize()}." if self.manifest.unanchored else known
+    def validation(self) -> str:
+        """The result of the final validation, in sentences."""
+        known = self._validation
+        return (
+            f"{known} {UNVERIFIED_REFERENCE.capitalize()}." if self.manifest.unverified_reference else known
+        )
 
     @property
-    def _gate(self) -> str:
+    def _validation(self) -> str:
         if self.answer is None:
-            return "Still searching: the best so far has not passed the last gate."
+            return "Still searching: the best kernel so far has not passed the final validation."
         if self.manifest.configuration.language is Language.CONFIGURATION:
-            return "Last gate: none, because recorded configurations can't be run again."
+            return "No final validation: recorded configurations can't be run again."
         passed = sum(check.passed for check in self.answer.checks)
-        where = (
-            "fresh seeds" if NOTHING_HELD_OUT in self.answer.remarks else "held-out shapes and fresh seeds"
-        )
-        sentence = f"Last gate: {passed} checks on {where} passed."
-        anchor = "; unanchored" if self.manifest.unanchored else ""
+        where = "fresh seeds" if NOTHING_HELD_OUT in self.answer.notes else "held-out shapes and fresh seeds"
+        sentence = f"Final validation: {counted(passed, 'check')} passed on {where}."
+        unverified = "; unverified reference" if self.manifest.unverified_reference else ""
         times = [
-            f"{timing.baseline_seconds / timing.seconds:.2f}x over the starting kernel at {timing.shape}{anchor}"
+            f"{timing.baseline_seconds / timing.seconds:.2f}x over the starting kernel at {timing.shape}{unverified}"
             for timing in self.answer.timings
             if timing.baseline_seconds is not None
         ]
-        return " ".join([sentence, *([f"Timed there: {', '.join(times)}."] if times else [])])
+        return f"{sentence} Timed there: {', '.join(times)}." if times else sentence
 
     def refuse_recorded(self) -> None:
-        """Raises RunError where nodes are configurations, of which nothing but recorded times is known."""
+        """Raise RunError where nodes are recorded configurations, which have no kernel to run."""
         if self.manifest.configuration.language is Language.CONFIGURATION:
-            raise RunError(
-                f"{self.folder.path} searched recorded configurations: there are no kernels in it that could be run."
-            )
+            raise RunError(f"{self.folder.path} searched recorded configurations: it has no kernels to run.")
 
     @cached_property
     def conversation(self) -> Conversation:
-        """What asking models came to. Raises JournalError."""
+        """The exchanges with language models."""
         return conversation(read_events(self.folder.journal))
 
     @cached_property
-    def gpus(self) -> tuple[UsedGpu, ...]:
-        """The GPUs that timed its kernels, as far as evaluations name them. Raises JournalError."""
+    def gpus(self) -> dict[str, int]:
+        """The number of kernels that each GPU timed, by UUID, as far as evaluations name one."""
         if self.manifest.configuration.device in {"model", "recorded"}:
-            return ()
-        return used_gpus(read_events(self.folder.journal))
+            return {}
+        events = (each for each in read_events(self.folder.journal) if isinstance(each, Evaluated))
+        return dict(Counter(event.evaluation.gpu for event in events if event.evaluation.gpu))
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many evaluations ended in each outcome, the most frequent first."""
+        """The number of evaluations by outcome, the most frequent first."""
         found = (node.outcome for node in self.tree.nodes)
         return dict(Counter(str(outcome) for outcome in found if outcome is not None).most_common())
 
     @property
     def best(self) -> Node:
-        """The answer's node, or the fastest so far while there is none."""
+        """The answer's node, or the fastest so far; the root where no kernel is valid."""
         if self.answer is not None and self.answer.node is not None:
             return self.tree.nodes[self.answer.node]
         if not self.tree.nodes:
             raise RunError(f"{self.folder.path} holds no evaluation yet.")
-        return max(self.tree.nodes, key=believed_speedup)
+        # Evaluations are read from the file, so the fastest are looked at first.
+        ranked = sorted(self.tree.nodes, key=lambda node: -node.score.speedup if node.score else 0.0)
+        return next((node for node in ranked if valid_speedup(node) > 0), self.tree.nodes[0])
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -122,12 +123,12 @@ class View:
         return self.folder.blobs.get(self.node(number).kernel.source)
 
     def diff(self, number: int) -> str:
-        """What a node's edit changed in its parent, as a unified diff; empty for the root."""
+        """The unified diff of a node's kernel against its parent's; empty for the root."""
         parent = self.node(number).parent
         return "" if parent is None else unified_diff(self.source(parent), self.source(number))
 
     def comparison(self, number: int) -> Comparison | None:
-        """What a node's edit did to its parent; None for the root, and unless both were timed."""
+        """What a node's edit did to its parent's time; None for the root, and unless both were timed."""
         parent = self.node(number).parent
         if parent is None:
             return None
@@ -149,7 +150,7 @@ def load_view(path: Path) -> View:
 
 
 def timing_text(timing: Timing) -> str:
-    """A timing with its interval, when it has one."""
+    """A time, its interval if there is one, and the shape."""
     spread = f" [{time_text(timing.low)} to {time_text(timing.high)}]" if timing.high > timing.low else ""
     shape = f" at {timing.shape}" if timing.shape else ""
     return f"{time_text(timing.seconds)}{spread}{shape}"

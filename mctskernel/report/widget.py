@@ -7,20 +7,17 @@ from typing import Any
 import anywidget
 import traitlets
 
-from mctskernel.blobs import BlobError
-from mctskernel.report.frontend import WIDGET, compressed_plotly, script, style
-from mctskernel.report.parts import SOONEST, PartError, Parts
-from mctskernel.run import RunError
-from mctskernel.tree.evidence import EvidenceError
+from mctskernel.report.page import FASTEST, PartError, Parts, compressed_plotly, script, style
+from mctskernel.run import BlobError, RunError
 from mctskernel.tree.journal import JournalError
 
 PLOTLY = "plotly"
 
 
 class TreeView(anywidget.AnyWidget):
-    """The tree of a run. `selected` is the number of the node whose evidence is shown; setting it selects."""
+    """The tree of a run. `selected` is the number of the node whose details are shown; setting it selects."""
 
-    _esm = script(WIDGET)
+    _esm = script("widget")
     _css = style()
     selected = traitlets.Int(None, allow_none=True).tag(sync=True)
 
@@ -30,11 +27,11 @@ class TreeView(anywidget.AnyWidget):
         self.on_msg(self._answer)
 
     def _answer(self, _: object, message: dict[str, Any], __: list[bytes]) -> None:
-        """Sends the part that the browser asks for, or why there is none."""
+        """Send the part that the browser asks for, or the reason that there is none."""
         name = str(message.get("name", ""))
         try:
-            part = compressed_plotly(SOONEST) if name == PLOTLY else self._parts.part(name, SOONEST)
-        except (PartError, RunError, BlobError, EvidenceError, JournalError) as error:
+            part = compressed_plotly(FASTEST) if name == PLOTLY else self._parts.part(name, FASTEST)
+        except (PartError, RunError, BlobError, JournalError) as error:
             self.send({"name": name, "problem": str(error)})
         else:
             self.send({"name": name}, [part])

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.core.disk import write_whole
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.run import RunError, open_run
 from tests.conftest import KERNEL, WriteTask
-from tests.told_run import ToldRun, timed
+from tests.synthetic_run import SyntheticRun, timed
 
 
 @pytest.fixture
@@ -24,23 +23,12 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["kernel.cu", "reference.py", "task.toml", "kernel.py"])
+@pytest.mark.parametrize("name", ["kernel.cu", "reference.py"])
 def test_a_task_reads_nothing_outside_of_its_folder(write_task: WriteTask, secret: Path, name: str) -> None:
     folder = write_task()
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(secret)
     with pytest.raises(TaskError, match=f"{name} is a link that leads out"):
-        load_task(folder)
-
-
-def test_a_kernel_behind_a_folder_that_is_a_link_is_outside_too(
-    write_task: WriteTask, tmp_path: Path
-) -> None:
-    folder = write_task()
-    (folder / "kernel.cu").rename(tmp_path / "kernel.cu")
-    (folder / "away").symlink_to(tmp_path)
-    (folder / "kernel.cu").symlink_to("away/kernel.cu")
-    with pytest.raises(TaskError, match="leads out"):
         load_task(folder)
 
 
@@ -90,7 +78,7 @@ def whole(name: str) -> Callable[[Path, Path], None]:
 @pytest.mark.parametrize(
     "plant",
     [
-        *(whole(name) for name in ("run.json", "journal.jsonl", "blobs", "task")),
+        *(whole(name) for name in ("journal.jsonl", "task")),
         a_shard_of_blobs,
         a_kernel_of_the_task,
         an_answer_to_be_written,
@@ -100,24 +88,9 @@ def whole(name: str) -> Callable[[Path, Path], None]:
 def test_a_run_with_links_to_elsewhere_is_refused(
     write_task: WriteTask, tmp_path: Path, plant: Callable[[Path, Path], None]
 ) -> None:
-    told = ToldRun(tmp_path / "run", write_task())
+    told = SyntheticRun(tmp_path / "run", write_task())
     told.edits(0, ("an edit", timed(50.0)))
     assert open_run(told.folder.path)
     plant(told.folder.path, tmp_path / "elsewhere")
     with pytest.raises(RunError, match="leads out of the run's folder"):
         open_run(told.folder.path)
-
-
-def test_a_link_that_waits_for_a_temporary_file_is_not_followed(tmp_path: Path, secret: Path) -> None:
-    target = tmp_path / "kernel.cu"
-    (tmp_path / ".kernel.cu.tmp").symlink_to(secret)
-    write_whole(target, b"new")
-    assert target.read_bytes() == b"new"
-    assert secret.read_text() == KERNEL
-
-
-def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path, secret: Path) -> None:
-    target = tmp_path / "kernel.cu"
-    target.symlink_to(secret)
-    write_whole(target, b"new")
-    assert secret.read_text() == KERNEL

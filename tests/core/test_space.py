@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
 
 import pytest
@@ -78,15 +77,3 @@ def test_a_root_knows_every_parameter_and_a_boolean_as_a_number() -> None:
 def test_what_is_no_configuration_is_a_sentence(source: str, says: str) -> None:
     with pytest.raises(SpaceError, match=says):
         values_of(spaces.bowl(), Kernel(source, Language.CONFIGURATION))
-
-
-def test_a_cuda_kernel_is_no_configuration() -> None:
-    with pytest.raises(SpaceError, match="in cuda"):
-        values_of(spaces.bowl(), Kernel("block = 128"))
-
-
-def test_the_optimum_is_the_least_time() -> None:
-    space = spaces.bowl()
-    assert space.optimum_seconds == 0.001
-    assert space.by_values[spaces.BEST].seconds == space.optimum_seconds
-    assert spaces.failing().optimum_seconds == math.inf

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from mctskernel.profiling.gpu.cuda_driver import DeviceBuffer
+from mctskernel.profiling.gpu.device_kernels import Scrub
 from mctskernel.profiling.gpu.protocol import Broken, Load, Loaded, Opened, OpenGpu
-from mctskernel.profiling.gpu.scrub import Scrub
 from mctskernel.profiling.gpu.service import GpuService
-from mctskernel.profiling.gpu.timed_runs import Cleaner
+from mctskernel.profiling.gpu.timing import Cleaner
 
 
 class NoScrub(Scrub):

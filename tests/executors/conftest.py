@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from mctskernel.profiling.gpu import turn as turns
+from mctskernel.profiling.gpu import lock as locks
 
 
 @pytest.fixture
@@ -21,5 +21,5 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the locks of this test are, in this process."""
-    monkeypatch.setattr(turns, "FOLDER", tmp_path)
+    monkeypatch.setattr(locks, "FOLDER", tmp_path)
     return tmp_path

@@ -12,7 +12,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.gpu import GpuExecutor
-from mctskernel.profiling.gpu.session import GPU_SERVICE
+from mctskernel.profiling.gpu.worker import GPU_SERVICE
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 

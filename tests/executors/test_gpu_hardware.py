@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,6 +71,13 @@ def body(text: str, plan: str = PLAN, before: str = "") -> str:
         ),
         (body("    __trap();"), Outcome.CRASH, "refused the kernel"),
         (
+            body(
+                "    volatile const float* p = x; while (p[0] == x[0] || n > 0) { if (p[0] != p[0]) break; }"
+            ),
+            Outcome.TIMEOUT,
+            "limit",
+        ),
+        (
             RIGHT.replace("[64]", "[1024]").replace("void twice", "void __launch_bounds__(128) twice"),
             Outcome.LAUNCH_ERROR,
             "allow 128",
@@ -86,48 +90,12 @@ def body(text: str, plan: str = PLAN, before: str = "") -> str:
         (RIGHT.replace("[64]", "[2048]"), Outcome.LAUNCH_ERROR, "1024"),
     ],
 )
-def test_what_a_kernel_does_is_its_outcome_and_the_next_one_is_judged(
+def test_faults_of_a_kernel_are_its_outcome_and_the_next_one_is_evaluated(
     executor: GpuExecutor, source: str, outcome: Outcome, sentence: str
 ) -> None:
     evaluation = evaluate(executor, source)
     assert (evaluation.outcome, sentence in evaluation.message) == (outcome, True), evaluation.message
-    began = time.monotonic()
     assert evaluate(executor, RIGHT).ok
-    print(f"the next candidate after '{sentence}' took {time.monotonic() - began:.2f} s")
-    assert time.monotonic() - began < 5.0
-
-
-def test_a_hang_is_a_timeout_and_the_next_one_is_judged(executor: GpuExecutor) -> None:
-    hang = body("    volatile const float* p = x; while (p[0] == x[0] || n > 0) { if (p[0] != p[0]) break; }")
-    evaluation = evaluate(executor, hang)
-    assert evaluation.outcome is Outcome.TIMEOUT, evaluation.message
-    began = time.monotonic()
-    assert evaluate(executor, RIGHT).ok
-    assert time.monotonic() - began < 5.0
-
-
-HOLDER = """
-import sys, time
-from cuda.bindings import driver as cu
-cu.cuInit(0)
-cu.cuCtxSetCurrent(cu.cuDevicePrimaryCtxRetain(cu.cuDeviceGet(0)[1])[1])
-free = cu.cuMemGetInfo()[1]
-while free > 1 << 20:
-    if cu.cuMemAlloc(free)[0] != cu.CUresult.CUDA_SUCCESS:
-        free //= 2
-print("full", flush=True)
-sys.stdin.read()
-"""
-
-
-def test_a_gpu_that_is_full_is_told_in_a_sentence(small_task: Path) -> None:
-    command = [sys.executable, "-c", HOLDER]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"full\n"
-        with pytest.raises(DeviceError, match=r"[Pp]erhaps another process"):
-            GpuExecutor(DeviceSpec("gpu", small_task))
-        holder.kill()
 
 
 def test_a_right_kernel_is_timed_counted_and_diagnosed(executor: GpuExecutor) -> None:
@@ -135,7 +103,7 @@ def test_a_right_kernel_is_timed_counted_and_diagnosed(executor: GpuExecutor) ->
     assert evaluation.ok, evaluation.message
     assert list(evaluation.stage_seconds) == ["build", "verify", "time", "counters"]
     assert 1e-6 < evaluation.timings[0].seconds < 50e-6
-    if not executor.remarks:
+    if not executor.notes:
         assert len(evaluation.counters) >= 10
         assert evaluation.diagnosis is not None
 
@@ -143,7 +111,7 @@ def test_a_right_kernel_is_timed_counted_and_diagnosed(executor: GpuExecutor) ->
 def test_the_gpu_tells_its_state_from_where_it_is_confined(executor: GpuExecutor) -> None:
     evaluation = evaluate(executor, RIGHT)
     (timing,) = evaluation.timings
-    assert executor.remarks == ()
+    assert executor.notes == ()
     assert timing.conditions is not None
     for state in (timing.conditions.before, timing.conditions.after):
         assert 200 < (state.sm_mhz or 0) < 5000

@@ -103,6 +103,6 @@ def test_recordings_are_told_apart_by_what_they_hold() -> None:
 
 def test_the_last_gate_knows_no_more_than_was_recorded() -> None:
     best = configuration_kernel(SPACE, spaces.BEST)
-    found = executor_of(SPACE).last_gate(best, best)
+    found = executor_of(SPACE).final_validation(best, best)
     assert found.source is Source.RECORDED
     assert found.checks == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import fake_gpu
 import msgspec
 from fake_gpu import FakeGpu
 
@@ -14,8 +13,6 @@ from mctskernel.profiling.gpu.timing import Runs, Schedule, interleaved
 
 FULL_MHZ = 1980
 STEADY = GpuState(FULL_MHZ, 2619, 40, 300.0)
-
-fake_gpu.SECONDS["almost_as_fast"] = 52e-6
 
 
 def slower(reply: GpuReply, factor: float) -> GpuReply:
@@ -28,10 +25,6 @@ def slower(reply: GpuReply, factor: float) -> GpuReply:
         baseline=tuple(factor * each for each in reply.baseline),
         runs=tuple(msgspec.structs.replace(run, seconds=factor * run.seconds) for run in reply.runs),
     )
-
-
-class EvenGpu(FakeGpu):
-    """The one that others are compared with."""
 
 
 class SlowerGpu(FakeGpu):
@@ -93,12 +86,6 @@ class ThrottledGpu(FakeGpu):
         return GpuState(FULL_MHZ // 2, 2619, 90, 300.0, (ClockEvent.HARDWARE_THERMAL,)) if hot else STEADY
 
     read = glance
-
-
-class HotGpu(ThrottledGpu):
-    """The same for good."""
-
-    HOT_LOOKS = 1_000_000
 
 
 class HotAtFirstGpu(ThrottledGpu):

@@ -13,7 +13,7 @@ import torch
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
-from mctskernel.host_code import host_module, host_module_into
+from mctskernel.host_code import host_module
 
 pytestmark = pytest.mark.gpu
 
@@ -53,14 +53,3 @@ def test_a_module_computes_on_the_gpu_what_its_task_asks(
         found = module.run(*inputs)
     torch.cuda.synchronize()
     np.testing.assert_allclose(found.cpu().double().numpy(), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("language", [Language.TRITON, Language.CUDA])
-def test_a_module_fills_outputs_on_the_gpu(language: Language, tmp_path: Path) -> None:
-    task = load_task(Path("mctskernel/tasks/softmax"), language)
-    inputs, expected = given_and_expected(task)
-    module = module_of(host_module_into(task, task.starting_kernel), tmp_path / f"into_{language}.py")
-    out = torch.full(expected.shape, float("nan"), device="cuda")
-    module.run_into(*inputs, out)
-    np.testing.assert_allclose(out.cpu().double().numpy(), expected, rtol=1e-4, atol=1e-5)

@@ -15,6 +15,8 @@ from mctskernel.core.task_file import load_task
 from mctskernel.host_code import host_module, host_module_into
 from tests.host_code.run_interpreted import widened
 
+pytestmark = pytest.mark.slow
+
 TASKS = sorted(path.parent.name for path in Path("mctskernel/tasks").glob("*/task.toml"))
 FILLED = ("softmax", "sum")
 

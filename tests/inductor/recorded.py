@@ -1,7 +1,7 @@
-"""Modules that torch.compile generated on an H100 (PyTorch 2.11), for sizes that tell the dimensions apart.
+"""Modules that torch.compile generated on an H100 (PyTorch 2.11), for sizes by which dimensions are recognised.
 
-They are `generated/NAME.txt` of `python -m mctskernel.experiments.torch_starts`, without comments and the parts that
-nothing is read of; `launches.json` says how PyTorch's autotuner launched their kernels at the sizes asked for.
+Comments and the parts that nothing is read of are left out; `launches.json` says
+how PyTorch's autotuner launched their kernels at the sizes asked for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading what torch.compile generates: what is understood, and what is refused with a sentence."""
+"""Parse what torch.compile generates, and refuse what launch plans don't support."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_a_kernel_keeps_its_own_helpers() -> None:
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("extern_kernels.mm(arg0_1, arg0_1, out=buf2)", r"to a library: extern_kernels\.mm\."),
+        ("extern_kernels.mm(arg0_1, arg0_1, out=buf2)", r"calls a library .*: extern_kernels\.mm\."),
         (
             "buf9 = torch.ops.aten.sort.default(arg0_1)",
-            r"PyTorch's own operator: torch\.ops\.aten\.sort\.default",
+            r"PyTorch's own operator .*: torch\.ops\.aten\.sort\.default",
         ),
         ("buf9 = reinterpret_tensor(buf2, (1,), (1,), 64)", "a part of a buffer"),
-        ("import os", "does what no launch plan can: import os"),
-        ("os.system('true')", "does what no launch plan can: os.system"),
+        ("import os", "don't support: import os"),
+        ("os.system('true')", "don't support: os.system"),
     ],
 )
 def test_what_no_plan_can_say_is_refused(statement: str, said: str) -> None:

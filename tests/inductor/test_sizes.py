@@ -1,4 +1,4 @@
-"""Sizes that tell dimensions apart, and the expressions that numbers become."""
+"""Sizes by which dimensions are recognised, and the expressions that numbers become."""
 
 from __future__ import annotations
 

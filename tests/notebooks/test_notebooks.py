@@ -12,12 +12,13 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 def test_notebook_runs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(FOLDER)}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=where).execute()
+    NotebookClient(notebook, timeout=600, kernel_name="python3", resources=where).execute()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)

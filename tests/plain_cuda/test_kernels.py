@@ -16,12 +16,14 @@ from torch import Tensor
 
 from tests.plain_cuda.verified import source_of, tensor, wrong
 
+pytestmark = pytest.mark.slow
+
 X = tensor("x", "rows cols")
 IMAGE = tensor("x", "n 4 h w")
 
 
 def together(*functions: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that gives what each of several gives."""
+    """A function that returns the results of several."""
 
     def every(*tensors: Tensor) -> tuple[Tensor, ...]:
         found = [function(*tensors) for function in functions]

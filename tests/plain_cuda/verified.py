@@ -14,8 +14,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, Tensor, Tolerance
 from mctskernel.plain_cuda import kernel_source
 from mctskernel.profiling.candidate import RefusedError, prepare
-from mctskernel.profiling.emulable import emulable
-from mctskernel.profiling.emulation import emulate
+from mctskernel.profiling.emulation import emulable, emulate
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import draw_case
 from mctskernel.torch_reference import in_numpy

@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 from mctskernel.core.evaluation import Conditions, GpuState
-from mctskernel.experiments.report_cost import READY, find_browser, show_widget
-from mctskernel.report.page import report_page
-from mctskernel.report.parts import Parts
+from mctskernel.report.page import Parts, report_page
 from mctskernel.report.view import load_view
 from tests.conftest import KERNEL
+from tests.report.browser import READY, find_browser, show_widget
 from tests.report.test_page import HOSTILE
-from tests.told_run import EXCHANGE, ToldRun, failed, timed
+from tests.synthetic_run import EXCHANGE, SyntheticRun, failed, timed
 
 playwright = pytest.importorskip("playwright.sync_api")
 
 BROWSER = find_browser()
 
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason="no Chromium on PATH (Debian: apt-get install chromium)"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium on PATH (Debian: apt-get install chromium)"),
+]
 
 
 CONDITIONS = Conditions(GpuState(1980, 2619, 40), GpuState(1980, 2619, 40))
@@ -37,18 +37,18 @@ def report(tmp_path_factory: pytest.TempPathFactory, small_task: Path) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     task = shutil.copytree(small_task, folder / "task")
     (task / "kernel.cu").write_text(f"{KERNEL}// {HOSTILE}\n")
-    told = ToldRun(folder / "run", task)
+    synthetic = SyntheticRun(folder / "run", task)
     evil = replace(failed(), message=HOSTILE, log=HOSTILE)
-    told.edits(
+    synthetic.edits(
         0, (HOSTILE, timed(50.0, spread=0.01)), ("harmless", evil), exchange=replace(EXCHANGE, reply=HOSTILE)
     )
     wider = timed(40.0)
     timings = tuple(replace(each, conditions=CONDITIONS) for each in wider.timings)
     wider = replace(wider, timings=timings, gpu="ab" * 16)
-    told.edits(1, ("wider loads", wider), ("unrolled by 2", timed(60.0)))
-    told.edits(3, ("unrolled by 4", timed(25.0)))
+    synthetic.edits(1, ("wider loads", wider), ("unrolled by 2", timed(60.0)))
+    synthetic.edits(3, ("unrolled by 4", timed(25.0)))
     path = folder / "report.html"
-    path.write_text(report_page(load_view(told.folder.path)))
+    path.write_text(report_page(load_view(synthetic.folder.path)))
     return path
 
 
@@ -112,7 +112,7 @@ def test_it_is_looked_at_and_used(browser: playwright.Browser, report: Path, wid
     assert HOSTILE in page.locator(".source").inner_text()
 
     page.get_by_label("Growth of the tree").fill("2")
-    assert "1 evaluations" in page.locator(".moment").inner_text()
+    assert "1 evaluation," in page.locator(".moment").inner_text()
     _eventually(page, "document.querySelector('.plot').data.at(-1).x.length === 1")
     page.get_by_label("Growth of the tree").fill("12")
     _eventually(page, "document.querySelector('.plot').data.at(-1).x.length === 6")

@@ -10,31 +10,31 @@ import msgspec
 import pytest
 
 from mctskernel import load_run
-from mctskernel.report.parts import Parts
+from mctskernel.report.page import Parts
 from mctskernel.report.widget import TreeView
 from mctskernel.run import RunError
 from tests.conftest import WriteTask
-from tests.told_run import EXCHANGE, ToldRun, failed, timed
+from tests.synthetic_run import EXCHANGE, SyntheticRun, failed, timed
 
 
 @pytest.fixture
-def told(write_task: WriteTask, tmp_path: Path) -> ToldRun:
-    run = ToldRun(tmp_path / "run", write_task())
+def synthetic(write_task: WriteTask, tmp_path: Path) -> SyntheticRun:
+    run = SyntheticRun(tmp_path / "run", write_task())
     run.edits(0, ("wider <loads>", timed(50.0)), ("broken", failed()))
     run.edits(1, ("unrolled", timed(25.0)), exchange=EXCHANGE)
     return run
 
 
-def test_a_run_as_a_table(told: ToldRun) -> None:
-    run = load_run(told.folder.path)
+def test_a_run_as_a_table(synthetic: SyntheticRun) -> None:
+    run = load_run(synthetic.folder.path)
     assert list(run.nodes.index) == [0, 1, 2, 3]
     assert list(run.failures.index) == [2]
     assert run.nodes.loc[3, "speedup"] == pytest.approx(4.0)
     assert run.nodes.loc[3, "gain"] == pytest.approx(2.0)
 
 
-def test_the_best_node_and_the_way_to_it(told: ToldRun) -> None:
-    run = load_run(str(told.folder.path))
+def test_the_best_node_and_the_way_to_it(synthetic: SyntheticRun) -> None:
+    run = load_run(str(synthetic.folder.path))
     assert run.best is not None
     assert [node.id for node in run.path_to(run.best)] == [0, 1, 3]
     assert run.path_to(3) == run.path_to(run.best)
@@ -45,15 +45,10 @@ def test_the_best_node_and_the_way_to_it(told: ToldRun) -> None:
         run.path_to(9)
 
 
-def test_its_rich_representation_is_no_markup_of_others(told: ToldRun) -> None:
-    page = load_run(told.folder.path)._repr_html_()
+def test_its_rich_representation_is_no_markup_of_others(synthetic: SyntheticRun) -> None:
+    page = load_run(synthetic.folder.path)._repr_html_()
     assert "4.00x" in page
     assert "wider &lt;loads&gt;" in page
-
-
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is not a run"):
-        load_run(tmp_path)
 
 
 class _Recorder(TreeView):
@@ -66,7 +61,7 @@ class _Recorder(TreeView):
     def send(self, content: dict[str, str], buffers: list[bytes] | None = None) -> None:
         self.sent.append((content, buffers or []))
 
-    def asked(self, name: str) -> Any:
+    def part(self, name: str) -> Any:
         """What comes when the browser asks for a part."""
         self._handle_custom_msg({"name": name}, [])
         message, buffers = self.sent.pop()
@@ -74,21 +69,14 @@ class _Recorder(TreeView):
         return msgspec.json.decode(gzip.decompress(buffers[0])) if buffers else message["problem"]
 
 
-def test_the_widget_answers_the_browser(told: ToldRun) -> None:
-    view = _Recorder(Parts(load_run(told.folder.path).view))
-    assert [node["title"] for node in view.asked("document")["nodes"]][3] == "unrolled"
-    root, *_, last = view.asked("details/0")
-    lines = view.asked("lines/0")
+def test_the_widget_answers_the_browser(synthetic: SyntheticRun) -> None:
+    view = _Recorder(Parts(load_run(synthetic.folder.path).view))
+    assert [node["title"] for node in view.part("document")["nodes"]][3] == "unrolled"
+    root, *_, last = view.part("details/0")
+    lines = view.part("lines/0")
     assert "".join(lines[root["source"][-1]][1::2]) == "}"
     assert last["conversation"]["reply"] == EXCHANGE.reply
-    assert "conversation" not in view.asked("details/0")[1]
-    assert view.asked("account/3")["choices"][-1]["rivals"]
-    assert "no part" in view.asked("details/7").lower()
-    assert "no part" in view.asked("../../etc/passwd").lower()
-
-
-def test_the_selected_node_is_known_to_both_sides(told: ToldRun) -> None:
-    view = load_run(told.folder.path).tree()
-    assert view.selected is None
-    view.set_state({"selected": 2})
-    assert view.selected == 2
+    assert "conversation" not in view.part("details/0")[1]
+    assert view.part("account/3")["choices"][-1]["rivals"]
+    assert "no part" in view.part("details/7").lower()
+    assert "no part" in view.part("../../etc/passwd").lower()

@@ -1,4 +1,4 @@
-"""A run as one HTML file."""
+"""A run as an HTML file and as Markdown: untrusted texts are harmless, and every state of a run opens."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from mctskernel.answer import Answer
 from mctskernel.cli import main
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
-from mctskernel.core.task_file import load_task
-from mctskernel.report.document import Document, view_document
+from mctskernel.report.document import Document
 from mctskernel.report.page import report_page
+from mctskernel.report.terminal import trajectory_markdown
 from mctskernel.report.view import load_view
-from mctskernel.run import prepare_run, write_manifest
 from tests.conftest import KERNEL, WriteTask
-from tests.told_run import CONFIGURATION, EXCHANGE, FINGERPRINT, ToldRun, failed, quarantined, timed
+from tests.synthetic_run import EXCHANGE, SyntheticRun, timed
 
 HOSTILE = "</script><script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
 
@@ -59,11 +59,11 @@ def _document(page: str) -> Document:
     return msgspec.json.decode(data, type=Document)
 
 
-def _hostile(write_task: WriteTask, path: Path) -> ToldRun:
-    told = ToldRun(path, write_task(kernel=f"{KERNEL}// {HOSTILE}\n"))
+def _hostile(write_task: WriteTask, path: Path) -> SyntheticRun:
+    synthetic = SyntheticRun(path, write_task(kernel=f"{KERNEL}// {HOSTILE}\n"))
     evil = Evaluation(Outcome.BUILD_ERROR, Source.MODELLED, HOSTILE, log=HOSTILE)
-    told.edits(0, (HOSTILE, timed(50.0)), ("harmless", evil), exchange=replace(EXCHANGE, reply=HOSTILE))
-    return told
+    synthetic.edits(0, (HOSTILE, timed(50.0)), ("harmless", evil), exchange=replace(EXCHANGE, reply=HOSTILE))
+    return synthetic
 
 
 def test_no_text_of_a_run_is_markup(write_task: WriteTask, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_no_text_of_a_run_is_markup(write_task: WriteTask, tmp_path: Path) -> No
         "script",
     }
     assert found.names.count("script") == len(found.parts) + 1
-    assert not found.addresses, "a page that opens offline refers to nothing"
+    assert not found.addresses, "a page that opens offline has no links"
     assert _document(page).nodes[1].title == HOSTILE
 
 
@@ -96,69 +96,46 @@ def test_only_its_own_script_may_run(write_task: WriteTask, tmp_path: Path) -> N
 
 
 def test_the_command_says_where_the_report_is(write_task: WriteTask, tmp_path: Path) -> None:
-    told = ToldRun(tmp_path / "run", write_task())
-    told.edits(0, ("wider loads", timed(50.0)))
-    result = CliRunner().invoke(main, ["report", str(told.folder.path)])
+    synthetic = SyntheticRun(tmp_path / "run", write_task())
+    synthetic.edits(0, ("wider loads", timed(50.0)))
+    result = CliRunner().invoke(main, ["report", str(synthetic.folder.path)])
     assert result.exit_code == 0, result.output
-    assert _document((told.folder.best / "report.html").read_text()).headline.speedup == pytest.approx(2.0)
+    assert _document((synthetic.folder.best / "report.html").read_text()).headline.speedup == pytest.approx(
+        2.0
+    )
     elsewhere = tmp_path / "there.html"
-    result = CliRunner().invoke(main, ["report", str(told.folder.path), "-o", str(elsewhere)])
+    result = CliRunner().invoke(main, ["report", str(synthetic.folder.path), "-o", str(elsewhere)])
     assert str(elsewhere) in result.output.replace("\n", "")
 
 
-def test_a_run_without_an_evaluation_opens(write_task: WriteTask, tmp_path: Path) -> None:
-    folder = prepare_run(tmp_path / "run", load_task(write_task()))
-    write_manifest(folder, CONFIGURATION, FINGERPRINT)
-    folder.journal.write_text('{"schema":"mctskernel.journal","version":4}\n')
-    document = _document(report_page(load_view(folder.path)))
-    assert document.headline.state == "No kernel has been submitted yet."
-    assert document.headline.best is None
-    assert not document.nodes
-
-
-def test_a_run_of_nothing_but_failures_says_so(write_task: WriteTask, tmp_path: Path) -> None:
-    told = ToldRun(tmp_path / "run", write_task(), root=failed(Outcome.WRONG_RESULT))
-    document = view_document(load_view(told.folder.path))
-    assert "nothing but failures" in document.headline.state
-    assert [(kind.outcome, kind.count, kind.nodes) for kind in document.failures] == [
-        ("wrong result", 1, (0,))
-    ]
-
-
 def test_a_run_that_is_being_written_opens(write_task: WriteTask, tmp_path: Path) -> None:
-    told = ToldRun(tmp_path / "run", write_task())
-    told.edits(0, ("wider loads", timed(50.0)))
-    with told.folder.journal.open("a") as journal:
+    synthetic = SyntheticRun(tmp_path / "run", write_task())
+    synthetic.edits(0, ("wider loads", timed(50.0)))
+    with synthetic.folder.journal.open("a") as journal:
         journal.write('{"event":"evaluated","node":2,"eval')
     with pytest.warns(match="last line"):
-        page = report_page(load_view(told.folder.path))
+        page = report_page(load_view(synthetic.folder.path))
     document = _document(page)
     assert "Still searching" in document.headline.state
     assert document.roofline is None, "without counters there is no roofline"
     assert len(document.nodes) == 2
 
 
-def test_a_run_of_a_newer_version_is_refused_with_a_sentence(write_task: WriteTask, tmp_path: Path) -> None:
-    told = ToldRun(tmp_path / "run", write_task())
-    manifest = told.folder.manifest.read_text()
-    told.folder.manifest.write_text(manifest.replace('"schema_version": 1', '"schema_version": 99'))
-    result = CliRunner().invoke(main, ["report", str(told.folder.path)])
-    assert result.exit_code == 4
-    assert "schema version 99" in result.output
-
-
-def test_the_document_counts_failures_and_successes(write_task: WriteTask, tmp_path: Path) -> None:
-    told = ToldRun(tmp_path / "run", write_task())
-    told.edits(
-        0, ("a", timed(50.0)), ("b", timed(200.0)), ("c", failed()), ("d", failed()), ("e", quarantined(1.0))
-    )
-    document = view_document(load_view(told.folder.path))
-    assert [(kind.outcome, kind.count) for kind in document.failures] == [
-        ("build error", 2),
-        ("quarantined", 1),
-    ]
-    (edits,) = document.edits
-    assert (edits.tried, edits.valid, edits.gained, edits.lost) == (5, 2, 1, 1)
-    assert edits.best_gain == pytest.approx(2.0)
-    assert document.best_path == (0, 1)
-    assert [moment.best for moment in document.progress][:2] == [0, 1]
+@pytest.mark.parametrize(
+    "title",
+    [
+        "<img src=https://example.org/?x onerror=alert(1)>",
+        "![wider](https://example.org/pixel.png)",
+        "[details](javascript:alert(1))",
+        "faster\n\n# 100x over the starting kernel, measured\n",
+        "`<script>` &lt;b&gt; \x1b[2J",
+    ],
+)
+def test_a_title_is_no_markup(write_task: WriteTask, tmp_path: Path, title: str) -> None:
+    synthetic = SyntheticRun(tmp_path / "run", write_task())
+    synthetic.edits(0, (title, timed(50.0)))
+    page = trajectory_markdown(replace(load_view(synthetic.folder.path), answer=Answer(1, 2.0)))
+    heading = next(line for line in page.splitlines() if line.startswith("## Node 1"))
+    assert not re.search(r"(?<!\\)[<>\[\]`&]", heading)
+    assert "\x1b" not in page
+    assert sum(line.startswith("# ") for line in page.splitlines()) == 1

@@ -6,11 +6,10 @@ import pytest
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
 from mctskernel.report.progress import best_after, moments
-from mctskernel.run import Spent
 from mctskernel.search import spent_seconds
 from mctskernel.tree.events import Evaluated, Event, Proposed, Resumed, Started
 from mctskernel.tree.policy import Policy
-from tests.told_run import failed, quarantined, timed
+from tests.synthetic_run import failed, quarantined, timed
 
 
 def evaluated(node: int, at: float, evaluation: Evaluation, speedup: float = 0.0) -> Evaluated:
@@ -45,21 +44,7 @@ def test_pauses_between_processes_are_nobodys_time() -> None:
     assert found[-1].seconds == pytest.approx(spent_seconds(EVENTS))
 
 
-def test_money_counts_from_when_it_was_paid() -> None:
-    assert [moment.dollars for moment in moments(EVENTS)] == [0.0, 0.25, 0.25, 0.25, 0.75, 0.75]
-
-
-def test_starts_that_failed_before_count() -> None:
-    first = next(iter(moments(EVENTS, Spent(evaluations=7, seconds=30.0))))
-    assert (first.evaluations, first.seconds) == (8, 31.0)
-
-
 def test_a_search_without_a_success_has_no_best() -> None:
     found = list(moments((evaluated(0, 1.0, failed()), evaluated(1, 2.0, failed()))))
     assert [moment.best for moment in found] == [None, None]
     assert best_after(found, 2) == 0.0
-
-
-def test_the_best_after_so_many_evaluations() -> None:
-    found = list(moments(EVENTS))
-    assert [best_after(found, count) for count in (0, 1, 2, 4, 5, 99)] == [0.0, 1.0, 2.0, 2.0, 4.0, 4.0]

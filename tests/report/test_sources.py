@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.kernel import Language
-from mctskernel.report.sources import Sources, changes, highlighted
+from mctskernel.report.details import Sources, changes, highlighted
 from mctskernel.tasks import builtin_tasks
 
 TEXTS = st.lists(
@@ -33,13 +33,6 @@ def test_a_source_line_by_line_looks_as_it_does_whole(name: str, language: Langu
     sources = Sources()
     numbers = sources.add(text, language)
     assert [sources.lines[number] for number in numbers] == list(highlighted(text.rstrip("\n"), language))
-
-
-def test_a_line_is_kept_once() -> None:
-    sources = Sources()
-    first, second = (sources.add(f"int x;\nint y = {n};\n", Language.CUDA) for n in (1, 2))
-    assert first[0] == second[0]
-    assert len(sources.lines) == 3
 
 
 @settings(deadline=None)

@@ -34,17 +34,12 @@ def twice(x, out, n, BLOCK: tl.constexpr):
 '''
 
 
+@pytest.mark.slow
 def test_the_template_is_a_sound_task(tmp_path: Path) -> None:
     create_task(tmp_path / "a" / "b")
     report = check_task(tmp_path / "a" / "b")
     assert report.ok, report.problems
     assert load_task(tmp_path / "a" / "b").name == "row_sum"
-
-
-def test_a_new_task_may_go_into_a_folder_that_holds_other_things(tmp_path: Path) -> None:
-    (tmp_path / "notes.md").write_text("mine")
-    create_task(tmp_path)
-    assert check_task(tmp_path).ok
 
 
 @pytest.mark.parametrize("name", ["task.toml", "reference.py", "kernel.cu"])
@@ -56,23 +51,10 @@ def test_a_new_task_overwrites_nothing(tmp_path: Path, name: str) -> None:
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_new_task_where_nothing_can_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(TaskError, match=r"file/task can't be written: Not a directory\."):
-        create_task(tmp_path / "file" / "task")
-
-
 def test_a_sound_task_has_no_problems(write_task: WriteTask) -> None:
     report = check_task(write_task())
     assert report.ok
     assert len(report.checked) == 5
-
-
-def test_a_file_that_is_missing_is_the_only_problem(write_task: WriteTask) -> None:
-    report = check_task(write_task(kernel=None))
-    assert report.checked == ()
-    assert len(report.problems) == 1
-    assert "kernel.cu is missing" in report.problems[0]
 
 
 def only_problem(folder: Path) -> str:
@@ -81,10 +63,10 @@ def only_problem(folder: Path) -> str:
     return problems[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
-        ("def reference(x):\n    return 1 / 0\n", "reference raised ZeroDivisionError"),
         ("def reference(x):\n    return x[1:]\n", "with the shape (4999,); at n=5000"),
         (
             "import numpy as np\ndef reference(x):\n    return x.astype(np.float32)\n",
@@ -118,7 +100,6 @@ def test_a_problem_of_the_reference(write_task: WriteTask, code: str, sentence: 
     [
         ("/*", "//", "no launch plan"),
         ("ceil_div(n", "ceil_div(m", "unknown name 'm'"),
-        ('"ceil_div(n, BLOCK)"', '"n // 100"', "the grid is 0 in x"),
         ("#define BLOCK 64", "#define BLOCK 4096", "the block is 4096 in x"),
         (
             'kernel = "twice"',
@@ -131,18 +112,6 @@ def test_a_problem_of_the_reference(write_task: WriteTask, code: str, sentence: 
             '"out", "x", "n"',
             "parameter 'x': the plan gives 'out', which is the name of ano",
         ),
-        (
-            '"x", "out", "n"',
-            '"n", "out", "x"',
-            "parameter 'x': the plan gives the number 'n', but it is a po",
-        ),
-        (
-            '"out", "n"',
-            '"out", "out"',
-            "parameter 'n': the plan gives the buffer 'out', but it is no pointer",
-        ),
-        ("const float*", "const double*", "parameter 'x': it points to double, but 'x' is float32"),
-        ("const float*", "const __nv_bfloat16*", "'x': it points to __nv_bfloat16, but 'x' is float32"),
         ('"x", "out", "n"', '"x", "x", "n"', "no launch is given the output 'out'"),
     ],
 )
@@ -154,6 +123,7 @@ def test_a_problem_of_the_kernel(write_task: WriteTask, old: str, new: str, sent
     assert all(problem.startswith(str(folder / "kernel.cu")) for problem in problems)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
@@ -168,12 +138,14 @@ def test_a_starting_kernel_that_is_wrong(write_task: WriteTask, old: str, new: s
     assert sentence in only_problem(write_task(kernel=KERNEL.replace(old, new, 1)))
 
 
+@pytest.mark.slow
 def test_a_starting_kernel_that_does_more_than_the_chip_can(write_task: WriteTask) -> None:
     problem = only_problem(write_task("flops = 1000000000000000\n" + TASK_TOML))
     assert "kernel.cu: " in problem
     assert "it can't have done the work" in problem
 
 
+@pytest.mark.slow
 def test_the_kernel_of_each_language_is_checked(write_task: WriteTask) -> None:
     folder = write_task()
     (folder / "kernel.py").write_text(TRITON_KERNEL)
@@ -183,13 +155,13 @@ def test_the_kernel_of_each_language_is_checked(write_task: WriteTask) -> None:
     assert any("kernel.cu is right" in line for line in report.checked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
         ("2 * tl.load", "3 * tl.load", "wrong result: At n=1"),
         ("ceil_div(n", "ceil_div(m", "unknown name 'm'"),
         (', "n"]', "]", "twice"),
-        ("tl.program_id", "tl.programme_id", "programme_id"),
     ],
 )
 def test_a_problem_of_the_kernel_in_triton(write_task: WriteTask, old: str, new: str, sentence: str) -> None:
@@ -201,14 +173,7 @@ def test_a_problem_of_the_kernel_in_triton(write_task: WriteTask, old: str, new:
     assert sentence in problem
 
 
-def test_a_task_with_a_kernel_in_triton_alone(write_task: WriteTask) -> None:
-    folder = write_task(kernel=None)
-    (folder / "kernel.py").write_text(TRITON_KERNEL)
-    report = check_task(folder)
-    assert report.ok, report.problems
-    assert len(report.checked) == 5
-
-
+@pytest.mark.slow
 def test_the_numerical_contract_is_told_and_must_be_the_reference_s_own(write_task: WriteTask) -> None:
     assert "Numerics: NaN and infinities stay where they belong; " in "".join(
         check_task(write_task()).checked
@@ -218,33 +183,3 @@ def test_the_numerical_contract_is_told_and_must_be_the_reference_s_own(write_ta
         "import numpy as np\ndef reference(x):\n    return 2 * np.nan_to_num(x)\n",
     )
     assert "the reference itself swallows a NaN in 'x': at n=130" in only_problem(folder)
-
-
-def test_a_reference_whose_sums_may_overflow(write_task: WriteTask) -> None:
-    toml = TASK_TOML.replace('"float32"', '"int8"', 1).replace('"float32"', '"int32"')
-    kernel = KERNEL.replace("const float*", "const signed char*").replace("float* out", "int* out")
-    assert "gave 'out' as int8, where sums may have overflowed" in only_problem(
-        write_task(toml, kernel=kernel)
-    )
-
-
-def test_a_small_shape_may_be_zero_by_right(write_task: WriteTask) -> None:
-    folder = write_task(
-        reference="def reference(x):\n    return x - x[0]\n",
-        kernel=KERNEL.replace("2.0f * x[i]", "x[i] - x[0]"),
-    )
-    assert check_task(folder).problems == ()
-
-
-def test_the_kernel_file_is_called_as_in_the_task(write_task: WriteTask) -> None:
-    folder = write_task('kernel = "other.cu"\n' + TASK_TOML)
-    (folder / "other.cu").write_text("int nothing;")
-    assert only_problem(folder).startswith(str(folder / "other.cu"))
-
-
-def test_problems_of_the_reference_and_of_the_kernel_come_together(write_task: WriteTask) -> None:
-    folder = write_task(reference="def reference(x):\n    return 0 * x\n", kernel="int nothing;")
-    assert [problem.split(":")[0].rsplit("/")[-1] for problem in check_task(folder).problems] == [
-        "reference.py",
-        "kernel.cu",
-    ]

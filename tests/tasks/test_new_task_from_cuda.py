@@ -33,6 +33,7 @@ def test_a_draft_says_that_its_reference_is_missing_and_nothing_else(tmp_path: P
     assert "write it: return out" in report.problems[0]
 
 
+@pytest.mark.slow
 def test_a_draft_with_its_reference_can_be_searched(tmp_path: Path) -> None:
     folder = drafted(tmp_path, SCALE)
     (folder / "reference.py").write_text("def reference(x, factor):\n    return factor * x\n")
@@ -69,12 +70,6 @@ def test_several_kernels_are_launched_in_their_order_or_one_alone(tmp_path: Path
     assert [launch.kernel for launch in one.launches] == ["again"]
 
 
-def test_a_leading_comment_is_kept_beside_the_plan(tmp_path: Path) -> None:
-    text = (drafted(tmp_path, f"/* Mine.\n * All of it. */{SCALE}") / "kernel.cu").read_text()
-    assert "// Mine.\n// All of it." in text
-    assert plan_of(Kernel(text)).launches[0].kernel == "scale"
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -87,30 +82,3 @@ def test_what_cannot_be_drafted_is_a_sentence(tmp_path: Path, text: str, said: s
     with pytest.raises(TaskError, match=said):
         drafted(tmp_path, text)
     assert not (tmp_path / "task").exists()
-
-
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    drafted(tmp_path, SCALE)
-    with pytest.raises(TaskError, match="overwrites nothing"):
-        drafted(tmp_path, SCALE)
-
-
-def test_a_kernel_of_another_name_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match="no __global__ function called 'other'; it has: scale"):
-        drafted(tmp_path, SCALE, "other")
-
-
-def test_a_file_that_searches_would_refuse_says_so(tmp_path: Path) -> None:
-    file = tmp_path / "my.cu"
-    file.write_text(f"#include <cub/cub.cuh>\n{SCALE}")
-    found = create_task_from_cuda(tmp_path / "task", file)
-    assert any("cub/cub.cuh" in remark for remark in found.remarks)
-
-
-def test_other_starting_points_are_checked_too(tmp_path: Path) -> None:
-    folder = drafted(tmp_path, SCALE)
-    (folder / "reference.py").write_text("def reference(x, factor):\n    return factor * x\n")
-    wrong = (folder / "kernel.cu").read_text().replace("factor * x[i]", "2.0f * x[i]")
-    (folder / "start_wrong.cu").write_text(wrong)
-    (problem,) = check_task(folder).problems
-    assert "start_wrong.cu: wrong result" in problem

@@ -1,4 +1,4 @@
-"""Evaluations in a Ray cluster: its GPUs judge, its CPUs build, and both come and go while a search runs."""
+"""Evaluations in a Ray cluster: an actor for each GPU, or for each CPU of the model, which come and go."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mctskernel.core.executor import LOCAL, Executor, ExecutorOptions
 def open_ray_executor(
     spec: DeviceSpec, workers: int = 0, options: ExecutorOptions = LOCAL
 ) -> Iterator[Executor]:
-    """What evaluates kernels in the cluster at the address of the options.
+    """Evaluate kernels in the cluster at the address of the options.
 
-    An empty address is that which RAY_ADDRESS or `ray start` gives, or a new cluster on this machine, which ends with
-    the executor. `workers` are evaluations at a time on `model`, and processes that build for the GPUs on `gpu`; 0 is
-    as many as the cluster has room for. Raises TaskError and DeviceError.
+    An empty address is that of RAY_ADDRESS or `ray start`, or a new cluster on this machine, which ends with the
+    executor. `workers` are actors on `model`, and compile processes beside each GPU on `gpu`; 0 is as many as there is
+    room for. Raises TaskError and DeviceError.
     """
     try:
         import ray  # noqa: F401, PLC0415 - an extra

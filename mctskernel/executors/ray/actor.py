@@ -1,107 +1,210 @@
-"""The process of an evaluator in a cluster: opens a post there and answers one call at a time.
+"""The process of the cluster that evaluates kernels: an executor of its own machine behind four calls.
 
-What it is told and says are bytes (`messages`), and what goes wrong in it is a reply. Candidates run in the same
-confined child processes as on one machine; this process only waits for them.
+Ray pickles what it carries, so it carries only MessagePack of the types below, checked on arrival.
 """
 
 from __future__ import annotations
 
+import importlib
+import itertools
+import queue
+import tempfile
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from mctskernel.core.device import DeviceError, DeviceSpec
+import msgspec
+
+from mctskernel.core.device import DeviceError, DeviceSpec, Trial
+from mctskernel.core.documents import UNDECODABLE, excerpt
+from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.executor import CounterSet, Executor, ExecutorOptions
+from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import TaskError
-from mctskernel.executors.ray.assignment import Stage
-from mctskernel.executors.ray.messages import OPENINGS, Broken, Opening, Reply, encode
-from mctskernel.executors.ray.posts import Post, open_post
-from mctskernel.executors.task_files import unpacked
 from mctskernel.profiling.architecture import FILE_SUFFIX
 
-END, PRESENCE = "end", "presence"
-"""The threads of an actor in which it is told to stop while it judges in another, and in which it only is there."""
+PRESENCE, CLOSING = "presence", "closing"
+"""Ray's concurrency groups: calls that run while others of the same actor do."""
 
-NONE_BEGUN = -1
-"""What `stay` returns before the first call."""
+CLOSE_SECONDS = 2.0
+"""How long `close` waits for the executor to end its processes."""
 
-END_SECONDS = 1.5
-"""How long what is being done may take to notice that it is to stop."""
+POLL_SECONDS = 0.01
+"""Between two looks for new kernels while others are being evaluated."""
+
+MAX_TASK_BYTES = 64 << 20
+"""Of all files of a task together: every actor holds them in memory."""
+
+Opener = Callable[[DeviceSpec, int, ExecutorOptions], AbstractContextManager[Executor]]
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What an actor opens: a `DeviceSpec` whose task folder is `files` by relative path, and how many workers.
+
+    `opener` is `module:function`, an `Opener`. `description` is the text of the architecture file, where there is one.
+    """
+
+    kind: str
+    architecture: str
+    seed: int
+    language: Language
+    trial: Trial
+    files: dict[str, bytes]
+    opener: str
+    workers: int = 1
+    counters: CounterSet | None = None
+    description: bytes = b""
+
+
+class Evaluate(msgspec.Struct, frozen=True):
+    """Evaluate a kernel; with a `baseline`, at the final validation."""
+
+    kernel: Kernel
+    baseline: Kernel | None = None
+
+
+class Ready(msgspec.Struct, tag=True, frozen=True):
+    """The actor is open: the fingerprint of its device, and its warnings."""
+
+    fingerprint: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
+class Evaluated(msgspec.Struct, tag=True, frozen=True):
+    """A kernel's evaluation."""
+
+    evaluation: Evaluation
+
+
+class Broken(msgspec.Struct, tag=True, frozen=True):
+    """Nothing can be evaluated there."""
+
+    message: str
+
+
+Reply = Ready | Evaluated | Broken
+
+_OPENINGS = msgspec.msgpack.Decoder(Opening)
+_REQUESTS = msgspec.msgpack.Decoder(Evaluate)
+_REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+
+encode = msgspec.msgpack.encode
+
+
+def decode_reply(data: object) -> Reply:
+    """Decode what an actor returned; anything malformed counts as Broken."""
+    try:
+        return _REPLIES.decode(data) if isinstance(data, bytes) else Broken("It sent no bytes.")
+    except UNDECODABLE as error:
+        return Broken(f"It sent a malformed message: {excerpt(error)}")
+
+
+def pack(folder: Path) -> dict[str, bytes]:
+    """The files of a task folder by relative path, without hidden ones and links to elsewhere. Raises TaskError."""
+    home, files = folder.resolve(), {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        hidden = any(part.startswith((".", "__pycache__")) for part in name.parts)
+        if not hidden and path.is_file() and path.resolve().is_relative_to(home):
+            files[name.as_posix()] = path.read_bytes()
+    if sum(map(len, files.values())) > MAX_TASK_BYTES:
+        limit = MAX_TASK_BYTES >> 20
+        raise TaskError(f"{folder} has more than {limit} MiB of files, too many to send to a cluster.")
+    return files
 
 
 class Actor:
-    """One evaluator. `greet` comes first; `end` may be called from a thread of its own."""
+    """Evaluates several kernels at a time. Call `open` first; `stay` and `close` may run beside the other calls."""
 
     def __init__(self, opening: bytes) -> None:
-        self._opening = OPENINGS.decode(opening)
-        self._open = ExitStack()
-        self._busy = threading.Lock()
-        self._ended = False
-        # The last call that was begun, and the last that `stay` has told of.
-        self._begun = self._told = NONE_BEGUN
-        self._news = threading.Condition()
-        self._post: Post | None = None
+        self._opening = _OPENINGS.decode(opening)
+        self._work: queue.SimpleQueue[tuple[Evaluate, Future[Evaluation]] | None] = queue.SimpleQueue()
+        self._ready: Future[Ready] = Future()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
-    def greet(self) -> bytes:
-        """Open the post: Ready or Broken."""
-        return self._answer(self._greet)[0]
+    def open(self) -> bytes:
+        """Return Ready once the executor is open, or Broken."""
+        return _answer(self._ready.result)
 
-    def ask(self, call: int, stage: int, data: bytes) -> tuple[bytes, bytes]:
-        """The reply to one stage of a job, and what was made for the next. Calls are numbered upwards."""
-        with self._news:
-            self._begun = call
-            self._news.notify()
-        return self._answer(lambda: self._opened.answer(Stage(stage), data))
+    def evaluate(self, request: bytes) -> bytes:
+        """Return Evaluated or Broken."""
+        future: Future[Evaluation] = Future()
+        self._work.put((_REQUESTS.decode(request), future))
+        return _answer(lambda: Evaluated(future.result()))
 
-    def stay(self, seconds: float) -> int:
-        """The call that was begun last, told when it begins, or after so many seconds, or at the end.
+    def stay(self) -> None:
+        """Return when the actor is closed. Ray fails this call when the process or its node is lost."""
+        self._closed.wait()
 
-        Whoever waits for it learns that this process is there, or lost, and whether it died of what it was asked.
-        """
-        with self._news:
-            self._news.wait_for(lambda: self._ended or self._begun != self._told, seconds)
-            self._told = self._begun
-            return self._told
+    def close(self) -> None:
+        """Stop whatever is being evaluated and remove the task's files from this machine."""
+        self._work.put(None)
+        self._thread.join(CLOSE_SECONDS)
+        self._closed.set()
 
-    def end(self) -> None:
-        """Stop, whatever is being done, and leave nothing on this node."""
-        if self._post is not None:
-            self._post.interrupt()
-        if self._busy.acquire(timeout=END_SECONDS):
-            self._open.close()
-        with self._news:
-            self._ended = True
-            self._news.notify()
+    def _run(self) -> None:
+        """Own the executor, which belongs to one thread; Ray makes each call in another."""
+        waiting: dict[int, Future[Evaluation]] = {}
+        try:
+            with tempfile.TemporaryDirectory(prefix="mctskernel-task-") as folder:
+                spec = _unpack(self._opening, Path(folder))
+                options = ExecutorOptions(counters=self._opening.counters)
+                with _opener(self._opening.opener)(spec, self._opening.workers, options) as executor:
+                    self._ready.set_result(Ready(executor.fingerprint(), executor.notes))
+                    self._evaluate_all(executor, waiting)
+        except Exception as error:  # noqa: BLE001 - passed on to every call, whatever it is
+            if not self._ready.done():
+                self._ready.set_exception(error)
+            for future in waiting.values():
+                future.set_exception(error)
+            while (work := self._work.get()) is not None:
+                work[1].set_exception(error)
 
-    @property
-    def _opened(self) -> Post:
-        if self._post is None:
-            raise DeviceError("The evaluator was asked before it was open.")
-        return self._post
+    def _evaluate_all(self, executor: Executor, waiting: dict[int, Future[Evaluation]]) -> None:
+        """Pass kernels to the executor and results back, until `close`. `waiting` has the results still to come."""
+        tickets = itertools.count()
+        while True:
+            while not waiting or not self._work.empty():
+                work = self._work.get()
+                if work is None:
+                    return
+                request, future = work
+                ticket = next(tickets)
+                waiting[ticket] = future
+                if request.baseline is None:
+                    executor.submit(ticket, request.kernel)
+                else:
+                    future.set_result(executor.final_validation(request.kernel, request.baseline))
+                    del waiting[ticket]
+            for ticket, evaluation in executor.wait(POLL_SECONDS):
+                waiting.pop(ticket).set_result(evaluation)
 
-    def _greet(self) -> tuple[Reply, bytes]:
-        spec = _unpacked_spec(self._opening, self._open)
-        self._post = open_post(self._opening, spec, self._open)
-        return self._post.ready, b""
 
-    def _answer(self, answer: Callable[[], tuple[Reply, bytes]]) -> tuple[bytes, bytes]:
-        with self._busy:
-            try:
-                reply, product = answer()
-            except (DeviceError, TaskError, OSError) as error:
-                reply, product = Broken(str(error)), b""
-        return encode(reply), product
+def _answer(reply: Callable[[], Reply]) -> bytes:
+    try:
+        return encode(reply())
+    except (DeviceError, TaskError, OSError) as error:
+        return encode(Broken(str(error)))
 
 
-def _unpacked_spec(opening: Opening, stack: ExitStack) -> DeviceSpec:
-    """The device that is described, with its files in a folder of this node."""
-    folder = stack.enter_context(unpacked(opening.files))
+def _unpack(opening: Opening, folder: Path) -> DeviceSpec:
+    """Write the task's files into a folder and return the device that the opening describes."""
+    task = folder / "task"
+    for name, data in opening.files.items():
+        (task / name).parent.mkdir(parents=True, exist_ok=True)
+        (task / name).write_bytes(data)
     architecture = opening.architecture
     if opening.description:
-        architecture = str(_written(folder.parent / f"gpu{FILE_SUFFIX}", opening.description))
-    return DeviceSpec(opening.kind, folder, architecture, opening.seed, opening.language, opening.trial)
+        architecture = str(folder / f"gpu{FILE_SUFFIX}")
+        Path(architecture).write_bytes(opening.description)
+    return DeviceSpec(opening.kind, task, architecture, opening.seed, opening.language, opening.trial)
 
 
-def _written(path: Path, data: bytes) -> Path:
-    path.write_bytes(data)
-    return path
+def _opener(name: str) -> Opener:
+    module, _, function = name.partition(":")
+    found: Opener = getattr(importlib.import_module(module), function)
+    return found

@@ -6,90 +6,90 @@ import itertools
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+import ray
 from ray.exceptions import RayActorError
 
-from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.device import UUID, DeviceError, DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Guard, Outcome
 from mctskernel.core.executor import CounterSet
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import task_of
-from mctskernel.executors.ray.assignment import TRIES, Assignments, Call, Stage
-from mctskernel.executors.ray.cluster import Cluster
-from mctskernel.executors.ray.messages import (
+from mctskernel.executors import compilers_for
+from mctskernel.executors.ray.actor import (
+    CLOSING,
+    PRESENCE,
+    Actor,
     Broken,
-    Built,
-    Finalist,
-    Judged,
+    Evaluate,
+    Evaluated,
     Opening,
     Ready,
-    Reply,
+    decode_reply,
     encode,
-    reply_of,
+    pack,
 )
-from mctskernel.executors.ray.roster import Role
-from mctskernel.executors.ray.staff import Event, Staff, first_line
-from mctskernel.executors.task_files import pack
-from mctskernel.executors.tickets import Tickets
+from mctskernel.executors.ray.cluster import Cluster
+from mctskernel.executors.tickets import Finish, TicketedExecutor
 from mctskernel.profiling.architecture import FILE_SUFFIX
-from mctskernel.profiling.counter_sets import counters_for, fewer_remarks
-from mctskernel.profiling.devices import open_device
-from mctskernel.profiling.gpu.session import GPU_SERVICE
-from mctskernel.profiling.processes.workers import Opener
+from mctskernel.profiling.counters import counters_for, fewer_notes
 
-UNASKED = "it answered what it wasn't asked"
+OPENER = "mctskernel.executors:open_executor"
+
+TRIES = 3
+"""How often a kernel is evaluated whose actor is lost meanwhile, before the kernel is to blame."""
+
+FAILURES = 3
+"""How often actors may fail to open, or break, before there is one fewer of them."""
+
+CLOSE_SECONDS = 3.0
+"""How long actors may take to clean up before they are killed."""
+
+# Ray's types don't know concurrency groups.
+_REMOTE: Any = ray.remote(concurrency_groups={PRESENCE: 1, CLOSING: 1})(Actor)  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How many seconds are waited for what: a call of each stage, any sign of an evaluator, a first one, and news.
+    """Seconds: that one evaluation may take, until a first actor opens, and between two looks at the nodes.
 
-    An evaluator that takes longer over a call counts as lost, and long before that one that has a call and isn't heard
-    of for `silence` seconds, as behind a cut network; those that are well are heard of every `pulse` seconds. What a
-    candidate may take is far less than a call: the rest is for the GPU's turn, which evaluators of other searches may
-    have first, and their last gates. A run ends when it had nobody to ask for `arrival` seconds.
+    A candidate takes far less than `evaluation`: the rest is for a GPU's turn, which other searches may have first.
     """
 
-    judge: float = 1800.0
-    gate: float = 3600.0
-    build: float = 120.0
-    silence: float = 120.0
-    pulse: float = 5.0
+    evaluation: float = 3600.0
     arrival: float = 120.0
-    news: float = 1.0
-
-    @property
-    def limits(self) -> dict[Stage, float]:
-        """By stage."""
-        return {Stage.JUDGE: self.judge, Stage.GATE: self.gate, Stage.BUILD: self.build}
-
-
-PATIENCE = Patience()
+    look: float = 1.0
 
 
 @dataclass
-class _Order:
-    """What a job begins with, who is given its result, and what was built for it so far."""
-
-    data: bytes
-    deliver: Callable[[Evaluation | Exception], None]
-    built: Any = None
+class _Job:
+    request: bytes
+    deliver: Finish
+    losses: int = 0
 
 
-class RayExecutor:
-    """Evaluators in a cluster, fed by a thread here. Use it as a context manager, or call `close`.
+@dataclass
+class _Member:
+    """An actor with the jobs that it was given, each with the time when it was."""
 
-    On `gpu` each GPU has an evaluator, and `workers` others build for them; on `model` there are `workers` of them; 0
-    is as many as the cluster has room for. They are started and dismissed as nodes come and go. A kernel that is lost
-    with its evaluator is tried once more elsewhere. Not shared between threads. Raises TaskError, and DeviceError when
-    no evaluator can be had.
+    handle: Any
+    is_open: bool = False
+    jobs: dict[int, float] = field(default_factory=dict)
+
+
+class RayExecutor(TicketedExecutor):
+    """An actor for each GPU of the cluster, or for each CPU on `model`, fed by a thread here.
+
+    `workers` are actors on `model`, 0 for as many as there are CPUs, and compile processes beside each GPU. Actors are
+    started as nodes come, and a kernel whose actor is lost is tried elsewhere. Use it as a context manager, or call
+    `close`. Not shared between threads. Raises TaskError, and DeviceError when no actor can be had.
     """
 
     def __init__(
@@ -98,83 +98,62 @@ class RayExecutor:
         cluster: Cluster,
         *,
         workers: int = 0,
-        patience: Patience = PATIENCE,
-        opener: Opener = open_device,
-        service: str = GPU_SERVICE,
+        patience: Patience = Patience(),
+        opener: str = OPENER,
         counters: CounterSet | None = None,
     ) -> None:
-        if workers < 0:
-            raise ValueError(f"An executor can't have {workers} workers.")
+        super().__init__()
+        task_of(spec)  # Raises TaskError before anything is started.
         self._spec, self._cluster, self._patience = spec, cluster, patience
-        self._route = (Stage.BUILD, Stage.JUDGE) if spec.kind == "gpu" else (Stage.JUDGE,)
-        self._tickets = Tickets()
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._assignments = Assignments(patience.limits)
-        chosen = counters_for(cluster.most_gpus, counters)
-        self._remarks = fewer_remarks(chosen, counters) if spec.kind == "gpu" else ()
-        opening = _opening(spec, opener, service, chosen)
-        self._staff = Staff(
-            cluster,
-            opening,
-            workers,
-            self._events.put,
-            pulse=patience.pulse,
-            joined=self._join,
-            lost=self._lose,
-        )
-        self._jobs = itertools.count()
-        self._orders: dict[int, _Order] = {}
+        self._on_gpu = spec.kind == "gpu"
+        self._most = 0 if self._on_gpu else workers
+        compilers = (workers or compilers_for(1, spec.language)) if self._on_gpu else 1
+        self._slots = compilers + 1 if self._on_gpu else 1
+        chosen = counters_for(max(cluster.amounts("GPU"), default=0), counters) if self._on_gpu else None
+        self._opening = encode(_opening(spec, opener, compilers, chosen))
+        self._notes = {cluster.note: None}
+        self._fewer = fewer_notes(chosen, counters) if chosen is not None else ()
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._numbers = itertools.count()
+        self._members: dict[int, _Member] = {}
+        self._jobs: dict[int, _Job] = {}
+        self._waiting: deque[int] = deque()
+        self._first: Future[dict[str, str]] = Future()
+        self._failures = 0
+        self._complaint = ""
         self._broken: DeviceError | None = None
-        self._opened: Future[Ready] = Future()
-        self._staffed_at = time.monotonic()
-        self._news_at = 0.0
-        self._capacity = 1
+        self._looked_at, self._manned_at = -1.0, time.monotonic()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="ray", daemon=True)
         self._thread.start()
         try:
-            self._first = self._opened.result()
+            self._first.result()
         except BaseException:
             self.close()
             raise
 
     @property
     def capacity(self) -> int:
-        """How many evaluations can be in flight: one for each evaluator that is open now, but never none.
+        """How many evaluations can be in flight now, at least one: without an actor it waits for one to come."""
+        return max(1, self._slots * sum(member.is_open for member in list(self._members.values())))
 
-        While there is no evaluator an evaluation waits for one to come.
-        """
-        return self._capacity
-
-    def submit(self, ticket: int, kernel: Kernel) -> None:
-        """Begin an evaluation. `ticket`, not in flight already, comes back with its result."""
-        self._tickets.begin(ticket)
-        order = _Order(encode(kernel), lambda result: self._tickets.run(ticket, partial(_unwrapped, result)))
-        self._events.put(partial(self._begin, order, self._route))
-
-    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
-        """The evaluations that have finished since the last call, waiting for the first of them.
-
-        Empty when nothing is in flight, or when nothing finished in `timeout` seconds. Raises DeviceError
-        when no evaluator is left, and none has come for a while.
-        """
-        return self._tickets.wait(timeout)
-
-    def last_gate(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
-        """Evaluate a kernel at what was held out, on one evaluator and with a fresh seed; waits for it."""
+    def final_validation(self, kernel: Kernel, baseline: Kernel) -> Evaluation:
+        """Evaluate a kernel at the held-out shapes, on one actor and with a fresh seed; waits for it."""
         result: Future[Evaluation | Exception] = Future()
-        order = _Order(encode(Finalist(kernel, baseline)), result.set_result)
-        self._events.put(partial(self._begin, order, (Stage.GATE,)))
-        return _unwrapped(result.result())
+        self._events.put(partial(self._queue, _Job(encode(Evaluate(kernel, baseline)), result.set_result)))
+        found = result.result()
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def fingerprint(self) -> dict[str, str]:
-        """That of the first evaluator's device; the others' are of its kind."""
-        return dict(self._first.fingerprint)
+        """That of the first actor's device, without its UUID: the others are of its kind."""
+        return dict(self._first.result())
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """What the user should know: where the evaluators were, what they lack, and which were left out."""
-        return (*self._staff.remarks, *self._remarks)
+    def notes(self) -> tuple[str, ...]:
+        """Where the evaluations ran, what the devices lack, and which were left out."""
+        return (*list(self._notes), *self._fewer)
 
     def close(self) -> None:
         """Stop at once, and leave nothing of this search in the cluster."""
@@ -182,172 +161,195 @@ class RayExecutor:
         self._events.put(lambda: None)
         self._thread.join()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _run(self) -> None:
         while not self._closing:
             try:
-                self._hear_news()
-                self._hand_out()
-                self._events.get(timeout=self._patience.news)()
+                self._look()
+                self._assign()
+                self._events.get(timeout=self._patience.look)()
             except queue.Empty:
                 continue
             except Exception as error:  # noqa: BLE001 - raised again by `wait`, in its caller's thread
                 self._break(f"The Ray cluster failed: {type(error).__name__}: {error}")
-        self._staff.close()
+        handles = [member.handle for member in self._members.values()]
+        if handles:
+            closing = [handle.close.options(concurrency_group=CLOSING).remote() for handle in handles]
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_SECONDS)
+        for handle in handles:
+            ray.kill(handle)
 
-    def _hear_news(self) -> None:
-        """Who has come and who is gone, every now and then."""
+    def _look(self) -> None:
+        """Start actors where there is room, and give up those that take too long."""
         now = time.monotonic()
-        if self._broken is not None or now - self._news_at < self._patience.news:
+        if self._broken is not None or now - self._looked_at < self._patience.look:
             return
-        self._news_at = now
-        for number in self._staff.look():
-            self._lose(number, "its node left the cluster")
-        for call in self._assignments.overdue(now):
-            self._lose(call.evaluator, f"it did not answer within {now - call.began:.0f} s")
-        for call in self._assignments.calls:
-            silence = now - max(call.began, self._staff.heard(call.evaluator))
-            if silence > self._patience.silence:
-                self._lose(call.evaluator, f"it was not heard of for {silence:.0f} s")
-        if all(self._assignments.serving(stage) for stage in self._route):
-            self._staffed_at = now
-        elif self._is_hopeless() or now - self._staffed_at > self._patience.arrival:
-            self._break(self._nobody())
+        self._looked_at = now
+        room = sum(self._cluster.amounts("GPU" if self._on_gpu else "CPU"))
+        wanted = min(room, self._most or room) - self._failures // FAILURES
+        while len(self._members) < wanted:
+            self._start()
+        for number, member in list(self._members.items()):
+            if any(now - began > self._patience.evaluation for began in member.jobs.values()):
+                self._lose(number, f"it did not answer within {self._patience.evaluation:.0f} s")
+        if any(member.is_open for member in self._members.values()):
+            self._manned_at = now
+        elif now - self._manned_at > self._patience.arrival or (
+            not self._members and (self._cluster.own or (self._complaint and not self._first.done()))
+        ):
+            reason = self._complaint or f"no {'GPU' if self._on_gpu else 'CPU'} of it is free"
+            self._break(f"The Ray cluster can't evaluate kernels for this run: {reason.rstrip('.')}.")
 
-    def _is_hopeless(self) -> bool:
-        """Whether nobody will come: none is about to open, and the cluster can't grow or has refused from the start."""
-        settled = self._cluster.own or (not self._opened.done() and bool(self._staff.complaint))
-        return settled and not self._staff.expects_more
+    def _start(self) -> None:
+        number = next(self._numbers)
+        # Compile processes beside a GPU are not counted against the cluster's CPUs.
+        handle = _REMOTE.options(
+            num_cpus=0 if self._on_gpu else 1,
+            num_gpus=1 if self._on_gpu else 0,
+            max_restarts=0,
+            max_concurrency=self._slots + 1,
+            scheduling_strategy="SPREAD",
+        ).remote(self._opening)
+        self._members[number] = _Member(handle)
+        opening = handle.open.remote().future()
+        opening.add_done_callback(lambda done: self._events.put(partial(self._opened, number, done)))
+        presence = handle.stay.options(concurrency_group=PRESENCE).remote().future()
+        presence.add_done_callback(
+            lambda done: self._events.put(partial(self._lose, number, _first_line(done.exception())))
+        )
 
-    def _nobody(self) -> str:
-        what = "GPU" if self._spec.kind == "gpu" and not self._assignments.serving(Stage.JUDGE) else "CPU"
-        reason = self._staff.complaint or f"no {what} of it is free"
-        return f"The Ray cluster has no evaluator for this run: {reason.rstrip('.')}."
-
-    def _hand_out(self) -> None:
-        if self._broken is None:
-            for call in self._assignments.hand_out(time.monotonic()):
-                order = self._orders[call.job]
-                data = order.data if order.built is None else order.built
-                ask = self._staff.handle(call.evaluator).ask.options(num_returns=2)
-                reply, product = ask.remote(call.number, int(call.stage), data)
-                reply.future().add_done_callback(self._hearer(call, product))
-
-    def _hearer(self, call: Call, product: Any) -> Callable[[Future[object]], None]:
-        """What a thread of Ray's calls with the reply."""
-        return lambda reply: self._events.put(partial(self._hear, call, reply, product))
-
-    def _begin(self, order: _Order, route: tuple[Stage, ...]) -> None:
-        if self._broken is not None:
-            order.deliver(self._broken)
+    def _opened(self, number: int, opening: Future[object]) -> None:
+        member = self._members.get(number)
+        if member is None:
             return
-        job = next(self._jobs)
-        self._orders[job] = order
-        self._assignments.begin(job, route)
-
-    def _hear(self, call: Call, future: Future[object], product: Any) -> None:
-        error = future.exception()
-        if isinstance(error, RayActorError):
-            self._lose(call.evaluator, first_line(error))
-        elif self._assignments.answered(call.number) is None:
+        error = opening.exception()
+        reply = Broken(_first_line(error)) if error is not None else decode_reply(opening.result())
+        if not isinstance(reply, Ready):
+            self._fail(number, reply.message if isinstance(reply, Broken) else "It sent a wrong reply.")
             return
-        elif error is not None:
-            # What was built is gone with its node, say.
-            self._try_again(call.job, first_line(error))
+        fingerprint = {name: value for name, value in reply.fingerprint.items() if name != UUID}
+        if not self._first.done():
+            self._notes |= dict.fromkeys(reply.notes)
+            self._first.set_result(fingerprint)
+        # One that differs is kept, unused, so that no further actor is started in its place.
+        if difference := _difference(self._first.result(), fingerprint):
+            self._notes[difference] = None
         else:
-            self._take(call, reply_of(future.result()), product)
+            member.is_open = True
 
-    def _take(self, call: Call, reply: Reply, product: Any) -> None:
-        match reply:
-            case Judged(evaluation):
-                self._end(call.job, evaluation)
-            case Built():
-                self._orders[call.job].built = product
-                self._assignments.advance(call.job)
-            case Broken(message):
-                # The machine's fault, and no kernel's.
-                self._assignments.leave(call.evaluator)
-                self._count()
-                self._staff.failed(call.evaluator, message)
-                self._begin_again(call.job)
-            case _:
-                self._lose(call.evaluator, UNASKED)
-                self._try_again(call.job, UNASKED)
+    def _assign(self) -> None:
+        """Give waiting jobs to the actor that has the fewest."""
+        while self._waiting:
+            able = [
+                each for each in self._members.items() if each[1].is_open and len(each[1].jobs) < self._slots
+            ]
+            if not able:
+                return
+            number, member = min(able, key=lambda each: len(each[1].jobs))
+            job = self._waiting.popleft()
+            member.jobs[job] = time.monotonic()
+            reply = member.handle.evaluate.remote(self._jobs[job].request).future()
+            reply.add_done_callback(self._on_reply(number, job))
 
-    def _join(self, number: int, role: Role) -> None:
-        self._assignments.join(number, role.serves)
-        self._count()
-        if self._staff.first is not None and not self._opened.done():
-            self._opened.set_result(self._staff.first)
+    def _on_reply(self, number: int, job: int) -> Callable[[Future[object]], None]:
+        return lambda reply: self._events.put(partial(self._replied, number, job, reply))
+
+    def _begin(self, kernel: Kernel, finish: Finish) -> None:
+        self._events.put(partial(self._queue, _Job(encode(Evaluate(kernel)), finish)))
+
+    def _queue(self, job: _Job) -> None:
+        if self._broken is not None:
+            job.deliver(self._broken)
+            return
+        number = next(self._numbers)
+        self._jobs[number] = job
+        self._waiting.append(number)
+
+    def _replied(self, number: int, job: int, reply: Future[object]) -> None:
+        member = self._members.get(number)
+        if member is None or job not in member.jobs:
+            return  # It was given to another actor meanwhile.
+        error = reply.exception()
+        if isinstance(error, RayActorError):
+            self._lose(number, _first_line(error))
+            return
+        answer = Broken(_first_line(error)) if error is not None else decode_reply(reply.result())
+        if isinstance(answer, Evaluated):
+            del member.jobs[job]
+            self._jobs.pop(job).deliver(answer.evaluation)
+        else:
+            self._fail(number, answer.message if isinstance(answer, Broken) else "It sent a wrong reply.")
+
+    def _fail(self, number: int, complaint: str) -> None:
+        """Drop an actor whose machine can't evaluate; its jobs are not to blame."""
+        self._failures += 1
+        self._complaint = complaint
+        if self._failures % FAILURES == 0:
+            self._notes[f"One actor of the cluster was left out after {FAILURES} failures: {complaint}"] = (
+                None
+            )
+        self._waiting.extendleft(self._drop(number))
 
     def _lose(self, number: int, why: str) -> None:
-        """Do without an evaluator; what it was doing is tried once more elsewhere."""
-        call = self._assignments.leave(number)
-        began = call is not None and self._staff.has_begun(number, call.number)
-        self._staff.dismiss(number)
-        self._count()
-        if call is not None and began:
-            self._try_again(call.job, why)
-        elif call is not None:
-            self._begin_again(call.job)
+        """Drop an actor whose process or node is gone; its jobs are tried elsewhere."""
+        for job in self._drop(number):
+            state = self._jobs[job]
+            state.losses += 1
+            if state.losses < TRIES:
+                self._waiting.appendleft(job)
+            else:
+                message = (
+                    f"The process that evaluated this kernel was lost {TRIES} times; the last time {why}."
+                )
+                del self._jobs[job]
+                guard = Guard.SEPARATE_PROCESS
+                state.deliver(Evaluation(Outcome.CRASH, self._spec.source, message, guard=guard))
 
-    def _begin_again(self, job: int) -> None:
-        """Have a job done elsewhere that had no part in what went wrong."""
-        self._orders[job].built = None
-        self._assignments.retry(job)
-
-    def _try_again(self, job: int, why: str) -> None:
-        """Have a job done elsewhere, unless that has been tried."""
-        self._orders[job].built = None
-        if not self._assignments.lost(job):
-            message = f"The evaluator of this kernel was lost {TRIES} times; the last time {why}."
-            order = self._orders.pop(job)
-            order.deliver(Evaluation(Outcome.CRASH, self._spec.source, message, guard=Guard.SEPARATE_PROCESS))
-
-    def _end(self, job: int, evaluation: Evaluation) -> None:
-        self._assignments.end(job)
-        self._orders.pop(job).deliver(evaluation)
+    def _drop(self, number: int) -> list[int]:
+        """Remove an actor; the jobs that it had, the newest first."""
+        member = self._members.pop(number, None)
+        if member is None:
+            return []
+        ray.kill(member.handle)
+        return list(reversed(member.jobs))
 
     def _break(self, sentence: str) -> None:
-        """End the run: nobody is there to ask."""
+        """End the run: nothing can be evaluated any more."""
         self._broken = DeviceError(sentence)
-        if not self._opened.done():
-            self._opened.set_exception(self._broken)
-        for job in self._assignments.jobs:
-            self._assignments.end(job)
-            self._orders.pop(job).deliver(self._broken)
-
-    def _count(self) -> None:
-        self._capacity = max(1, sum(self._assignments.serving(stage) for stage in self._route))
+        if not self._first.done():
+            self._first.set_exception(self._broken)
+        for job in self._jobs.values():
+            job.deliver(self._broken)
+        self._jobs.clear()
+        self._waiting.clear()
 
 
-def _unwrapped(result: Evaluation | Exception) -> Evaluation:
-    if isinstance(result, Exception):
-        raise result
-    return result
-
-
-def _opening(spec: DeviceSpec, opener: Opener, service: str, counters: CounterSet) -> Opening:
-    """What every evaluator opens. Raises TaskError for a task that can't be used, here or anywhere."""
-    task_of(spec)
+def _opening(spec: DeviceSpec, opener: str, workers: int, counters: CounterSet | None) -> Opening:
     described = spec.architecture.endswith(FILE_SUFFIX)
     return Opening(
-        role="",
         kind=spec.kind,
         architecture="" if described else spec.architecture,
         seed=spec.seed,
         language=spec.language,
         trial=spec.trial,
         files=pack(spec.task_folder),
-        description=Path(spec.architecture).read_bytes() if described else b"",
-        opener=f"{opener.__module__}:{opener.__qualname__}",
-        service=service,
+        opener=opener,
+        workers=workers,
         counters=counters,
+        description=Path(spec.architecture).read_bytes() if described else b"",
     )
+
+
+def _difference(first: dict[str, str], other: dict[str, str]) -> str:
+    names = sorted(first.keys() | other.keys())
+    name = next((name for name in names if first.get(name) != other.get(name)), None)
+    if name is None:
+        return ""
+    return (
+        "A device of the cluster was left out, because its times can't be compared with the others': its "
+        f"{name} is {other.get(name, 'nothing')}, theirs {first.get(name, 'nothing')}."
+    )
+
+
+def _first_line(error: BaseException | None) -> str:
+    """The first line of Ray's messages, which go on for a page."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

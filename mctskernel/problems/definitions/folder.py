@@ -1,32 +1,50 @@
-"""Where a definition lies, its workloads, and the files that these name: read within bounds, and nowhere else.
+"""Definitions, their workloads and the files that these name, read and checked before their code runs.
 
-a problem of SOL-ExecBench     DIR/definition.json   DIR/workload.jsonl   files named from DIR
-flashinfer-bench's data set    ROOT/definitions/**/NAME.json   ROOT/workloads/**/NAME.jsonl   files named from ROOT
+A problem of SOL-ExecBench is DIR/definition.json with DIR/workload.jsonl; file names are relative to DIR. In a data set
+of flashinfer-bench they are ROOT/definitions/**/NAME.json and ROOT/workloads/**/NAME.jsonl, relative to ROOT.
 """
 
 from __future__ import annotations
 
+import ast
+import keyword
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from mctskernel.core.documents import UNDECODABLE, excerpt
-from mctskernel.core.task import TaskError
-from mctskernel.problems.definitions.schema import Definition, Workload
-
-FLASHINFER_BENCH = "flashinfer-bench"
-SOL_EXECBENCH = "SOL-ExecBench"
+from mctskernel.core.dtypes import DTYPE_BYTES
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import Shape, TaskError, shape_label
+from mctskernel.problems.definitions.definition import (
+    FLASHINFER_BENCH,
+    SOL_EXECBENCH,
+    Axes,
+    Custom,
+    Definition,
+    Random,
+    Safetensors,
+    Scalar,
+    Spec,
+    Workload,
+    constraint_holds,
+)
+from mctskernel.problems.definitions.reference import FULL_RANGE, WORKLOAD, input_tensors, task_tensor
+from mctskernel.problems.definitions.solution import solution
+from mctskernel.problems.problem import Benchmark, Memory, Problem, available_memory
 
 MOST_BYTES = 16 << 20
-"""Of a definition, and of a file of workloads."""
+"""The largest definition, and the largest file of workloads."""
 
 MOST_WORKLOADS = 1000
 
 DATA_VARIABLE = "FLASHINFER_TRACE_DIR"
-"""Where SOL-ExecBench's own harness looks for files, too."""
+"""Another folder of data files, as in SOL-ExecBench's harness."""
 
 
 class WorkloadTrace(msgspec.Struct, frozen=True):
@@ -42,7 +60,7 @@ _WORKLOADS = msgspec.json.Decoder(Workload)
 
 @dataclass(frozen=True)
 class Found:
-    """A definition with its workloads, and the folders that the paths of their files begin at."""
+    """A definition with its workloads, and the folders that their file names are relative to."""
 
     benchmark: str
     definition: Definition
@@ -50,7 +68,7 @@ class Found:
     roots: tuple[Path, ...]
 
     def file(self, path: str) -> Path:
-        """A file that a workload names. Raises TaskError for one that isn't there, or leads out of the folder."""
+        """A file that a workload names. Raises TaskError for one that is missing or outside of the folders."""
         for root in self.roots:
             home, file = root.resolve(), (root / path).resolve()
             if Path(path).is_absolute() or not file.is_relative_to(home):
@@ -64,7 +82,7 @@ class Found:
 
 
 def is_definition(path: Path, benchmark: str) -> bool:
-    """Whether a path holds a problem of this benchmark, or problems; nothing is read of what they say."""
+    """Whether a path holds a problem of this benchmark, by file names only."""
     if path.is_dir():
         if (path / "definition.json").is_file():
             return benchmark == SOL_EXECBENCH
@@ -76,29 +94,49 @@ def is_definition(path: Path, benchmark: str) -> bool:
     return benchmark == FLASHINFER_BENCH and _root_of(path) is not None
 
 
+def read(path: Path, language: Language) -> Problem:
+    """Read a problem as a task. Runs its reference at small sizes. Raises TaskError."""
+    from mctskernel.problems.definitions.task import task_of  # noqa: PLC0415 - imports PyTorch
+
+    found = find_definition(path)
+    try:
+        return task_of(found, language)
+    except TaskError as error:
+        raise TaskError(f"{path}: {error}") from error
+
+
+FLASHINFER_BENCH_PROBLEMS = Benchmark(
+    FLASHINFER_BENCH, partial(is_definition, benchmark=FLASHINFER_BENCH), read, solution
+)
+SOL_EXECBENCH_PROBLEMS = Benchmark(
+    SOL_EXECBENCH, partial(is_definition, benchmark=SOL_EXECBENCH), read, solution
+)
+
+
 def find_definition(path: Path) -> Found:
     """The definition at a path: a folder, or the definition's own file. Raises TaskError."""
     if path.is_dir() and not (path / "definition.json").is_file():
-        raise TaskError(_several(path))
+        files = sorted((path / "definitions").rglob("*.json"))
+        first = ", ".join(map(str, files[:3]))
+        raise TaskError(
+            f"{path} holds {len(files)} definitions: name the file of one{f', as {first}' if files else ''}."
+        )
     file = path / "definition.json" if path.is_dir() else path
     definition = read_definition(file)
     root = _root_of(file) if file.name != "definition.json" else None
-    if root is None:
-        benchmark, roots, workloads = SOL_EXECBENCH, [file.parent], file.with_name("workload.jsonl")
-    else:
-        benchmark, roots = FLASHINFER_BENCH, [root]
-        named = (
-            sorted((root / "workloads").rglob(f"{definition.name}.jsonl")) if _plain(definition.name) else []
-        )
+    if root is not None:
+        # A name with separators or wildcards can't be looked for.
+        plain = definition.name.replace("-", "_").replace(".", "_").isidentifier()
+        named = sorted((root / "workloads").rglob(f"{definition.name}.jsonl")) if plain else []
         workloads = named[0] if named else root / "workloads" / f"{definition.name}.jsonl"
+        return Found(FLASHINFER_BENCH, definition, read_workloads(workloads), (root,))
     elsewhere = os.environ.get(DATA_VARIABLE)
-    if elsewhere and benchmark == SOL_EXECBENCH:
-        roots.append(Path(elsewhere))
-    return Found(benchmark, definition, read_workloads(workloads), tuple(roots))
+    roots = (file.parent, *([Path(elsewhere)] if elsewhere else []))
+    return Found(SOL_EXECBENCH, definition, read_workloads(file.with_name("workload.jsonl")), roots)
 
 
 def read_definition(file: Path) -> Definition:
-    """A definition's file. Raises TaskError."""
+    """Read a definition. Raises TaskError."""
     try:
         return msgspec.json.decode(_bytes(file), type=Definition)
     except UNDECODABLE as error:
@@ -106,7 +144,7 @@ def read_definition(file: Path) -> Definition:
 
 
 def read_workloads(file: Path) -> tuple[Workload, ...]:
-    """A file of workloads, one a line, as either benchmark writes them. Raises TaskError."""
+    """Read a file of workloads, one per line, as either benchmark writes them. Raises TaskError."""
     found = tuple(_workloads(file))
     if not found:
         raise TaskError(f"{file} holds no workload.")
@@ -123,7 +161,6 @@ def _workloads(file: Path) -> Iterator[Workload]:
     for number, line in enumerate(_bytes(file).split(b"\n"), 1):
         if line.strip():
             try:
-                # Either is a JSON object, and only one of them has a workload in it.
                 is_trace = "workload" in msgspec.json.decode(line, type=dict[str, msgspec.Raw])
                 yield _TRACES.decode(line).workload if is_trace else _WORKLOADS.decode(line)
             except UNDECODABLE as error:
@@ -150,14 +187,178 @@ def _root_of(file: Path) -> Path | None:
     return next((each.parent for each in file.absolute().parents if each.name == "definitions"), None)
 
 
-def _plain(name: str) -> bool:
-    """Whether a name can be looked for: one that a pattern or a path could be made of can't."""
-    return name.replace("-", "_").replace(".", "_").isidentifier()
+MOST_REFERENCE = 1 << 20
+"""The most characters of a reference."""
 
 
-def _several(path: Path) -> str:
-    files = sorted((path / "definitions").rglob("*.json"))
-    if not files:
-        return f"{path} holds no definition."
-    first = ", ".join(str(each) for each in files[:3])
-    return f"{path} holds {len(files)} definitions: name the file of one, as {first}."
+def check_definition(definition: Definition) -> None:
+    """Raise TaskError for a definition that isn't supported."""
+    if definition.op_type == "sampling":
+        raise TaskError("Its outputs are drawn at random and checked by frequency, which isn't supported.")
+    names = [*definition.inputs, *definition.outputs]
+    for name in names:
+        if not name.isidentifier() or keyword.iskeyword(name) or name == WORKLOAD:
+            raise TaskError(f"'{name}' can't be the name of an input or output.")
+        if name in definition.axes:
+            raise TaskError(f"'{name}' is an axis and a tensor; names must differ.")
+    both = definition.inputs.keys() & definition.outputs.keys()
+    if both:
+        raise TaskError(f"'{min(both)}' is an input and an output; names must differ.")
+    if not definition.outputs:
+        raise TaskError("It has no output.")
+    if all(spec.shape is None for spec in definition.inputs.values()):
+        raise TaskError("It has no tensor among its inputs.")
+    for name, spec in (*definition.inputs.items(), *definition.outputs.items()):
+        _check_spec(name, spec, output=name in definition.outputs)
+    _check_reference(definition)
+
+
+def workload_shapes(
+    definition: Definition, axes: Axes, workloads: tuple[Workload, ...]
+) -> tuple[dict[str, int], ...]:
+    """The shape of each workload, with a number where sizes are equal or inputs are files. Raises TaskError."""
+    memory = available_memory()
+    shapes = [_sizes(axes, workload) for workload in workloads]
+    for shape, workload in zip(shapes, workloads, strict=True):
+        _check_inputs(definition, workload)
+        _check_extents(definition, axes, shape, workload, memory)
+    distinct = {tuple(shape.items()) for shape in shapes}
+    if len(distinct) < len(shapes) or any(has_files(workload) for workload in workloads):
+        if WORKLOAD in axes.extents:
+            raise TaskError(
+                f"It has an axis called '{WORKLOAD}', a name that is needed to number its workloads."
+            )
+        shapes = [{**shape, WORKLOAD: number} for number, shape in enumerate(shapes, 1)]
+    return tuple(shapes)
+
+
+def has_files(workload: Workload) -> bool:
+    """Whether a workload has inputs from files."""
+    return any(isinstance(source, Safetensors) for source in workload.inputs.values())
+
+
+def unchecked_constraints(definition: Definition, axes: Axes, shape: Shape) -> Iterator[str]:
+    """The constraints that depend on more than sizes."""
+    for text in definition.constraints or ():
+        if constraint_holds(text, axes, shape) is None:
+            yield text
+
+
+def allows(definition: Definition, axes: Axes, shape: Shape) -> bool:
+    """Whether all constraints are known to hold at a shape."""
+    return all(constraint_holds(text, axes, shape) for text in definition.constraints or ())
+
+
+def fixed_scalars(workloads: tuple[Workload, ...]) -> dict[str, bool | int | float]:
+    """The inputs that are numbers, which must be equal in all workloads. Raises TaskError."""
+    found: dict[str, bool | int | float] = {}
+    for workload in workloads:
+        for name, source in workload.inputs.items():
+            if isinstance(source, Scalar) and found.setdefault(name, source.value) != source.value:
+                raise TaskError(
+                    f"'{name}' is {found[name]:g} in one workload and {source.value:g} in another; it must be the same "
+                    "everywhere: split the problem."
+                )
+    return found
+
+
+def _check_spec(name: str, spec: Spec, *, output: bool) -> None:
+    if "float8" in spec.dtype or "float4" in spec.dtype:
+        raise TaskError(
+            f"'{name}' is {spec.dtype}: the reference is computed in 64-bit floats, too exact to verify it."
+        )
+    if spec.optional:
+        raise TaskError(f"'{name}' is optional, which isn't supported.")
+    if output and spec.shape is None:
+        raise TaskError(f"The output '{name}' is a Python number; a kernel writes tensors.")
+
+
+def _check_reference(definition: Definition) -> None:
+    if len(definition.reference) > MOST_REFERENCE:
+        raise TaskError(
+            f"Its reference has {len(definition.reference)} characters; at most {MOST_REFERENCE} are read."
+        )
+    try:
+        functions = {
+            node.name: node.args
+            for node in ast.parse(definition.reference).body
+            if isinstance(node, ast.FunctionDef)
+        }
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise TaskError(f"Its reference is not valid Python: {error}") from error
+    for name in ("run", definition.custom_inputs_entrypoint):
+        if name and name not in functions:
+            raise TaskError(f"Its reference defines no function called '{name}'.")
+    taken = [each.arg for each in (*functions["run"].posonlyargs, *functions["run"].args)]
+    if taken != list(definition.inputs):
+        raise TaskError(f"run takes {', '.join(taken)}; the inputs are {', '.join(definition.inputs)}.")
+
+
+def _sizes(axes: Axes, workload: Workload) -> dict[str, int]:
+    missing = [name for name in axes.dimensions if name not in workload.axes]
+    if missing:
+        raise TaskError(f"The workload {workload.uuid} gives the axis '{missing[0]}' no size.")
+    strange = sorted(workload.axes.keys() - axes.extents.keys())
+    if strange:
+        raise TaskError(
+            f"The workload {workload.uuid} has the axis '{strange[0]}', which the definition doesn't have."
+        )
+    return {name: workload.axes[name] for name in axes.dimensions}
+
+
+def _check_inputs(definition: Definition, workload: Workload) -> None:
+    where = f"In the workload {workload.uuid}"
+    strange = sorted(workload.inputs.keys() - definition.inputs.keys())
+    if strange:
+        raise TaskError(f"{where} is the input '{strange[0]}', which the definition doesn't have.")
+    kinds: Mapping[str, object] = {name: workload.inputs.get(name, Random()) for name in definition.inputs}
+    custom = [name for name, source in kinds.items() if isinstance(source, Custom)]
+    if definition.custom_inputs_entrypoint and len(custom) < len(kinds):
+        raise TaskError(
+            f"{where} only some inputs are made by {definition.custom_inputs_entrypoint}; all must be."
+        )
+    if custom and not definition.custom_inputs_entrypoint:
+        raise TaskError(
+            f"{where} '{custom[0]}' is custom, but the definition has no custom_inputs_entrypoint."
+        )
+    for name, source in kinds.items():
+        spec = definition.inputs[name]
+        if isinstance(source, Scalar) != (spec.shape is None) and not custom:
+            what = "a number" if spec.shape is None else "a tensor"
+            raise TaskError(
+                f"{where} the input '{name}' is of the wrong kind; in the definition it is {what}."
+            )
+        if isinstance(source, Random) and "int" in spec.dtype and spec.dtype not in FULL_RANGE:
+            raise TaskError(
+                f"{where} '{name}' is random {spec.dtype} of an unknown range, which could be indices. Give the values "
+                "in a safetensors file, or by custom_inputs_entrypoint."
+            )
+
+
+def _check_extents(
+    definition: Definition, axes: Axes, shape: Shape, workload: Workload, memory: Memory
+) -> None:
+    values = axes.values(shape)
+    for name, size in workload.axes.items():
+        if values[name] != size:
+            raise TaskError(
+                f"In the workload {workload.uuid} {name} is {size}; the definition makes it {values[name]}."
+            )
+    tensors = [
+        *input_tensors(definition, axes),
+        *(task_tensor(name, spec, axes) for name, spec in definition.outputs.items()),
+    ]
+    for tensor in tensors:
+        if any(extent < 1 for extent in tensor.extents(shape)):
+            raise TaskError(
+                f"In the workload {workload.uuid} '{tensor.name}' has the shape {tensor.extents(shape)}; every extent "
+                "must be at least 1."
+            )
+    for text in definition.constraints or ():
+        if constraint_holds(text, axes, shape) is False:
+            raise TaskError(
+                f"The workload {workload.uuid} breaks a constraint at {shape_label(shape)}: {text}"
+            )
+    # Python's integers, since numpy's products would overflow.
+    needed = sum(math.prod(tensor.extents(shape)) * DTYPE_BYTES[tensor.dtype] for tensor in tensors)
+    memory.require(needed, f"The workload {workload.uuid}")

@@ -1,6 +1,6 @@
-"""A definition in a task's folder, called: its reference on arrays, and the inputs that its workloads say.
+"""The functions that reference.py of a task calls: the definition's `run` on arrays, and the inputs of its workloads.
 
-Written into the reference.py of tasks that were made of definitions. PyTorch is imported when it is called.
+PyTorch is imported when they are called.
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ import numpy as np
 from mctskernel.core.documents import excerpt
 from mctskernel.core.dtypes import DTYPE_BYTES, numpy_dtype
 from mctskernel.core.task import Array, Shape, TaskError, Tensor
-from mctskernel.problems.definitions.axes import Axes, read_axes
-from mctskernel.problems.definitions.schema import Definition, Safetensors, Spec, Workload
+from mctskernel.problems.definitions.definition import (
+    Axes,
+    Definition,
+    Safetensors,
+    Spec,
+    Workload,
+    read_axes,
+)
 from mctskernel.problems.problem import read_record
 from mctskernel.torch_reference import find_function, in_numpy
 
@@ -26,24 +32,24 @@ RUN_FILE = "run.py"
 """The definition's reference in a task's folder."""
 
 WORKLOAD = "workload"
-"""The dimension that tells workloads of the same sizes apart: the first is 1, and 0 is none of them."""
+"""The dimension that numbers workloads of equal sizes, from 1; 0 is none of them."""
 
 DTYPES: Mapping[str, str] = {"float8_e4m3": "float8_e4m3fn"}
-"""Names of element types that we have others for."""
+"""Element types that have another name here."""
 
 FULL_RANGE = {"int8": (-128, 127), "bool": (0, 1)}
-"""What harnesses draw integers from that are no indices."""
+"""The range of integers that are no indices, as harnesses draw them."""
 
 
 class Given(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of tensors: its name in the task's folder, or where it lies if it is too large to copy."""
+    """A file of tensors: its name in the task's folder, or its path if it is too large to copy."""
 
     file: str
     sha256: str
 
 
 class DefinitionProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `PROBLEM_FILE` says. `shapes` are the workloads' in their order, `given` the files that they name."""
+    """The content of `PROBLEM_FILE`. `shapes` are in the order of `workloads`, `given` the files that these name."""
 
     benchmark: str
     name: str
@@ -56,18 +62,18 @@ class DefinitionProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 @functools.lru_cache
 def read_definition_problem(folder: Path) -> DefinitionProblem:
-    """What a task's folder says of its problem. Raises TaskError."""
+    """The problem of a task's folder. Raises TaskError."""
     return read_record(folder, DefinitionProblem)
 
 
 def call_definition(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:
-    """The reference's outputs, in the precision of what comes in. Raises TaskError."""
+    """Call the reference, in the precision of its inputs. Raises TaskError."""
     problem = read_definition_problem(folder)
     return in_numpy(definition_function(problem, find_function(str(folder / RUN_FILE), "run")), *inputs)
 
 
 def definition_function(problem: DefinitionProblem, run: Callable[..., Any]) -> Callable[..., Any]:
-    """`run` as a function of the inputs that are tensors, which gives its outputs as a tuple, or the only one."""
+    """`run` as a function of the tensor inputs, which returns a tuple of outputs, or the only one."""
     definition = problem.definition
 
     def function(*tensors: Any) -> Any:
@@ -83,12 +89,15 @@ def definition_function(problem: DefinitionProblem, run: Callable[..., Any]) -> 
 
 
 def make_definition_inputs(folder: Path, rng: np.random.Generator, **shape: int) -> dict[str, Array]:
-    """Fresh inputs at a shape: of the workload that it is of, if it is of one. Raises TaskError."""
+    """Fresh inputs at a shape, those of its workload if it has one. Raises TaskError."""
     problem = read_definition_problem(folder)
     definition, axes = problem.definition, read_axes(problem.definition)
     if definition.custom_inputs_entrypoint:
         entry = find_function(str(folder / RUN_FILE), definition.custom_inputs_entrypoint)
-        return custom_inputs(definition, axes, entry, shape, rng)
+        made = custom_values(definition, axes, entry, shape, int(rng.integers(1 << 62)))
+        name = definition.custom_inputs_entrypoint
+        tensors = input_tensors(definition, axes)
+        return {tensor.name: _checked(made[tensor.name], tensor, shape, name) for tensor in tensors}
     workload = problem.workloads[max(shape.get(WORKLOAD, 0), 1) - 1]
     found = {}
     for tensor in input_tensors(definition, axes):
@@ -101,21 +110,10 @@ def make_definition_inputs(folder: Path, rng: np.random.Generator, **shape: int)
     return found
 
 
-def custom_inputs(
-    definition: Definition, axes: Axes, entry: Callable[..., Any], shape: Shape, rng: np.random.Generator
-) -> dict[str, Array]:
-    """What the definition's own function makes, on the CPU, of the sizes of all axes. Raises TaskError."""
-    made = custom_values(definition, axes, entry, shape, int(rng.integers(1 << 62)))
-    return {
-        tensor.name: _checked(made[tensor.name], tensor, shape, str(definition.custom_inputs_entrypoint))
-        for tensor in input_tensors(definition, axes)
-    }
-
-
 def custom_values(
     definition: Definition, axes: Axes, entry: Callable[..., Any], shape: Shape, seed: int
 ) -> Mapping[str, Any]:
-    """Tensors and numbers of the definition's own function. Raises TaskError."""
+    """The inputs that the definition's own function makes on the CPU. Raises TaskError."""
     import torch  # noqa: PLC0415 - an extra
 
     name = definition.custom_inputs_entrypoint
@@ -126,19 +124,19 @@ def custom_values(
         except (Exception, SystemExit) as error:
             raise TaskError(f"{name} raised {type(error).__name__}: {error}") from error
     if not isinstance(made, Mapping) or not definition.inputs.keys() <= made.keys():
-        raise TaskError(f"{name} gives no dictionary of every input.")
+        raise TaskError(f"{name} must return a dictionary with every input.")
     return made
 
 
 def input_tensors(definition: Definition, axes: Axes) -> tuple[Tensor, ...]:
-    """The inputs that are tensors, as a task has them."""
+    """The task's inputs."""
     return tuple(
         task_tensor(name, spec, axes) for name, spec in definition.inputs.items() if spec.shape is not None
     )
 
 
 def task_tensor(name: str, spec: Spec, axes: Axes) -> Tensor:
-    """An input or output as a task has it, in which every tensor has an extent."""
+    """An input or output as a tensor of the task, with at least one extent."""
     dtype = DTYPES.get(spec.dtype, spec.dtype)
     extents = axes.of(spec) or (1,)
     if dtype in FULL_RANGE:
@@ -148,18 +146,18 @@ def task_tensor(name: str, spec: Spec, axes: Axes) -> Tensor:
 
 
 def digest(data: bytes) -> str:
-    """Its SHA-256."""
+    """The SHA-256 of data."""
     return hashlib.sha256(data).hexdigest()
 
 
 def stored_tensors(file: Path) -> Mapping[str, Array]:
-    """The tensors of a file of safetensors. Raises TaskError."""
+    """Read a safetensors file. Raises TaskError."""
     try:
         from safetensors import SafetensorError  # noqa: PLC0415 - an extra
         from safetensors.torch import load_file  # noqa: PLC0415 - as above
     except ImportError as error:
         raise TaskError(
-            "This problem's inputs are in files of safetensors, a package that isn't installed: "
+            "This problem's inputs are safetensors files, which need another package: "
             "pip install 'mctskernel[benchmarks]'."
         ) from error
     try:
@@ -184,7 +182,7 @@ def _loaded(file: Path, sha256: str) -> Mapping[str, Array]:
     except OSError as error:
         raise TaskError(f"{file} can't be read: {error.strerror or error}.") from error
     if found != sha256:
-        raise TaskError(f"{file} isn't what it was when the task was made of it.")
+        raise TaskError(f"{file} has changed since the task was made.")
     return stored_tensors(file)
 
 
@@ -203,10 +201,10 @@ def _array(value: Any) -> Array:
     import torch  # noqa: PLC0415 - an extra
 
     if not isinstance(value, torch.Tensor):
-        raise TaskError(f"There is {type(value).__name__} where a tensor is needed.")
+        raise TaskError(f"An input is a {type(value).__name__}; a tensor is needed.")
     name = str(value.dtype).removeprefix("torch.")
     if name not in DTYPE_BYTES:
-        raise TaskError(f"A tensor of {name} can't be an input.")
+        raise TaskError(f"An input is a tensor of {name}, which isn't supported.")
     tensor = value.detach().cpu()
     wide = tensor.float() if tensor.is_floating_point() and tensor.element_size() < 4 else tensor
     array: Array = wide.numpy().astype(numpy_dtype(name))
@@ -218,7 +216,7 @@ def _shaped(tensor: Any, spec: Spec) -> Any:
 
 
 def _outputs(definition: Definition, result: object) -> Sequence[Any]:
-    """What `run` gave, in the order of the outputs, each with at least one extent. Raises TaskError."""
+    """The results of `run` in the order of the outputs, each with at least one extent. Raises TaskError."""
     import torch  # noqa: PLC0415 - an extra
 
     names = list(definition.outputs)
@@ -228,7 +226,5 @@ def _outputs(definition: Definition, result: object) -> Sequence[Any]:
         found = list(result) if isinstance(result, tuple | list) else [result]
     if len(found) != len(names) or not all(isinstance(each, torch.Tensor) for each in found):
         given = ", ".join(type(each).__name__ for each in found)
-        raise TaskError(
-            f"run gives {given}; the definition has {len(names)} output(s), each of them a tensor."
-        )
+        raise TaskError(f"run returns {given}; the definition's outputs are the tensors {', '.join(names)}.")
     return [each.reshape(1) if each.dim() == 0 else each for each in found]  # type: ignore[union-attr] # are tensors

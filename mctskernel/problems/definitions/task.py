@@ -1,51 +1,73 @@
-"""A definition with its workloads as a task: every workload is a shape that is searched at."""
+"""A definition with its workloads as a task: every workload is a search shape."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
+import numpy as np
+import torch
 
-from mctskernel.core.dtypes import numpy_dtype, rounding_unit
+from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating, numpy_dtype, rounding_unit
+from mctskernel.core.expression import ExpressionError
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import Bound, Shape, TaskError, Tensor
-from mctskernel.problems.definitions.axes import Axes, read_axes
-from mctskernel.problems.definitions.folder import FLASHINFER_BENCH, Found
+from mctskernel.core.task import Array, Bound, Shape, TaskError, Tensor, shape_label
+from mctskernel.problems.definitions.definition import FLASHINFER_BENCH, Allowed, Axes, Safetensors, read_axes
+from mctskernel.problems.definitions.folder import (
+    Found,
+    allows,
+    check_definition,
+    fixed_scalars,
+    has_files,
+    unchecked_constraints,
+    workload_shapes,
+)
 from mctskernel.problems.definitions.reference import (
     RUN_FILE,
     WORKLOAD,
     DefinitionProblem,
     Given,
+    call_definition,
     custom_values,
+    definition_function,
     digest,
+    input_tensors,
+    make_definition_inputs,
+    task_tensor,
 )
-from mctskernel.problems.definitions.schema import Allowed, Safetensors
-from mctskernel.problems.definitions.support import (
-    check_definition,
-    fixed_scalars,
-    unchecked_constraints,
-    workload_shapes,
-)
-from mctskernel.problems.definitions.trial import Trial, unnumbered
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
-from mctskernel.problems.tolerance import floating, imprecisions, tolerance_table
-from mctskernel.problems.torch_task import Draft, TorchTask, problem_of
+from mctskernel.problems.tolerance import floating, imprecisions, listed_arrays, row_errors, tolerance_table
+from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension, problem_of
 from mctskernel.run import TASK_FILE_LIMIT
+from mctskernel.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.torch_reference import find_function
 
 SMALL = 1 << 20
-"""Bytes of the workloads that are verified at every element, as the small shapes are that no workload has."""
+"""Workloads up to this many bytes are verified at every element, like the small synthetic shapes."""
 
 MOST_VERIFIED = 6
-"""Workloads that are verified at every element. All are verified where they are timed."""
+"""At most so many workloads are verified at every element; all are verified where they are timed."""
+
+TRIED = 8 << 20
+"""The reference is only called at shapes of up to this many bytes when a problem is read."""
+
+MOST_TRIED = 2
+"""Shapes at which the reference is called twice, and its own rounding error is measured."""
+
+_WITHOUT_KERNEL = (
+    "Make its folder with `mctskernel new-task DIR --from-problem` and write a kernel with a launch plan there. A "
+    "solution beside the definition is a program with host code, which can't be searched as it is."
+)
 
 
-def read_problem(found: Found, language: Language) -> Problem:
-    """A definition as a task. Runs its Python at small sizes. Raises TaskError."""
+def task_of(found: Found, language: Language) -> Problem:
+    """Make a task of a definition. Runs its Python at small sizes. Raises TaskError."""
     check_definition(found.definition)
     axes = read_axes(found.definition)
     shapes = workload_shapes(found.definition, axes, found.workloads)
@@ -59,37 +81,114 @@ def read_problem(found: Found, language: Language) -> Problem:
         fixed_scalars(found.workloads),
         given,
     )
-    beside = {RUN_FILE: problem.definition.reference.encode(), **copied}
+    own_files = {RUN_FILE: problem.definition.reference.encode(), **copied}
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        for name, data in beside.items():
+        for name, data in own_files.items():
             (folder / name).write_bytes(data)
         problem = _with_custom_scalars(folder, problem, axes)
         (folder / PROBLEM_FILE).write_bytes(record_text(problem))
-        draft = _drafted(problem, axes, Trial(folder, problem, axes), beside)
+        draft = _drafted(_Trial(folder, problem, axes), own_files)
         made = problem_of(found.benchmark, draft, language)
     if made.has_kernel:
         return made
-    *remarks, without_kernel = made.remarks
-    return replace(made, remarks=(*remarks, f"{without_kernel} {_WITHOUT_KERNEL}"))
+    *notes, without_kernel = made.notes
+    return replace(made, notes=(*notes, f"{without_kernel} {_WITHOUT_KERNEL}"))
 
 
-def task_name(name: str) -> str:
-    """What a definition's task is called, which may be the name of a folder."""
-    kept = "".join(each if each.isalnum() or each in "_.-" else "_" for each in name)
-    return kept if kept[:1].isalnum() or kept[:1] == "_" else f"_{kept}"
+@dataclass(frozen=True)
+class _Trial:
+    """A problem in a folder from where its reference can be called, at small sizes."""
+
+    folder: Path
+    problem: DefinitionProblem
+    axes: Axes
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The task's inputs."""
+        return input_tensors(self.problem.definition, self.axes)
+
+    @cached_property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The task's outputs."""
+        outputs = self.problem.definition.outputs.items()
+        return tuple(task_tensor(name, spec, self.axes) for name, spec in outputs)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether inputs come from files."""
+        return any(map(has_files, self.problem.workloads))
+
+    @property
+    def is_made(self) -> bool:
+        """Whether inputs come from files or from the definition's own function."""
+        return self.has_files or bool(self.problem.definition.custom_inputs_entrypoint)
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether workloads have numbers."""
+        return WORKLOAD in self.problem.shapes[0]
+
+    def function(self, *tensors: Any) -> Any:
+        """The reference, on PyTorch tensors."""
+        run = find_function(str(self.folder / RUN_FILE), "run")
+        return definition_function(self.problem, run)(*tensors)
+
+    def nbytes(self, shape: Shape) -> int:
+        """Bytes of all inputs and outputs at a shape."""
+        tensors = (*self.inputs, *self.outputs)
+        return sum(math.prod(tensor.extents(shape)) * DTYPE_BYTES[tensor.dtype] for tensor in tensors)
+
+    def drawn(self, shape: Shape, seed: int) -> dict[str, Array]:
+        """Inputs at a shape."""
+        rng = np.random.default_rng(seed)
+        if self.is_made:
+            return make_definition_inputs(self.folder, rng, **shape)
+        return {tensor.name: tensor.draw(shape, rng) for tensor in self.inputs}
+
+    def truth(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs in 64-bit floats. Raises TaskError."""
+        wide = [each.astype(np.float64) if is_floating(each.dtype) else each for each in inputs.values()]
+        try:
+            with np.errstate(all="ignore"):
+                result = call_definition(self.folder, *wide)
+        except TaskError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise TaskError(f"Its reference raised {type(error).__name__}: {error}") from error
+        return {tensor.name: array for tensor, array in zip(self.outputs, listed_arrays(result), strict=True)}
+
+    def own(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """The outputs in the reference's own precision; empty where the CPU doesn't support it."""
+        try:
+            with torch.no_grad():
+                result = self.function(*(_tensor(inputs[each.name], each.dtype) for each in self.inputs))
+        except (RuntimeError, NotImplementedError, ValueError, TypeError):
+            return []
+        return [each.double().numpy() for each in (result if isinstance(result, tuple) else (result,))]
+
+    def check_outputs(self, outputs: Mapping[str, Array], shape: Shape) -> None:
+        """Raise TaskError where outputs have other shapes than in the definition."""
+        for tensor in self.outputs:
+            extents = tensor.extents(shape)
+            if outputs[tensor.name].shape != extents:
+                raise TaskError(
+                    f"Its reference returns '{tensor.name}' of the shape {outputs[tensor.name].shape} at "
+                    f"{shape_label(shape)}; in the definition it is {extents}."
+                )
 
 
-def _drafted(problem: DefinitionProblem, axes: Axes, trial: Trial, beside: Mapping[str, bytes]) -> Draft:
-    """What the task's folder is made of, and sentences for its user. Raises TaskError."""
-    awkward, held_out = trial.awkward()
+def _drafted(trial: _Trial, own_files: Mapping[str, bytes]) -> Draft:
+    problem = trial.problem
+    awkward, held_out = _awkward(trial)
     by_size = sorted(problem.shapes, key=trial.nbytes)
     small = [shape for shape in by_size if trial.nbytes(shape) <= SMALL][:MOST_VERIFIED]
     verify = (*awkward, *small) or (by_size[0],)
-    remarks = [*_remarks(problem, axes), *trial.problems(verify)]
-    own = trial.own_errors(verify)
+    notes = [*_notes(trial), *_try(trial, verify)]
+    own = _own_errors(trial, verify)
     task = TorchTask(
-        name=task_name(problem.name),
+        name=_task_name(problem.name),
         summary=problem.definition.description or f"{problem.name} of {problem.benchmark}.",
         function=trial.function,
         inputs=trial.inputs,
@@ -97,51 +196,122 @@ def _drafted(problem: DefinitionProblem, axes: Axes, trial: Trial, beside: Mappi
         search=problem.shapes,
         verify=verify,
         held_out=held_out,
-        reference=_reference(problem, axes, trial),
-        scalars={name: _number(value) for name, value in problem.scalars.items()},
-        tolerance=tolerance_table(trial.outputs, own, _bounds(problem, trial.outputs)),
-        independent=trial.independent(awkward),
+        reference=_reference(trial),
+        scalars={name: int(v) if isinstance(v, bool) else v for name, v in problem.scalars.items()},
+        tolerance=tolerance_table(trial.outputs, own, _bounds(trial)),
+        independent="" if trial.is_made else _independent(trial),
         inputs_by=WORKLOAD if trial.is_numbered else "",
-        beside=beside,
+        own_files=own_files,
     )
-    return Draft(task, problem, (*remarks, *imprecisions(trial.outputs, own)))
+    return Draft(task, problem, (*notes, *imprecisions(trial.outputs, own)))
 
 
-def _remarks(problem: DefinitionProblem, axes: Axes) -> Iterator[str]:
-    for text in unchecked_constraints(problem.definition, axes, problem.shapes[0]):
-        yield f"The constraint {text!r} isn't checked: sizes alone don't tell."
+def _awkward(trial: _Trial) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
+    """Small shapes that no workload has, to verify at and to hold out; none where inputs come from files."""
+    definition, axes, problem = trial.problem.definition, trial.axes, trial.problem
+    if trial.has_files or not axes.dimensions:
+        return (), ()
+    sizes = {name: problem.shapes[0][name] for name in axes.dimensions}
+    number = {WORKLOAD: 0} if trial.is_numbered else {}
+
+    def works(shape: Shape) -> bool:
+        try:
+            if not allows(definition, axes, shape) or trial.nbytes(shape) > TRIED:
+                return False
+            if any(min(each.extents(shape)) < 1 for each in (*trial.inputs, *trial.outputs)):
+                return False
+            trial.check_outputs(trial.truth(trial.drawn({**shape, **number}, 0)), shape)
+        except (TaskError, ExpressionError):
+            return False
+        return True
+
+    extents = tuple(tensor.shape for tensor in trial.inputs)
+    found = awkward_shapes(Dimensions(sizes, extents, dict.fromkeys(sizes, 1)), works)
+    known = [_without_number(shape) for shape in problem.shapes]
+    verify, held_out = (tuple({**each, **number} for each in shapes if each not in known) for shapes in found)
+    return verify, held_out
+
+
+def _try(trial: _Trial, shapes: Sequence[Shape]) -> Iterator[str]:
+    """Run the reference at its smallest shapes: its outputs must fit the definition and repeat. Raises TaskError."""
+    for shape in sorted(shapes, key=trial.nbytes)[:MOST_TRIED]:
+        if trial.nbytes(shape) > TRIED:
+            yield f"The reference was not tried: its smallest shape is {shape_label(shape)}."
+            return
+        inputs = trial.drawn(shape, 0)
+        first, second = trial.truth(inputs), trial.truth(inputs)
+        trial.check_outputs(first, shape)
+        for name, array in first.items():
+            if not np.array_equal(array, second[name], equal_nan=True):
+                raise TaskError(
+                    f"Its reference returns another '{name}' when it is called again on the same inputs."
+                )
+
+
+def _own_errors(trial: _Trial, shapes: Sequence[Shape]) -> dict[str, float]:
+    """The errors of the reference's own precision, relative to a row's largest value."""
+    found: dict[str, float] = {}
+    tried = sorted((each for each in shapes if trial.nbytes(each) <= TRIED), key=trial.nbytes)
+    for shape in tried[-MOST_TRIED:]:
+        inputs = trial.drawn(shape, 1)
+        if own := trial.own(inputs):
+            errors = row_errors(trial.outputs, own, list(trial.truth(inputs).values()))
+            found = {name: max(found.get(name, 0.0), error) for name, error in errors.items()}
+    return found
+
+
+def _independent(trial: _Trial) -> str:
+    def wide(*tensors: Any) -> Any:
+        inputs = {each.name: tensor.numpy() for each, tensor in zip(trial.inputs, tensors, strict=True)}
+        return tuple(map(torch.from_numpy, trial.truth(inputs).values()))
+
+    def values(shape: Shape) -> dict[str, Any]:
+        number = {WORKLOAD: 0} if trial.is_numbered else {}
+        arrays = trial.drawn({**shape, **number}, 2)
+        return {
+            name: torch.from_numpy(each.astype(np.float64) if is_floating(each.dtype) else each)
+            for name, each in arrays.items()
+        }
+
+    grains = dict.fromkeys(trial.axes.dimensions, 1)
+    return independent_dimension(wide, values, trial.inputs, trial.outputs, grains)
+
+
+def _notes(trial: _Trial) -> Iterator[str]:
+    problem = trial.problem
+    for text in unchecked_constraints(problem.definition, trial.axes, problem.shapes[0]):
+        yield f"The constraint {text!r} isn't checked, because it depends on more than sizes."
     if any(each.allowed.required_matched_ratio < 1 for each in problem.workloads):
-        yield "The benchmark lets a share of the elements be wrong at some workloads; here every one must be right."
+        yield "The benchmark allows a share of wrong elements at some workloads; here every element must be right."
     for each in problem.given.values():
         if Path(each.file).is_absolute():
-            yield f"{each.file} is too large to copy: the task reads it where it lies."
+            yield f"{each.file} is too large to copy: the task reads it there."
 
 
-def _bounds(problem: DefinitionProblem, outputs: Sequence[Tensor]) -> list[tuple[Shape, Bound]]:
-    """How far each element may be off at the shape of each workload."""
-    rounding = max(
-        (0.5 * rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating(outputs)), default=0.0
-    )
-    bounds = [_bound(problem.benchmark, each.allowed, rounding) for each in problem.workloads]
-    return list(zip(problem.shapes, bounds, strict=True))
+def _bounds(trial: _Trial) -> list[tuple[Shape, Bound]]:
+    """The benchmark's tolerance on elements at the shape of each workload."""
+    units = (rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating(trial.outputs))
+    rounding = 0.5 * max(units, default=0.0)
+    bounds = [_bound(trial.problem.benchmark, each.allowed, rounding) for each in trial.problem.workloads]
+    return list(zip(trial.problem.shapes, bounds, strict=True))
 
 
 def _bound(benchmark: str, allowed: Allowed, rounding: float) -> Bound:
-    """What the benchmark lets each element be off, never more, and at least one rounding of the outputs' type.
+    """The benchmark's tolerance, but at least one rounding of the outputs' type.
 
-    flashinfer-bench asks for an error within either part, where ours is within the sum of both: half of each.
+    flashinfer-bench requires the error to be within either part, and we within their sum, so half of each is used.
     """
     share = 0.5 if benchmark == FLASHINFER_BENCH else 1.0
     most = math.inf if allowed.max_error_cap is None else allowed.max_error_cap
     return Bound(max(share * allowed.max_rtol, rounding), share * allowed.max_atol, most)
 
 
-def _reference(problem: DefinitionProblem, axes: Axes, trial: Trial) -> str:
+def _reference(trial: _Trial) -> str:
     """The text of reference.py."""
     names = ", ".join(tensor.name for tensor in trial.inputs)
     functions = "call_definition, make_definition_inputs" if trial.is_made else "call_definition"
     text = (
-        f'"""The reference of a problem of {problem.benchmark}, which is in {RUN_FILE} as it was."""\n\n'
+        f'"""The reference of a problem of {trial.problem.benchmark}, which is in {RUN_FILE}."""\n\n'
         "from pathlib import Path\n\n"
         f"from mctskernel.problems.definitions.reference import {functions}\n\n"
         "FOLDER = Path(__file__).parent\n\n\n"
@@ -149,7 +319,7 @@ def _reference(problem: DefinitionProblem, axes: Axes, trial: Trial) -> str:
     )
     if not trial.is_made:
         return text
-    dimensions = [*axes.dimensions, *([WORKLOAD] if trial.is_numbered else [])]
+    dimensions = [*trial.axes.dimensions, *([WORKLOAD] if trial.is_numbered else [])]
     given = ["FOLDER", "rng", *(f"{name}={name}" for name in dimensions)]
     return text + (
         f"\n\ndef make_inputs({', '.join(['rng', *dimensions])}):\n"
@@ -157,52 +327,49 @@ def _reference(problem: DefinitionProblem, axes: Axes, trial: Trial) -> str:
     )
 
 
-_WITHOUT_KERNEL = (
-    "Make its folder with `mctskernel new-task DIR --from-problem` and write one there, with a launch plan. A solution "
-    "in Triton or CUDA that lies beside the definition is a program with host code, and no candidate as it is."
-)
-
-
 def _given_files(found: Found) -> tuple[dict[str, Given], dict[str, bytes]]:
-    """The files that workloads name, by what they call them, and the bytes of those small enough to copy."""
+    """The files that workloads name, and the content of those small enough to copy."""
     given: dict[str, Given] = {}
     copied: dict[str, bytes] = {}
-    for workload in found.workloads:
-        for source in workload.inputs.values():
-            if isinstance(source, Safetensors) and source.path not in given:
-                file = found.file(source.path)
-                data = file.read_bytes()
-                sha256 = digest(data)
-                if len(data) <= TASK_FILE_LIMIT:
-                    name = f"given_{sha256[:16]}.safetensors"
-                    copied[name] = data
-                else:
-                    name = str(file)
-                given[source.path] = Given(name, sha256)
+    sources = [source for workload in found.workloads for source in workload.inputs.values()]
+    for source in sources:
+        if isinstance(source, Safetensors) and source.path not in given:
+            file = found.file(source.path)
+            data = file.read_bytes()
+            sha256, name = digest(data), str(file)
+            if len(data) <= TASK_FILE_LIMIT:
+                name = f"given_{sha256[:16]}.safetensors"
+                copied[name] = data
+            given[source.path] = Given(name, sha256)
     return given, copied
 
 
 def _with_custom_scalars(folder: Path, problem: DefinitionProblem, axes: Axes) -> DefinitionProblem:
-    """The problem with the numbers that the definition's own function makes, which must always be the same."""
+    """The problem with the numbers that the definition's own function makes, which must be constant."""
     definition = problem.definition
+    entry = definition.custom_inputs_entrypoint
     names = [name for name, spec in definition.inputs.items() if spec.shape is None]
-    if not definition.custom_inputs_entrypoint or not names:
+    if not entry or not names:
         return problem
-    entry = find_function(str(folder / RUN_FILE), definition.custom_inputs_entrypoint)
-    shapes = sorted(map(unnumbered, problem.shapes), key=lambda shape: math.prod(shape.values()))
-    made = [
-        custom_values(definition, axes, entry, shape, seed)
-        for seed, shape in enumerate((shapes[0], shapes[0]))
-    ]
+    function = find_function(str(folder / RUN_FILE), entry)
+    shape = min(map(_without_number, problem.shapes), key=lambda shape: math.prod(shape.values()))
+    first, second = (custom_values(definition, axes, function, shape, seed) for seed in (0, 1))
     for name in names:
-        value = made[0][name]
-        if not isinstance(value, bool | int | float) or made[1][name] != value:
-            raise TaskError(
-                f"{definition.custom_inputs_entrypoint} gives the number '{name}' differently each time; a task's "
-                "scalars are the same everywhere."
-            )
-    return msgspec.structs.replace(problem, scalars={name: made[0][name] for name in names})
+        if not isinstance(first[name], bool | int | float) or first[name] != second[name]:
+            raise TaskError(f"{entry} returns a different number '{name}' each time; it must be constant.")
+    return msgspec.structs.replace(problem, scalars={name: first[name] for name in names})
 
 
-def _number(value: bool | int | float) -> int | float:  # noqa: FBT001 - a value, not a switch
-    return int(value) if isinstance(value, bool) else value
+def _task_name(name: str) -> str:
+    """A definition's name as that of a task, which may be a folder's."""
+    kept = "".join(each if each.isalnum() or each in "_.-" else "_" for each in name)
+    return kept if kept[:1].isalnum() or kept[:1] == "_" else f"_{kept}"
+
+
+def _without_number(shape: Shape) -> dict[str, int]:
+    return {name: size for name, size in shape.items() if name != WORKLOAD}
+
+
+def _tensor(array: Array, dtype: str) -> Any:
+    wide = array.astype(arithmetic_dtype(array.dtype)) if is_floating(array.dtype) else array.copy()
+    return torch.from_numpy(wide).to(getattr(torch, dtype))

@@ -1,4 +1,4 @@
-"""A GPU MODE task as one of ours: what its cases show of its tensors, its dimensions and its tolerance."""
+"""A GPU MODE problem as a task: its cases give the tensors, the dimensions and the tolerance."""
 
 from __future__ import annotations
 
@@ -6,38 +6,44 @@ import ast
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
-from mctskernel.core.task import Shape, TaskError, Tensor
-from mctskernel.host_code.literals import docstring
-from mctskernel.problems.device_memory import available_memory
+from mctskernel.core.dtypes import numpy_dtype, rounding_unit
+from mctskernel.core.task import Bound, Shape, TaskError, Tensor
+from mctskernel.host_code.expressions import docstring
 from mctskernel.problems.gpu_mode.cases import (
     SEED,
     Case,
-    buffers_of,
+    Compared,
+    Dimensions,
+    Program,
+    Sizes,
     check_alike,
     dtype_name,
+    find_buffers,
+    load_program,
     output_names,
-    seen,
+    run_case,
 )
-from mctskernel.problems.gpu_mode.dimensions import Dimensions, Sizes
-from mctskernel.problems.gpu_mode.file import NAME, Arguments, TaskFile, argument_vectors
-from mctskernel.problems.gpu_mode.program import Program, load_program
 from mctskernel.problems.gpu_mode.reference import (
-    BESIDE,
+    MODULE_FILE,
+    NAME,
+    Arguments,
     GpuModeProblem,
-    Kept,
-    input_arrays,
+    Leaf,
+    TaskFile,
+    TensorType,
+    integer_arguments,
     reference_function,
 )
-from mctskernel.problems.gpu_mode.structure import Leaf, Path, leaves, structure_of
-from mctskernel.problems.gpu_mode.tolerance import element_bounds, judged_as, narrowness, own_errors
-from mctskernel.problems.tolerance import imprecisions, tolerance_table
-from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension
+from mctskernel.problems.problem import available_memory
+from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
+from mctskernel.problems.torch_task import Draft, TorchTask, drawn_tensors, independent_dimension
 
 CASE = "case"
 """The dimension that numbers the cases."""
@@ -47,15 +53,15 @@ _LONGEST_SUMMARY = 200
 
 @dataclass(frozen=True)
 class _Signature:
-    """What goes into `ref_kernel` and comes out of it, as a task has it, over all cases.
+    """The inputs and outputs of `ref_kernel` over all cases.
 
-    Of the places in the data, `names` are those of the leaves, `buffers` the outputs that are written there, and
-    `varying` the dimensions that stand there as numbers. `dimensions` are the sizes in each case.
+    By subscripts of the data, `names` are those of the leaves, `buffers` the outputs written there, and `varying` the
+    dimensions that stand there as numbers. `dimensions` are the sizes in each case.
     """
 
-    names: Mapping[Path, str]
-    buffers: Mapping[Path, str]
-    varying: Mapping[Path, str]
+    names: Mapping[str, str]
+    buffers: Mapping[str, str]
+    varying: Mapping[str, str]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     dimensions: Mapping[str, Sizes]
@@ -64,41 +70,49 @@ class _Signature:
         """The sizes of a case, and its number."""
         return {**{name: sizes[case] for name, sizes in self.dimensions.items()}, CASE: case}
 
-    def leaf(self, path: Path, value: Any) -> Leaf:
-        """What the task has for a leaf of the data."""
-        if path in self.buffers:
-            return Leaf(buffer=self.buffers[path])
-        if path in self.varying:
-            return Leaf(dimension=self.varying[path])
-        return Leaf(input=self.names[path]) if isinstance(value, torch.Tensor) else Leaf(value=value)
+    def leaf(self, place: str, value: Any) -> Leaf:
+        """The entry of the record for a leaf of the data."""
+        if place in self.buffers:
+            return Leaf(place, buffer=self.buffers[place])
+        if place in self.varying:
+            return Leaf(place, dimension=self.varying[place])
+        is_tensor = isinstance(value, torch.Tensor)
+        return Leaf(place, input=self.names[place]) if is_tensor else Leaf(place, value=value)
 
 
 def drafted(file: TaskFile) -> Draft:
-    """A task of what a task file lists. Runs its Python, each case once. Raises TaskError."""
+    """Make a task of a problem. Runs its Python, each case once. Raises TaskError."""
     program = load_program(file.modules)
-    cases = [seen(program, arguments) for arguments in file.cases]
+    cases = [run_case(program, arguments) for arguments in file.cases]
     check_alike(cases)
     available_memory().require(max(case.nbytes for case in cases), file.name)
     small = min(range(len(file.tests)), key=lambda index: cases[index].nbytes)
     tried = program.generate(file.cases[small], SEED)
-    buffers = buffers_of(program, tried, cases)
-    signature = _signature(file, cases, dict(leaves(tried)), buffers)
+    signature = _signature(file, cases, tried, find_buffers(program, tried, cases))
     problem = _problem(file, cases[0], signature)
     task = _task(file, signature, problem, program)
     own = _own_errors(program, file.cases[small], problem, task)
-    judged = judged_as(task.outputs, task.inputs)
-    bounds = [({CASE: number}, each) for number, each in enumerate(element_bounds(cases, judged))]
-    task = replace(task, independent=_independent(task), tolerance=tolerance_table(judged, own, bounds))
-    remarks = (*imprecisions(judged, own), *narrowness(cases, judged), *_ranking(file))
-    return Draft(task, problem, remarks)
+    outputs = _compared_outputs(task)
+    unit = max((rounding_unit(numpy_dtype(tensor.dtype)) for tensor in floating(outputs)), default=0.0)
+    allowed = [_narrowest(case) for case in cases]
+    bounds: list[tuple[Shape, Bound]] = [
+        ({CASE: number}, Bound(max(each.relative, unit), each.absolute))
+        for number, each in enumerate(allowed)
+    ]
+    task = replace(task, independent=_independent(task), tolerance=tolerance_table(outputs, own, bounds))
+    notes = [*imprecisions(outputs, own), *_ranking(file)]
+    if (relative := min(each.relative for each in allowed)) < unit:
+        notes.append(
+            f"Its check allows a relative error of {relative:g}, less than a rounding of {floating(outputs)[0].dtype}: "
+            "a kernel is verified to a rounding, and its check may still refuse it."
+        )
+    return Draft(task, problem, tuple(notes))
 
 
-def _signature(
-    file: TaskFile, cases: Sequence[Case], tried: Mapping[Path, Any], buffers: Mapping[Path, str]
-) -> _Signature:
+def _signature(file: TaskFile, cases: Sequence[Case], tried: Any, buffers: Mapping[str, str]) -> _Signature:
     names = _names(file.modules["reference"], cases[0].data)
-    dimensions = Dimensions(argument_vectors(file.cases), frozenset({CASE, *names.values()}))
-    inputs = _inputs(cases, tried, names, buffers, dimensions)
+    dimensions = Dimensions(integer_arguments(file.cases), frozenset({CASE, *names.values()}))
+    inputs = _inputs(cases, Case(tried, (), ()).tensors, names, buffers, dimensions)
     varying = _varying(cases, names, dimensions)
     outputs = _outputs(cases, dimensions, file.name)
     return _Signature(names, buffers, varying, inputs, outputs, dimensions.sizes)
@@ -106,35 +120,33 @@ def _signature(
 
 def _problem(file: TaskFile, first: Case, signature: _Signature) -> GpuModeProblem:
     shapes = {tensor.name: tensor.shape for tensor in signature.outputs}
-    scalars = [
-        signature.names[path]
-        for path, tensor in first.tensors.items()
-        if path not in signature.buffers and tensor.dim() == 0
-    ]
-    scalars += [
-        tensor.name
-        for tensor, shown in zip(signature.outputs, first.outputs, strict=True)
-        if shown.dim() == 0
-    ]
+    shown = {signature.names[place]: tensor for place, tensor in first.tensors.items()}
+    shown |= dict(zip(shapes, first.outputs, strict=True))
+    tensors = (*signature.inputs, *signature.outputs)
+    try:
+        structure = pytree.treespec_dumps(pytree.tree_structure(first.data))
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise TaskError(f"Its generate_input gives data that can't be stored: {error}") from error
     return GpuModeProblem(
         benchmark=NAME,
         name=file.name,
         modules=tuple(file.modules),
         cases=tuple(dict(case) for case in file.cases),
         case=CASE,
-        structure=structure_of(first.data, signature.leaf),
-        inputs={tensor.name: Kept(tensor.dtype, tensor.shape) for tensor in signature.inputs},
+        structure=structure,
+        leaves=tuple(signature.leaf(place, value) for place, value in first.leaves.items()),
+        inputs={tensor.name: TensorType(tensor.dtype, tensor.shape) for tensor in signature.inputs},
         buffers={
-            output: Kept(dtype_name(first.tensors[path]), shapes[output])
-            for path, output in signature.buffers.items()
+            output: TensorType(dtype_name(first.tensors[place]), shapes[output])
+            for place, output in signature.buffers.items()
         },
-        outputs=tuple(tensor.name for tensor in signature.outputs),
-        scalars=tuple(scalars),
+        outputs=tuple(shapes),
+        scalars=tuple(tensor.name for tensor in tensors if shown[tensor.name].dim() == 0),
     )
 
 
 def _task(file: TaskFile, signature: _Signature, problem: GpuModeProblem, program: Program) -> TorchTask:
-    """All but what is independent, and the tolerance."""
+    """The task, without `independent` and the tolerance."""
     shapes = tuple(map(signature.shape, range(len(file.cases))))
     search = shapes[len(file.tests) :]
     names = tuple(tensor.name for tensor in signature.inputs)
@@ -149,33 +161,26 @@ def _task(file: TaskFile, signature: _Signature, problem: GpuModeProblem, progra
         granularity={name: math.gcd(*sizes) for name, sizes in signature.dimensions.items()},
         reference=_reference(file, names, list(signature.dimensions)),
         inputs_by=CASE,
-        beside={BESIDE.format(name=name): text.encode() for name, text in file.modules.items()},
+        own_files={MODULE_FILE.format(name=name): text.encode() for name, text in file.modules.items()},
     )
 
 
-def _names(reference: str, data: Any) -> dict[Path, str]:
-    """Names of the leaves: what the reference unpacks its data into, or their keys."""
+def _names(reference: str, data: Any) -> dict[str, str]:
+    """Names of the leaves by their subscripts: those that the reference unpacks its data into, or their keys."""
     unpacked = _unpacked(reference)
-    found: dict[Path, str] = {}
-    for path, _ in leaves(data):
-        key = path[0] if path else 0
-        words = [str(each) for each in path[1:]]
-        if not path:
-            words = ["x"]
-        elif isinstance(key, int) and isinstance(data, tuple | list) and len(unpacked) == len(data):
-            words = [unpacked[key].strip("_") or f"input{key}", *words]
-        else:
-            words = [f"input{key}" if isinstance(key, int) else key, *words]
+    taken = {CASE, "rng", *output_names(len(data) if isinstance(data, tuple) else 1)}
+    found: dict[str, str] = {}
+    for path, _ in pytree.tree_flatten_with_path(data)[0]:
+        words = [str(getattr(each, "idx", getattr(each, "key", each))) for each in path] or ["x"]
+        if words[0].isdecimal():
+            named = isinstance(data, tuple | list) and len(unpacked) == len(data)
+            words[0] = (unpacked[int(words[0])].strip("_") if named else "") or f"input{words[0]}"
         name = re.sub(r"\W+", "_", "_".join(words), flags=re.ASCII)
         name = name if re.match(r"[A-Za-z]", name) else f"input_{name}"
-        taken = {*found.values(), CASE, "rng", *output_names(len(data) if isinstance(data, tuple) else 1)}
-        found[path] = next(each for each in _numbered(name) if each not in taken)
+        numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        found[pytree.keystr(path)] = next(each for each in numbered if each not in taken)
+        taken.add(found[pytree.keystr(path)])
     return found
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name}_{number}" for number in itertools.count(2))
 
 
 def _unpacked(reference: str) -> list[str]:
@@ -193,51 +198,50 @@ def _unpacked(reference: str) -> list[str]:
 
 def _inputs(
     cases: Sequence[Case],
-    tried: Mapping[Path, Any],
-    names: Mapping[Path, str],
-    unread: Mapping[Path, str],
+    tried: Mapping[str, Any],
+    names: Mapping[str, str],
+    buffers: Mapping[str, str],
     dimensions: Dimensions,
 ) -> tuple[Tensor, ...]:
-    """The inputs, whose whole numbers are those of one case: it is `make_inputs` that makes them."""
+    """The inputs. Ranges of integers are those of one case, since `make_inputs` draws them."""
     found = []
-    for path, first in cases[0].tensors.items():
-        if path in unread:
+    for place, first in cases[0].tensors.items():
+        if place in buffers:
             continue
         extents = tuple(
             dimensions.extent(
-                tuple(case.tensors[path].shape[axis] for case in cases), f"{names[path]}_{axis}"
+                tuple(case.tensors[place].shape[axis] for case in cases), f"{names[place]}_{axis}"
             )
             for axis in range(first.dim())
         )
-        drawn = (
-            () if first.is_floating_point() else ("integers", int(tried[path].min()), int(tried[path].max()))
-        )
-        found.append(Tensor(names[path], dtype_name(first), extents or (1,), *drawn))
+        values = tried[place]
+        drawn = () if first.is_floating_point() else ("integers", int(values.min()), int(values.max()))
+        found.append(Tensor(names[place], dtype_name(first), extents or (1,), *drawn))
     if not found:
         raise TaskError("Its generate_input gives no tensor that its ref_kernel reads.")
     return tuple(found)
 
 
-def _varying(cases: Sequence[Case], names: Mapping[Path, str], dimensions: Dimensions) -> dict[Path, str]:
-    """Plain values that differ between cases, as dimensions: only whole numbers can be."""
+def _varying(cases: Sequence[Case], names: Mapping[str, str], dimensions: Dimensions) -> dict[str, str]:
+    """Plain values that differ between cases, as dimensions; only integers can be."""
     found = {}
-    listed = [dict(leaves(case.data)) for case in cases]
-    for path, leaf in listed[0].items():
-        values = tuple(each[path] for each in listed)
-        if isinstance(leaf, torch.Tensor) or len(set(map(repr, values))) == 1:
+    leaves = [case.leaves for case in cases]
+    for place, first in leaves[0].items():
+        values = tuple(each[place] for each in leaves)
+        if isinstance(first, torch.Tensor) or len(set(map(repr, values))) == 1:
             continue
         if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
             raise TaskError(
-                f"Its data holds {values[0]!r} and other values at '{names[path]}', depending on the case: only "
-                "whole numbers may differ."
+                f"Its data has different values at '{names[place]}', such as {values[0]!r}, depending on the case: "
+                "only whole numbers may differ."
             )
         known = next((name for name, sizes in dimensions.sizes.items() if sizes == values), None)
-        extent = known or dimensions.extent(values, names[path])
+        extent = known or dimensions.extent(values, names[place])
         if extent not in dimensions.sizes:
             raise TaskError(
-                f"Its data holds numbers at '{names[path]}' that depend on the case in no plain way."
+                f"Its data has numbers at '{names[place]}' that depend on the case in no simple way."
             )
-        found[path] = str(extent)
+        found[place] = str(extent)
     return found
 
 
@@ -254,46 +258,39 @@ def _outputs(cases: Sequence[Case], dimensions: Dimensions, name: str) -> tuple[
                 raise TaskError(f"{name}: an extent of its output doesn't follow from its inputs' extents.")
             extents.append(extent)
         found.append(Tensor(called, dtype_name(output), tuple(extents) or (1,)))
-    unknown = [each for each in dimensions.sizes if each not in before]
-    if unknown:
-        raise TaskError(f"{name}: its output depends on '{unknown[0]}', which no shape of its inputs tells.")
+    if unknown := [each for each in dimensions.sizes if each not in before]:
+        raise TaskError(f"{name}: its output depends on '{unknown[0]}', which no shape of its inputs has.")
     return tuple(found)
 
 
 def _own_errors(
     program: Program, arguments: Arguments, problem: GpuModeProblem, task: TorchTask
 ) -> dict[str, float]:
-    """The reference's own errors in one case."""
-    data = program.generate(arguments, SEED)
-    arrays = input_arrays(problem, data)
+    """The errors of the reference's own precision against 64-bit floats, in one case."""
+    leaves = pytree.tree_leaves(program.generate(arguments, SEED))
+    tensors = {leaf.input: tensor for leaf, tensor in zip(problem.leaves, leaves, strict=True) if leaf.input}
     shape = task.verify[problem.cases.index(dict(arguments))]
-    function = reference_function(problem, program, shape, tuple(arrays))
-    given = [leaf.double().numpy() for _, leaf in leaves(program.reference(data))]
-    return own_errors(function, list(arrays.values()), task.outputs, given)
+    return own_errors(reference_function(problem, program, shape, tuple(tensors)), tensors, task.outputs)
+
+
+def _compared_outputs(task: TorchTask) -> tuple[Tensor, ...]:
+    """The outputs as they are verified: 64-bit results of narrower inputs only need to be right to 32 bits."""
+    if any(tensor.dtype == "float64" for tensor in task.inputs):
+        return task.outputs
+    return tuple(replace(each, dtype="float32") if each.dtype == "float64" else each for each in task.outputs)
+
+
+def _narrowest(case: Case) -> Compared:
+    relative, absolute = zip(*case.comparisons, strict=True)
+    return Compared(min(relative), min(absolute))
 
 
 def _independent(task: TorchTask) -> str:
-    try:
-        return independent_dimension(
-            task.function,
-            lambda shape: _drawn(task.inputs, {CASE: 0, **shape}),
-            task.inputs,
-            task.outputs,
-            dict.fromkeys(task.granularity, 1),
-        )
-    except TaskError:
-        return ""  # its reference takes no tensors of other sizes
+    def values(shape: Shape) -> Mapping[str, Any]:
+        return drawn_tensors(task.inputs, {CASE: 0, **shape}, "cpu", SEED)
 
-
-def _drawn(inputs: Sequence[Tensor], shape: Shape) -> dict[str, Any]:
-    made = torch.Generator()
-    made.manual_seed(SEED)
-    found = {}
-    for tensor in inputs:
-        numbers = torch.randn(tensor.extents(shape), generator=made)
-        dtype = getattr(torch, tensor.dtype)
-        found[tensor.name] = numbers if dtype.is_floating_point else (numbers > 0).to(dtype)
-    return found
+    grains = dict.fromkeys(task.granularity, 1)
+    return independent_dimension(task.function, values, task.inputs, task.outputs, grains)
 
 
 def _summary(file: TaskFile) -> str:
@@ -309,13 +306,13 @@ def _ranking(file: TaskFile) -> list[str]:
 
 
 def _reference(file: TaskFile, inputs: Sequence[str], dimensions: Sequence[str]) -> str:
-    told = docstring(
+    text = docstring(
         f"{file.name} of {NAME}.\n\n{file.description}\n\nIts reference.py:\n\n{file.modules['reference'].strip()}\n"
     )
     shape = f"{{{', '.join(f'{name!r}: {name}' for name in (*dimensions, CASE))}}}"
     given = f"{{{', '.join(f'{name!r}: {name}' for name in inputs)}}}"
     return (
-        f"{told}\n\nfrom pathlib import Path\n\n"
+        f"{text}\n\nfrom pathlib import Path\n\n"
         "from mctskernel.problems.gpu_mode.reference import call_reference, make_case_inputs\n\n\n"
         f"def reference({', '.join((*inputs, *dimensions, CASE))}):\n"
         f"    return call_reference(Path(__file__).parent, {shape}, {given})\n\n\n"

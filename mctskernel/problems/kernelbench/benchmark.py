@@ -1,6 +1,7 @@
 """KernelBench: a problem is a Python file with `class Model(nn.Module)`, `get_inputs()` and `get_init_inputs()`.
 
-The format and the harness that a solution must please are in src/kernelbench/eval.py of
+A solution is a file with `ModelNew`: the problem's Model with another forward, so both have the same parameters from
+the same seed. The format and the harness are in src/kernelbench/eval.py of
 https://github.com/ScalingIntelligence/KernelBench.
 """
 
@@ -8,19 +9,21 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from mctskernel.core.kernel import Language
-from mctskernel.core.task import TaskError
-from mctskernel.problems.kernelbench.reference import SOURCE_FILE
-from mctskernel.problems.kernelbench.solution import solution
+from mctskernel.core.dtypes import is_floating, numpy_dtype
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task import Task, TaskError
+from mctskernel.host_code import HostCodeError, host_module
+from mctskernel.problems.kernelbench.reference import SOURCE_FILE, ModuleProblem, read_module_problem
 from mctskernel.problems.problem import Benchmark, Problem
 from mctskernel.problems.torch_task import problem_of
 
 NAME = "KernelBench"
 
 TOLERANCE = 1e-4
-"""Relative and absolute, of its harness in float32 (`get_tolerance_for_precision`)."""
+"""Relative and absolute tolerance of its harness in float32 (`get_tolerance_for_precision`)."""
 
 MOST_SOURCE_BYTES = 1 << 20
 
@@ -28,7 +31,7 @@ _REQUIRED = {"Model": "class Model(nn.Module)", "get_inputs": "get_inputs()"}
 
 
 def recognises(path: Path) -> bool:
-    """Whether a path is a Python file with a class `Model` or a function `get_inputs`; nothing of it is run."""
+    """Whether a path is a Python file with a class `Model` or a function `get_inputs`; runs nothing."""
     if path.suffix != ".py" or not path.is_file() or path.stat().st_size > MOST_SOURCE_BYTES:
         return False
     text = path.read_text("utf-8", "replace")
@@ -39,12 +42,12 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, language: Language) -> Problem:
-    """A problem as a task. Runs the file, and its Model at a small shape. Raises TaskError."""
+    """Read a problem as a task. Runs the file, and its Model at a small shape. Raises TaskError."""
     text = _text(path)
     try:
         missing = [what for name, what in _REQUIRED.items() if name not in _defined(text)]
     except SyntaxError as error:
-        raise TaskError(f"{path} is no Python: {error}") from error
+        raise TaskError(f"{path} is not valid Python: {error}") from error
     if missing:
         raise TaskError(f"{path} is no KernelBench problem: it has no {missing[0]}.")
     try:
@@ -53,18 +56,15 @@ def read(path: Path, language: Language) -> Problem:
         raise TaskError(
             "A KernelBench problem needs PyTorch, which isn't installed: mctskernel[gpu]."
         ) from error
-    beside = {SOURCE_FILE: text.encode()}
-    draft = drafted(path, beside, benchmark=NAME, tolerance=TOLERANCE)
+    own_files = {SOURCE_FILE: text.encode()}
+    draft = drafted(path, own_files, benchmark=NAME, tolerance=TOLERANCE)
     problem = problem_of(NAME, draft, language)
     if problem.has_kernel or len(draft.task.search[0]) <= 1:
         return problem
-    # Some modules make a number of a size: then that one can't vary.
-    draft = drafted(path, beside, benchmark=NAME, tolerance=TOLERANCE, most_dimensions=1)
+    # Some modules turn a size into a number, and then it can't vary.
+    draft = drafted(path, own_files, benchmark=NAME, tolerance=TOLERANCE, most_dimensions=1)
     simpler = problem_of(NAME, draft, language)
     return simpler if simpler.has_kernel else problem
-
-
-KERNELBENCH = Benchmark(NAME, recognises, read, solution)
 
 
 def _text(path: Path) -> str:
@@ -75,7 +75,7 @@ def _text(path: Path) -> str:
 
 
 def _defined(text: str) -> set[str]:
-    """Names of a file's classes, functions and variables."""
+    """The global names of a file."""
     found: set[str] = set()
     for node in ast.parse(text).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -85,3 +85,167 @@ def _defined(text: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom | ast.Import):
             found |= {alias.asname or alias.name for alias in node.names}
     return found
+
+
+FUNCTION = "run_kernel"
+
+_WANTED = frozenset({"Model", "ModelNew", "get_inputs", "get_init_inputs", FUNCTION})
+"""Names that the harness or this file needs."""
+
+_PROHIBITED = re.compile(r"\b(pass|try|except)\b")
+"""Words that KernelBench's static check refuses, in docstrings too."""
+
+
+def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
+    """`NAME.py` with the class `ModelNew`. Raises TaskError for a kernel that can't stand in a module."""
+    problem = read_module_problem(task.folder)
+    original = _original(task.folder / SOURCE_FILE, kernel)
+    reserved = sorted({*global_names(original), *_WANTED} - {FUNCTION, *_shared(kernel)})
+    try:
+        host = host_module(task, kernel, function=FUNCTION, reserved=reserved)
+    except HostCodeError as error:
+        raise TaskError(f"The kernel of {task.name} can't be written as a solution: {error}") from error
+    torch = "" if "torch" in global_names(original) else "import torch\n\n"
+    parts = (torch + original, host, _model_new(task, problem))
+    return {f"{problem.name}.py": "\n\n\n".join(part.strip() for part in parts) + "\n"}
+
+
+def _original(path: Path, kernel: Kernel) -> str:
+    """The problem's text without words that the harness refuses and names that the kernel defines."""
+    text = without_docstrings(path.read_text("utf-8"), lambda words: bool(_PROHIBITED.search(words)))
+    theirs = set(global_names(kernel.source)) if kernel.language is Language.TRITON else set()
+    if wanted := sorted(theirs & _WANTED):
+        raise TaskError(f"The kernel defines '{wanted[0]}', which a solution for KernelBench defines too.")
+    clashing = (theirs & set(global_names(text))) - _shared(kernel)
+    return renamed(text, {name: f"{name}_of_the_problem" for name in clashing}) if clashing else text
+
+
+def _shared(kernel: Kernel) -> frozenset[str]:
+    """Modules that a Triton kernel and a problem may both import."""
+    return frozenset({"triton", "tl", "libdevice"}) if kernel.language is Language.TRITON else frozenset()
+
+
+def _model_new(task: Task, problem: ModuleProblem) -> str:
+    lines = [
+        "class ModelNew(Model):",
+        '    """The problem\'s Model, whose forward a kernel computes."""',
+        "",
+        f"    def forward(self, {', '.join(_parameters(problem))}):",
+        *(f"        {line}" for line in _statements(task, problem)),
+    ]
+    return "\n".join(lines)
+
+
+def _statements(task: Task, problem: ModuleProblem) -> Iterator[str]:
+    parameters = _parameters(problem)
+    if problem.modes_differ:
+        yield "if not self.training:"
+        yield f"    return super().forward({', '.join(parameters)})"
+    for name, argument in zip(parameters, problem.arguments, strict=True):
+        if not argument.input:
+            yield f"if {name} != {argument.value!r}:"
+            yield f'    raise ValueError(f"This kernel was made for {name} = {argument.value!r}, not {{{name}}}.")'
+    yield f"out = {FUNCTION}("
+    for tensor in task.inputs:
+        place = problem.state.get(tensor.name)
+        source = _attribute(place) if place else tensor.name
+        shaped = ".reshape(1)" if tensor.name in problem.scalars else ""
+        yield f"    {source}.detach().to(torch.{tensor.dtype}){shaped},"
+    yield ")"
+    (output,) = task.outputs
+    floats = [
+        each.name
+        for each in task.inputs
+        if each.name not in problem.state and is_floating(numpy_dtype(each.dtype))
+    ]
+    shaped = ".reshape(())" if output.name in problem.scalars else ""
+    dtype = f".to({floats[0]}.dtype)" if floats and is_floating(numpy_dtype(output.dtype)) else ""
+    yield f"return out{shaped}{dtype}"
+
+
+def _parameters(problem: ModuleProblem) -> list[str]:
+    """Names of forward's parameters, in its order."""
+    return [each.input or f"value{number}" for number, each in enumerate(problem.arguments)]
+
+
+def _attribute(place: str) -> str:
+    """The expression for a parameter or buffer of the module's state."""
+    found = "self"
+    for part in place.split("."):
+        if part.isdecimal():
+            found += f"[{part}]"
+        elif part.isidentifier():
+            found += f".{part}"
+        else:
+            return f"self.state_dict()[{place!r}]"
+    return found
+
+
+def global_names(text: str) -> tuple[str, ...]:
+    """The names that a module's text defines at its top level."""
+    found: dict[str, None] = {}
+    for statement in ast.parse(text).body:
+        for node in _of_this_scope(statement):
+            match node:
+                case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    found[name] = None
+                case ast.Name(id=name, ctx=ast.Store()):
+                    found[name] = None
+                case ast.alias(name=name, asname=asname):
+                    found[asname or name.partition(".")[0]] = None
+    return tuple(found)
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """The text with some names replaced, in values and parameters; comments are lost."""
+    return ast.unparse(_Renaming(names).visit(ast.parse(text)))
+
+
+def without_docstrings(text: str, unwanted: Callable[[str], bool]) -> str:
+    """The text with `...` in place of unwanted docstrings; everything else is unchanged."""
+    lines = text.split("\n")
+    for node in sorted(_docstrings(ast.parse(text)), key=lambda each: -each.lineno):
+        if unwanted(ast.get_source_segment(text, node) or ""):
+            indentation = lines[node.lineno - 1][: node.col_offset]
+            assert node.end_lineno is not None  # noqa: S101 - what was parsed has it
+            rest = lines[node.end_lineno - 1].encode()[node.end_col_offset :].decode()
+            lines[node.lineno - 1 : node.end_lineno] = [f"{indentation}...{rest}"]
+    return "\n".join(lines)
+
+
+def _of_this_scope(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _of_this_scope(child)
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+            first = node.body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                yield first
+
+
+class _Renaming(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        node.id = self._names.get(node.id, node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.arg = self._names.get(node.arg, node.arg)
+        self.generic_visit(node)
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name = self._names.get(node.name, node.name)
+        self.generic_visit(node)
+        return node
+
+
+KERNELBENCH = Benchmark(NAME, recognises, read, solution)

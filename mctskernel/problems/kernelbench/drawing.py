@@ -1,4 +1,4 @@
-"""How a function draws its tensors: watched without making them, and made again in other sizes."""
+"""How `get_inputs` draws its tensors: recorded without allocating them, and repeated in other sizes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import Shape, TaskError
+from mctskernel.problems.one_device import OnDevice
 
 Sizes = tuple[int, ...]
 Extents = tuple[int | str, ...]
@@ -25,7 +25,7 @@ _FACTORIES = {
     torch.empty: "",
     torch.full: "",
 }
-"""Functions that make tensors of a size, and the distribution that they draw from."""
+"""Functions that make tensors of a size, and their distributions."""
 
 _LIKE = {torch.rand_like: "uniform", torch.randn_like: "normal"}
 
@@ -49,14 +49,14 @@ _SAME_VALUES = {
     torch.Tensor.unsqueeze,
     torch.Tensor.squeeze,
 }
-"""What these give has the distribution of what they are given."""
+"""Functions whose result has the distribution of their argument."""
 
 _DRAWN = "_mctskernel_drawn"
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A distribution that a task can name, and its range: whole numbers with both ends, others up to `high`."""
+    """A distribution of a task and its range: integers from `low` to `high`, others below `high`."""
 
     distribution: str
     low: float = 0.0
@@ -65,20 +65,20 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Watched:
-    """What a function gave; `sizes` are those of each tensor that it made, in the order in which it did."""
+    """The result of a function, and the size of each tensor that it made, in order."""
 
     values: tuple[Any, ...]
     sizes: tuple[Sizes, ...]
 
     def drawn(self, index: int) -> Drawn | None:
-        """The distribution of a value; None where no simple one is known."""
+        """The distribution of a value; None where it is not a simple one."""
         return getattr(self.values[index], _DRAWN, None)
 
 
 def watch(function: Callable[[], Any], most_bytes: int) -> Watched:
-    """Call a function whose tensors hold nothing; really, if it looks at their values.
+    """Call a function on `meta` tensors, or on real ones if it reads their values.
 
-    Raises TaskError for one that fails, that gives no list, or that would make a tensor of more bytes than that.
+    Raises TaskError if it fails, doesn't return a list, or would make more than `most_bytes`.
     """
     try:
         return _watched(function, _Watching("meta", most_bytes))
@@ -89,23 +89,23 @@ def watch(function: Callable[[], Any], most_bytes: int) -> Watched:
 def drawn_again(
     function: Callable[[], Any], extents: Sequence[Extents], shape: Shape, seed: int
 ) -> tuple[Any, ...]:
-    """What a function gives whose tensors are made with these extents at a shape, in its order."""
+    """Call a function whose tensors are made with these extents, in order, at a shape."""
     torch.manual_seed(seed)
     with torch.no_grad(), torch.device("cpu"), _Resizing(extents, shape):
         return tuple(function())
 
 
 def _watched(function: Callable[[], Any], mode: _Watching) -> Watched:
-    with _said_of("get_inputs"), torch.no_grad(), torch.device(mode.device), mode:
+    with _errors_of("get_inputs"), torch.no_grad(), torch.device(mode.device), mode:
         values = function()
     if not isinstance(values, list | tuple):
-        raise TaskError(f"get_inputs gives {type(values).__name__}, where a list of arguments is needed.")
+        raise TaskError(f"get_inputs returns {type(values).__name__}; a list of arguments is needed.")
     return Watched(tuple(values), tuple(mode.sizes))
 
 
 @contextmanager
-def _said_of(name: str) -> Iterator[None]:
-    """What isn't known to come from values that aren't there is the function's own fault."""
+def _errors_of(name: str) -> Iterator[None]:
+    """Errors that can't come from missing values become a TaskError."""
     try:
         yield
     except (TaskError, RuntimeError, NotImplementedError, TypeError, ValueError):
@@ -114,26 +114,8 @@ def _said_of(name: str) -> Iterator[None]:
         raise TaskError(f"{name} raised {type(error).__name__}: {error}") from error
 
 
-class _OnDevice(TorchFunctionMode):
-    """While this is entered, every tensor is on one device, whichever is asked for."""
-
-    def __init__(self, device: str) -> None:
-        super().__init__()
-        self.device = device
-
-    def here(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function with this device in place of any other."""
-        if function in {torch.Tensor.cuda, torch.Tensor.cpu}:
-            return args[0]
-        if "device" in kwargs:
-            kwargs = {**kwargs, "device": self.device}
-        if function is torch.Tensor.to:
-            args = tuple(self.device if _is_device(each) else each for each in args)
-        return function(*args, **kwargs)
-
-
-class _Watching(_OnDevice):
-    """Notes what is made, and how it is drawn."""
+class _Watching(OnDevice):
+    """Records the tensors that are made, and their distributions."""
 
     def __init__(self, device: str, most_bytes: int) -> None:
         super().__init__(device)
@@ -145,7 +127,7 @@ class _Watching(_OnDevice):
         if function in _FACTORIES and self.device != "meta":
             with torch.device("meta"):
                 self._spend(function(*args, **{**kwargs, "device": "meta"}))
-        made = self.here(function, args, kwargs)
+        made = self.call(function, args, kwargs)
         if function in _FACTORIES:
             self.sizes.append(tuple(made.shape))
             _tag(made, _simple(_FACTORIES[function], args, kwargs))
@@ -160,11 +142,11 @@ class _Watching(_OnDevice):
     def _spend(self, made: Any) -> None:
         self._left -= made.numel() * made.element_size()
         if self._left < 0:
-            raise TaskError("get_inputs makes more than fits this machine's memory.")
+            raise TaskError("get_inputs makes more than fits into this machine's memory.")
 
 
-class _Resizing(_OnDevice):
-    """Makes tensors with other extents than it is asked for."""
+class _Resizing(OnDevice):
+    """Makes tensors with the given extents in place of the requested ones."""
 
     def __init__(self, extents: Sequence[Extents], shape: Shape) -> None:
         super().__init__("cpu")
@@ -174,7 +156,7 @@ class _Resizing(_OnDevice):
         kwargs = kwargs or {}
         if function in _FACTORIES:
             args, kwargs = _with_size(function, args, kwargs, next(self._sizes))
-        return self.here(function, args, kwargs)
+        return self.call(function, args, kwargs)
 
 
 _COMMUTATIVE = {torch.Tensor.add, torch.Tensor.mul, torch.add, torch.mul}
@@ -188,7 +170,7 @@ _FACTORS: Mapping[Any, Callable[[float, float], float]] = {
 
 
 def _scaled(function: Any, known: Drawn, others: tuple[Any, ...]) -> Drawn | None:
-    """The distribution after a sum or product with a number; only uniform ones have a name for it."""
+    """The distribution after a sum or product with a number; only uniform ones stay simple."""
     change = _FACTORS.get(function)
     if change is None or known.distribution != "uniform" or len(others) != 1:
         return None
@@ -228,9 +210,3 @@ def _with_size(
 def _tag(made: Any, drawn: Drawn | None) -> None:
     if isinstance(made, torch.Tensor):
         setattr(made, _DRAWN, drawn)
-
-
-def _is_device(value: Any) -> bool:
-    return isinstance(value, torch.device) or (
-        isinstance(value, str) and value.split(":")[0] in {"cuda", "cpu"}
-    )

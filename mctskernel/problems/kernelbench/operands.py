@@ -1,4 +1,4 @@
-"""The tensors that a module computes with: what its forward is given, its parameters and its buffers."""
+"""The tensors that a module computes with: the arguments of its forward, its parameters and its buffers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.problems.kernelbench.drawing import Drawn, Extents, Sizes, drawn_again
+from mctskernel.problems.kernelbench.probing import LongestReduction, LongestSums
 from mctskernel.problems.kernelbench.reference import (
     Argument,
     ValueSource,
@@ -23,14 +24,13 @@ from mctskernel.problems.kernelbench.reference import (
     state_of,
     with_extents,
 )
-from mctskernel.problems.kernelbench.sums import LongestReduction, LongestSums
 from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
 from mctskernel.torch_dimensions import Dimensions, awkward_shapes
 
 NORMAL = Drawn("normal")
 
 MOST_WORK = 2_000_000
-"""Multiplications, reads and writes at a shape to verify at: every candidate does them many times, emulated perhaps."""
+"""Multiplications, reads and writes at a verify shape; every candidate is run there several times, perhaps emulated."""
 
 _RESERVED = frozenset({"out", "rng"})
 _FAILURES = (
@@ -57,7 +57,7 @@ class Operand:
 
     @classmethod
     def given(cls, name: str, tensor: Any, drawn: Drawn | None) -> Operand:
-        """An argument of forward. Raises TaskError for elements that no task can have."""
+        """An argument of forward. Raises TaskError for an unsupported element type."""
         return cls(
             f"{name}_in" if name in _RESERVED else name,
             _dtype(name, tensor),
@@ -73,9 +73,9 @@ class Operand:
 
 
 def weight_operands(model: Any, taken: Collection[str]) -> tuple[Operand, ...]:
-    """The parameters and buffers of a module, under other names than those that are taken.
+    """The parameters and buffers of a module, under names that aren't taken.
 
-    Parameters are drawn around what they start with: none is 0, or 1, everywhere, so that leaving one out is wrong.
+    Parameters are drawn around their initial values, so that none is 0 or 1 everywhere and could be left out.
     """
     found: list[Operand] = []
     names = {*taken, *_RESERVED}
@@ -102,7 +102,7 @@ def weight_operands(model: Any, taken: Collection[str]) -> tuple[Operand, ...]:
 
 @dataclass(frozen=True)
 class Maker:
-    """`get_inputs`, and the sizes of the tensors that it makes, in its order."""
+    """`get_inputs`, and the sizes of the tensors that it makes, in order."""
 
     get_inputs: Callable[[], Any]
     sizes: tuple[Sizes, ...]
@@ -110,7 +110,7 @@ class Maker:
 
 @dataclass(frozen=True)
 class Operands:
-    """A module's forward as a function of tensors, with the dimensions in which their sizes can vary."""
+    """A module's forward as a function of tensors, with the dimensions that can vary."""
 
     name: str
     model: Any
@@ -126,12 +126,12 @@ class Operands:
 
     @property
     def granularity(self) -> Mapping[str, int]:
-        """What a dimension's size must be a multiple of."""
+        """The number that a dimension's size must be a multiple of."""
         return self.dimensions.granularity
 
     @property
     def state(self) -> dict[str, str]:
-        """Names in the module's state, by those of the inputs."""
+        """Names in the module's state, by names of inputs."""
         return {each.name: each.place for each in self.members if each.place}
 
     @property
@@ -141,17 +141,17 @@ class Operands:
 
     @property
     def scalars(self) -> tuple[str, ...]:
-        """Names of the inputs that have no extents in PyTorch."""
+        """Names of the inputs without extents in PyTorch."""
         return tuple(each.name for each in self.members if not each.size)
 
     @property
     def are_made(self) -> bool:
-        """Whether no list of distributions says how the inputs are drawn."""
+        """Whether some inputs come from code, not from distributions."""
         return any(each.source is not ValueSource.DRAWN for each in self.members)
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
-        """As the task has them."""
+        """The task's inputs."""
         return tuple(
             Tensor(
                 each.name,
@@ -166,17 +166,17 @@ class Operands:
 
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
-        """As the task has them."""
+        """The task's outputs."""
         return output_tensors(self.function, self.inputs, self.sizes, self.granularity)
 
     @cached_property
     def function(self) -> Called:
-        """Of the inputs in their order."""
+        """Forward as a function of the inputs in their order."""
         return with_extents(self._forward)
 
     @cached_property
     def gives_scalar(self) -> bool:
-        """Whether what forward gives has no extents."""
+        """Whether the result of forward has no extents."""
         return bool(called(self._forward, self.inputs, self.sizes, "meta").dim() == 0)
 
     @property
@@ -185,12 +185,12 @@ class Operands:
 
     @cached_property
     def factories(self) -> tuple[Extents, ...]:
-        """Extents of what get_inputs makes, in its order."""
+        """Extents of the tensors that get_inputs makes, in order."""
         return tuple(self._extents_of(size) for size in self.maker.sizes)
 
     @cached_property
     def awkward_shapes(self) -> tuple[tuple[Shape, ...], tuple[Shape, ...]]:
-        """Shapes to verify at, and to hold out: those that an emulated kernel is through with soon, or the least."""
+        """Small shapes to verify at and to hold out, or the smallest possible ones."""
         if not self.sizes:
             return (self.sizes,), ()
         verify, held_out = awkward_shapes(
@@ -204,11 +204,11 @@ class Operands:
 
     @property
     def smallest(self) -> Shape:
-        """The shape to verify at with the least work."""
+        """The verify shape with the least work."""
         return min(self.awkward_shapes[0], key=self.work)
 
     def work(self, shape: Shape) -> int:
-        """About how many multiplications, reads and writes a plain kernel does at a shape."""
+        """The approximate number of multiplications, reads and writes of a plain kernel at a shape."""
         with FlopCounterMode(display=False) as counter:
             result = called(self.function, self.inputs, shape, "meta")
         elements = sum(math.prod(each.extents(shape)) for each in self.inputs) + result.numel()
@@ -216,31 +216,31 @@ class Operands:
         return flops // 2 + int(elements)
 
     def longest_sums(self, shape: Shape) -> LongestSums:
-        """About how many numbers a plain kernel adds up for an output, at a shape."""
+        """The approximate number of terms that a plain kernel sums for an output, at a shape."""
         with FlopCounterMode(display=False) as counter:
             count = max(1, called(self.function, self.inputs, shape, "meta").numel())
         flops: int = counter.get_total_flops()
         reductions = LongestReduction()
-        # An operator that can't be taken apart leaves what was found until then.
+        # An operator that can't be decomposed ends the search.
         with suppress(*_FAILURES), reductions:
             called(self.function, self.inputs, shape, "meta")
         return LongestSums(flops // (2 * int(count)), reductions.longest)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all inputs and outputs of the problem's own shape."""
+        """Bytes of all inputs and outputs at the problem's own shape."""
         return sum(each.nbytes(self.sizes) for each in (*self.inputs, *self.outputs))
 
     @property
     def agree(self) -> bool:
-        """Whether, at other shapes, outputs have the extents that they should, and inputs can be made."""
+        """Whether, at other shapes, outputs have the expected extents and inputs can be made."""
         shapes = [*self.awkward_shapes[0], *self.awkward_shapes[1]]
         return extents_agree(self.function, self.inputs, self.outputs, shapes) and all(
             self._runs(shape) for shape in shapes[:2]
         )
 
     def works(self, shape: Shape) -> bool:
-        """Whether the module takes tensors at a shape."""
+        """Whether the module accepts tensors at a shape."""
         try:
             called(self.function, self.inputs, shape, "meta")
         except _FAILURES:
@@ -248,22 +248,22 @@ class Operands:
         return True
 
     def check_result(self) -> None:
-        """Raise TaskError with a sentence unless the problem's own sizes give a tensor."""
+        """Raise TaskError unless the result at the problem's own sizes is a tensor."""
         try:
             result = called(self.function, self.inputs, self.sizes, "meta")
         except _FAILURES as error:
             said = str(error).strip().partition("\n")[0]
             raise TaskError(
-                f"{self.name} can't be looked at without being run: its forward raised {type(error).__name__}: {said}"
+                f"{self.name} fails on meta tensors: its forward raised {type(error).__name__}: {said}"
             ) from error
         if not isinstance(result, torch.Tensor):
             what = "nothing" if result is None else f"a {type(result).__name__}"
             raise TaskError(
-                f"The forward of {self.name} gives {what}, where KernelBench compares a single tensor."
+                f"The forward of {self.name} returns {what}; KernelBench compares a single tensor."
             )
 
     def keeping(self, weights: Collection[str]) -> Operands:
-        """With these parameters and buffers alone."""
+        """These operands with only these parameters and buffers."""
         kept = [
             (each, extents)
             for each, extents in zip(self.members, self.dimensions.extents, strict=True)
@@ -277,7 +277,7 @@ class Operands:
         return replace(self, members=tuple(each for each, _ in kept), dimensions=dimensions)
 
     def values(self, shape: Shape, seed: int) -> dict[str, Any]:
-        """Fresh tensors at a shape by the names of the inputs, with values such as the task's have."""
+        """Fresh tensors at a shape by the names of the inputs, with the task's distributions."""
         rng = np.random.default_rng(seed)
         made = (
             self._made(shape, seed)
@@ -300,7 +300,7 @@ class Operands:
         return {argument.input: value for argument, value in zip(self.arguments, made, strict=True)}
 
     def _highest(self, drawn: Drawn) -> float | str:
-        """Whole numbers below the size of a dimension are indices into it, whatever its size is."""
+        """The upper end of a range; integers below the size of a dimension are indices into it."""
         if drawn.distribution == "integers":
             for name, size in self.sizes.items():
                 if size > 2 and drawn.high == size - 1:
@@ -308,7 +308,7 @@ class Operands:
         return drawn.high
 
     def _runs(self, shape: Shape) -> bool:
-        """Whether inputs can be made at a shape, and are taken: indices among them must not lead out of it."""
+        """Whether the module runs on inputs made at a shape; indices among them may be out of range."""
         try:
             with torch.no_grad():
                 self.function(*self.values(shape, seed=0).values())
@@ -317,7 +317,7 @@ class Operands:
         return True
 
     def _extents_of(self, size: Sizes) -> Extents:
-        """The extents of an input of this size, or of each number those that it stands for."""
+        """The extents of an input of this size, or the dimensions with these sizes."""
         for each, extents in zip(self.members, self.dimensions.extents, strict=True):
             if each.size == size:
                 return extents
@@ -328,7 +328,7 @@ class Operands:
 
 
 def _around(tensor: Any) -> Drawn:
-    """A uniform distribution with the mean and the deviation that a parameter starts with."""
+    """A uniform distribution with a parameter's initial mean and standard deviation."""
     values = tensor.detach().double()
     mean = float(values.mean()) if values.numel() else 0.0
     deviation = float(values.std(correction=0)) if values.numel() > 1 else 0.0
@@ -338,8 +338,8 @@ def _around(tensor: Any) -> Drawn:
 
 def _dtype(name: str, tensor: Any) -> str:
     if tensor.is_floating_point():
-        return "float32"  # what KernelBench's harness makes of any
+        return "float32"  # KernelBench's harness converts all
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype not in DTYPE_BYTES:
-        raise TaskError(f"'{name}' is a tensor of {dtype}, which no input can be.")
+        raise TaskError(f"'{name}' is a tensor of {dtype}, which isn't supported.")
     return dtype

@@ -1,6 +1,6 @@
-"""A module of PyTorch as a function of tensors: its inputs, and of its parameters and buffers those that matter.
+"""A problem's `Model` as a function of tensors: its inputs, and the parameters and buffers that its result uses.
 
-Written into the reference.py of tasks that were made of such problems. PyTorch is imported when it is called.
+reference.py of such tasks calls these functions. PyTorch is imported when they are called.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Plain = bool | int | float | str | None
 
 
 class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An argument of `forward`: the task's input of this name, or a value that never changes."""
+    """An argument of `forward`: the task's input of this name, or a constant."""
 
     input: str = ""
     value: Plain = None
 
 
 class ValueSource(StrEnum):
-    """What gives a tensor its values: a distribution, the problem's `get_inputs`, or the model as it is made."""
+    """The source of a tensor's values: a distribution, the problem's `get_inputs`, or the freshly made model."""
 
     DRAWN = "drawn"
     GET_INPUTS = "get_inputs"
@@ -44,7 +44,7 @@ class ValueSource(StrEnum):
 
 
 class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An input of a task whose inputs are made, and where its values come from; how they are distributed if drawn."""
+    """An input of a task with `make_inputs`: the source of its values, and their distribution if they are drawn."""
 
     name: str
     dtype: str
@@ -56,16 +56,16 @@ class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tensor(self) -> Tensor:
-        """The input as the task has it."""
+        """The task's input."""
         return Tensor(self.name, self.dtype, self.shape, self.distribution, self.low, self.high)
 
 
 class ModuleProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `PROBLEM_FILE` says of a problem in a Python file with a class `Model`.
+    """The content of `PROBLEM_FILE`.
 
-    `state` are the parameters and buffers that are inputs, by the inputs' names. `scalars` are the inputs and outputs
-    (`out`) that have no extents in PyTorch and one of 1 in the task. `factories` are the extents of `get_inputs`' own.
-    `modes_differ` where the module gives something else once it is put into evaluation mode.
+    `state` maps the names of inputs to parameters and buffers of the module. `scalars` are the inputs and outputs
+    (`out`) without extents in PyTorch, which have one of 1 in the task. `factories` are the extents of the tensors that
+    `get_inputs` makes. `modes_differ` says that the module returns something else in evaluation mode.
     """
 
     benchmark: str
@@ -79,16 +79,16 @@ class ModuleProblem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_module_problem(folder: Path) -> ModuleProblem:
-    """What a task's folder says of its problem. Raises TaskError."""
+    """The problem of a task's folder. Raises TaskError."""
     return read_record(folder, ModuleProblem)
 
 
 _MODULE = "mctskernel_problem"
-"""What a problem's classes and functions call the module that they are of."""
+"""The module name of a problem's classes and functions."""
 
 
 def run_problem(path: Path) -> Mapping[str, Any]:
-    """The names that a problem's file defines. Runs it, as no module of that name. Raises TaskError."""
+    """Run a problem's file; returns its global names. Raises TaskError."""
     try:
         return runpy.run_path(str(path), run_name=_MODULE)
     except (Exception, SystemExit) as error:
@@ -97,7 +97,7 @@ def run_problem(path: Path) -> Mapping[str, Any]:
 
 @contextmanager
 def importable(names: Mapping[str, Any]) -> Iterator[None]:
-    """While this is entered, the module that a problem's names say they are of is there, as torch.compile wants it."""
+    """Within the block the problem's module can be imported, as torch.compile needs it."""
     module = ModuleType(_MODULE)
     vars(module).update(names)
     sys.modules[_MODULE] = module
@@ -108,7 +108,7 @@ def importable(names: Mapping[str, Any]) -> Iterator[None]:
 
 
 def made_model(names: Mapping[str, Any], device: str = "cpu") -> Any:
-    """A problem's model as its harness makes it: the same every time, and in training mode. Raises TaskError."""
+    """Make a problem's model as the harness does: with a fixed seed and in training mode. Raises TaskError."""
     import torch  # noqa: PLC0415 - as said above
 
     try:
@@ -122,7 +122,7 @@ def made_model(names: Mapping[str, Any], device: str = "cpu") -> Any:
 
 
 def without_running_statistics(model: Any) -> Any:
-    """The model, changed to forget statistics over its calls; what it gives in training mode doesn't depend on them."""
+    """The model without running statistics, which its result in training mode doesn't depend on."""
     from torch.nn.modules.batchnorm import _NormBase  # noqa: PLC0415 - what all such layers are
 
     for each in model.modules():
@@ -134,7 +134,7 @@ def without_running_statistics(model: Any) -> Any:
 def module_function(
     model: Any, arguments: Sequence[Argument], state: Mapping[str, str], scalars: Sequence[str]
 ) -> Callable[..., Any]:
-    """The model's forward as a function of the inputs in `arguments`, in this order, and then of those in `state`."""
+    """The model's forward as a function of the inputs in `arguments`, in this order, and then those in `state`."""
     from torch.func import functional_call  # noqa: PLC0415 - as said above
 
     names = [each.input for each in arguments if each.input] + list(state)
@@ -154,7 +154,7 @@ def module_function(
 
 
 def with_extents(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, what it gives without extents having one of 1, as a task's outputs have."""
+    """The function with an extent of 1 for a result without extents, as a task's outputs have."""
 
     def extended(*tensors: Any) -> Any:
         result = function(*tensors)
@@ -164,13 +164,13 @@ def with_extents(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call_problem(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:
-    """What the problem in a task's folder gives on the CPU, in the precision of what comes in. Raises TaskError."""
+    """Call the problem of a task's folder on the CPU, in the precision of its inputs. Raises TaskError."""
     wide = any(array.dtype == np.float64 for array in inputs)
     return in_numpy(_function(folder, wide), *inputs)
 
 
 def make_problem_inputs(folder: Path, rng: np.random.Generator, **shape: int) -> dict[str, Array]:
-    """Fresh inputs of the problem in a task's folder: made as its `get_inputs` makes them, whatever their size."""
+    """Fresh inputs of the problem of a task's folder, as its `get_inputs` makes them, at a shape."""
     from mctskernel.problems.kernelbench.drawing import drawn_again  # noqa: PLC0415 - imports PyTorch
 
     problem, seed = read_module_problem(folder), int(rng.integers(1 << 62))
@@ -199,7 +199,7 @@ def _loaded(folder: Path) -> tuple[Mapping[str, Any], Any]:
 
 @functools.lru_cache(maxsize=2)
 def _function(folder: Path, wide: bool) -> Callable[..., Any]:  # noqa: FBT001 - the key of a cache
-    """The problem's function, with everything that it holds in this precision."""
+    """The problem's function, with all its tensors in one precision."""
     import torch  # noqa: PLC0415 - as said above
 
     problem = read_module_problem(folder)

@@ -1,83 +1,184 @@
-"""A problem in a Python file with a class `Model`, as a task: looked at before anything of its full size is made."""
+"""A KernelBench problem as a task: the dimensions in which its tensors can vary, and how it is verified.
+
+Everything is found on `meta` tensors or small shapes before anything is allocated at its full size.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from mctskernel.core.task import TaskError
+from mctskernel.core.task import Shape, TaskError
 from mctskernel.plain_cuda.schedule import LONG
-from mctskernel.problems.device_memory import Memory, available_memory
-from mctskernel.problems.kernelbench.checks import check_calls, modes_differ, used_state
-from mctskernel.problems.kernelbench.dimensions import shaped_operands
-from mctskernel.problems.kernelbench.drawing import Watched, watch
+from mctskernel.problems.kernelbench.drawing import Extents, Watched, watch
 from mctskernel.problems.kernelbench.operands import Maker, Operand, Operands, weight_operands
+from mctskernel.problems.kernelbench.probing import check_calls, modes_differ, used_state
 from mctskernel.problems.kernelbench.reference import (
     Argument,
     ModuleProblem,
     Origin,
     Plain,
+    ValueSource,
     made_model,
     run_problem,
     without_running_statistics,
 )
+from mctskernel.problems.problem import Memory, available_memory
 from mctskernel.problems.tolerance import own_error
 from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension
+from mctskernel.torch_dimensions import Dimensions, find_dimensions
+
+MOST_VARYING = 12
+"""With more tensors than this only the extents of forward's arguments vary, not those of parameters."""
+
+_FIXED = "fixed"
+"""Prefix of the name of an extent that never varies, followed by its size."""
+
+
+def shaped_operands(
+    name: str,
+    model: Any,
+    arguments: tuple[Argument, ...],
+    members: tuple[Operand, ...],
+    maker: Maker,
+    *,
+    most_dimensions: int,
+) -> Operands:
+    """Operands with as many varying dimensions as possible. Raises TaskError if the module fails."""
+    whole = Dimensions({}, tuple(each.size for each in members), {})
+    fixed = Operands(name, model, arguments, members, maker, whole)
+    fixed.check_result()
+    found = _found(fixed)
+    for dimensions in (found, found.restricted(list(found.sizes)[:1])):
+        operands = replace(fixed, dimensions=dimensions)
+        if 0 < len(dimensions.sizes) <= most_dimensions and operands.agree:
+            return operands
+    return fixed
+
+
+def _found(fixed: Operands) -> Dimensions:
+    """The dimensions of forward's arguments, and of its parameters where there are few."""
+    few = len(fixed.members) <= MOST_VARYING
+    varying = [
+        index
+        for index, each in enumerate(fixed.members)
+        if each.source is not ValueSource.MODEL and (few or not each.place)
+    ]
+
+    def extended(extents: Sequence[Extents]) -> tuple[Extents, ...]:
+        complete: list[Extents] = [each.size for each in fixed.members]
+        for index, each in zip(varying, extents, strict=True):
+            complete[index] = each
+        return tuple(complete)
+
+    def works(extents: Sequence[Extents], sizes: Shape) -> bool:
+        if any(
+            size != int(name.removeprefix(_FIXED)) for name, size in sizes.items() if name.startswith(_FIXED)
+        ):
+            return False
+        return replace(fixed, dimensions=Dimensions({}, extended(extents), {})).works(sizes)
+
+    members = [fixed.members[index] for index in varying]
+    found = find_dimensions([_named(each, {}) for each in members], works)
+    if _constant_size(found) > 1:
+        # Matrices that are multiplied, or square: equal sizes are the same dimension.
+        same = {size: f"size{size}" for each in members for size in each.size if size > 1}
+        found = min(
+            found, find_dimensions([_named(each, same) for each in members], works), key=_constant_size
+        )
+    found = _split(found, [index for index, each in enumerate(members) if not each.place], works)
+    return replace(found, extents=extended(found.extents))
+
+
+def _split(
+    found: Dimensions, indices: Sequence[int], works: Callable[[Sequence[Extents], Shape], bool]
+) -> Dimensions:
+    """Give each extent that varies alone a dimension of its own, such as the rows of a square matrix.
+
+    Not for parameters: on meta tensors some operators accept a bias that is too long.
+    """
+    places = [(each, axis) for each in indices for axis in range(len(found.extents[each]))]
+    for index, axis in places:
+        name = found.extents[index][axis]
+        occurrences = sum(each.count(name) for each in found.extents)
+        if not isinstance(name, str) or occurrences < 2 or found.granularity[name] != 1:
+            continue
+        own = f"{name}_{axis}" if index == 0 else f"{name}_{index}{axis}"
+        tensor = (*found.extents[index][:axis], own, *found.extents[index][axis + 1 :])
+        extents = (*found.extents[:index], tensor, *found.extents[index + 1 :])
+        size = found.sizes[name]
+        if all(works(extents, {**found.sizes, own: each}) for each in (1, 3, 37, 2 * size + 1)):
+            found = Dimensions({**found.sizes, own: size}, extents, {**found.granularity, own: 1})
+    return found
+
+
+def _constant_size(dimensions: Dimensions) -> int:
+    """The product of all extents that never vary."""
+    return math.prod(extent for each in dimensions.extents for extent in each if isinstance(extent, int))
+
+
+def _named(operand: Operand, names: Mapping[int, str]) -> tuple[tuple[str, int], ...]:
+    """The extents of a tensor with their names; a parameter's window extents (its last ones) never vary."""
+    return tuple(
+        (f"{_FIXED}{size}" if operand.place and axis > 1 else names.get(size, ""), size)
+        for axis, size in enumerate(operand.size)
+    )
+
 
 RELATIVE, ABSOLUTE, RATIO = 1e-5, 1e-6, 64.0
 """The tolerance of a task in float32, where the problem's own results in float32 allow it."""
 
 OWN_ERRORS = 4.0
-"""How many times as far off as the problem's own result in float32 a kernel may be, besides the tolerance."""
+"""A kernel may be off by so many times the problem's own error in float32."""
 
 _EVALUATION = (
-    "It is searched in training mode, as KernelBench's harness runs it. In evaluation mode it gives something else: "
-    "there a solution's module calls the original's forward."
+    "It is searched in training mode, as KernelBench's harness runs it. In evaluation mode its result differs, and "
+    "there a solution calls the original forward."
 )
-_WHOLE = "KernelBench's harness hands whole numbers over as 32-bit floats; a solution's module makes them whole again."
+_WHOLE = "KernelBench's harness passes integers as 32-bit floats; a solution converts them back."
 _IMPRECISE = (
-    "In 32-bit floats the problem itself is off by about as much as KernelBench's harness allows, so a kernel that is "
-    "right here may be refused there."
+    "The problem's own error in 32-bit floats is about the tolerance of KernelBench's harness, so a kernel that is "
+    "correct here may be refused there."
 )
 _OF_ONE_SIZE = (
-    "None of its sizes can vary: it is verified at its own alone, which takes long where there is no GPU."
+    "None of its sizes can vary, so it is verified at its full size, which takes long without a GPU."
 )
 
 
 MOST_DIMENSIONS = 16
 
 UNIT = 2.0**-24
-"""What adding a number up in float32 may cost, relative to the sum.
+"""The rounding error of one addition in float32, relative to the sum.
 
-Of n numbers, one after the other, that is n at the most, and in pairs, as PyTorch adds up, the logarithm of n (Higham,
-Accuracy and Stability of Numerical Algorithms, section 4.2): a plain kernel may be off by so much more than PyTorch.
+A sum of n numbers has up to n of them when added one after the other, as a plain kernel does, and log n when added in
+pairs, as PyTorch does (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2).
 """
 
 
 def drafted(
     path: Path,
-    beside: Mapping[str, bytes],
+    own_files: Mapping[str, bytes],
     *,
     benchmark: str,
     tolerance: float,
     most_dimensions: int = MOST_DIMENSIONS,
 ) -> Draft:
-    """The task of a problem's file; its harness lets outputs differ by this relative tolerance. Raises TaskError.
+    """Make a task of a problem's file. `tolerance` is the harness's relative tolerance. Raises TaskError.
 
-    Where more dimensions could vary than `most_dimensions`, the first does alone.
+    With more varying dimensions than `most_dimensions`, only the first varies.
     """
     memory = available_memory()
     names = run_problem(path)
     watched = watch(names["get_inputs"], memory.size)
     arguments, given = _arguments(names["Model"], watched)
-    _require_room(names, given, memory, path.name)
+    _require_memory(names, given, memory, path.name)
     original = made_model(names)
     pure = without_running_statistics(copy.deepcopy(original))
     members = (*given, *weight_operands(pure, {each.name for each in given}))
@@ -99,8 +200,8 @@ def drafted(
         operands.factories if operands.are_made else (),
         modes_differ(operands.function, evaluated.function, values),
     )
-    task = replace(_task(operands, problem, tolerance), beside=beside)
-    return Draft(task, problem, tuple(_remarks(operands, problem, task.tolerance)))
+    task = replace(_task(operands, problem, tolerance), own_files=own_files)
+    return Draft(task, problem, tuple(_notes(operands, problem, task.tolerance)))
 
 
 def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> TorchTask:
@@ -140,7 +241,7 @@ def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> Torch
     )
 
 
-def _remarks(operands: Operands, problem: ModuleProblem, tolerance: Mapping[str, Any]) -> Sequence[str]:
+def _notes(operands: Operands, problem: ModuleProblem, tolerance: Mapping[str, Any]) -> Sequence[str]:
     given = [each for each in operands.members if not each.place]
     return [
         *([_EVALUATION] if problem.modes_differ else []),
@@ -162,14 +263,14 @@ def _reference(operands: Operands, problem: ModuleProblem) -> str:
         )
     imported = "call_problem, make_problem_inputs" if made else "call_problem"
     return (
-        f'"""{problem.name} of {problem.benchmark}: the forward of its Model, in the mode in which that is made."""\n\n'
+        f'"""{problem.name} of {problem.benchmark}: the forward of its Model."""\n\n'
         f"from pathlib import Path\n\nfrom mctskernel.problems.kernelbench.reference import {imported}\n\n\n"
         f"def reference({names}):\n    return call_problem(Path(__file__).parent, {names})\n{made}"
     )
 
 
 def _arguments(model_class: Any, watched: Watched) -> tuple[tuple[Argument, ...], tuple[Operand, ...]]:
-    """What `forward` is called with, in its order, and which of that are tensors."""
+    """The arguments of `forward` in order, and those that are tensors."""
     names = _parameter_names(model_class, len(watched.values))
     arguments: list[Argument] = []
     operands: list[Operand] = []
@@ -181,27 +282,27 @@ def _arguments(model_class: Any, watched: Watched) -> tuple[tuple[Argument, ...]
             arguments.append(Argument(value=value))
         else:
             raise TaskError(
-                f"get_inputs gives {type(value).__name__} for '{name}', where a tensor or a number is needed."
+                f"get_inputs returns {type(value).__name__} for '{name}'; a tensor or a number is needed."
             )
     if not operands:
-        raise TaskError("get_inputs gives no tensor: there is nothing to compute with.")
+        raise TaskError("get_inputs returns no tensor.")
     return tuple(arguments), tuple(operands)
 
 
 def _parameter_names(model_class: Any, count: int) -> list[str]:
-    """Names of forward's parameters, as many as it is given; made up beyond those that it names."""
+    """Names of forward's parameters, numbered beyond those that it names."""
     code = getattr(getattr(model_class, "forward", None), "__code__", None)
     named = list(code.co_varnames[1 : code.co_argcount]) if code is not None else []
     return [*named[:count], *(f"input{number}" for number in range(len(named), count))]
 
 
-def _require_room(names: Mapping[str, Any], given: Sequence[Operand], memory: Memory, name: str) -> None:
-    """Inputs and weights must fit, before any of them is made; weights that can't be counted are let through."""
+def _require_memory(names: Mapping[str, Any], given: Sequence[Operand], memory: Memory, name: str) -> None:
+    """Check that inputs and weights fit before any is made; weights that can't be counted are ignored."""
     weights = 0
     try:
         model = made_model(names, "meta")
     except TaskError:
-        pass  # some look at values as they are made: then they are made, for whatever they are
+        pass  # its constructor reads values, which meta tensors don't have
     else:
         weights = sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
     memory.require(sum(each.nbytes for each in given) + weights, name)

@@ -1,38 +1,36 @@
-"""A figure by its name, from runs to a file."""
+"""Draw a figure of runs into a file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from mctskernel.report.compared_run import ComparedRun
-from mctskernel.report.figures.comparison import draw_comparison
-from mctskernel.report.figures.outcomes import draw_edits, draw_outcomes
-from mctskernel.report.figures.plotted import PlottedRun
-from mctskernel.report.figures.progress import draw_evaluations, draw_money, draw_seconds
+from mctskernel.report.comparison import ComparedRun
+from mctskernel.report.comparison_table import short_names
+from mctskernel.report.figures.progress import EVALUATIONS, MONEY, SECONDS, draw_progress
 from mctskernel.report.figures.roofline import draw_roofline
-from mctskernel.report.figures.style import COLUMN_INCHES, DPI, FONT, paper_style, save
+from mctskernel.report.figures.runs import draw_comparison, draw_outcomes
+from mctskernel.report.figures.style import COLUMN_INCHES, DPI, FONT, PlottedRun, paper_style, save
 from mctskernel.report.figures.tree import draw_tree
-from mctskernel.report.run_comparison_table import short_names
 
 _DRAWINGS: Mapping[str, Callable[[Figure, Sequence[PlottedRun]], None]] = {
-    "evaluations": draw_evaluations,
-    "seconds": draw_seconds,
-    "money": draw_money,
+    "evaluations": partial(draw_progress, spending=EVALUATIONS),
+    "seconds": partial(draw_progress, spending=SECONDS),
+    "money": partial(draw_progress, spending=MONEY),
     "tree": draw_tree,
     "roofline": draw_roofline,
     "outcomes": draw_outcomes,
-    "edits": draw_edits,
     "comparison": draw_comparison,
 }
 
 
 @dataclass(frozen=True)
 class Look:
-    """`columns` of a paper with two that the figure fills, dots an inch of a PNG, and the font."""
+    """`columns` of a two-column paper that the figure fills, dots per inch of a PNG, and the font."""
 
     columns: int = 1
     dpi: int = DPI
@@ -40,9 +38,9 @@ class Look:
 
 
 def draw(name: str, runs: Sequence[ComparedRun], path: Path, look: Look) -> None:
-    """Draw a figure of the runs into a file, whose suffix says the format.
+    """Draw a figure of the runs into a file, in the format of its suffix.
 
-    Raises RunError for runs that the figure can't be drawn of, FontError for a font that isn't installed, and OSError.
+    Raises RunError for runs that lack what the figure shows, FontError for a font that isn't installed, and OSError.
     """
     names = short_names([run.name for run in runs])
     sides = short_names(list(dict.fromkeys(run.side for run in runs)))

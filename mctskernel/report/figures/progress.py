@@ -1,8 +1,7 @@
-"""The best so far against what was spent: a line for each run, or for each side of several runs."""
+"""The best speed-up so far against evaluations, seconds or dollars: a line for each run, or for each side."""
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,17 +13,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mctskernel.core.task import Array
-from mctskernel.report.figures.plotted import PlottedRun, by_ground, start_factors
-from mctskernel.report.figures.style import DASHES, ORANGE, SERIES, legend_columns, plain, times_axis
+from mctskernel.report.comparison import FEWEST
+from mctskernel.report.figures.style import (
+    DASHES,
+    ORANGE,
+    SERIES,
+    PlottedRun,
+    by_ground,
+    legend_columns,
+    plain,
+    start_factors,
+    times_axis,
+)
 from mctskernel.report.progress import Moment
 from mctskernel.report.resampling import estimate
-from mctskernel.report.run_comparison import FEWEST
 from mctskernel.run import RunError
 
 
 @dataclass(frozen=True)
 class _Line:
-    """How the line of a side is drawn, and what the legend says of it."""
+    """The label and look of a side's line."""
 
     label: str
     colour: str
@@ -32,50 +40,41 @@ class _Line:
 
 
 PANEL_INCHES = 2.2
-"""The least width of a panel."""
+"""The smallest width of a panel."""
 
 SLOWEST = 0.5
 """Speed-ups below this are left out of the picture."""
 
 POINTS = 200
-"""Of a mean over several runs, at the most."""
+"""The most points of a mean over several runs."""
 
 
-class Spending(enum.Enum):
-    """What the horizontal axis counts: the label, and the field of a moment."""
+@dataclass(frozen=True)
+class Spending:
+    """The horizontal axis: the field of a moment, and its label."""
 
-    EVALUATIONS = ("evaluations", "evaluations")
-    SECONDS = ("seconds of search", "seconds")
-    MONEY = ("US dollars paid to models", "dollars")
+    field: str
+    label: str
 
     def of(self, moment: Moment) -> float:
-        """What was spent by a moment."""
-        return float(getattr(moment, self.value[1]))
+        """The amount spent by a moment."""
+        return float(getattr(moment, self.field))
 
 
-def draw_evaluations(figure: Figure, runs: Sequence[PlottedRun]) -> None:
-    """The best speed-up so far against evaluations."""
-    _draw(figure, runs, Spending.EVALUATIONS)
+EVALUATIONS = Spending("evaluations", "evaluations")
+SECONDS = Spending("seconds", "seconds of search")
+MONEY = Spending("dollars", "US dollars paid to models")
 
 
-def draw_seconds(figure: Figure, runs: Sequence[PlottedRun]) -> None:
-    """The best speed-up so far against seconds."""
-    _draw(figure, runs, Spending.SECONDS)
-
-
-def draw_money(figure: Figure, runs: Sequence[PlottedRun]) -> None:
-    """The best speed-up so far against dollars. Raises RunError where nothing was paid."""
-    if not any(moment.dollars for run in runs for moment in run.run.moments):
+def draw_progress(figure: Figure, runs: Sequence[PlottedRun], spending: Spending) -> None:
+    """The best speed-up so far. Raises RunError for a run without a valid kernel, and where nothing was spent."""
+    if spending is MONEY and not any(moment.dollars for run in runs for moment in run.run.moments):
         raise RunError(
-            "No model was paid in any of these runs, so there is no money to draw anything against."
+            "No language model was paid for in any of these runs, so there are no dollars to draw against."
         )
-    _draw(figure, runs, Spending.MONEY)
-
-
-def _draw(figure: Figure, runs: Sequence[PlottedRun], spending: Spending) -> None:
     for run in runs:
         if not any(moment.best_speedup for moment in run.run.moments):
-            raise RunError(f"{run.run.name} has no kernel yet whose time is believed.")
+            raise RunError(f"{run.run.name} has no valid kernel yet.")
     grounds = by_ground(runs)
     across = max(1, min(len(grounds), int(figure.get_figwidth() / PANEL_INCHES)))
     down = math.ceil(len(grounds) / across)
@@ -108,7 +107,7 @@ def _draw(figure: Figure, runs: Sequence[PlottedRun], spending: Spending) -> Non
 def _panel(
     axes: Axes, runs: Sequence[PlottedRun], spending: Spending, looks: Mapping[str, int]
 ) -> dict[str, Artist]:
-    """Draw the runs of one task and device; the lines by their names, where there are several."""
+    """Draw the runs of one task and device. Returns the lines for the legend by their labels."""
     sides: dict[str, list[PlottedRun]] = {}
     for run in runs:
         sides.setdefault(run.side, []).append(run)
@@ -130,7 +129,7 @@ def _panel(
         handles = dict(zip(labels, lines, strict=True))
     _scale(axes, [moment for each in moments.values() for moment in each])
     axes.set_xlim(left=0)
-    axes.set_xlabel(spending.value[0])
+    axes.set_xlabel(spending.label)
     return handles
 
 
@@ -144,7 +143,7 @@ def _scaled(found: Sequence[Moment], factor: float) -> Sequence[Moment]:
 
 
 def _scale(axes: Axes, found: Sequence[Moment]) -> None:
-    """From the slowest kernel, but for those far slower than the start, to the fastest."""
+    """Limit the axis to the fastest kernel and the slowest that is not far slower than the start."""
     high = max(moment.best_speedup for moment in found)
     low = max(SLOWEST, min(1.0, *(moment.speedup for moment in found if moment.speedup)))
     axes.set_yscale("log")
@@ -160,7 +159,7 @@ def _best(axes: Axes, found: Sequence[Moment], spending: Spending, line: _Line) 
 
 
 def _tried(axes: Axes, found: Sequence[Moment], spending: Spending, colour: str) -> dict[str, Artist]:
-    """What was tried on the way. With several runs in one panel nobody could tell whose is whose."""
+    """Draw each evaluation of a single run as well."""
     tried = [moment for moment in found if moment.speedup]
     (best,) = axes.get_lines()
     (dots,) = axes.plot(
@@ -208,14 +207,14 @@ def _several(axes: Axes, found: Sequence[Sequence[Moment]], spending: Spending, 
 def _steps(found: Sequence[Moment], spending: Spending) -> tuple[list[float], list[float]]:
     known = [moment for moment in found if moment.best_speedup]
     x, y = [spending.of(moment) for moment in known], [moment.best_speedup for moment in known]
-    # What failed at the end was searched for too.
+    # Failures at the end extend the line.
     return [*x, spending.of(found[-1])], [*y, y[-1]]
 
 
 def _grid(found: Sequence[Sequence[Moment]], spending: Spending) -> Array:
-    """Where a mean is drawn: from where all have a success to where the first of them ended."""
+    """Points at which a mean is drawn, up to the end of the shortest run."""
     end = min(spending.of(each[-1]) for each in found)
-    if spending is Spending.EVALUATIONS:
+    if spending is EVALUATIONS:
         return np.unique(np.linspace(1, end, min(POINTS, max(1, math.ceil(end)))).round())
     return np.linspace(0, end, POINTS)
 

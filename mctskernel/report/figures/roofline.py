@@ -1,7 +1,7 @@
-"""The roofline of a run with its best path on it: of arithmetic where the task says how much, or of instructions.
+"""The roofline of a run with its best path: of arithmetic where the task gives its operations, or of instructions.
 
-Williams, Waterman and Patterson, "Roofline", 2009, for the one; Ding and Williams, "An Instruction Roofline Model for
-GPUs", 2019, for the other, which any kernel has a place on.
+Sources: Williams, Waterman and Patterson, "Roofline", 2009; Ding and Williams, "An Instruction Roofline Model for
+GPUs", 2019, on which every kernel has a place.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.ceilings import architecture_ceilings
 from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS
 from mctskernel.profiling.utilisation import SECTOR_BYTES
-from mctskernel.report.figures.plotted import PlottedRun, the_only
-from mctskernel.report.figures.style import BLACK, BLUE, HALO, ORANGE, powers_axis
+from mctskernel.report.figures.style import BLACK, BLUE, HALO, ORANGE, PlottedRun, powers_axis, the_only
 from mctskernel.report.roofline import described_gpu
 from mctskernel.report.view import View
 from mctskernel.run import RunError
 
 LABEL_INCHES = 0.11
-"""What the name of a node needs."""
+"""The width of a node's label."""
 
 
 @dataclass(frozen=True)
 class _Point:
-    """A kernel: work per byte or sector, and work per second, in trillions (FLOP) or billions (instructions)."""
+    """A kernel: FLOP per byte and TFLOP/s, or instructions per sector and 10^9 instructions per second."""
 
     node: int
     intensity: float
@@ -40,7 +39,7 @@ class _Point:
 
 @dataclass(frozen=True)
 class _Chart:
-    """`slope` is what DRAM moves in the units of a rate over those of an intensity, `ceilings` are rates."""
+    """`slope` is the DRAM bandwidth in units of rate over intensity; `ceilings` are rates."""
 
     points: tuple[_Point, ...]
     slope: float
@@ -51,7 +50,7 @@ class _Chart:
 
 
 def draw_roofline(figure: Figure, runs: Sequence[PlottedRun]) -> None:
-    """The kernels of one run under what its GPU can do at most. Raises RunError without counters."""
+    """The kernels of one run under the ceilings of its GPU. Raises RunError without counters."""
     run = the_only(runs, "A roofline")
     chart = _chart(run)
     figure.set_figheight(max(2.6, 0.45 * figure.get_figwidth()))
@@ -97,7 +96,9 @@ def _chart(run: PlottedRun) -> _Chart:
         )
     points = tuple(_instructions(run.run.view))
     if not points:
-        raise RunError(f"{name} has no counters: a roofline needs the bytes and instructions of its kernels.")
+        raise RunError(
+            f"{name} has no counters: a roofline needs DRAM bytes and instructions of its kernels."
+        )
     cycles = gpu.chip.sms * gpu.chip.clock_hz / 1e9
     return _Chart(
         points,
@@ -126,7 +127,7 @@ def _gpu(view: View) -> Architecture:
     gpu = described_gpu(view)
     if gpu is None:
         name = view.manifest.fingerprint.get("gpu", "an unknown GPU")
-        raise RunError(f"{view.folder.path} was timed on {name}, of which there is no description.")
+        raise RunError(f"{view.folder.path} was timed on {name}, which has no architecture description.")
     return gpu
 
 
@@ -162,7 +163,7 @@ def _roof(axes: Axes, chart: _Chart) -> None:
 
 
 def _slope_label(axes: Axes, chart: _Chart, left: float, bend: float) -> None:
-    """Along the slanted line, in the middle of what is seen of it."""
+    """Label the slanted line in the middle of its visible part."""
     low = max(left, axes.get_ylim()[0] / chart.slope)
     place = (low * bend) ** 0.5
     axes.text(
@@ -206,7 +207,7 @@ def _path(axes: Axes, path: Sequence[_Point]) -> None:
 
 
 def _apart(axes: Axes, path: Sequence[_Point]) -> list[_Point]:
-    """Points whose names don't cover each other: the last and the first before those between."""
+    """Points whose labels don't overlap; the last and the first take precedence."""
     shown: dict[_Point, Array] = {}
     for point in (path[-1], *path[:-1]):
         place = axes.transData.transform((point.intensity, point.rate)) / axes.figure.dpi

@@ -1,15 +1,16 @@
-"""How figures look: sizes of paper columns, colours that everybody tells apart, and fonts that a publisher takes."""
+"""The runs of a figure, and its look: paper columns, colours for any colour vision, fonts that publishers accept."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont
@@ -17,33 +18,81 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from mctskernel.core.evaluation import Outcome
-from mctskernel.report.failures import QUARANTINED
+from mctskernel.report.comparison import ComparedRun, Ground
+from mctskernel.report.document import QUARANTINED, Document, view_document
+from mctskernel.run import RunError
+from mctskernel.tree.trajectory import run_seconds
+
+
+@dataclass(frozen=True)
+class PlottedRun:
+    """A run with a short name, and the name of its side where several runs share a line."""
+
+    run: ComparedRun
+    name: str
+    side: str
+
+    @cached_property
+    def document(self) -> Document:
+        """The view model of the run. Raises JournalError."""
+        return view_document(self.run.view)
+
+
+def by_ground(runs: Sequence[PlottedRun]) -> list[tuple[str, list[PlottedRun]]]:
+    """Groups of runs whose times may be compared, each with a title; a group shares a panel."""
+    found: dict[Ground, list[PlottedRun]] = {}
+    for run in runs:
+        found.setdefault(run.run.ground, []).append(run)
+    devices = len({ground.device for ground in found})
+    return [
+        (f"{each[0].run.task}\n{each[0].run.device}" if devices > 1 else each[0].run.task, each)
+        for each in found.values()
+    ]
+
+
+def start_factors(runs: Sequence[PlottedRun]) -> dict[str, float]:
+    """Factors, by name, that turn speed-ups into speed-ups over the first run's starting kernel."""
+    first = runs[0].run
+    start = run_seconds(first.start) if first.start else None
+    factors = {}
+    for each in runs:
+        own = run_seconds(each.run.start) if each.run.start else None
+        same = each.run.starting_kernel == first.starting_kernel
+        factors[each.name] = start / own if start and own and not same else 1.0
+    return factors
+
+
+def the_only(runs: Sequence[PlottedRun], figure: str) -> PlottedRun:
+    """The run of a figure that shows one. Raises RunError for several."""
+    if len(runs) != 1:
+        raise RunError(f"{figure} shows one run, not {len(runs)}: name a single one.")
+    return runs[0]
+
 
 COLUMN_INCHES = {1: 3.35, 2: 7.0}
-"""Widths of figures: one column of two (85 mm), and both (178 mm)."""
+"""Widths of figures: one of two columns (85 mm), and both (178 mm)."""
 
 DPI = 300
 FONT = "DejaVu Sans"
-"""It comes with matplotlib, so that a figure looks the same everywhere."""
+"""It comes with matplotlib, so a figure looks the same everywhere."""
 
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 SKY, AMBER, BLACK, GREY = "#56B4E9", "#E69F00", "#000000", "#8c8c8c"
-"""Okabe and Ito, "Color Universal Design", 2008: told apart with any kind of colour blindness."""
+"""Okabe and Ito, "Color Universal Design", 2008: distinct with any kind of colour blindness."""
 
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, AMBER, SKY, BLACK)
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
-"""Lines differ in more than colour."""
+"""Dash patterns, so that lines differ in more than colour."""
 
 SPEED_COLOURS = "viridis"
-"""Of speed-ups: it grows lighter evenly, so that it can be read in grey."""
-
+"""The colour map of speed-ups, which is also readable in grey."""
 
 HALO = [withStroke(linewidth=1.6, foreground="white")]
-"""Around small text, which stays readable over lines."""
+"""A white outline, which keeps small text readable over lines."""
 
 
 class FontError(ValueError):
-    """A font that isn't installed; the message is a sentence that names it."""
+    """A font that isn't installed."""
 
 
 class Mark(NamedTuple):
@@ -66,19 +115,19 @@ MARKS: Mapping[str, Mark] = {
     Outcome.DUPLICATE: Mark(".", GREY, ""),
     QUARANTINED: Mark("*", AMBER, "**"),
 }
-"""By outcome, and of times that are not believed."""
+"""Marks by outcome."""
 
 
 @contextmanager
 def paper_style(font: str = FONT) -> Iterator[None]:
-    """What is drawn and saved within looks as a paper wants it. Raises FontError for a font that isn't installed."""
+    """Draw and save in the style of a paper within the block. Raises FontError for a font that isn't installed."""
     try:
         findfont(font, fallback_to_default=False)
     except ValueError as error:
         raise FontError(f"matplotlib finds no font '{font}'.") from error
     settings: Any = _SETTINGS | {"font.family": font}
     with mpl.rc_context(settings), warnings.catch_warnings():
-        # Titles of edits may be in any language; what a font lacks is drawn as a box.
+        # Titles of edits may be in any script; missing glyphs are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 
@@ -104,13 +153,13 @@ _SETTINGS: dict[str, Any] = {
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "hatch.linewidth": 0.5,
-    # TrueType outlines: publishers refuse Type 3, and text can still be searched for.
+    # TrueType: publishers refuse Type 3, and text stays searchable.
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
-    # Outlines, because whoever opens it may lack the font.
+    # Outlines, because the reader may lack the font.
     "svg.fonttype": "path",
     "svg.hashsalt": "mctskernel",
-    # Titles come from outside, and a dollar in one is a dollar.
+    # Titles are untrusted text, in which a dollar is a dollar.
     "text.parse_math": False,
     "text.usetex": False,
 }
@@ -130,7 +179,7 @@ _UNDATED: Mapping[str, dict[str, Any]] = {
 
 
 def plain(text: str, most: int = 0) -> str:
-    """A text from outside on one line, with an ellipsis where it is longer than `most` letters, if that is given."""
+    """Untrusted text on one line, cut with an ellipsis after `most` characters if that is given."""
     line = "".join(
         each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in " ".join(text.split())
     )
@@ -138,7 +187,7 @@ def plain(text: str, most: int = 0) -> str:
 
 
 def times_axis(axis: Axis, low: float, high: float) -> None:
-    """Ticks of a logarithmic axis of ratios, as `2x`: few enough to read, and enough to tell what is between."""
+    """Ticks such as `2x` on a logarithmic axis of ratios."""
     if high / low > 2.5:
         axis.set_major_locator(LogLocator(10, subs=_subs(high / low), numticks=12))
     else:
@@ -148,12 +197,12 @@ def times_axis(axis: Axis, low: float, high: float) -> None:
 
 
 def _subs(ratio: float) -> tuple[float, ...]:
-    """The multiples of powers of ten that have a tick."""
+    """The multiples of powers of ten that get a tick."""
     return (1.0, 2.0, 5.0) if ratio < 30 else (1.0, 3.0) if ratio < 1000 else (1.0,)
 
 
 def powers_axis(axis: Axis) -> None:
-    """Ticks of a logarithmic axis whose limits are set, written out."""
+    """Plain numbers as ticks of a logarithmic axis whose limits are set."""
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(10, subs=_subs(high / low), numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
@@ -161,14 +210,6 @@ def powers_axis(axis: Axis) -> None:
 
 
 def legend_columns(figure: Figure, labels: Collection[str]) -> int:
-    """How many entries of a legend fit side by side."""
+    """The number of legend entries that fit side by side."""
     entry_inches = 0.45 + 0.058 * max(map(len, labels))
     return max(1, min(len(labels), int(figure.get_figwidth() / entry_inches)))
-
-
-def whole_grid(axes: Axes, *, x: bool = True, y: bool = True) -> None:
-    """Lines across the plot for the axes that have numbers."""
-    axes.grid(visible=False)
-    for wanted, name in ((x, "x"), (y, "y")):
-        if wanted:
-            axes.grid(visible=True, axis=name)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A picture of the search tree: colour by speed-up, shape by outcome, size by visits, the best path numbered."""
+"""The search tree: colour by speed-up, shape by outcome, size by visits, with the nodes of the best path numbered."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from matplotlib.lines import Line2D
 from mctskernel.core.evaluation import Outcome
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.document import Document, NodeRow
-from mctskernel.report.failures import QUARANTINED
-from mctskernel.report.figures.plotted import PlottedRun, the_only
 from mctskernel.report.figures.style import (
     BLACK,
     GREY,
@@ -26,8 +24,10 @@ from mctskernel.report.figures.style import (
     MARKS,
     ORANGE,
     SPEED_COLOURS,
+    PlottedRun,
     legend_columns,
     plain,
+    the_only,
     times_axis,
 )
 from mctskernel.run import RunError
@@ -37,11 +37,11 @@ SMALLEST, LARGEST = 6.0, 60.0
 """Areas of markers, in square points."""
 
 _STROKES = ("x", "+")
-"""Markers without an inside."""
+"""Markers that are not filled."""
 
 
 def draw_tree(figure: Figure, runs: Sequence[PlottedRun]) -> None:
-    """The tree of one run, and beneath it the edits of the best path."""
+    """The tree of one run, and the edits of the best path below it."""
     run = the_only(runs, "A tree")
     document = run.document
     if not document.nodes:
@@ -59,7 +59,7 @@ def draw_tree(figure: Figure, runs: Sequence[PlottedRun]) -> None:
 
 
 def layout(nodes: Sequence[NodeRow]) -> Mapping[int, float]:
-    """A place from left to right for each node: leaves one after another, parents in the middle of their children.
+    """The horizontal position of each node: leaves one after another, parents in the middle of their children.
 
     Source: Wetherell and Shannon, "Tidy drawings of trees", 1979.
     """
@@ -94,7 +94,7 @@ def _draw(figure: SubFigure, document: Document) -> None:
     if path:
         axes.plot(*zip(*path, strict=True), color=ORANGE, linewidth=1.6, zorder=2)
     speedups = [node.speedup for node in nodes if node.speedup and _state(node) == Outcome.OK]
-    # Most kernels are nearly as good as the best: the slowest tenth needs no shades of its own.
+    # Most kernels are nearly as fast as the best, so the slowest tenth shares a colour.
     low, high = (float(np.quantile(speedups, 0.1)), max(speedups)) if speedups else (1.0, 1.0)
     norm = LogNorm(low, high if high > low else low * 1.01)
     colours = mpl.colormaps[SPEED_COLOURS]
@@ -168,9 +168,7 @@ def _finish(figure: SubFigure, axes: Axes, nodes: Sequence[NodeRow], norm: LogNo
 
 def _state(node: NodeRow) -> str:
     """The outcome as it is drawn; a node in flight looks like a duplicate, which no node is."""
-    if node.quarantine:
-        return QUARANTINED
-    return node.outcome or str(Outcome.DUPLICATE)
+    return node.state or str(Outcome.DUPLICATE)
 
 
 def _sizes(nodes: Sequence[NodeRow]) -> Mapping[int, float]:
@@ -183,7 +181,7 @@ def _sizes(nodes: Sequence[NodeRow]) -> Mapping[int, float]:
 
 
 def _path_lines(document: Document, letters: int) -> list[str]:
-    """The best path in words, two lines an edit at the most: node, time, what it gained, and the edit."""
+    """The best path in words, at most two lines per edit: node, time, gain and title."""
     rows = {node.id: node for node in document.nodes}
     lines: list[str] = []
     for number in document.best_path:

@@ -1,4 +1,4 @@
-// Everything that is known of the selected node, a tab for each kind of evidence.
+// Everything that is known about the selected node, a tab for each kind of evidence.
 
 import { counterName, el, fill, sentences, table } from "./dom.js";
 import { diffRows, diffTable } from "./diff.js";
@@ -71,7 +71,7 @@ function heading({ node, nodes, best }, go) {
       node.id === best ? el("span", { class: "badge best" }, "best") : null,
       node.category ? el("span", { class: "badge" }, node.category) : null,
       node.proposer ? el("span", { class: "badge" }, node.proposer) : null,
-      node.guard ? el("span", { class: "badge bad" }, `noticed by ${node.guard}`) : null,
+      node.guard ? el("span", { class: "badge bad" }, `detected by ${node.guard}`) : null,
     ),
     el("dl", { class: "facts" }, facts.filter(([, value]) => value).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
   );
@@ -87,20 +87,20 @@ export function lineage(nodes, node) {
 function overview({ node, details }) {
   return [
     node.message ? el("p", { class: "message" }, node.message) : null,
-    node.quarantine ? el("p", { class: "message" }, `Not believed: ${node.quarantine}`) : null,
+    node.quarantine ? el("p", { class: "message" }, `Quarantined: ${node.quarantine}`) : null,
     details.rationale ? [el("h4", {}, "Why it was proposed"), el("p", {}, details.rationale)] : null,
     details.expected_effect ? el("p", {}, el("strong", {}, "Expected: "), details.expected_effect) : null,
     details.factors ? table([["decides"], ["as"]], details.factors, "What the edit decides") : null,
     details.prediction ? el("p", {}, details.prediction) : null,
     details.effects ? [el("h4", {}, "What it did"), sentences(details.effects)] : null,
-    details.evidence ? [el("h4", {}, "What binds it"), sentences(details.evidence)] : null,
+    details.evidence ? [el("h4", {}, "What limits it"), sentences(details.evidence)] : null,
     details.causes ? causes(details.causes) : null,
-    details.flags ? [el("h4", {}, "Remarks of guardrails"), sentences(details.flags)] : null,
+    details.flags ? [el("h4", {}, "Warnings of guardrails"), sentences(details.flags)] : null,
     details.resources
       ? table(
           [["kernel"], ["registers", true], ["shared, B", true], ["spills, B", true], ["stack, B", true]],
           details.resources.map((each) => [each.kernel, numberText(each.registers), numberText(each.shared_bytes), numberText(each.spill_store_bytes + each.spill_load_bytes), numberText(each.stack_bytes)]),
-          "What the compiler says",
+          "Resources",
         )
       : null,
     details.stage_seconds
@@ -137,7 +137,7 @@ function diff({ node, details, parent, baseline, lines }) {
 
 function conversation({ details }) {
   const found = details.conversation;
-  const said = [found.model, found.expert, `${numberText(found.input_tokens)} tokens read, ${numberText(found.output_tokens)} written`, `$${found.dollars.toFixed(4)}`, durationText(found.seconds)];
+  const said = [found.model, found.expert, `${numberText(found.input_tokens)} input tokens, ${numberText(found.output_tokens)} output tokens`, `$${found.dollars.toFixed(4)}`, durationText(found.seconds)];
   return [
     el("p", { class: "muted" }, said.filter(Boolean).join(" · ")),
     found.problem ? el("p", { class: "message" }, found.problem) : null,
@@ -153,7 +153,7 @@ function messages(prompt) {
     const found = JSON.parse(prompt);
     if (Array.isArray(found) && found.every((each) => typeof each?.content === "string")) return found.map((each) => [String(each.role), each.content]);
   } catch {
-    // It is no JSON, which is as good.
+    // Not JSON: shown as text.
   }
   return [["text", prompt]];
 }
@@ -172,8 +172,8 @@ function verification({ details }) {
     [check.guard, check.message].filter(Boolean).join(": "),
   ]);
   return [
-    el("p", {}, `${passed} of ${details.checks.length} checks passed. The error is the largest one, of what the tolerance allows.`),
-    table([["shape"], ["seed", true], ["verdict"], ["error", true], ["remark"]], rows, "Checks"),
+    el("p", {}, `${passed} of ${details.checks.length} checks passed. The error is the largest one, as a share of the tolerance.`),
+    table([["shape"], ["seed", true], ["verdict"], ["error", true], ["note"]], rows, "Checks"),
   ];
 }
 
@@ -190,7 +190,7 @@ function timing({ details, plotly, colours, source }) {
   const charts = details.timings.filter((each) => each.samples?.length > 1).map((each) => sampleChart(plotly, each, colours));
   return [
     el("p", { class: "muted" }, `The median of one run, with its interval${source ? `, ${source}` : ""}.`),
-    table([["shape"], ["time", true], ["interval", true], ["samples", true], ["start, beside it", true], ["speed-up", true], ...(details.gpu ? [[details.gpu]] : [])], rows, "Times"),
+    table([["shape"], ["time", true], ["interval", true], ["samples", true], ["starting kernel", true], ["speed-up", true], ...(details.gpu ? [[details.gpu]] : [])], rows, "Times"),
     ...charts,
   ];
 }
@@ -226,7 +226,7 @@ function counters({ details, parent }) {
     );
   show(false);
   const box = el("input", { type: "checkbox", change: (event) => show(event.target.checked) });
-  return [el("p", { class: "controls" }, el("label", {}, box, " those too that moved by 1 % or less")), body];
+  return [el("p", { class: "controls" }, el("label", {}, box, " show changes of 1 % or less too")), body];
 }
 
 function counterRow({ name, old, after, moved: change }) {
@@ -261,20 +261,20 @@ function bar(fraction) {
 function whySelected({ account }, go) {
   const body = el("div", {}, el("p", { class: "muted" }, "Replaying the search up to this node…"));
   account().then(
-    (found) => fill(body, found ? accountOf(found, go) : el("p", {}, "This report tells it of the best path and of the nodes that were visited most; load_run tells it of every node.")),
-    (error) => fill(body, el("p", { class: "message" }, `It can't be told: ${error.message}`)),
+    (found) => fill(body, found ? accountOf(found, go) : el("p", {}, "This report explains the best path and the most visited nodes; load_run explains every node.")),
+    (error) => fill(body, el("p", { class: "message" }, `Not available: ${error.message}`)),
   );
   return [body];
 }
 
 function accountOf(account, go) {
   return [
-    sentences(account.remarks),
+    sentences(account.notes),
     account.choices.map((choice) => [
       el("h4", {}, choice.title),
-      table([["→"], ["what competed"], ...choice.columns.map((column) => [column, true])], choice.rivals.map((rival) => rivalRow(rival, go)), choice.title),
+      table([["→"], ["candidates"], ...choice.columns.map((column) => [column, true])], choice.rivals.map((rival) => rivalRow(rival, go)), choice.title),
     ]),
-    el("p", { class: "muted" }, "The terms follow from the journal: the tree as it was at that moment, made again."),
+    el("p", { class: "muted" }, "The terms come from replaying the journal up to that moment."),
   ].flat(2);
 }
 

@@ -14,7 +14,7 @@ export function ratioText(ratio) {
   return ratio === null || ratio === undefined ? "" : `${ratio.toFixed(2)}x`;
 }
 
-/** A number with as many digits as are worth reading, thousands separated. */
+/** A number with few digits, thousands separated. */
 export function numberText(value) {
   if (value === null || value === undefined) return "";
   if (Number.isInteger(value) || Math.abs(value) >= 1e5) return Math.round(value).toLocaleString("en-US");

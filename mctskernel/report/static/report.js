@@ -17,7 +17,7 @@ function bytesOf(name) {
 }
 
 async function loadPlotly() {
-  // From an address of its own it is compiled beside the page's thread, which has the headline to draw meanwhile.
+  // As a separate script it is compiled on another thread, while the headline is drawn.
   const address = URL.createObjectURL(await inflated(bytesOf("plotly"), "text/javascript"));
   await new Promise((resolve, reject) => {
     document.head.append(el("script", { src: address, load: resolve, error: () => reject(new Error("plotly.js doesn't load")) }));
@@ -56,7 +56,7 @@ async function main() {
     section("progress", "Best so far", ...progressChart(plotly, doc, go, view.charts)),
     section("roofline", "Roofline", ...rooflineChart(plotly, doc, go, view.charts)),
     section("failures", "Failures", failureTable(doc, go)),
-    section("edits", "What kinds of edit were worth it", editTable(doc), sentences(story.notes)),
+    section("edits", "Edits by category", editTable(doc), sentences(story.notes)),
     section("environment", "Environment", el("details", {}, el("summary", {}, `${doc.environment.length} facts`), environmentTable(doc))),
   ];
   root.append(...rest);

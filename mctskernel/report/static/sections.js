@@ -1,10 +1,10 @@
-// What a report tells beside the tree: headline, best path, progress, roofline, failures, edits, environment.
+// The sections of a report besides the tree: headline, best path, progress, roofline, failures, edits, environment.
 
 import { counterName, el, sentences, table } from "./dom.js";
 import { durationText, numberText, ratioText, timeText } from "./format.js";
 import { chartLayout, CHART, logTicks } from "./theme.js";
 
-/** The headline: what the search came to, and whether to believe it. */
+/** The headline: the result of the search and of its final validation. */
 export function headline(doc) {
   const found = doc.headline;
   const counts = Object.entries(found.outcomes).map(([outcome, count]) => `${count} ${outcome}`).join(", ");
@@ -14,7 +14,7 @@ export function headline(doc) {
     "header",
     { class: "headline" },
     el("p", { class: "kicker" }, "mctskernel · ", found.device),
-    el("h1", {}, found.task, found.unanchored ? el("span", { class: "badge bad" }, "unanchored") : null),
+    el("h1", {}, found.task, found.unverified_reference ? el("span", { class: "badge bad" }, "unverified reference") : null),
     el(
       "div",
       { class: "figures" },
@@ -24,7 +24,7 @@ export function headline(doc) {
       spent ? figure(spent, "spent") : null,
     ),
     el("p", { class: "state" }, found.state),
-    sentences(found.sentences, "remarks"),
+    sentences(found.sentences, "notes"),
   );
 }
 
@@ -45,12 +45,12 @@ export function bestPath(story, go) {
         : null,
     ),
   );
-  return steps.length ? el("ol", { class: "story" }, steps) : el("p", {}, "There is no path: no kernel was right and timed yet.");
+  return steps.length ? el("ol", { class: "story" }, steps) : el("p", {}, "There is no path: no kernel is valid yet.");
 }
 
 function stepFigures(step) {
   if (step.gain === null) return el("span", { class: "gain" }, step.time);
-  return el("span", { class: "gain" }, el("b", {}, ratioText(step.gain)), ` ${step.time}, ${ratioText(step.speedup)} in all`);
+  return el("span", { class: "gain" }, el("b", {}, ratioText(step.gain)), ` ${step.time}, ${ratioText(step.speedup)} in total`);
 }
 
 const AXES = {
@@ -81,13 +81,13 @@ export function progressChart(plotly, doc, go, charts) {
 
 function progressText(doc) {
   const last = doc.progress.at(-1);
-  return last ? `After ${last.evaluations} evaluations the best speed-up was ${ratioText(last.best_speedup)}.` : "No evaluation has come back.";
+  return last ? `After ${last.evaluations} evaluations the best speed-up was ${ratioText(last.best_speedup)}.` : "No evaluation has finished.";
 }
 
-/** The roofline with the best path on it; traffic against time where the task doesn't say how much arithmetic it is. */
+/** The roofline with the best path on it; traffic against time where the task doesn't give its operations. */
 export function rooflineChart(plotly, doc, go, charts) {
   const found = doc.roofline;
-  if (!found) return [el("p", {}, "No counters of DRAM traffic were read, or the GPU isn't described.")];
+  if (!found) return [el("p", {}, "No counters of DRAM traffic were read, or the GPU has no description.")];
   const chart = el("div", { class: "chart", role: "img", "aria-label": "Roofline of the run" });
   const path = new Map(doc.best_path.map((node, at) => [node, at]));
   const place = found.flops
@@ -96,14 +96,14 @@ export function rooflineChart(plotly, doc, go, charts) {
   const draw = (colours) => {
     const others = found.points.filter((point) => !path.has(point.node));
     const best = found.points.filter((point) => path.has(point.node)).sort((a, b) => path.get(a.node) - path.get(b.node));
-    const hover = found.flops ? "node %{customdata}: %{y:.3s}flop/s at %{x:.3g} flop a byte<extra></extra>" : "node %{customdata}: %{x:.3s}B in %{y:.3s}s<extra></extra>";
+    const hover = found.flops ? "node %{customdata}: %{y:.3s}FLOP/s at %{x:.3g} FLOP per byte<extra></extra>" : "node %{customdata}: %{x:.3s}B in %{y:.3s}s<extra></extra>";
     const scatter = (points, more) => ({ type: "scatter", x: points.map((point) => place(point)[0]), y: points.map((point) => place(point)[1]), customdata: points.map((point) => point.node), hovertemplate: hover, ...more });
     const traces = [
       ...ceilings(found, place, colours),
       scatter(others, { mode: "markers", marker: { size: 6, color: colours.muted } }),
       scatter(best, { mode: "lines+markers", marker: { size: 10, color: colours.best }, line: { color: colours.best, width: 2 } }),
     ];
-    const titles = found.flops ? ["arithmetic intensity, flop a byte of DRAM", "flop/s"] : ["bytes moved to and from DRAM", "time"];
+    const titles = found.flops ? ["arithmetic intensity, FLOP per byte of DRAM", "FLOP/s"] : ["bytes moved to and from DRAM", "time"];
     const words = found.flops ? [(value) => String(value), (value) => `${value / 1e12} T`] : [(value) => `${value / 1e6} MB`, (value) => timeText(value)];
     const [xaxis, yaxis] = titles.map((text, at) => {
       const values = found.points.map((point) => place(point)[at]);
@@ -114,8 +114,8 @@ export function rooflineChart(plotly, doc, go, charts) {
   charts.add(chart, draw);
   const rates = found.ceilings;
   const note = found.flops
-    ? `Ceilings of ${found.gpu}: ${numberText(rates.copy_bytes_per_second / 1e9)} GB/s, ${numberText(rates.fp32_flops_per_second / 1e12)} Tflop/s in fp32, ${numberText(rates.tensor_flops_per_second / 1e12)} on tensor cores. Operations are those of the plain algorithm.`
-    : `The task doesn't say how much arithmetic it is, so time is drawn against traffic: nothing is below the line of a copy at ${numberText(rates.copy_bytes_per_second / 1e9)} GB/s (${found.gpu}) but what stays in L2.`;
+    ? `Ceilings of ${found.gpu}: ${numberText(rates.copy_bytes_per_second / 1e9)} GB/s, ${numberText(rates.fp32_flops_per_second / 1e12)} TFLOP/s in fp32, ${numberText(rates.tensor_flops_per_second / 1e12)} on tensor cores. Operations are those of the plain algorithm.`
+    : `The task doesn't give its number of operations, so time is drawn against traffic: below the line of a copy at ${numberText(rates.copy_bytes_per_second / 1e9)} GB/s (${found.gpu}) are only kernels whose data stays in L2.`;
   return [el("p", { class: "muted" }, note), chart];
 }
 
@@ -148,10 +148,10 @@ export function failureTable(doc, go) {
     kind.nodes.flatMap((node, at) => [at ? " " : "", el("button", { type: "button", class: "link", click: () => go(node) }, String(node))]),
     kind.message,
   ]);
-  return table([["outcome"], ["noticed by"], ["count", true], ["nodes"], ["first message"]], rows, "Failures by kind");
+  return table([["outcome"], ["detected by"], ["count", true], ["nodes"], ["first message"]], rows, "Failures by kind");
 }
 
-/** How often each kind of edit brought anything. */
+/** How often each kind of edit made a kernel faster. */
 export function editTable(doc) {
   if (!doc.edits.length) return el("p", {}, "No edit was evaluated yet.");
   const rows = doc.edits.map((row) => [

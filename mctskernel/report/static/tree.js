@@ -107,7 +107,7 @@ function isNumber(value) {
   return value !== null && value !== undefined;
 }
 
-/** The share of the values below one of them: a rank tells kernels apart that are all near the best. */
+/** The share of the values below one of them: ranks distinguish kernels that are all near the best. */
 function rank(values, value) {
   let [low, high] = [0, values.length];
   while (low < high) {

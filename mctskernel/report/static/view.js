@@ -16,7 +16,7 @@ let views = 0;
  * Builds the view of a run in an element.
  *
  * `source` has `part(name)`, which promises a part of the run, `details(node)`, the evidence of a node, `lines()`, the
- * highlighted lines that it is told in, and `account(node)`, why the node was made; `onSelect` is told the number of the selected node.
+ * highlighted lines that it uses, and `account(node)`, why the node was made; `onSelect` gets the number of the selected node.
  * Returns the document, `select`, the state, and the `charts` of the page, which follow its theme.
  */
 export async function buildView(root, plotly, source, onSelect) {
@@ -181,7 +181,7 @@ function scrubber(view, state, soon) {
   const said = el("output", { class: "moment" });
   const say = () => {
     const moment = momentAt(view.doc, state.step);
-    said.textContent = moment ? `${moment.evaluations} evaluations, ${durationText(moment.seconds)}, best ${ratioText(moment.best_speedup)}` : "nothing yet";
+    said.textContent = moment ? `${moment.evaluations} evaluation${moment.evaluations === 1 ? "" : "s"}, ${durationText(moment.seconds)}, best ${ratioText(moment.best_speedup)}` : "nothing yet";
   };
   const range = el("input", { type: "range", min: "0", max: String(steps.length), value: String(steps.length), "aria-label": "Growth of the tree", input: (event) => { state.step = Number(event.target.value); say(); soon(); } });
   let timer = null;

@@ -1,15 +1,22 @@
-"""Fake GPUs of a cluster's node: the third one is of another kind, and one breaks for good when a file says so."""
+"""What actors open in tests: fake GPUs, of which the third is of another kind and one breaks when a file says so."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from fake_devices import Fake
 from fake_gpu import FakeGpu
 
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.executor import Executor, ExecutorOptions
+from mctskernel.executors.gpu import GpuExecutor
+from mctskernel.executors.local import LocalExecutor
 from mctskernel.profiling.gpu.protocol import Broken, GpuReply, GpuRequest, Opened, OpenGpu
 
 FOLDER = "CUDA_TEST_FOLDER"
@@ -43,3 +50,14 @@ class AssortedGpu(FakeGpu):
         """Whether it was told to break."""
         self.broken.seek(0)
         return self.broken.read() == self.number
+
+
+@contextmanager
+def open_fake(spec: DeviceSpec, workers: int, options: ExecutorOptions) -> Iterator[Executor]:
+    """What an actor opens in tests: a fake device on `model`, and on `gpu` the fake GPU that Ray gave it."""
+    if spec.kind == "model":
+        with LocalExecutor(spec, workers=workers, opener=Fake) as executor:
+            yield executor
+    else:
+        with GpuExecutor(spec, workers=workers, service="assorted_gpus:AssortedGpu") as executor:
+            yield executor

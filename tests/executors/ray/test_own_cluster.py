@@ -8,7 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_a_search_brings_its_own_cluster_and_leaves_nothing_of_it(small_task: Path, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="mk-", dir="/tmp") as folder:
         environment = {

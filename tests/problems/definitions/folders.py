@@ -1,4 +1,4 @@
-"""Made-up problems in the forms of flashinfer-bench and SOL-ExecBench."""
+"""Synthetic problems in the formats of flashinfer-bench and SOL-ExecBench."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFINITION: Mapping[str, Any] = {
     },
     "outputs": {"y": {"shape": ["rows", "hidden"], "dtype": "float32"}},
     "reference": SCALE,
-    "tags": ["a field that nobody knows"],
+    "tags": ["an unknown field"],
 }
 
 INPUTS: Mapping[str, Any] = {

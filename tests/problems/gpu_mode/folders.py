@@ -1,4 +1,4 @@
-"""GPU MODE tasks as people write them, made up for tests."""
+"""Synthetic problems in GPU MODE's format."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ check_implementation = make_match_reference(ref_kernel, rtol=1e-3, atol=1e-4)
 
 
 def write_task(folder: Path, *, reference: str = SCALE, yaml: str = YAML) -> Path:
-    """A task's folder, with what tasks share beside it."""
+    """Write a problem's folder, and the shared files next to it."""
     task = folder / "scale_py"
     task.mkdir(parents=True)
     (folder / "utils.py").write_text(UTILS)

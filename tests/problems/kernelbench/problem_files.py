@@ -1,4 +1,4 @@
-"""Problems in KernelBench's form, made up for tests."""
+"""Synthetic problems in KernelBench's format."""
 
 from __future__ import annotations
 
@@ -56,11 +56,6 @@ MASKED = problem(
     "return torch.triu(x @ x) * y + self.mask",
     "torch.triu(torch.rand(24, 24)), 3.5",
     init='self.register_buffer("mask", torch.tril(torch.ones(24, 24)))',
-)
-CONVOLUTION = problem(
-    "return self.conv(x)",
-    "torch.rand(4, 3, 33, 35)",
-    init="self.conv = nn.Conv2d(3, 5, 3, stride=2, padding=1)",
 )
 
 

@@ -1,0 +1,145 @@
+"""Facts about a module that are found by calling it: whether it is a pure function, and how long its sums are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch._decomp import decomposition_table
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mctskernel.core.task import TaskError
+
+Called = Callable[..., Any]
+
+
+def check_calls(
+    model: Any, function: Called, tensors: Mapping[str, Any], state: Collection[str], name: str
+) -> None:
+    """Call a module's function twice. Raises TaskError if the results differ, or if it changes its inputs or itself.
+
+    `state` are the tensors that are parameters or buffers of the module.
+    """
+    before = {each: tensor.clone() for each, tensor in tensors.items()}
+    buffers = {each: tensor.clone() for each, tensor in model.named_buffers()}
+    first = _called(function, list(tensors.values()), name, seed=1)
+    for each, tensor in tensors.items():
+        if not _same(tensor, before[each]):
+            if each in state:
+                raise TaskError(f"{name} keeps state from call to call: its forward changes its '{each}'.")
+            raise TaskError(
+                f"The forward of {name} changes its input '{each}' in place; a task's inputs must not change."
+            )
+    second = _called(function, list(tensors.values()), name, seed=2)
+    if first.shape != second.shape or not _same(first, second):
+        changed = [each for each, tensor in model.named_buffers() if not _same(tensor, buffers[each])]
+        raise TaskError(f"{name} returns another result when it is called again{_why(model, changed)}.")
+
+
+def used_state(function: Called, tensors: Mapping[str, Any], state: Sequence[str]) -> set[str]:
+    """The parameters and buffers that the result depends on, by gradients; the others can be left out."""
+    given = {
+        name: tensor.clone().requires_grad_(name in state and tensor.is_floating_point())
+        for name, tensor in tensors.items()
+    }
+    leaves = {name: tensor for name, tensor in given.items() if tensor.requires_grad}
+    try:
+        with torch.enable_grad():
+            result = function(*given.values())
+            if not (isinstance(result, torch.Tensor) and result.requires_grad):
+                return set(state)
+            gradients = torch.autograd.grad(result.sum(), list(leaves.values()), allow_unused=True)
+    except RuntimeError:
+        return set(state)
+    unused = {name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None}
+    return set(state) - unused
+
+
+def modes_differ(trained: Called, evaluated: Called, tensors: Mapping[str, Any]) -> bool:
+    """Whether a module returns something else in evaluation mode than in training mode."""
+    try:
+        with torch.no_grad():
+            ours, theirs = (
+                each(*(tensor.clone() for tensor in tensors.values())) for each in (trained, evaluated)
+            )
+    except RuntimeError:
+        return True  # statistics of another size than these tensors
+    return not (
+        ours.shape == theirs.shape and torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5, equal_nan=True)
+    )
+
+
+class LongestSums(NamedTuple):
+    """The lengths of the longest sum of products (matrix product, convolution) and of the longest other sum."""
+
+    of_products: int
+    of_numbers: int
+
+
+class LongestReduction(TorchDispatchMode):  # type: ignore[no-untyped-call] # PyTorch's has no types
+    """Records the longest sum within the mode, without products of matrices and convolutions.
+
+    Operators are decomposed by PyTorch: layer normalisation sums what it normalises, softmax its row. Meant for `meta`
+    tensors, where this costs next to nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # nor its constructor
+        self.longest = 1
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Decompose an operator, or call it."""
+        kwargs = kwargs or {}
+        if func.overloadpacket in (torch.ops.prims.sum, torch.ops.prims.var):
+            tensor, axes, *_ = args
+            self.longest = max(
+                self.longest, math.prod(tensor.shape[axis] for axis in axes or range(tensor.dim()))
+            )
+        elif (parts := decomposition_table.get(func)) is not None:
+            with self:
+                result = parts(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return func(*args, **kwargs)
+
+
+def _called(function: Called, tensors: Sequence[Any], name: str, seed: int) -> Any:
+    torch.manual_seed(seed)
+    try:
+        with torch.no_grad():
+            return function(*tensors)
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, NotImplementedError) as error:
+        said = str(error).strip().partition("\n")[0]
+        raise TaskError(f"The forward of {name} raised {type(error).__name__}: {said}") from error
+
+
+def _why(model: Any, changed: Sequence[str]) -> str:
+    dropping = [
+        (name or "it", each.p)
+        for name, each in model.named_modules()
+        if isinstance(each, torch.nn.modules.dropout._DropoutNd) and each.p > 0 and each.training
+    ]
+    if dropping:
+        where, probability = dropping[0]
+        return (
+            f": '{where}' drops values at random (p = {probability:g}), because KernelBench's harness leaves modules "
+            "in training mode, so no kernel can match it"
+        )
+    if changed:
+        return f": its buffer '{changed[0]}' changes from call to call"
+    return " on the same inputs: it draws random numbers, or keeps state from call to call"
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    return bool(torch.equal(ours, theirs)) or (
+        ours.is_floating_point() and bool(torch.allclose(ours, theirs, rtol=0, atol=0, equal_nan=True))
+    )

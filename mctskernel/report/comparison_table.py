@@ -1,0 +1,222 @@
+"""Comparisons in the terminal and as JSON: of runs, and of one run's kernels on two devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mctskernel.core.evaluation import Evaluation
+from mctskernel.profiling.quantities import time_text
+from mctskernel.report.comparison import (
+    BOOTSTRAP,
+    EXACT,
+    ONE_SIGMA,
+    KernelRatio,
+    RunComparison,
+    RunRow,
+    SearchTest,
+    SideRow,
+)
+from mctskernel.report.notes import counted
+from mctskernel.report.resampling import rank_correlation
+from mctskernel.report.view import View
+from mctskernel.tree.node import Tree
+from mctskernel.tree.trajectory import edit_title, run_seconds
+
+SIGNIFICANT = 0.05
+
+
+def to_json(comparison: RunComparison) -> str:
+    """JSON text, indented; the fields are those of `RunComparison`."""
+    return msgspec.json.format(msgspec.json.encode(comparison)).decode()
+
+
+def print_run_comparison(console: Console, comparison: RunComparison) -> None:
+    """Print a table for each task and device, then the comparisons of kernels and of searches, and notes."""
+    names = short_names([row.path for row in comparison.runs])
+    grounds: dict[tuple[str, str], list[RunRow]] = {}
+    for row in comparison.runs:
+        grounds.setdefault((row.task, row.device), []).append(row)
+    for (task, device), rows in grounds.items():
+        console.print(Text.assemble((task, "bold"), f" on {device}"), soft_wrap=True)
+        console.print(_table(rows, names))
+        for row in rows:
+            if row.best is not None:
+                console.print(Text(f"Best of {names[row.path]}: node {row.best}, {row.edit}"), soft_wrap=True)
+    for side in comparison.sides:
+        console.print(Text(side_sentence(side)), soft_wrap=True)
+    for interval in dict.fromkeys(row.interval for row in comparison.runs if row.interval not in ("", EXACT)):
+        console.print(Text(f"Brackets: {interval}.", "dim"), soft_wrap=True)
+    for sentence in (*map(kernel_sentence, comparison.kernels), *map(search_sentence, comparison.searches)):
+        console.print(Text(sentence), soft_wrap=True)
+    for note in comparison.notes:
+        console.print(Text(note, "yellow"), soft_wrap=True)
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Paths without the folder that all of them are in."""
+    parts = [Path(path).parts for path in paths]
+    shared = 0
+    while all(len(each) > shared + 1 and each[shared] == parts[0][shared] for each in parts):
+        shared += 1
+    return {path: str(Path(*each[shared:])) for path, each in zip(paths, parts, strict=True)}
+
+
+def side_sentence(side: SideRow) -> str:
+    """The mean result of the runs of a side."""
+    bounds = f" ({side.low:.2f} to {side.high:.2f})" if side.low is not None else ""
+    return (
+        f"{side.side}: {side.speedup:.2f}x{bounds} on {side.task} after {counted(side.at, 'evaluation')}, the "
+        f"geometric mean of {counted(side.runs, 'run')}."
+    )
+
+
+def kernel_sentence(found: KernelRatio) -> str:
+    """Which of two kernels is faster, by how much, and how that is known."""
+    how = {
+        BOOTSTRAP: f" ({found.low:.3f} to {found.high:.3f}, {BOOTSTRAP})",
+        ONE_SIGMA: f" (modelled; {found.low:.2f} to {found.high:.2f} within {ONE_SIGMA})",
+        EXACT: " (as recorded, without an interval)",
+    }[found.interval]
+    figure = f"Kernels: best time of {found.first} / best time of {found.second} = {found.ratio:.3f}{how}"
+    if not found.differs:
+        return f"{figure}: no significant difference."
+    return f"{figure}: {found.second if found.ratio > 1 else found.first} has the faster kernel."
+
+
+def search_sentence(found: SearchTest) -> str:
+    """Which of two ways to search found faster kernels, and how sure that is."""
+    over = f"{counted(found.pairs, 'pair')} of the same task and seed" + (
+        f", {found.tasks} tasks" if found.tasks > 1 else ""
+    )
+    bounds = f" ({found.low:.3f} to {found.high:.3f})" if found.low is not None else ""
+    figure = (
+        f"Searches: over {over}, times of {found.first} / times of {found.second} = {found.ratio:.3f}{bounds} after "
+        f"the same number of evaluations; {found.second} is ahead in {found.better}, behind in {found.worse}."
+    )
+    p = found.adjusted_p
+    if p is None:
+        return figure
+    verdict = "significant" if p < SIGNIFICANT else "not significant"
+    before = f" ({found.p:.3g} before Holm's correction)" if p != found.p else ""
+    return f"{figure} Sign-flip test over {found.unit}: p = {p:.3g}{before}, {verdict}."
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """A kernel of two runs: its node in each, its edit, and its seconds, None where it has no trusted time.
+
+    `state` says why the later run has no time.
+    """
+
+    before: int
+    after: int
+    depth: int
+    title: str
+    seconds_before: float | None
+    seconds_after: float | None
+    state: str
+
+    @property
+    def ratio(self) -> float | None:
+        """The later time over the earlier one."""
+        if self.seconds_before is None or self.seconds_after is None:
+            return None
+        return self.seconds_after / self.seconds_before
+
+
+def compare_kernels(before: Tree, after: Tree) -> tuple[KernelRow, ...]:
+    """The kernels of the later tree that the earlier one has as well, children below their parents."""
+    known = {node.kernel.source: node for node in before.nodes}
+    found, waiting = [], [0] if after.nodes else []
+    while waiting:
+        new = after.nodes[waiting.pop()]
+        waiting.extend(reversed(new.children))
+        if (old := known.get(new.kernel.source)) is None:
+            continue
+        evaluation = new.evaluation
+        state = "not finished" if evaluation is None else str(evaluation.outcome)
+        state = "quarantined" if evaluation is not None and evaluation.quarantine else state
+        times = (_trusted_seconds(old.evaluation), _trusted_seconds(evaluation))
+        found.append(KernelRow(old.id, new.id, new.depth, edit_title(after, new), *times, state))
+    return tuple(found)
+
+
+def print_comparison(console: Console, before: View, after: View) -> None:
+    """Print both times of each kernel as a tree, and the rank correlation of the two devices."""
+    rows = compare_kernels(before.tree, after.tree)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("node", "was"):
+        table.add_column(heading, justify="right")
+    table.add_column("edit path")
+    for heading in (_device(before), _device(after), "ratio"):
+        table.add_column(Text(heading), justify="right")
+    for row in rows:
+        table.add_row(
+            str(row.after),
+            str(row.before),
+            Text("  " * row.depth + row.title),
+            time_text(row.seconds_before) if row.seconds_before is not None else "",
+            Text(time_text(row.seconds_after) if row.seconds_after is not None else row.state),
+            f"{row.ratio:.2f}" if row.ratio is not None else "",
+        )
+    console.print(table)
+    pairs = [(each.seconds_before, each.seconds_after) for each in rows if each.ratio is not None]
+    times, kernels = np.array(pairs, dtype=float).reshape(-1, 2), counted(len(pairs), "kernel")
+    correlation = rank_correlation(times[:, 0], times[:, 1])
+    if math.isnan(correlation):
+        console.print(Text(f"{kernels} with both times: too few, or too alike, for a rank correlation."))
+    else:
+        console.print(Text(f"Rank correlation (Spearman) of {kernels}: {correlation:.3f}"))
+
+
+def _table(rows: Sequence[RunRow], names: Mapping[str, str]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    paid = any(row.dollars for row in rows)
+    held_out = any(row.held_out_speedup for row in rows)
+    table.add_column("run", overflow="fold", min_width=8)
+    headings = ("time", "speed-up", f"after {rows[0].at}", *(("held out",) if held_out else ()))
+    for heading in (*headings, "evals", "failed", "s", *(("$",) if paid else ())):
+        table.add_column(heading, justify="right", no_wrap=heading != "speed-up", min_width=len(heading))
+    for row in rows:
+        table.add_row(
+            Text(names[row.path]),
+            time_text(row.best_seconds) if row.best_seconds is not None else "",
+            _speedup(row),
+            _times(row.speedup_at),
+            *((_times(row.held_out_speedup),) if held_out else ()),
+            str(row.evaluations),
+            str(row.failures),
+            f"{row.seconds:.0f}",
+            *((f"{row.dollars:.4f}",) if paid else ()),
+        )
+    return table
+
+
+def _speedup(row: RunRow) -> str:
+    if row.speedup is None or row.low is None or row.high is None or row.interval == EXACT:
+        return _times(row.speedup)
+    return f"{row.speedup:.2f}x [{row.low:.2f}, {row.high:.2f}]"
+
+
+def _times(speedup: float | None) -> str:
+    return "" if speedup is None else f"{speedup:.2f}x"
+
+
+def _trusted_seconds(evaluation: Evaluation | None) -> float | None:
+    if evaluation is None or not evaluation.ok or evaluation.quarantine:
+        return None
+    return run_seconds(evaluation)
+
+
+def _device(view: View) -> str:
+    source = next((node.evaluation.source for node in view.tree.nodes if node.evaluation), "")
+    return f"{source}\n{view.manifest.fingerprint.get('gpu', 'unknown GPU').removeprefix('NVIDIA ')}"

@@ -1,0 +1,21 @@
+"""Commands as a user types them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from mctskernel.cli import main
+
+
+def mctskernel(*words: str | Path | int) -> Result:
+    """A command's result; an exception that isn't an exit is a traceback in front of a user, so it fails."""
+    result = CliRunner().invoke(main, [str(word) for word in words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def flat(text: str) -> str:
+    """The text on one line, without the frames of panels."""
+    return " ".join(text.replace("│", " ").split())

@@ -1,0 +1,190 @@
+"""Asking and telling as another program meets them: commands and lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from mctskernel import runner as runner_module
+from mctskernel.cli.errors import BAD_RUN, BAD_TASK, INTERRUPTED, USAGE
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.executor import Executor, ExecutorOptions
+from mctskernel.core.kernel import Kernel
+from mctskernel.run import RunFolder
+from mctskernel.tree.journal import read_tree
+from tests import landscape
+from tests.cli.command import mctskernel
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Executor]]:
+    """The last of these is the device: the landscape, at first."""
+    openers: list[Callable[[], Executor]] = [lambda: landscape.InProcess(2)]
+
+    @contextmanager
+    def opening(_spec: DeviceSpec, _workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
+        yield openers[-1]()
+
+    monkeypatch.setattr(runner_module, "open_executor", opening)
+    monkeypatch.setattr(RunFolder, "load_task", lambda folder: landscape.task(folder.task))
+    return openers
+
+
+@pytest.fixture
+def run(tmp_path: Path, small_task: Path, device: list[Callable[[], Executor]]) -> Path:
+    """A run that waits for edits."""
+    folder = tmp_path / "run"
+    begun = mctskernel(
+        "search", small_task, "--proposer", "outside", "--device", "model", "--budget", "20", "--out", folder
+    )
+    assert begun.exit_code == 0, begun.output
+    assert f"mctskernel ask {folder}" in begun.stdout
+    return folder
+
+
+def ask(run: Path, count: int = 1) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in mctskernel("ask", run, "-n", count).stdout.splitlines()]
+
+
+def steps(asked: dict[str, Any]) -> dict[str, Any]:
+    """The reply of a program that knows the JSON alone."""
+    macros = Kernel(asked["source"]).macros
+    return {
+        "node": asked["node"],
+        "edits": [
+            {
+                "title": f"{name} {step:+}",
+                "patch": [{"search": f"#define {name} {value}", "replace": f"#define {name} {value + step}"}],
+            }
+            for name, value in macros.items()
+            for step in (1, -1)
+        ],
+    }
+
+
+def write_replies(folder: Path, replies: list[dict[str, Any]]) -> Path:
+    file = folder / "replies.jsonl"
+    file.write_text("".join(json.dumps(reply) + "\n" for reply in replies))
+    return file
+
+
+def test_another_program_spends_the_budget(run: Path, tmp_path: Path) -> None:
+    while asked := ask(run, 2):
+        told = mctskernel("tell", run, write_replies(tmp_path, [steps(each) for each in asked]))
+        assert told.exit_code == 0, told.output
+        assert told.stdout.count("node ") >= 4 * len(asked)
+    assert read_tree(run / "journal.jsonl").evaluations == 20
+    assert (run / "best" / "answer.json").is_file()
+    again = mctskernel("ask", run)
+    assert again.exit_code == 0
+    assert again.stdout == ""
+    assert "no node needs edits: the budget is spent" in again.stderr
+
+
+def test_what_is_asked_and_replied_follows_the_schemas(run: Path) -> None:
+    (asked,) = ask(run)
+    jsonschema.validate(asked, json.loads(mctskernel("ask", "--schema").stdout))
+    schema = json.loads(mctskernel("tell", "--schema").stdout)
+    jsonschema.validate(steps(asked), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"node": 0, "edits": [{"title": "a", "verdict": "ok"}]}, schema)
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (b'{"node": 0, "edits": [{"title": "cut o', "Line 2 is not a reply"),
+        (b"\xff\xfe\x00", "Line 2 is not a reply"),
+        (b'{"node": 99, "edits": []}', "no node 99"),
+        (
+            b'{"node": 0, "edits": [{"title": "a", "source": "x", "outcome": "ok"}]}',
+            "unknown field `outcome`",
+        ),
+        (b'{"node": 0, "edits": [], "version": 99}', "version 99"),
+    ],
+)
+def test_of_a_damaged_file_nothing_is_told(run: Path, tmp_path: Path, damage: bytes, complaint: str) -> None:
+    (asked,) = ask(run)
+    file = write_replies(tmp_path, [steps(asked)])
+    file.write_bytes(file.read_bytes() + damage)
+    told = mctskernel("tell", run, file)
+    assert told.exit_code == USAGE
+    assert complaint in told.stderr
+    assert not read_tree(run / "journal.jsonl").nodes[0].edits
+    assert ask(run) == [asked]
+
+
+def test_when_the_budget_is_spent_edits_are_kept_for_a_larger_one(run: Path, tmp_path: Path) -> None:
+    (asked,) = ask(run)
+    file = write_replies(tmp_path, [steps(asked)])
+    told = mctskernel("tell", run, file, "--budget", "1")
+    assert told.exit_code == 0
+    assert told.stdout.count("waits for its turn") == 4
+    assert "Stopped: the budget is spent." in told.stdout
+    assert "node 0: X +1: ok" in mctskernel("tell", run, file, "--budget", "9").stdout
+
+
+class Pressed(landscape.InProcess):
+    """Somebody presses Ctrl-C while the second kernel is evaluated."""
+
+    def wait(self, timeout: float | None = None) -> list[tuple[int, Evaluation]]:
+        if len(self.judged) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return super().wait(timeout)
+
+
+def test_ctrl_c_ends_telling_and_loses_nothing(
+    run: Path, tmp_path: Path, device: list[Callable[[], Executor]]
+) -> None:
+    (asked,) = ask(run)
+    file = write_replies(tmp_path, [steps(asked)])
+    device.append(lambda: Pressed(1))
+    told = mctskernel("tell", run, file)
+    assert told.exit_code == INTERRUPTED
+    assert "Stopped: interrupted." in told.stdout
+    tree = read_tree(run / "journal.jsonl")
+    assert len(tree.nodes[0].edits) == 4
+    assert 1 < tree.evaluations < 5
+    device.pop()
+    assert "X -1: ok" in mctskernel("tell", run, file).stdout
+
+
+def test_a_folder_that_is_no_run_and_a_kernel_without_a_time_are_refused(
+    run: Path, tmp_path: Path, device: list[Callable[[], Executor]]
+) -> None:
+    assert mctskernel("ask", tmp_path).exit_code == BAD_RUN
+    (run / "journal.jsonl").unlink()
+    broken = landscape.judge(landscape.kernel(7, 3))
+    device.append(lambda: landscape.InProcess(1, lambda _: broken))
+    result = mctskernel("ask", run)
+    assert result.exit_code == BAD_TASK
+    assert "can't be searched from" in result.stderr
+
+
+@pytest.mark.slow
+def test_the_example_of_the_documentation_takes_part(tmp_path: Path, small_task: Path) -> None:
+    script = ROOT / "docs" / "examples" / "outside_proposer.py"
+    assert "mctskernel" not in "".join(re.findall(r"^(?:import|from) .*", script.read_text(), re.MULTILINE))
+    words = [script, small_task, tmp_path / "run", 3, "--device", "model", "--workers", 1]
+    result = subprocess.run(
+        [sys.executable, *map(str, words)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    assert "node 0: BLOCK 64 -> 32: ok" in result.stdout
+    assert "Stopped: the budget is spent." in result.stdout
+    tree = read_tree(tmp_path / "run" / "journal.jsonl")
+    assert {edit.proposer for edit in tree.nodes[0].edits} == {"doubler"}

@@ -1,0 +1,173 @@
+"""`mctskernel compare`: which kernel is faster, which way to search is better, and what isn't compared at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from mctskernel.cli import main
+from mctskernel.cli.errors import BAD_RUN, USAGE
+from mctskernel.core.evaluation import Evaluation, Source
+from tests.synthetic_run import SyntheticRun, timed, with_configuration
+
+
+def compare(*words: str | Path | int) -> Result:
+    result = CliRunner().invoke(main, ["compare", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def measured(microseconds: float, seed: int = 0, spread: float = 0.01) -> Evaluation:
+    """A time with samples, beside a starting kernel of 100 microseconds."""
+    drawn = np.random.default_rng(seed).normal(microseconds, spread * microseconds, 60)
+    made = timed(microseconds, Source.MEASURED)
+    timing = replace(made.timings[0], samples=tuple((1e-6 * drawn).tolist()), baseline_seconds=100e-6)
+    return replace(made, timings=(timing,), diagnosis=None)
+
+
+class Runs:
+    """Makes runs whose best kernels take so many microseconds."""
+
+    def __init__(self, folder: Path, task: Path) -> None:
+        self._folder, self._task = folder, task
+
+    def __call__(self, name: str, *times: float, seed: int = 0, gpu: str = "") -> Path:
+        path, modelled = self._folder / name, not gpu
+        root = timed(100.0) if modelled else measured(100.0)
+        configuration = with_configuration(seed=seed, device="model" if modelled else "gpu")
+        run = SyntheticRun(path, self._task, configuration, root=root)
+        if gpu:
+            document = json.loads(run.folder.manifest.read_text())
+            document["fingerprint"] = {"device": "gpu", "gpu": "H100", "uuid": gpu, "driver": "13.0"}
+            run.folder.manifest.write_text(json.dumps(document))
+        makes = timed if modelled else measured
+        run.edits(0, *((f"edit {n}", makes(each)) for n, each in enumerate(times)))
+        return path
+
+
+@pytest.fixture
+def runs(tmp_path: Path, small_task: Path) -> Runs:
+    return Runs(tmp_path, small_task)
+
+
+def test_two_measured_kernels_are_told_apart_by_their_samples(runs: Runs) -> None:
+    slow, fast = runs("slow", 50, gpu="one"), runs("fast", 40, gpu="one")
+    found = json.loads(compare(slow, fast, "--json").stdout)
+    (kernels,) = found["kernels"]
+    assert kernels["ratio"] == pytest.approx(50 / 40, rel=0.01)
+    assert kernels["low"] < 1.25 < kernels["high"]
+    assert kernels["high"] / kernels["low"] < 1.02
+    assert kernels["differs"]
+    assert f"{fast} has the faster kernel" in flat(compare(slow, fast).stdout)
+
+
+def test_less_than_the_noise_between_runs_is_no_difference(runs: Runs) -> None:
+    first, second = runs("first", 50, gpu="one"), runs("second", 49.5, gpu="one")
+    (kernels,) = json.loads(compare(first, second, "--json").stdout)["kernels"]
+    assert not kernels["differs"]
+    assert "no significant difference" in compare(first, second).stdout
+
+
+def test_a_row_tells_what_a_run_came_to(runs: Runs) -> None:
+    first, second = runs("first", 50, 25, 80), runs("second", 50)
+    row, other = json.loads(compare(first, second, "--json").stdout)["runs"]
+    assert (row["evaluations"], row["failures"], row["best"], row["edit"]) == (4, 0, 2, "edit 1")
+    assert row["speedup"] == pytest.approx(4.0)
+    assert row["interval"] == "one standard deviation of the model's error"
+    # After the two evaluations that both have made.
+    assert (row["at"], row["speedup_at"]) == (2, pytest.approx(2.0))
+    assert (other["at"], other["speedup_at"]) == (2, pytest.approx(2.0))
+    assert not row["finished"]
+    later, _ = json.loads(compare(first, second, "--at", 3, "--json").stdout)["runs"]
+    assert later["speedup_at"] == pytest.approx(4.0)
+
+
+def test_other_devices_are_not_compared(runs: Runs) -> None:
+    first, second = runs("first", 50, gpu="one"), runs("second", 20, gpu="another")
+    result = compare(first, second)
+    assert "times of different devices are not compared" in flat(result.stdout)
+    found = json.loads(compare(first, second, "--json").stdout)
+    assert (found["kernels"], found["searches"]) == ([], [])
+    assert "not compared" in " ".join(json.loads(compare(first, runs("model", 20), "--json").stdout)["notes"])
+
+
+def test_other_tasks_are_not_compared(runs: Runs, tmp_path: Path, small_task: Path) -> None:
+    task = tmp_path / "other_task"
+    task.mkdir()
+    for file in small_task.iterdir():
+        (task / file.name).write_text(file.read_text().replace("n = 4096", "n = 8192"))
+    first, second = runs("first", 50), Runs(tmp_path, task)("second", 20)
+    found = json.loads(compare(first, second, "--json").stdout)
+    assert found["kernels"] == []
+    assert any("other versions of double" in note for note in found["notes"])
+
+
+@pytest.fixture
+def sides(runs: Runs) -> tuple[Path, Path]:
+    """Six searches each, the second side's 10 % faster or so, whatever the seed."""
+    for seed in range(6):
+        start = 50.0 + 5 * seed
+        runs(f"plain/{seed}", 90, start, seed=seed)
+        runs(f"better/{seed}", 90, start / (1.08 + 0.01 * seed), seed=seed)
+    folder = runs("plain/0-again", 50).parent
+    (folder / "0-again" / "run.json").unlink()  # not a run any more
+    return folder, folder.parent / "better"
+
+
+def test_searches_are_paired_by_seed(sides: tuple[Path, Path]) -> None:
+    (found,) = json.loads(compare(*sides, "--json").stdout)["searches"]
+    assert (found["pairs"], found["better"], found["worse"], found["unit"]) == (6, 6, 0, "pairs")
+    assert found["ratio"] == pytest.approx(1.1047, abs=0.001)
+    assert found["low"] < found["ratio"] < found["high"] < 1.13
+    assert found["p"] == found["adjusted_p"] == pytest.approx(2 / 64)
+    printed = flat(compare(*sides).stdout)
+    assert "p = 0.0312, significant" in printed
+    assert "on double after 3 evaluations, the geometric mean of 6 runs." in printed
+    assert "and 9 more: the search is not finished" in printed
+
+
+def test_few_pairs_are_no_test(runs: Runs) -> None:
+    for seed in range(3):
+        runs(f"one/{seed}", 50, seed=seed)
+        runs(f"two/{seed}", 40, seed=seed)
+    folder = runs("one/9", 50, seed=9).parent
+    found = json.loads(compare(folder, folder.parent / "two", "--json").stdout)
+    assert (found["searches"][0]["pairs"], found["searches"][0]["p"]) == (3, None)
+    assert any("too few for a test" in note and "0.25" in note for note in found["notes"])
+
+
+def test_an_empty_run_and_a_torn_one_are_told(runs: Runs) -> None:
+    first, second = runs("first", 50), runs("second", 40)
+    with (second / "journal.jsonl").open("ab") as file:
+        file.write(b'{"event":"eval')
+    with pytest.warns(UserWarning, match="incomplete"):
+        assert compare(first, second).exit_code == 0
+    lines = (second / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    (second / "journal.jsonl").write_bytes(lines[0])
+    result = compare(first, second)
+    assert result.exit_code == 0
+    assert "second: no valid kernel yet" in flat(result.stdout)
+
+
+def test_what_is_no_run_and_a_newer_one_are_refused(runs: Runs, tmp_path: Path) -> None:
+    first, second = runs("first", 50), runs("second", 40)
+    (tmp_path / "nothing").mkdir()
+    result = compare(first, tmp_path / "nothing")
+    assert result.exit_code == BAD_RUN
+    assert "nor a folder of runs" in result.stderr
+    manifest = msgspec.json.decode((second / "run.json").read_bytes())
+    (second / "run.json").write_text(json.dumps({**manifest, "schema_version": 7}))
+    result = compare(first, second)
+    assert result.exit_code == BAD_RUN
+    assert "schema version 7" in result.stderr
+    assert compare(first).exit_code == USAGE

@@ -1,0 +1,144 @@
+"""`mctskernel report --figure`: every figure in every format, of runs in every state."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mctskernel.cli import main
+from mctskernel.cli.errors import BAD_RUN, USAGE
+from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.core.proposer import Exchange, Purpose
+from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS
+from mctskernel.report.comparison import find_runs
+from mctskernel.report.figures import FIGURES
+from mctskernel.report.figures.drawing import Look, draw
+from mctskernel.report.figures.style import PlottedRun, by_ground, start_factors
+from tests.conftest import WriteTask
+from tests.synthetic_run import SyntheticRun, failed, quarantined, timed, with_configuration
+
+HOSTILE = "$\\nosuch$ \x1b[2J <script>alert(1)</script> \N{SNOWMAN}"
+
+
+def plot(*words: str | Path | int) -> Result:
+    result = CliRunner().invoke(main, ["report", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+def counted(microseconds: float) -> Evaluation:
+    return replace(timed(microseconds), counters={DRAM_BYTES: 1e6, INSTRUCTIONS: 4e5 * microseconds})
+
+
+def name_gpu(run: SyntheticRun) -> None:
+    document = json.loads(run.folder.manifest.read_text())
+    document["fingerprint"]["gpu"] = "NVIDIA H100 80GB HBM3"
+    run.folder.manifest.write_text(json.dumps(document))
+
+
+@pytest.fixture(scope="module")
+def run(small_task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has everything a figure shows: counters, money, failures, titles that nobody should trust."""
+    told = SyntheticRun(tmp_path_factory.mktemp("plotted") / "run", small_task, root=counted(100))
+    exchange = Exchange(Purpose.PROPOSE, "a-model", prompt="[]", reply="Faster.", dollars=0.25)
+    (first, *_) = told.edits(
+        0,
+        ("twice as fast", counted(50)),
+        ("broken", failed(Outcome.WRONG_RESULT)),
+        ("too fast", quarantined(1)),
+        exchange=exchange,
+    )
+    told.edits(first, (HOSTILE, counted(20)), ("slower", counted(120)))
+    name_gpu(told)
+    return told.folder.path
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_every_figure_is_drawn(run: Path, tmp_path: Path, figure: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = plot(run, "--figure", figure, "--columns", 2, "-o", tmp_path / "deep" / "figure.svg")
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "deep" / "figure.svg").read_text()
+    # 178 mm, in points.
+    assert 'width="504pt"' in text
+    assert "<script" not in text
+    assert not set(text) & {"\x1b", "\x07"}
+
+
+def test_a_pdf_embeds_truetype_and_a_png_has_its_dots(run: Path, tmp_path: Path) -> None:
+    assert plot(run, "--figure", "outcomes", "-o", tmp_path / "a.pdf").exit_code == 0
+    pdf = (tmp_path / "a.pdf").read_bytes()
+    assert b"/FontFile2" in pdf
+    assert b"/Type3" not in pdf
+    assert plot(run, "--figure", "outcomes", "--dpi", 100, "-o", tmp_path / "a.png").exit_code == 0
+    png = (tmp_path / "a.png").read_bytes()
+    assert (png[:4], int.from_bytes(png[16:20], "big")) == (b"\x89PNG", 335)
+
+
+def test_sides_of_several_runs_become_means(small_task: Path, tmp_path: Path) -> None:
+    for side, gain in (("one", 0.9), ("two", 0.5)):
+        for seed in range(5):
+            told = SyntheticRun(tmp_path / side / str(seed), small_task, with_configuration(seed=seed))
+            told.edits(0, ("a", timed(90 - seed)), ("b", timed(90 * gain - seed)))
+    sides = (tmp_path / "one", tmp_path / "two")
+    for figure in ("evaluations", "comparison"):
+        result = plot(*sides, "--figure", figure, "-o", tmp_path / f"{figure}.png", "--dpi", 72)
+        assert result.exit_code == 0, result.output
+    result = plot(*sides, "--figure", "tree", "-o", tmp_path / "tree.png")
+    assert result.exit_code == BAD_RUN
+    assert "shows one run, not 10" in result.stderr
+
+
+def test_bad_options_are_refused(run: Path, tmp_path: Path) -> None:
+    result = plot(run, "--figure", "outcomes", "-o", tmp_path / "figure.jpeg")
+    assert result.exit_code == USAGE
+    assert "ends in none of .pdf, .svg, .png" in re.sub(r"[\s│]+", " ", result.stderr)
+    result = plot(run, "--figure", "outcomes", "--font", "No Such Font", "-o", tmp_path / "a.png")
+    assert result.exit_code == USAGE
+    assert "No Such Font" in re.sub(r"[\s│]+", " ", result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("figure", "reason"),
+    [
+        ("evaluations", "no valid kernel yet"),
+        ("money", "No language model was paid"),
+        ("roofline", "no counters"),
+        ("comparison", "None of these runs has a valid kernel"),
+    ],
+)
+def test_a_failed_run_says_what_the_figure_needs(
+    small_task: Path, tmp_path: Path, figure: str, reason: str
+) -> None:
+    told = SyntheticRun(tmp_path / "run", small_task, root=failed())
+    name_gpu(told)
+    result = plot(told.folder.path, "--figure", figure, "-o", tmp_path / "a.png")
+    assert result.exit_code == BAD_RUN
+    assert reason in " ".join(result.stderr.split())
+    assert not (tmp_path / "a.png").exists()
+    for drawn in ("tree", "outcomes"):
+        assert plot(told.folder.path, "--figure", drawn, "-o", tmp_path / "b.png").exit_code == 0
+
+
+def test_speed_ups_over_other_starts_are_made_one(write_task: WriteTask, tmp_path: Path) -> None:
+    task = write_task()
+    first = SyntheticRun(tmp_path / "first", task, root=timed(100))
+    (task / "kernel.cu").write_text((task / "kernel.cu").read_text().replace("BLOCK 64", "BLOCK 128"))
+    second = SyntheticRun(tmp_path / "second", task, root=timed(25))
+    runs = [
+        PlottedRun(each, each.name, each.name)
+        for run in (first, second)
+        for each in find_runs(run.folder.path)
+    ]
+    (_, together), *others = by_ground(runs)
+    assert not others
+    assert list(start_factors(together).values()) == [1.0, pytest.approx(4.0)]
+    for figure in ("evaluations", "comparison"):
+        draw(figure, [run.run for run in runs], tmp_path / "a.svg", Look())

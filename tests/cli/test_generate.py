@@ -1,0 +1,183 @@
+"""`mctskernel generate` as a user types it, against a server that writes kernels."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mctskernel.cli.errors import BAD_TASK, INTERRUPTED, NO_KERNEL, SUCCESS, USAGE
+from mctskernel.generation import TRANSCRIPT
+from mctskernel.run import open_run, read_manifest
+from tests.cli.command import mctskernel
+from tests.edits.llm.loopback import Handler, fails, hangs, replies, serving
+from tests.edits.llm.scripted import a_reply, an_edit
+from tests.generated import KERNEL, REFERENCE, TASK_FILE, WANTED, a_kernel, a_statement, files
+
+ON_MODEL = ("--device", "model", "--workers", "1", "--tries", "3", "--expert", "memory")
+SEARCHED = ("--budget", "4", "--edits-per-call", "1", "--calls", "1")
+
+
+def author(handler: Handler) -> None:
+    """States the task, writes its kernel, and then makes its blocks larger."""
+    prompt = handler.server.received[-1].body["messages"][-1]["content"]
+    if "You specify what a GPU kernel has to compute" in prompt:
+        replies(a_statement())(handler)
+    elif "There is no kernel yet" in prompt:
+        replies(a_kernel(KERNEL))(handler)
+    else:
+        size = 2 ** (5 + len(handler.server.received) % 3)
+        replies(a_reply(an_edit(f"Blocks of {size}", ("#define BLOCK 64\n", f"#define BLOCK {size}\n"))))(
+            handler
+        )
+
+
+@pytest.fixture(scope="module")
+def unverified_reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder with a task and a run that were made from words alone, and what the command said."""
+    folder = tmp_path_factory.mktemp("generated")
+    with pytest.MonkeyPatch.context() as patched, serving(author) as server:
+        patched.setenv("OPENAI_API_KEY", "sk-secret-0123456789")
+        asked = ("--model", "scripted", "--base-url", server.url)
+        out = ("--out-task", folder / "task", "--out", folder / "run")
+        result = mctskernel("generate", WANTED, "--unverified-reference", *asked, *ON_MODEL, *SEARCHED, *out)
+    assert result.exit_code == SUCCESS, result.output
+    return folder, result.output
+
+
+@pytest.mark.slow
+def test_from_words_to_a_searched_kernel(unverified_reference: tuple[Path, str]) -> None:
+    folder, said = unverified_reference
+    assert files(folder / "task") == {"task.toml", "reference.py", "kernel.cu", TRANSCRIPT}
+    assert (folder / "run" / "best" / "kernel.cu").is_file()
+    assert read_manifest(open_run(folder / "run")).configuration.proposer == "mixed"
+    assert "def reference(x)" in said
+    assert "memory: verified" in said
+    assert b"sk-secret" not in b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+@pytest.mark.slow
+def test_unanchored_is_said_wherever_a_speedup_is_told(unverified_reference: tuple[Path, str]) -> None:
+    folder, said = unverified_reference
+    run = folder / "run"
+    flat = " ".join(said.split())
+    told = re.findall(r"[0-9.]x (?:modelled|over|\()[^:;]*(?:; \w+)?", flat)
+    assert len(told) > 2, "the progress and the summary"
+    assert all("unverified" in each for each in told), told
+    assert "Unverified reference: a language model wrote it, and it was not checked" in flat, "the summary"
+    assert json.loads((run / "run.json").read_text())["unverified_reference"] is True
+    assert json.loads((run / "best" / "answer.json").read_text())["unverified_reference"] is True
+    page = (run / "best" / "trajectory.md").read_text()
+    assert "modelled, unverified reference\n" in page.split("\n\n")[0] + "\n"
+    assert "it was not checked" in page
+    for words in (("show", run), ("show", run, "0"), ("best", run)):
+        assert "nverified" in mctskernel(*words).output, words
+    for kind in ("json", "csv", "graphml"):
+        exported = mctskernel("export", run, "--format", kind).output
+        assert exported.count("unverified reference") == 4, f"each evaluated node of {kind}"
+    for kind in ("sft", "preference", "rl"):
+        for line in mctskernel("export", run, "--format", kind).output.splitlines():
+            assert json.loads(line)["provenance"]["unverified_reference"] is True
+    assert mctskernel("export", run, "--format", "rl").output
+
+
+@pytest.mark.slow
+def test_a_generation_is_repeated_without_a_model_or_a_key(
+    unverified_reference: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = unverified_reference
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    again = ("--from", folder / "task" / TRANSCRIPT, "--out-task", tmp_path / "task", "--no-search")
+    result = mctskernel("generate", WANTED, "--unverified-reference", *again, *ON_MODEL)
+    assert result.exit_code == SUCCESS, result.output
+    for name in ("task.toml", "reference.py", "kernel.cu"):
+        assert (tmp_path / "task" / name).read_bytes() == (folder / "task" / name).read_bytes()
+    assert "mctskernel search" in result.output
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> tuple[str | Path, ...]:
+    """Options that leave nothing to state."""
+    (tmp_path / "sums.py").write_text(REFERENCE)
+    (tmp_path / "sums.toml").write_text(TASK_FILE)
+    return ("--reference", tmp_path / "sums.py", "--task-toml", tmp_path / "sums.toml")
+
+
+@pytest.mark.slow
+def test_a_key_that_is_refused_is_the_users_to_mend(
+    tmp_path: Path, given: tuple[str | Path, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with serving(fails(401)) as server:
+        asked = ("--model", "scripted", "--base-url", server.url, "--out-task", tmp_path / "task")
+        result = mctskernel("generate", WANTED, *given, *asked, *ON_MODEL)
+    assert result.exit_code == USAGE
+    assert "refuses the key" in result.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_generation_at_once(tmp_path: Path, given: tuple[str | Path, ...]) -> None:
+    with serving(hangs) as server:
+        words = ("--base-url", server.url, "--out-task", tmp_path / "task", *given, *ON_MODEL)
+        command = [sys.executable, "-m", "mctskernel", "generate", WANTED, "--model", "m", *map(str, words)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                while not server.received:
+                    assert process.poll() is None, process.communicate()[1]
+                    time.sleep(0.01)
+                process.send_signal(signal.SIGINT)
+                _, complaints = process.communicate(timeout=120)
+            finally:
+                process.kill()
+    assert process.returncode == INTERRUPTED
+    assert complaints.startswith("Interrupted.")
+    assert "Traceback" not in complaints
+    assert "kernel.cu" not in files(tmp_path / "task")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("--model", "m"), USAGE, "the reference too, unchecked"),
+        (
+            ("--reference", "sums.py", "--unverified-reference", "--model", "m"),
+            USAGE,
+            "--unverified-reference is for a task without",
+        ),
+        (("--unverified-reference",), USAGE, "--model NAME"),
+        (("--unverified-reference", "--model", "m", "--api-key-env", "NO_SUCH_KEY"), USAGE, "NO_SUCH_KEY"),
+        (("--unverified-reference", "--model", "m", "--max-usd", "1"), USAGE, "price"),
+        (
+            ("--unverified-reference", "--model", "m", "--expert", "nobody"),
+            USAGE,
+            "There is no expert 'nobody'",
+        ),
+        (("--unverified-reference", "--from", "sums.py"), USAGE, "line 1, is no exchange"),
+        (
+            ("--unverified-reference", "--from", "empty.jsonl", "--out-task", "."),
+            BAD_TASK,
+            "already holds something",
+        ),
+        (("--unverified-reference", "--from", "empty.jsonl"), NO_KERNEL, "no such call"),
+    ],
+)
+def test_what_cant_be_done_is_said_in_a_sentence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    code: int,
+    sentence: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    Path("sums.py").write_text(REFERENCE)
+    Path("empty.jsonl").write_text("")
+    result = mctskernel("generate", WANTED, "--device", "model", *words)
+    assert result.exit_code == code, result.output
+    assert sentence in " ".join(result.stderr.replace("│", "").split())

@@ -1,0 +1,176 @@
+"""Recorded spaces as a user meets them: searched, shown, gone on with, made."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.space import SearchSpace
+from mctskernel.profiling.spaces import write_space
+from mctskernel.report.view import load_view
+from tests import spaces
+from tests.cli.command import mctskernel
+
+
+def saved(space: SearchSpace, folder: Path) -> Path:
+    path = folder / f"{space.name}.json"
+    write_space(space, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A search of the bowl that the budget ended; the file that it read is gone."""
+    folder = tmp_path_factory.mktemp("recorded")
+    file = saved(spaces.bowl(), folder)
+    words = ("--device", "recorded", "--space", file, "--budget", "20", "--start", "block=32,tile=1")
+    result = mctskernel("search", *words, "--out", folder / "run")
+    assert result.exit_code == 0, result.output
+    assert "the budget is spent" in result.stdout
+    file.unlink()
+    return folder / "run"
+
+
+def test_a_run_holds_its_space_and_its_start(run: Path) -> None:
+    assert {file.name for file in (run / "task").iterdir()} == {"task.toml", "kernel.toml", "bowl.json.gz"}
+    assert "block = 32" in (run / "task" / "kernel.toml").read_text()
+    assert json.loads((run / "run.json").read_text())["fingerprint"]["gpu"] == "A GPU"
+
+
+def test_the_commands_work_on_a_recorded_run(run: Path) -> None:
+    shown = mctskernel("show", run)
+    assert "recorded (recorded, A GPU)" in shown.stdout
+    assert "can't be run again" in shown.stdout
+    assert "Cost by stage" in mctskernel("show", run, "1").stdout
+    best = mctskernel("best", run)
+    assert best.stdout.startswith("# bowl\nblock = ")
+    exported = json.loads(mctskernel("export", run).stdout)
+    assert len(exported["nodes"]) == 20
+    explained = mctskernel("explain", run)
+    assert explained.exit_code == 0
+    assert "Only its recorded time is known." in explained.stdout
+    assert "counters" not in explained.stdout
+
+
+@pytest.mark.parametrize("command", [("resume", "--device", "gpu"), ("explain", "--ncu")])
+def test_a_recorded_configuration_cannot_be_run(run: Path, command: tuple[str, ...]) -> None:
+    result = mctskernel(command[0], run, *command[1:])
+    assert result.exit_code == 4
+    assert "it has no kernels to run" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "8"])
+def test_a_budget_larger_than_the_space_evaluates_all_of_it_once(tmp_path: Path, workers: str) -> None:
+    words = ("--space", saved(spaces.bowl(), tmp_path), "--budget", "1000", "--workers", workers)
+    result = mctskernel("search", *words, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert "nothing is left to try" in result.stdout
+    view = load_view(tmp_path / "run")
+    assert view.tree.evaluations == len(view.tree.by_identity) == len(spaces.bowl().entries)
+    assert view.tree.evaluation_seconds == sum(entry.cost_seconds for entry in spaces.bowl().entries)
+    assert "block = 128\ntile = 2" in mctskernel("best", tmp_path / "run").stdout
+
+
+@pytest.mark.slow
+def test_a_run_that_is_gone_on_with_finds_what_the_whole_one_finds(tmp_path: Path) -> None:
+    file = saved(spaces.bowl(), tmp_path)
+    for budget in ("10", "30"):
+        mctskernel("search", "--space", file, "--budget", budget, "--out", tmp_path / budget)
+    assert mctskernel("resume", tmp_path / "10", "--budget", "30").exit_code == 0
+    first, second = (load_view(tmp_path / budget).tree for budget in ("10", "30"))
+    assert [node.kernel.identity for node in first.nodes] == [node.kernel.identity for node in second.nodes]
+
+
+@pytest.mark.slow
+def test_seconds_are_those_of_the_recording(tmp_path: Path) -> None:
+    """An evaluation takes from 1 to 6 s of them: nobody waits, and eight in flight spend them eight times as fast."""
+    file = saved(spaces.bowl(), tmp_path)
+    evaluations = {}
+    for workers in ("1", "8"):
+        words = ("--space", file, "--budget", "40", "--seconds", "20", "--workers", workers)
+        assert mctskernel("search", *words, "--out", tmp_path / workers).exit_code == 0
+        evaluations[workers] = load_view(tmp_path / workers).tree.evaluations
+    assert 4 <= evaluations["1"] <= 20
+    assert evaluations["8"] >= 2 * evaluations["1"]
+    before = load_view(tmp_path / "1").tree.evaluations
+    assert mctskernel("resume", tmp_path / "1", "--seconds", "20").exit_code == 0
+    assert load_view(tmp_path / "1").tree.evaluations == before
+
+
+def test_starts_that_failed_are_said_and_count(tmp_path: Path) -> None:
+    words = ("--space", saved(spaces.bowl(), tmp_path), "--budget", "20", "--start", "block=256,tile=4")
+    result = mctskernel("search", *words, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    spent = json.loads((tmp_path / "run" / "run.json").read_text())["configuration"]["spent"]
+    failed = spent["evaluations"]
+    assert failed >= 4
+    assert spent["seconds"] == failed
+    assert f"{failed} of 20 evaluations went to starting configurations that failed" in result.stderr
+    assert load_view(tmp_path / "run").tree.evaluations == 20 - failed
+    shown = " ".join(mctskernel("show", tmp_path / "run").stdout.split())
+    assert "20 evaluations: " in shown
+    assert f"; {failed} of starting configurations that failed" in shown
+    assert mctskernel("resume", tmp_path / "run", "--budget", "25").exit_code == 0
+    assert load_view(tmp_path / "run").tree.evaluations == 25 - failed
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("--space", "{failing}"), 3, "All 3 configurations of failing failed"),
+        (("--space", "{bowl}", "--start", "block=33"), 3, "never 33"),
+        (("--space", "{bowl}", "--start", "block=256,tile=4", "--budget", "3"), 3, "whole budget"),
+        (("--space", "missing.json"), 3, "missing.json can't be read"),
+        (("--space", "{bowl}", "softmax"), 2, "not both"),
+        (("--space", "{bowl}", "--device", "model"), 2, "--device recorded"),
+        (("--space", "{bowl}", "--surrogate"), 2, "not for a recorded space"),
+        (("--device", "recorded"), 2, "needs --space"),
+    ],
+)
+def test_what_cannot_be_searched_is_a_sentence_and_leaves_no_run(
+    tmp_path: Path, words: tuple[str, ...], code: int, says: str
+) -> None:
+    files = {space.name: saved(space, tmp_path) for space in (spaces.bowl(), spaces.failing())}
+    result = mctskernel("search", *(word.format(**files) for word in words), "--out", tmp_path / "run")
+    assert result.exit_code == code
+    assert says in " ".join(result.stderr.replace("│", " ").split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_odd_files_are_read_with_a_remark(tmp_path: Path) -> None:
+    file = saved(spaces.bowl(), tmp_path)
+    file.write_text(file.read_text()[:-40])
+    result = mctskernel("search", "--space", file, "--budget", "5", "--out", tmp_path / "run")
+    assert result.exit_code == 0
+    assert "its last entry is cut off" in result.stderr
+
+
+def test_a_folder_with_a_space_is_a_task(run: Path, tmp_path: Path) -> None:
+    assert "46 configurations" in mctskernel("check", run / "task").stdout
+    result = mctskernel("search", run / "task", "--budget", "3", "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert mctskernel("explain", run / "task").exit_code == 5
+
+
+def test_a_run_keeps_its_reward_and_goes_on_only_where_it_exists(tmp_path: Path) -> None:
+    words = ("--space", saved(spaces.bowl(), tmp_path), "--budget", "5", "--reward", "time")
+    assert mctskernel("search", *words, "--out", tmp_path / "run").exit_code == 0
+
+    ran = [
+        node.score
+        for node in load_view(tmp_path / "run").tree.nodes
+        if node.evaluation and node.evaluation.ok
+    ]
+    assert {term for score in ran if score for term in score.terms} == {"time"}
+
+    manifest = tmp_path / "run" / "run.json"
+    manifest.write_text(re.sub(r'("reward": ?)"time"', r'\1"lean"', manifest.read_text()))
+    resumed = mctskernel("resume", tmp_path / "run", "--budget", "9")
+    assert resumed.exit_code == 4
+    assert "There is no reward 'lean' here: there are composite, time, unguarded." in " ".join(
+        resumed.stderr.split()
+    )

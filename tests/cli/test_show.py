@@ -1,0 +1,88 @@
+"""`mctskernel show` of diffs, for readers and for `patch`."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mctskernel.cli import main
+from mctskernel.cli.errors import BAD_RUN, USAGE
+from mctskernel.cli.plain_console import PlainConsole
+from mctskernel.core.evaluation import Outcome
+from mctskernel.report.terminal import Compared, print_diff
+from mctskernel.report.view import load_view
+from tests.synthetic_run import SyntheticRun, failed, timed
+
+
+def show(*words: str | Path | int) -> Result:
+    result = CliRunner().invoke(main, ["show", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture(scope="module")
+def run(small_task: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    synthetic = SyntheticRun(tmp_path_factory.mktemp("diffed") / "run", small_task)
+    (first, _) = synthetic.edits(0, ("twice as fast", timed(50)), ("broken\n\x1b[2J", failed(Outcome.RACE)))
+    synthetic.edits(first, ("faster still", timed(20)))
+    return synthetic.folder.path
+
+
+def test_the_parent_is_what_a_node_is_compared_with(run: Path) -> None:
+    result = show(run, 3, "--diff")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "--- node 1: twice as fast (50 us modelled), the parent"
+    assert lines[1] == "+++ node 3: faster still (20 us modelled)"
+    assert "+#define MADE_3 1" in lines
+    assert "+#define MADE_1 1" not in lines
+
+
+def test_any_two_nodes_are_compared(run: Path) -> None:
+    start = show(run, 0, 3).stdout
+    assert "node 0: starting kernel (100 us modelled)" in start
+    assert "+#define MADE_1 1" in start
+    between = show(run, 3, 2).stdout
+    assert "-#define MADE_3 1" in between
+    assert "+#define MADE_2 1" in between
+    assert "(race)" in between
+    assert "The two sources are equal." in show(run, 1, 1).stdout
+
+
+@pytest.mark.skipif(shutil.which("patch") is None, reason="no patch")
+def test_elsewhere_than_in_a_terminal_it_is_a_patch(run: Path, tmp_path: Path) -> None:
+    view, kernel = load_view(run), tmp_path / "kernel.cu"
+    kernel.write_text(view.source(0))
+    (tmp_path / "edit.patch").write_text(show(run, 0, 3).stdout)
+    subprocess.run(("patch", "-s", str(kernel), str(tmp_path / "edit.patch")), check=True)
+    assert kernel.read_text() == view.source(3)
+
+
+def shown(run: Path, before: int, after: int, width: int = 100) -> str:
+    file = io.StringIO()
+    console = PlainConsole(file=file, force_terminal=True, width=width, color_system="truecolor")
+    print_diff(console, Compared(load_view(run), before, after))
+    return file.getvalue()
+
+
+def test_in_a_terminal_it_is_coloured(run: Path) -> None:
+    assert "#define MADE_3 1" in re.sub(r"\x1b\[[0-9;]*m", "", shown(run, 1, 3))
+    assert "\x1b[" in shown(run, 1, 3)
+
+
+def test_what_cant_be_compared_is_said(run: Path, tmp_path: Path) -> None:
+    for words, code, said in (
+        ((run, 0, "--diff"), BAD_RUN, "is the starting kernel, which no edit made"),
+        ((run, 17, "--diff"), BAD_RUN, "no node 17"),
+        ((tmp_path, 1), BAD_RUN, "is not a run"),
+        ((run, "--diff"), USAGE, "--diff needs a NODE"),
+    ):
+        result = show(*words)
+        assert result.exit_code == code
+        assert said in re.sub(r"[\s│]+", " ", result.stderr)

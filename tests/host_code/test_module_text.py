@@ -1,0 +1,119 @@
+"""Modules as text: hostile kernels are refused or contained, and names and dimensions are right."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task import Task, Tensor
+from mctskernel.core.task_file import load_task
+from mctskernel.edits.syntax import parse
+from mctskernel.host_code import HostCodeError, host_module
+
+TASKS = sorted(path.parent.name for path in Path("mctskernel/tasks").glob("*/task.toml"))
+
+CUDA = """\
+/*
+[[launch]]
+kernel = "twice"
+grid = ["ceil_div(n, BLOCK)"]
+block = ["BLOCK"]
+args = ["x", "out", "n"]
+*/
+#define BLOCK 64
+#define n_ 3
+
+extern "C" __global__ void twice(const float* x, float* out, int n) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n) {
+        out[i] = 2.0f * x[i];
+    }
+}
+"""
+
+
+def task(name: str, language: Language = Language.CUDA) -> Task:
+    return load_task(Path("mctskernel/tasks") / name, language)
+
+
+def double(**changes: Any) -> Task:
+    """A task of one vector."""
+    shape = {"n": 128}
+    return replace(
+        task("sum"),
+        name="double",
+        inputs=(Tensor("x", "float32", ("n",)),),
+        outputs=(Tensor("out", "float32", ("n",)),),
+        search_shapes=(shape,),
+        verify_shapes=({"n": 7},),
+        held_out_shapes=(),
+        held_out_timed_shapes=(),
+        **changes,
+    )
+
+
+def strings(source: str) -> dict[str, str]:
+    return {
+        statement.targets[0].id: ast.literal_eval(statement.value)
+        for statement in ast.parse(source).body
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name)
+    }
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_host_of_each_built_in_kernel_is_written(name: str) -> None:
+    kernel = task(name).starting_kernel
+    texts = strings(host_module(task(name), kernel))
+    assert kernel.source.strip() in texts["DEVICE"]
+    for text in (texts["DEVICE"], texts["HOST"]):
+        assert text.startswith("#if")
+        assert text.endswith("#endif\n")
+    assert not parse(texts["HOST"]).root.has_error
+    stubs = {function.name: len(function.parameters) for function in parse(texts["HOST"]).kernels}
+    assert stubs == {each.name: len(each.parameters) for each in parse(kernel.source).kernels}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("#endif\nint host;\n#ifdef __CUDA_ARCH__", "#endif without its #if"),
+        ("#else\nstruct S { S() {} } s;", "#else without its #if"),
+        ("#if 1", "#if without its #endif"),
+        ("__device__ int counter;", "Line 17: global device variables"),
+        ("namespace a { __constant__ float weights[3] = {1, 2, 3}; }", "global device variables"),
+        ("#include <cstdlib>\n#include </etc/passwd>", "not allowed"),
+    ],
+)
+def test_a_kernel_can_not_leave_the_device(text: str, said: str) -> None:
+    with pytest.raises(HostCodeError, match=said):
+        host_module(double(), Kernel(CUDA + text))
+
+
+def test_code_of_the_host_stays_in_the_device_text() -> None:
+    hostile = CUDA + 'struct S { S() { system("id"); } } s;\n'
+    assert "system" not in strings(host_module(double(), Kernel(hostile)))["HOST"]
+
+
+@pytest.mark.parametrize("quotes", ["'''", '"""', "\\", "''' + __import__('os')"])
+def test_a_text_can_not_leave_its_literal(quotes: str) -> None:
+    source = CUDA + f"// {quotes}"
+    module = host_module(double(), Kernel(source))
+    assert quotes in strings(module)["DEVICE"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'import os\nos.system("id")\n',
+        "@triton.jit\ndef other(x=__import__('os')):\n    pass\n",
+    ],
+)
+def test_a_hostile_module_is_refused(source: str) -> None:
+    soft = task("softmax", Language.TRITON)
+    with pytest.raises(HostCodeError):
+        host_module(soft, Kernel(soft.starting_kernel.source + "\n" + source, Language.TRITON))

@@ -1,0 +1,151 @@
+"""What a search survives: `kill -9`, a full disk, a torn journal, a second process. Nothing finished is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.space import Entry, Parameter, SearchSpace
+from mctskernel.profiling.spaces import write_space
+from mctskernel.report.view import load_view
+from tests.cli.command import mctskernel
+
+pytestmark = pytest.mark.slow
+
+BUDGET = "200"
+PATIENCE = 120.0
+"""Seconds after which a search that stands still counts as hanging."""
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """1000 configurations with their times: searched in milliseconds each, without a compiler."""
+    parameters = tuple(Parameter(name, tuple(range(1, 11))) for name in ("x", "y", "z"))
+    entries = tuple(
+        Entry(values, Outcome.OK, 1e-3 * (1 + sum((value - 6) ** 2 for value in values)))
+        for values in product(range(1, 11), repeat=3)
+    )
+    path = tmp_path_factory.mktemp("crash") / "bowl.json"
+    write_space(SearchSpace("bowl", parameters, entries, device="A GPU", kernel="bowl"), path)
+    return path
+
+
+@contextlib.contextmanager
+def searching(*words: object) -> Iterator[subprocess.Popen[str]]:
+    """`mctskernel WORDS` in a process of its own."""
+    command = [sys.executable, "-m", "mctskernel", *map(str, words)]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def evaluated(run: Path) -> dict[int, object]:
+    """The finished evaluations of a journal, by node; without a last line that is still being written."""
+    path = run / "journal.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    events = [json.loads(line) for line in lines if line.endswith(b"\n")]
+    return {event["node"]: event["score"] for event in events if event.get("event") == "evaluated"}
+
+
+def wait_for(run: Path, evaluations: int, process: subprocess.Popen[str]) -> None:
+    """Wait until the journal has so many evaluations."""
+    end = time.monotonic() + PATIENCE
+    while len(evaluated(run)) < evaluations and process.poll() is None:
+        assert time.monotonic() < end, "the search stands still"
+        time.sleep(0.002)
+
+
+def finish(run: Path) -> None:
+    """Resume a run to its end."""
+    result = mctskernel("resume", run)
+    assert result.exit_code == 0, result.output
+
+
+def kernels(run: Path) -> list[str]:
+    """The kernels of a run, in the order in which they were evaluated."""
+    return [node.kernel.identity for node in load_view(run).tree.nodes]
+
+
+@pytest.mark.filterwarnings("ignore::mctskernel.tree.journal.JournalWarning")
+def test_a_killed_search_goes_on_where_it_was_and_finds_the_same(space: Path, tmp_path: Path) -> None:
+    run, straight = tmp_path / "run", tmp_path / "straight"
+    words = ("search", "--space", space, "--budget", BUDGET, "--seed", 1)
+    kept: dict[int, object] = {}
+    for kill in range(3):
+        command = ("resume", run) if kill else (*words, "--out", run)
+        with searching(*command) as process:
+            wait_for(run, len(kept) + 7, process)
+            process.kill()
+        found = evaluated(run)
+        assert kept.items() <= found.items()
+        assert len(found) > len(kept)
+        kept = found
+    finish(run)
+    assert kept.items() <= evaluated(run).items()
+    assert mctskernel(*words, "--out", straight).exit_code == 0
+    assert kernels(run) == kernels(straight)
+
+
+def test_a_full_disk_ends_a_search_with_a_sentence(space: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with searching("search", "--space", space, "--budget", BUDGET, "--out", run) as process:
+        wait_for(run, 3, process)
+        size = (run / "journal.jsonl").stat().st_size
+        # Past the limit the system writes a part and then fails, as a full disk does.
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size + 1500, resource.RLIM_INFINITY))
+        _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 4, said
+    assert "mctskernel resume" in said
+    kept = evaluated(run)
+    finish(run)
+    assert kept.items() <= evaluated(run).items()
+
+
+@pytest.mark.filterwarnings("ignore::mctskernel.tree.journal.JournalWarning")
+@pytest.mark.parametrize("damage", ["torn", "zeros", "noise"])
+def test_a_damaged_end_of_a_journal_costs_only_that_end(space: Path, tmp_path: Path, damage: str) -> None:
+    run = tmp_path / "run"
+    mctskernel("search", "--space", space, "--budget", "10", "--out", run)
+    journal = run / "journal.jsonl"
+    content = journal.read_bytes()
+    journal.write_bytes(
+        {"torn": content[:-9], "zeros": content + bytes(300), "noise": content + b"\xff{\n"}[damage]
+    )
+    kept = evaluated_before(content, damage)
+    result = mctskernel("resume", run, "--budget", "20")
+    assert result.exit_code == 0, result.output
+    assert kept.items() <= evaluated(run).items()
+    assert len(evaluated(run)) == 20
+
+
+def evaluated_before(content: bytes, damage: str) -> dict[int, object]:
+    lines = content.splitlines()[: -1 if damage == "torn" else None]
+    events = [json.loads(line) for line in lines]
+    return {event["node"]: event["score"] for event in events if event.get("event") == "evaluated"}
+
+
+def test_a_run_is_searched_by_one_process_at_a_time(space: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with searching("search", "--space", space, "--budget", "900", "--out", run) as process:
+        wait_for(run, 1, process)
+        process.send_signal(signal.SIGSTOP)
+        second = mctskernel("resume", run)
+    assert second.exit_code != 0
+    assert "in use by another process" in second.stderr

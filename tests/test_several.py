@@ -1,0 +1,59 @@
+"""Several tasks under one budget: where evaluations go, what is kept, and what a file of weights may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mctskernel.run import Budget, open_run
+from mctskernel.several import WeightsError, read_weights
+from mctskernel.space_task import MIDDLE, choose_start, write_space_task
+from mctskernel.tree.journal import read_tree
+from tests.cli.command import mctskernel
+from tests.spaces import bowl, single
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> tuple[Path, Path]:
+    """A space with many configurations, and one with nothing to gain."""
+    found = []
+    for space in (bowl(), single()):
+        folder = tmp_path / space.name
+        folder.mkdir()
+        write_space_task(space, choose_start(space, MIDDLE, 0, Budget()).entry, folder)
+        found.append(folder)
+    return found[0], found[1]
+
+
+def evaluations(folder: Path) -> int:
+    return read_tree(open_run(folder).journal).evaluations
+
+
+def test_evaluations_go_where_something_is_left_to_gain(tasks: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = mctskernel("search", *tasks, "--budget", 12, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert (evaluations(out / "bowl"), evaluations(out / "single")) == (11, 1)
+    assert "All of them together: " in result.stdout
+    again = mctskernel("search", *tasks, "--budget", 15, "--out", out)
+    assert again.exit_code == 0, again.output
+    assert evaluations(out / "bowl") == 14
+    assert mctskernel("resume", out / "bowl", "--budget", 16).exit_code == 0
+    assert evaluations(out / "bowl") == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a = 1", "lacks 'b'"),
+        ("a = 1\nb = 0", "'b' must be a number above 0"),
+        ("a = 1\nb = 2\nc = 3", "names 'c'"),
+        ("a = ", "is not valid TOML"),
+    ],
+)
+def test_weights_that_cannot_be_used(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "weights.toml"
+    file.write_text(text)
+    with pytest.raises(WeightsError, match=sentence):
+        read_weights(file, ("a", "b"))
