@@ -4,17 +4,23 @@ BUDGET ?= 200
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PYTEST := $(BIN)/pytest -n auto --dist loadscope
 
 # Tests start hundreds of processes: each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: search test lint types docs tests wheel clean
+.PHONY: search test test-all lint types docs wheel clean
 
 search: $(VENV)/installed
 	$(BIN)/mctskernel search --budget $(BUDGET)
 
-# Everything that CI runs, what fails fastest first.
-test: lint types docs tests
+# Before every commit: a few minutes.
+test: lint types
+	$(PYTEST) -m "not slow"
+
+# The rest: slow tests, many generated inputs, the documentation.
+test-all: docs
+	HYPOTHESIS_PROFILE=full $(PYTEST) -m slow
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check
@@ -26,9 +32,6 @@ types: $(VENV)/installed-test
 
 docs: $(VENV)/installed-test
 	$(BIN)/sphinx-build -q -W -b html docs build/docs
-
-tests: $(VENV)/installed-test
-	$(BIN)/pytest -n auto --dist worksteal
 
 wheel: $(VENV)/installed-test
 	$(BIN)/python -m build

@@ -6,7 +6,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_click"]
 html_theme = "furo"
 html_title = "mctskernel"
 
-exclude_patterns = ["examples", "results/families_h100", "results/families_h200"]
+exclude_patterns = ["examples"]
 default_role = "code"
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 3
