@@ -67,17 +67,24 @@ def test_the_locks_of_two_gpus_are_independent(folder: Path) -> None:
 
 def test_the_holder_sees_that_another_waits_and_that_one_prepares_first() -> None:
     events: list[str] = []
+    waits = threading.Event()
     lock, other = GpuLock(A), GpuLock(A)
 
+    def prepare() -> None:
+        events.append("waits")
+        waits.set()
+
     def wait() -> None:
-        with other.held(before_waiting=lambda: events.append("waits")):
+        with other.held(before_waiting=prepare):
             events.append("holds")
 
     with lock.held(before_waiting=lambda: events.append("must not")):
         assert not lock.is_contended
         thread = threading.Thread(target=wait)
         thread.start()
+        assert waits.wait(60)
         contended(lock)
+        assert lock.is_contended
         assert events == ["waits"]
     thread.join()
     assert events == ["waits", "holds"]
