@@ -21,9 +21,9 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task_file import load_task
 from mctskernel.executors import open_executor
-from mctskernel.record import Wanted, record
-from mctskernel.tasks import find_task
-from mctskernel.variants import Variant
+from mctskernel.experiments.kernel_folders import Wanted, record
+from mctskernel.experiments.variants import Variant
+from mctskernel.tasks.builtin import find_task
 
 KERNELS = Path(__file__).parent / "families"
 

@@ -21,11 +21,11 @@ import numpy as np
 from mctskernel.experiments.counter_steps import MOVED, PROXIES, Step, steps_of
 from mctskernel.experiments.partial_ranks import FEWEST, Group, by_cluster, held_out_gains
 from mctskernel.experiments.results import Interval, clustered_mean, interval_text, page, table, write_result
+from mctskernel.experiments.variants import VariantError
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.report.resampling import holm, sign_flip_p
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
-from mctskernel.variants import VariantError
 
 FEWEST_TASKS = 3
 """Above which a correlation is reported."""

@@ -16,6 +16,7 @@ import msgspec
 from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, Timing
 from mctskernel.core.task_file import load_task
+from mctskernel.experiments.variants import LINES, Variant, read_variants
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.counter_diagnosis import diagnose_counters
 from mctskernel.profiling.reward import first_bottleneck_relief, is_eligible
@@ -23,7 +24,6 @@ from mctskernel.report.view import load_view
 from mctskernel.run import RunFolder
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import run_seconds
-from mctskernel.variants import LINES, Variant, read_variants
 
 DIGITS = 5
 

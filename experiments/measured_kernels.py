@@ -11,8 +11,8 @@ from pathlib import Path
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, Tensor, Tolerance
 from mctskernel.core.task_file import load_task
-from mctskernel.tunables import with_tunables
-from mctskernel.variants import Buffer, Variant, VariantError
+from mctskernel.experiments.tunables import with_tunables
+from mctskernel.experiments.variants import Buffer, Variant, VariantError
 
 
 @dataclass(frozen=True)

@@ -29,14 +29,14 @@ from mctskernel.core.task import Task, TaskError
 from mctskernel.experiments.json_lines import LineError, append_line, read_lines
 from mctskernel.experiments.measured_kernels import MeasuredKernel, measured_kernel
 from mctskernel.experiments.model_tables import Row, benchmark_page
+from mctskernel.experiments.tunables import TunableError
+from mctskernel.experiments.variants import Variant, VariantError, read_variants
 from mctskernel.profiling.architecture import known_architectures, load_architecture
 from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.machine_code.cubin import DisassemblerError
 from mctskernel.profiling.model.modelled import Modelled
 from mctskernel.profiling.pricing import Pricing
 from mctskernel.profiling.stages import Stages
-from mctskernel.tunables import TunableError
-from mctskernel.variants import Variant, VariantError, read_variants
 
 SEED = 0
 """Of the inputs; their contents decide which way a kernel branches."""

@@ -21,17 +21,17 @@ from mctskernel.core.space import Entry, SearchSpace
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import UserError
 from mctskernel.executors import open_executor, workers_on
+from mctskernel.experiments.kernel_folders import Wanted as Kernels
+from mctskernel.experiments.kernel_folders import record as record_kernels
+from mctskernel.experiments.kernel_folders import record_run
+from mctskernel.experiments.record_space import Wanted as Configurations
+from mctskernel.experiments.record_space import record_space
+from mctskernel.experiments.tunables import Space, default_space
+from mctskernel.experiments.variants import Variant
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.quantities import time_text
-from mctskernel.record import Wanted as Kernels
-from mctskernel.record import record as record_kernels
-from mctskernel.record import record_run
-from mctskernel.record_space import Wanted as Configurations
-from mctskernel.record_space import record_space
 from mctskernel.report.view import load_view
-from mctskernel.tasks import find_task
-from mctskernel.tunables import Space, default_space
-from mctskernel.variants import Variant
+from mctskernel.tasks.builtin import find_task
 
 VARIANTS = "variants"
 SPACE = "kernel-tuner"

@@ -18,11 +18,11 @@ from mctskernel.core.task import Task
 from mctskernel.edits.patch import apply
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.experiments.measured_kernels import measured_kernel
+from mctskernel.experiments.variants import LINES, Variant, read_variants
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.report.view import load_view
 from mctskernel.tree.blobs import get_edit, get_kernel
 from mctskernel.tree.trajectory import run_seconds
-from mctskernel.variants import LINES, Variant, read_variants
 
 NEAR = 12
 FAR = 4

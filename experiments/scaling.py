@@ -31,7 +31,7 @@ from mctskernel.edits.patch import PatchError, apply
 from mctskernel.edits.proposer import RuleProposer
 from mctskernel.executors import open_executor
 from mctskernel.profiling import build_cache
-from mctskernel.tasks import find_task
+from mctskernel.tasks.builtin import find_task
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 

@@ -18,7 +18,7 @@ from mctskernel.forecast import Forecaster
 from mctskernel.profiling.reward import Reward, composite
 from mctskernel.run import Budget
 from mctskernel.search import Search, StopReason
-from mctskernel.space_task import RANDOM, choose_start
+from mctskernel.tasks.space import RANDOM, choose_start
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.events import Event
 from mctskernel.tree.node import Tree

@@ -27,7 +27,7 @@ from mctskernel.experiments.suite_searches import Plan, SearchCost, run_search, 
 from mctskernel.report.resampling import ratio_of_medians
 from mctskernel.report.view import load_view
 from mctskernel.run import Budget
-from mctskernel.tasks import builtin_tasks
+from mctskernel.tasks.builtin import builtin_tasks
 
 TIMING_SECONDS = 75.0
 """Allowed for timing one task beside PyTorch: most of it is torch.compile's."""

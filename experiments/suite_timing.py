@@ -38,7 +38,7 @@ from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.versions import package_versions
 from mctskernel.report.view import load_view
 from mctskernel.run import RunError
-from mctskernel.tasks import find_task
+from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.blobs import get_kernel
 from mctskernel.tree.journal import JournalError
 

@@ -44,10 +44,10 @@ from mctskernel.experiments.surrogate_replays import (
     replays,
     savings,
 )
+from mctskernel.experiments.variants import VariantError
 from mctskernel.profiling.architecture import known_architectures, load_architecture
 from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
-from mctskernel.variants import VariantError
 
 
 class Study(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ from mctskernel.run import (
     write_text,
 )
 from mctskernel.search import Follower, Search, StopReason, root_failure, spent_seconds
-from mctskernel.starts import starting_points
+from mctskernel.tasks.starts import starting_points
 from mctskernel.tree.blobs import get_exchange
 from mctskernel.tree.events import Proposed, Submitted
 from mctskernel.tree.journal import Journal, read_events, read_tree

@@ -20,7 +20,7 @@ from mctskernel.forecast import Forecaster
 from mctskernel.profiling.guardrails import flags_against
 from mctskernel.profiling.reward import Reward, composite, is_eligible
 from mctskernel.run import Budget
-from mctskernel.starts import are_proposed, proposals_of, untried
+from mctskernel.tasks.starts import are_proposed, proposals_of, untried
 from mctskernel.tree.events import Event, Resumed
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.search import Action, TreeSearch, Try

@@ -16,9 +16,9 @@ from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
 from mctskernel.executors.gpu import GpuExecutor
-from mctskernel.gauntlet import run as gauntlet_run
-from mctskernel.gauntlet.corpus import read_corpus
-from mctskernel.gauntlet.run import Report, Result, Venue, Verdict, run_gauntlet
+from mctskernel.experiments.gauntlet import run as gauntlet_run
+from mctskernel.experiments.gauntlet.corpus import read_corpus
+from mctskernel.experiments.gauntlet.run import Report, Result, Venue, Verdict, run_gauntlet
 from mctskernel.profiling.gpu import worker
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 

@@ -14,11 +14,11 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Exchange, Purpose
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.drafting import GenerationError, Order
 from mctskernel.edits.llm.experts import EXPERTS
 from mctskernel.edits.llm.model import Call, OpenModel, encode
 from mctskernel.edits.llm.recording import Recording
-from mctskernel.generation import TRANSCRIPT, Effort, Generation, generate, read_transcript
+from mctskernel.tasks.drafting import GenerationError, Order
+from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation, generate, read_transcript
 from tests.edits.llm.scripted import failing
 from tests.generated import (
     COALESCED,

@@ -13,9 +13,10 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, T
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.experiments.kernel_folders import Wanted, record, record_run, spread
 from mctskernel.experiments.measured_kernels import measured_kernel
 from mctskernel.experiments.record import main
-from mctskernel.record import Wanted, record, record_run, spread
+from mctskernel.experiments.variants import EXACT, Variant, read_variants
 from mctskernel.report.view import load_view
 from mctskernel.run import Budget, Configuration, RunError, prepare_run, write_manifest
 from mctskernel.runner import finish
@@ -24,7 +25,6 @@ from mctskernel.tree.journal import Journal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch
-from mctskernel.variants import EXACT, Variant, read_variants
 from tests import landscape
 from tests.conftest import KERNEL, WriteTask
 from tests.landscape import InProcess

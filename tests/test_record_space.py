@@ -12,10 +12,10 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.space import Configuration, Parameter, SpaceError
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
+from mctskernel.experiments.record_space import Wanted, record_space
+from mctskernel.experiments.tunables import TunableError
 from mctskernel.profiling.spaces import read_space
-from mctskernel.record_space import Wanted, record_space
 from mctskernel.run import RunError
-from mctskernel.tunables import TunableError
 from tests.conftest import KERNEL, WriteTask
 from tests.landscape import InProcess
 

@@ -22,7 +22,7 @@ from mctskernel.edits.llm.model import LLMOptions
 from mctskernel.run import Budget, Configuration
 from mctskernel.runner import SearchResult, begin, replay
 from mctskernel.search import StopReason
-from mctskernel.tasks import find_task
+from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Duplicated, Event, Proposed, Refused, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.policy import Policy

@@ -40,7 +40,7 @@ from mctskernel.session import (
     open_session,
     read_replies,
 )
-from mctskernel.tasks import find_task
+from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Event
 from mctskernel.tree.export import to_json
 from mctskernel.tree.journal import Journal, JournalError, read_tree

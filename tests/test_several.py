@@ -8,7 +8,7 @@ import pytest
 
 from mctskernel.run import Budget, open_run
 from mctskernel.several import WeightsError, read_weights
-from mctskernel.space_task import MIDDLE, choose_start, write_space_task
+from mctskernel.tasks.space import MIDDLE, choose_start, write_space_task
 from mctskernel.tree.journal import read_tree
 from tests.cli.command import mctskernel
 from tests.spaces import bowl, single

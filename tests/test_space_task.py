@@ -12,7 +12,7 @@ from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.spaces import read_space
 from mctskernel.run import Budget, Spent
-from mctskernel.space_task import MIDDLE, RANDOM, choose_start, write_space_task
+from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
 from tests import spaces
 
 PLENTY = Budget(evaluations=100)

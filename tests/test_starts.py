@@ -8,7 +8,7 @@ from mctskernel.answer import choose
 from mctskernel.core.kernel import Language
 from mctskernel.run import Budget
 from mctskernel.search import Search
-from mctskernel.starts import origin, starting_points
+from mctskernel.tasks.starts import origin, starting_points
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torch.func import functional_call  # noqa: E402 - an extra
 
-from mctskernel.torch_reference import in_numpy  # noqa: E402 - as above
+from mctskernel.problems.torch_reference import in_numpy  # noqa: E402 - as above
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from mctskernel.cli import main
 from mctskernel.core.evaluation import Outcome, Source
-from mctskernel.training_data import FORMATS, json_schema, write_lines
+from mctskernel.report.training_data import FORMATS, json_schema, write_lines
 from tests.synthetic_run import EXCHANGE, SyntheticRun, failed, quarantined, timed, with_configuration
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import plan_of
-from mctskernel.tunables import TunableError, combinations, default_space, tunables, with_tunables
+from mctskernel.experiments.tunables import TunableError, combinations, default_space, tunables, with_tunables
 
 CUDA = Kernel(
     """\

@@ -12,7 +12,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.experiments.ablation.configuration import AblationError, check_name
 from mctskernel.experiments.synthetic_spaces import SYNTHETIC_SPACES
 from mctskernel.profiling.spaces import read_space, space_name
-from mctskernel.tasks import find_task
+from mctskernel.tasks.builtin import find_task
 
 SYNTHETIC = "synthetic:"
 """Prefix of the name of a synthetic space (`mctskernel.experiments.synthetic_spaces`)."""

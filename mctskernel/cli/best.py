@@ -10,7 +10,7 @@ import rich_click as click
 from mctskernel.cli.plain_console import deliver, echo
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
-from mctskernel.host_code import HostCodeError, host_module
+from mctskernel.problems.host_code import HostCodeError, host_module
 from mctskernel.problems.registry import solution_of
 from mctskernel.report.view import load_view
 

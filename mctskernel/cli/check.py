@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import rich_click as click
 
-from mctskernel.check_task import check_task, evaluate_modules
 from mctskernel.cli.errors import BAD_TASK, REFUSED
 from mctskernel.cli.plain_console import deliver, echo
 from mctskernel.cli.tasks import find_task_or_problem
@@ -18,6 +17,7 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Language
 from mctskernel.profiling.pytorch.evaluator import ModuleVerdict, Settings
 from mctskernel.profiling.pytorch.verdict import Speedup
+from mctskernel.tasks.check import check_task, evaluate_modules
 
 MOST_RUNS = 1000
 """Timed rounds of a module whose time is short against the round trip to its process, for at most a minute."""

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from mctskernel.cli.errors import BAD_MACHINE
 from mctskernel.cli.plain_console import PlainConsole
-from mctskernel.doctor import Missing, Present, examine
+from mctskernel.report.doctor import Missing, Present, examine
 
 
 @click.command()

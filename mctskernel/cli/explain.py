@@ -15,7 +15,7 @@ from mctskernel.cli.tasks import find_task_or_problem
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.core.task import TaskError
-from mctskernel.explain import NodeProfile, model_kernels, profile_node, read_kernel
+from mctskernel.evaluate import NodeProfile, model_kernels, profile_node, read_kernel
 from mctskernel.profiling.ncu import Finding
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained, to_json
 from mctskernel.report.view import View, load_view

@@ -7,10 +7,10 @@ from pathlib import Path
 import rich_click as click
 
 from mctskernel.cli.plain_console import deliver
+from mctskernel.report.training_data import FORMATS as TRAINING_FORMATS
+from mctskernel.report.training_data import json_schema, write_lines
 from mctskernel.report.view import load_view
 from mctskernel.run import open_run
-from mctskernel.training_data import FORMATS as TRAINING_FORMATS
-from mctskernel.training_data import json_schema, write_lines
 from mctskernel.tree.export import to_csv, to_graphml, to_json
 
 TREE_FORMATS = {"json": to_json, "csv": to_csv, "graphml": to_graphml}

@@ -17,10 +17,10 @@ from mctskernel.cli.errors import LET_THROUGH
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.kernel import Language
 from mctskernel.executors import workers_on
+from mctskernel.experiments.gauntlet.corpus import CORPUS, read_corpus
+from mctskernel.experiments.gauntlet.modules import read_modules, run_modules
+from mctskernel.experiments.gauntlet.run import Report, Result, Venue, markdown, print_report, run_gauntlet
 from mctskernel.experiments.results import write_result
-from mctskernel.gauntlet.corpus import CORPUS, read_corpus
-from mctskernel.gauntlet.modules import read_modules, run_modules
-from mctskernel.gauntlet.run import Report, Result, Venue, markdown, print_report, run_gauntlet
 from mctskernel.run import write_text
 
 

@@ -18,17 +18,17 @@ from mctskernel.cli.plain_console import echo
 from mctskernel.cli.search import search_task
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
-from mctskernel.drafting import Order
 from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import chosen_experts
 from mctskernel.edits.llm.model import LLMOptions, OpenModel
 from mctskernel.edits.llm.recording import Recording
-from mctskernel.generation import TRANSCRIPT, Effort, Generation, read_transcript
-from mctskernel.generation import generate as generate_task
 from mctskernel.profiling.quantities import time_text
 from mctskernel.proposers import ASK_A_MODEL, RULES
 from mctskernel.run import Budget
 from mctskernel.search_settings import SearchSettings
+from mctskernel.tasks.drafting import Order
+from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation, read_transcript
+from mctskernel.tasks.generation import generate as generate_task
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

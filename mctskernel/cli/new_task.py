@@ -8,10 +8,10 @@ import rich_click as click
 
 from mctskernel.cli.plain_console import echo
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
-from mctskernel.new_task import create_task
-from mctskernel.new_task_from_cuda import create_task_from_cuda
-from mctskernel.new_task_from_torch import FromTorch, create_task_from_torch
+from mctskernel.problems.from_torch import FromTorch, create_task_from_torch
 from mctskernel.problems.registry import read_problem, write_problem
+from mctskernel.tasks.from_cuda import create_task_from_cuda
+from mctskernel.tasks.template import create_task
 
 
 @click.command("new-task")

@@ -28,8 +28,8 @@ from mctskernel.runner import begin, replay
 from mctskernel.search import Snapshot, StopReason
 from mctskernel.search_settings import SearchSettings, run_configuration
 from mctskernel.several import Plan, read_weights, search_all, shared, speedup_of_model
-from mctskernel.space_task import MIDDLE, RANDOM, choose_start, write_space_task
-from mctskernel.tasks import DEFAULT_TASK
+from mctskernel.tasks.builtin import DEFAULT_TASK
+from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
 
 NOTHING = Spent()
 

@@ -13,7 +13,7 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.registry import is_problem, read_problem, write_problem
-from mctskernel.tasks import DEFAULT_TASK, builtin_tasks, find_task
+from mctskernel.tasks.builtin import DEFAULT_TASK, builtin_tasks, find_task
 
 
 @click.command()

@@ -90,7 +90,7 @@ MAX_NAME = 200
 MOST_SHAPES = 10_000
 """Entries of [[tolerance.at]]."""
 
-_SHIPPED = Path(__file__).parents[1] / "tasks"
+_SHIPPED = Path(__file__).parents[1] / "tasks" / "builtin"
 
 
 def load_task(folder: Path, language: Language | None = None) -> Task:

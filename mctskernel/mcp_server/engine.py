@@ -36,7 +36,7 @@ from mctskernel.session import (
     device_sentences,
     open_session,
 )
-from mctskernel.tasks import builtin_tasks
+from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.export import to_json
 from mctskernel.tree.journal import JournalError
 from mctskernel.tree.policy import Policy

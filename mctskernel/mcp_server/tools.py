@@ -17,7 +17,7 @@ from mctskernel.answer import valid_speedup
 from mctskernel.core.evaluation import Outcome, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
-from mctskernel.explain import profile_node
+from mctskernel.evaluate import profile_node
 from mctskernel.mcp_server.engine import (
     AGENT_ERRORS,
     Engine,

@@ -14,7 +14,7 @@ from mctskernel.problems.definitions.folder import FLASHINFER_BENCH_PROBLEMS, SO
 from mctskernel.problems.gpu_mode.reference import GPU_MODE
 from mctskernel.problems.kernelbench.benchmark import KERNELBENCH
 from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem, read_record
-from mctskernel.tasks import builtin_tasks
+from mctskernel.tasks.builtin import builtin_tasks
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     benchmark.name: benchmark

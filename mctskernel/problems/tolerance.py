@@ -13,8 +13,8 @@ import numpy as np
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.task import Array, Bound, Shape, Tensor
+from mctskernel.problems.torch_reference import in_numpy
 from mctskernel.profiling.pytorch.verdict import TOLERANCES
-from mctskernel.torch_reference import in_numpy
 
 OWN_MARGIN = 1.5
 """A kernel may be off by so many times the reference's own rounding error, where our tolerance is narrower."""

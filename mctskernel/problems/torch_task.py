@@ -15,10 +15,10 @@ import tomlkit
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Shape, TaskError, Tensor
-from mctskernel.inductor.generated import InductorError
-from mctskernel.inductor.sizes import Names, distinct_sizes
-from mctskernel.inductor.start import compiled_start
-from mctskernel.plain_cuda import PlainCudaError, kernel_source
+from mctskernel.problems.inductor.generated import InductorError
+from mctskernel.problems.inductor.sizes import Names, distinct_sizes
+from mctskernel.problems.inductor.start import compiled_start
+from mctskernel.problems.plain_cuda import PlainCudaError, kernel_source
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
 
 Called = Callable[..., Any]
@@ -247,9 +247,9 @@ def _traced_extents(
     function: Called, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Shape
 ) -> tuple[Tensor, ...]:
     """The outputs with extents from PyTorch's symbolic shapes; unchanged where there are none."""
-    from mctskernel.plain_cuda import PlainCudaError  # noqa: PLC0415 - imports PyTorch
-    from mctskernel.plain_cuda.extents import in_plan  # noqa: PLC0415 - as above
-    from mctskernel.plain_cuda.tracing import trace  # noqa: PLC0415 - as above
+    from mctskernel.problems.plain_cuda import PlainCudaError  # noqa: PLC0415 - imports PyTorch
+    from mctskernel.problems.plain_cuda.extents import in_plan  # noqa: PLC0415 - as above
+    from mctskernel.problems.plain_cuda.tracing import trace  # noqa: PLC0415 - as above
 
     try:
         traced = trace(function, inputs, sizes)

@@ -29,7 +29,7 @@ from mctskernel.report.notes import (
 from mctskernel.report.progress import Moment, Progress
 from mctskernel.report.roofline import Roofline, roofline
 from mctskernel.report.view import View
-from mctskernel.starts import origin
+from mctskernel.tasks.starts import origin
 from mctskernel.tree.events import EditRecord, Evaluated, Submitted
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node, Tree

@@ -13,7 +13,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-from mctskernel.tasks import builtin_tasks
+from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.journal import SCHEMA_VERSION
 from tests.cli.command import flat, mctskernel
 from tests.conftest import KERNEL, WriteTask

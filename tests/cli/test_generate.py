@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED, NO_KERNEL, SUCCESS, USAGE
-from mctskernel.generation import TRANSCRIPT
 from mctskernel.run import open_run, read_manifest
+from mctskernel.tasks.generation import TRANSCRIPT
 from tests.cli.command import mctskernel
 from tests.edits.llm.loopback import Handler, fails, hangs, replies, serving
 from tests.edits.llm.scripted import a_reply, an_edit

@@ -9,7 +9,7 @@ from mctskernel.core.proposer import ProposalRequest
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.patch import apply
 from mctskernel.edits.proposer import RuleProposer
-from mctskernel.tasks import find_task
+from mctskernel.tasks.builtin import find_task
 
 
 def test_numbers_that_an_edit_sets_are_what_the_kernel_then_says() -> None:

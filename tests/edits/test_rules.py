@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import mctskernel.tasks
+import mctskernel.tasks.builtin
 from mctskernel.core.evaluation import Resources
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import plan_of
@@ -22,7 +22,7 @@ from tests.edits.kernels import ATOMICS, COPY, FLAT, LINE, LITERAL, PLANE, THREE
 Propose = Callable[..., dict[str, str]]
 Results = Callable[..., list[str]]
 
-TASKS = Path(mctskernel.tasks.__path__[0])
+TASKS = Path(mctskernel.tasks.builtin.__path__[0])
 
 
 @cache

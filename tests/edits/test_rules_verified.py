@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import mctskernel.tasks
+import mctskernel.tasks.builtin
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest
@@ -24,7 +24,7 @@ from tests.edits.kernels import ATOMICS, THREE_LAUNCHES
 
 Results = Callable[..., list[str]]
 
-FOLDER = Path(mctskernel.tasks.__path__[0])
+FOLDER = Path(mctskernel.tasks.builtin.__path__[0])
 TASKS = ("bias_gelu", "cross_entropy", "int4_matmul", "layernorm", "matmul", "spmv", "stencil", "transpose")
 
 SMALL = {"attention": {"heads": 2, "seq": 100, "dim": 35}, "warp-atomics": {"n": 5000}}

@@ -14,7 +14,7 @@ from mctskernel.core.task_file import load_task
 from mctskernel.executors.gpu import GpuExecutor, open_gpus
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.cuda_driver import visible_gpus
-from mctskernel.tasks import builtin_tasks
+from mctskernel.tasks.builtin import builtin_tasks
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 

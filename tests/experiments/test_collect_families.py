@@ -12,8 +12,8 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.rule import Limits
 from mctskernel.experiments.collect_families import FAMILIES, main
-from mctskernel.tunables import combinations, tunables, with_tunables
-from mctskernel.variants import read_variants
+from mctskernel.experiments.tunables import combinations, tunables, with_tunables
+from mctskernel.experiments.variants import read_variants
 
 
 @pytest.mark.parametrize("name", FAMILIES)

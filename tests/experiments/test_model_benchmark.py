@@ -18,9 +18,9 @@ from mctskernel.core.kernel import Language
 from mctskernel.experiments.measured_kernels import measured_kernel
 from mctskernel.experiments.model_benchmark import main, price_variant
 from mctskernel.experiments.model_tables import Row, by_family, in_one_norm, naive_baselines, regret, terms_of
+from mctskernel.experiments.variants import VariantError, read_variants
 from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS, L2_SECTORS, OCCUPANCY
 from mctskernel.profiling.model.price import Term, combined
-from mctskernel.variants import VariantError, read_variants
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 
 SCALE = """\

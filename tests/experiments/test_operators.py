@@ -10,7 +10,7 @@ from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.task import Array, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.verify import draw_case, judge
-from mctskernel.tasks import builtin_tasks
+from mctskernel.tasks.builtin import builtin_tasks
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from mctskernel.core.executor import CounterSet
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments import scaling
 from mctskernel.profiling import build_cache
-from mctskernel.tasks import find_task
+from mctskernel.tasks.builtin import find_task
 
 
 def test_the_rules_make_as_many_kernels_as_are_wanted_and_the_same_again() -> None:

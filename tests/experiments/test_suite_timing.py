@@ -10,7 +10,7 @@ import pytest
 
 from mctskernel.cli import main as mctskernel
 from mctskernel.core.task_file import load_task
-from mctskernel.tasks import builtin_tasks
+from mctskernel.tasks.builtin import builtin_tasks
 from tests.conftest import WriteTask
 
 torch = pytest.importorskip("torch", reason="the extra `gpu` is not installed")

@@ -37,7 +37,9 @@ def small_shape(task: Task) -> Shape:
 def main(folder: Path) -> None:
     errors = {}
     for path in sorted(folder.glob("*.py")):
-        task = widened(load_task(Path("mctskernel/tasks") / path.stem.partition("-")[0], Language.TRITON))
+        task = widened(
+            load_task(Path("mctskernel/tasks/builtin") / path.stem.partition("-")[0], Language.TRITON)
+        )
         shape = small_shape(task)
         drawn = task.draw_inputs(shape, 0)
         given = [torch.from_numpy(array) for array in drawn.values()]

@@ -13,9 +13,9 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import plan_of, resolve
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
-from mctskernel.host_code.cpp_program import cpp_program
-from mctskernel.host_code.expressions import HostCodeError
-from mctskernel.tasks import find_task
+from mctskernel.problems.host_code.cpp_program import cpp_program
+from mctskernel.problems.host_code.expressions import HostCodeError
+from mctskernel.tasks.builtin import find_task
 
 
 @pytest.fixture(scope="module")

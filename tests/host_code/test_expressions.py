@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mctskernel.core.expression import ExpressionError, evaluate
-from mctskernel.host_code.expressions import ARITHMETIC, HostCodeError, Variable, translate, translate_whole
+from mctskernel.problems.host_code.expressions import (
+    ARITHMETIC,
+    HostCodeError,
+    Variable,
+    translate,
+    translate_whole,
+)
 
 OPERATORS = ("+", "-", "*", "/", "//", "%", "<<", ">>", "<", "<=", "==", "!=")
 LOCAL = {name: f"{name}_" for name in ARITHMETIC}

@@ -10,7 +10,7 @@ import torch
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Tensor
-from mctskernel.host_code import host_module, host_module_into
+from mctskernel.problems.host_code import host_module, host_module_into
 from tests.host_code.test_module_text import CUDA, double, task
 
 pytestmark = pytest.mark.slow

@@ -13,9 +13,9 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, Tensor
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.syntax import parse
-from mctskernel.host_code import HostCodeError, host_module
+from mctskernel.problems.host_code import HostCodeError, host_module
 
-TASKS = sorted(path.parent.name for path in Path("mctskernel/tasks").glob("*/task.toml"))
+TASKS = sorted(path.parent.name for path in Path("mctskernel/tasks/builtin").glob("*/task.toml"))
 
 CUDA = """\
 /*
@@ -38,7 +38,7 @@ extern "C" __global__ void twice(const float* x, float* out, int n) {
 
 
 def task(name: str, language: Language = Language.CUDA) -> Task:
-    return load_task(Path("mctskernel/tasks") / name, language)
+    return load_task(Path("mctskernel/tasks/builtin") / name, language)
 
 
 def double(**changes: Any) -> Task:

@@ -13,7 +13,7 @@ import torch
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
-from mctskernel.host_code import host_module
+from mctskernel.problems.host_code import host_module
 
 pytestmark = pytest.mark.gpu
 
@@ -44,7 +44,7 @@ def given_and_expected(task: Task) -> tuple[list[torch.Tensor], np.ndarray]:
 def test_a_module_computes_on_the_gpu_what_its_task_asks(
     name: str, language: Language, tmp_path: Path
 ) -> None:
-    task = load_task(Path("mctskernel/tasks") / name, language)
+    task = load_task(Path("mctskernel/tasks/builtin") / name, language)
     inputs, expected = given_and_expected(task)
     module = module_of(host_module(task, task.starting_kernel), tmp_path / f"{name}_{language}.py")
     stream = torch.cuda.Stream()

@@ -12,12 +12,12 @@ import pytest
 
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
-from mctskernel.host_code import host_module, host_module_into
+from mctskernel.problems.host_code import host_module, host_module_into
 from tests.host_code.run_interpreted import widened
 
 pytestmark = pytest.mark.slow
 
-TASKS = sorted(path.parent.name for path in Path("mctskernel/tasks").glob("*/task.toml"))
+TASKS = sorted(path.parent.name for path in Path("mctskernel/tasks/builtin").glob("*/task.toml"))
 FILLED = ("softmax", "sum")
 
 
@@ -26,7 +26,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """The largest error of each built-in task's starting kernel, relative to 1 or to what is right."""
     folder = tmp_path_factory.mktemp("modules")
     for name in TASKS:
-        task = widened(load_task(Path("mctskernel/tasks") / name, Language.TRITON))
+        task = widened(load_task(Path("mctskernel/tasks/builtin") / name, Language.TRITON))
         (folder / f"{name}-returning.py").write_text(host_module(task, task.starting_kernel))
         if name in FILLED:
             (folder / f"{name}-into.py").write_text(host_module_into(task, task.starting_kernel))

@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mctskernel.inductor.candidate import Config, candidate_source
-from mctskernel.inductor.generated import read_generated
-from mctskernel.inductor.sizes import Names, distinct_sizes
+from mctskernel.problems.inductor.candidate import Config, candidate_source
+from mctskernel.problems.inductor.generated import read_generated
+from mctskernel.problems.inductor.sizes import Names, distinct_sizes
 
 FOLDER = Path(__file__).parent / "generated"
 LAUNCHES: dict[str, dict[str, Any]] = json.loads((FOLDER / "launches.json").read_text())

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.check_task import check_task
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import plan_of
-from mctskernel.inductor.candidate import candidate_source
-from mctskernel.inductor.generated import InductorError, read_generated
+from mctskernel.problems.inductor.candidate import candidate_source
+from mctskernel.problems.inductor.generated import InductorError, read_generated
+from mctskernel.tasks.check import check_task
 from tests.inductor import recorded
 
 pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 
-from mctskernel.new_task_from_torch import create_task_from_torch
+from mctskernel.problems.from_torch import create_task_from_torch
 from mctskernel.profiling.source_rules import breach
 
 pytestmark = pytest.mark.slow

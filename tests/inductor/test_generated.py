@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mctskernel.inductor.generated import InductorError, read_generated
+from mctskernel.problems.inductor.generated import InductorError, read_generated
 from tests.inductor import recorded
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel.core.expression import evaluate_int
-from mctskernel.inductor.sizes import SMALLEST, Names, distinct_sizes
+from mctskernel.problems.inductor.sizes import SMALLEST, Names, distinct_sizes
 
 SIZES = st.dictionaries(st.sampled_from("abcd"), st.integers(2, 40_000), min_size=1)
 GRAINS = st.dictionaries(st.sampled_from("abcd"), st.sampled_from((1, 2, 4, 64)))

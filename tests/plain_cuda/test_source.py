@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import plan_of
-from mctskernel.plain_cuda import PlainCudaError
+from mctskernel.problems.plain_cuda import PlainCudaError
 from tests.plain_cuda.verified import SIZES, source_of, tensor
 
 pytestmark = pytest.mark.slow
@@ -72,7 +72,7 @@ def test_names_that_mean_something_in_cpp_are_others_in_the_kernel() -> None:
 )
 def test_what_is_not_covered_is_a_sentence(function: Callable[..., Any], said: str) -> None:
     with pytest.raises(PlainCudaError, match=said):
-        from mctskernel.plain_cuda import kernel_source  # noqa: PLC0415
+        from mctskernel.problems.plain_cuda import kernel_source  # noqa: PLC0415
 
         kernel_source(function, [X], ["out"], {"rows": 61, "cols": 127})
 

@@ -12,12 +12,12 @@ import torch
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Shape, Task, Tensor, Tolerance
-from mctskernel.plain_cuda import kernel_source
+from mctskernel.problems.plain_cuda import kernel_source
+from mctskernel.problems.torch_reference import in_numpy
 from mctskernel.profiling.candidate import RefusedError, prepare
 from mctskernel.profiling.emulation import emulable, emulate
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.verify import draw_case
-from mctskernel.torch_reference import in_numpy
 
 SIZES = {"rows": 61, "cols": 127, "n": 37, "k": 53, "m": 71, "h": 41, "w": 43, "d": 31}
 """What kernels are made for: other sizes than those that they are verified at."""

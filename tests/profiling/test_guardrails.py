@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import mctskernel.tasks
+import mctskernel.tasks.builtin
 from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task, shape_label
@@ -26,7 +26,7 @@ PEAKS = Peaks(dram_bytes_per_second=3e12, flops_per_second=1e15, l2_bytes=50 << 
 
 @pytest.fixture(scope="module")
 def transpose() -> Task:
-    return load_task(Path(mctskernel.tasks.__file__).parent / "transpose")
+    return load_task(Path(mctskernel.tasks.builtin.__file__).parent / "transpose")
 
 
 def at(task: Task, seconds: float) -> tuple[Timing, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.model_device import ModelDevice
-from mctskernel.tasks import find_task
+from mctskernel.tasks.builtin import find_task
 
 PRODUCTS = 2048**3 / 32
 """Warp multiply-adds of the search shape."""

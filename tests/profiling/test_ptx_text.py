@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import mctskernel.tasks
+import mctskernel.tasks.builtin
 from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
@@ -36,7 +36,7 @@ def test_declared_variables_are_added_up(ptx: str, nbytes: float) -> None:
     ["__device__ char huge[64ull << 30];", "__device__ float one[150000000], other[150000000];"],
 )
 def test_device_variables_of_more_than_a_gibibyte_are_refused(variable: str) -> None:
-    task = load_task(Path(mctskernel.tasks.__file__).parent / "softmax")
+    task = load_task(Path(mctskernel.tasks.builtin.__file__).parent / "softmax")
     kernel = Kernel(f"{task.starting_kernel.source}\n{variable}", task.starting_kernel.language)
     with pytest.raises(RefusedError, match="more than 1 GiB") as refused:
         prepare(task, kernel, "sm_90", Stages())

@@ -15,7 +15,7 @@ from mctskernel.profiling.ceilings import Ceilings, roofline, uses_tensor_cores
 from mctskernel.profiling.counters import TENSOR_ACTIVE, TENSOR_BUSY
 from mctskernel.profiling.gpu.ceiling_kernels import FP32_SOURCE, MMA_SOURCE, wgmma_source
 from mctskernel.profiling.guardrails import quarantine_reason
-from mctskernel.tasks import builtin_tasks
+from mctskernel.tasks.builtin import builtin_tasks
 
 CEILINGS = Ceilings(copy_bytes_per_second=3e12, fp32_flops_per_second=6e13, tensor_flops_per_second=1e15)
 SCALAR = "fma.rn.f32 %f1, %f2, %f3, %f4; // mma.sync would be faster"

@@ -19,7 +19,7 @@ from mctskernel.profiling.sampling import Bands, Sample, draw_sample
 from mctskernel.profiling.verify import judge
 from tests.conftest import TASK_TOML
 
-TASKS = Path(__file__).parents[2] / "mctskernel" / "tasks"
+TASKS = Path(__file__).parents[2] / "mctskernel" / "tasks" / "builtin"
 
 
 def fetched(sample: Sample, tensor: Tensor, shape: Shape, array: Array) -> Array:

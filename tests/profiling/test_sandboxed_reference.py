@@ -15,7 +15,7 @@ from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling import sandboxed_reference
 from mctskernel.profiling.sandboxed_reference import SandboxedReference, check_sandbox
-from mctskernel.tasks import builtin_tasks
+from mctskernel.tasks.builtin import builtin_tasks
 from tests.conftest import TASK_TOML, WriteTask
 
 

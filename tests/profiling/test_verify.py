@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import mctskernel.tasks
+import mctskernel.tasks.builtin
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Array, Task, Tensor, Tolerance
 from mctskernel.core.task_file import load_task
@@ -20,7 +20,7 @@ from mctskernel.profiling.verify import (
     judge,
 )
 
-TASKS = Path(mctskernel.tasks.__file__).parent
+TASKS = Path(mctskernel.tasks.builtin.__file__).parent
 NAMES = sorted(folder.name for folder in TASKS.iterdir() if (folder / "task.toml").exists())
 TOLERANCE = Tolerance(relative=1e-5, absolute=1e-6, ratio=16)
 

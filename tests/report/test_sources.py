@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mctskernel.core.kernel import Language
 from mctskernel.report.details import Sources, changes, highlighted
-from mctskernel.tasks import builtin_tasks
+from mctskernel.tasks.builtin import builtin_tasks
 
 TEXTS = st.lists(
     st.sampled_from(

@@ -9,12 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mctskernel.check_task import check_task
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.comparison import compare
 from mctskernel.profiling.verify import draw_case
-from mctskernel.tasks import DEFAULT_TASK, builtin_tasks, find_task
+from mctskernel.tasks.builtin import DEFAULT_TASK, builtin_tasks, find_task
+from mctskernel.tasks.check import check_task
 
 NAMES = tuple(builtin_tasks())
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.check_task import check_task
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.new_task import create_task
+from mctskernel.tasks.check import check_task
+from mctskernel.tasks.template import create_task
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML, WriteTask
 
 TRITON_KERNEL = '''\

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.check_task import check_task
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import plan_of
 from mctskernel.core.task import TaskError
-from mctskernel.new_task_from_cuda import create_task_from_cuda
+from mctskernel.tasks.check import check_task
+from mctskernel.tasks.from_cuda import create_task_from_cuda
 
 SCALE = """
 __global__ void __launch_bounds__(128) scale(const float* x, float* out, int n, float factor) {

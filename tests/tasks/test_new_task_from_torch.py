@@ -16,7 +16,7 @@ from mctskernel.core.task_file import load_task
 
 pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 
-from mctskernel.new_task_from_torch import create_task_from_torch
+from mctskernel.problems.from_torch import create_task_from_torch
 
 pytestmark = pytest.mark.slow
 

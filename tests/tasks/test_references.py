@@ -9,7 +9,7 @@ import pytest
 
 from mctskernel.core.task import Array
 from mctskernel.core.task_file import load_task
-from mctskernel.tasks import builtin_tasks
+from mctskernel.tasks.builtin import builtin_tasks
 
 Inputs = Mapping[str, Array]
 TASKS = {name: load_task(folder) for name, folder in builtin_tasks().items()}

@@ -10,7 +10,7 @@ from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.model_device import ModelDevice
-from mctskernel.tasks import find_task
+from mctskernel.tasks.builtin import find_task
 
 
 @cache

@@ -26,7 +26,7 @@ from mctskernel.problems.definitions.definition import (
     read_axes,
 )
 from mctskernel.problems.problem import read_record
-from mctskernel.torch_reference import find_function, in_numpy
+from mctskernel.problems.torch_reference import find_function, in_numpy
 
 RUN_FILE = "run.py"
 """The definition's reference in a task's folder."""

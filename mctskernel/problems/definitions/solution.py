@@ -14,10 +14,10 @@ from dataclasses import replace
 
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Shape, Task, TaskError
-from mctskernel.host_code import HostCodeError, host_module
-from mctskernel.host_code.cpp_program import COMPILER_FLAGS, cpp_program
 from mctskernel.problems.definitions.definition import SOL_EXECBENCH
 from mctskernel.problems.definitions.reference import DefinitionProblem, read_definition_problem
+from mctskernel.problems.host_code import HostCodeError, host_module
+from mctskernel.problems.host_code.cpp_program import COMPILER_FLAGS, cpp_program
 
 SOLUTION_FILE = "solution.json"
 AUTHOR = "mctskernel"

@@ -43,10 +43,10 @@ from mctskernel.problems.definitions.reference import (
 )
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
 from mctskernel.problems.tolerance import floating, imprecisions, listed_arrays, row_errors, tolerance_table
+from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
+from mctskernel.problems.torch_reference import find_function
 from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension, problem_of
 from mctskernel.run import TASK_FILE_LIMIT
-from mctskernel.torch_dimensions import Dimensions, awkward_shapes
-from mctskernel.torch_reference import find_function
 
 SMALL = 1 << 20
 """Workloads up to this many bytes are verified at every element, like the small synthetic shapes."""

@@ -20,10 +20,10 @@ from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Array, Shape, Task, TaskError
-from mctskernel.host_code import HostCodeError, host_module, host_module_into
-from mctskernel.host_code.expressions import solve
+from mctskernel.problems.host_code import HostCodeError, host_module, host_module_into
+from mctskernel.problems.host_code.expressions import solve
 from mctskernel.problems.problem import Benchmark, Problem, read_record
-from mctskernel.torch_reference import in_numpy
+from mctskernel.problems.torch_reference import in_numpy
 
 if TYPE_CHECKING:
     from mctskernel.problems.gpu_mode.cases import Program

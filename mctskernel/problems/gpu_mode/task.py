@@ -15,7 +15,6 @@ from torch.utils import _pytree as pytree
 
 from mctskernel.core.dtypes import numpy_dtype, rounding_unit
 from mctskernel.core.task import Bound, Shape, TaskError, Tensor
-from mctskernel.host_code.expressions import docstring
 from mctskernel.problems.gpu_mode.cases import (
     SEED,
     Case,
@@ -41,6 +40,7 @@ from mctskernel.problems.gpu_mode.reference import (
     integer_arguments,
     reference_function,
 )
+from mctskernel.problems.host_code.expressions import docstring
 from mctskernel.problems.problem import available_memory
 from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
 from mctskernel.problems.torch_task import Draft, TorchTask, drawn_tensors, independent_dimension

@@ -15,7 +15,7 @@ from pathlib import Path
 from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
-from mctskernel.host_code import HostCodeError, host_module
+from mctskernel.problems.host_code import HostCodeError, host_module
 from mctskernel.problems.kernelbench.reference import SOURCE_FILE, ModuleProblem, read_module_problem
 from mctskernel.problems.problem import Benchmark, Problem
 from mctskernel.problems.torch_task import problem_of

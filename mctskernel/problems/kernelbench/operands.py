@@ -24,8 +24,8 @@ from mctskernel.problems.kernelbench.reference import (
     state_of,
     with_extents,
 )
+from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
 from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
-from mctskernel.torch_dimensions import Dimensions, awkward_shapes
 
 NORMAL = Drawn("normal")
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from mctskernel.core.task import Array, TaskError, Tensor
 from mctskernel.problems.problem import read_record
-from mctskernel.torch_reference import in_numpy
+from mctskernel.problems.torch_reference import in_numpy
 
 SOURCE_FILE = "problem.py"
 

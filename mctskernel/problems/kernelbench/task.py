@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from mctskernel.core.task import Shape, TaskError
-from mctskernel.plain_cuda.schedule import LONG
 from mctskernel.problems.kernelbench.drawing import Extents, Watched, watch
 from mctskernel.problems.kernelbench.operands import Maker, Operand, Operands, weight_operands
 from mctskernel.problems.kernelbench.probing import check_calls, modes_differ, used_state
@@ -30,10 +29,11 @@ from mctskernel.problems.kernelbench.reference import (
     run_problem,
     without_running_statistics,
 )
+from mctskernel.problems.plain_cuda.schedule import LONG
 from mctskernel.problems.problem import Memory, available_memory
 from mctskernel.problems.tolerance import own_error
+from mctskernel.problems.torch_dimensions import Dimensions, find_dimensions
 from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension
-from mctskernel.torch_dimensions import Dimensions, find_dimensions
 
 MOST_VARYING = 12
 """With more tensors than this only the extents of forward's arguments vary, not those of parameters."""

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import mctskernel.tasks
+import mctskernel.tasks.builtin
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.proposer import Loss
 
-_FOLDER = Path(mctskernel.tasks.__file__).parent / "softmax"
+_FOLDER = Path(mctskernel.tasks.builtin.__file__).parent / "softmax"
 CUDA = Kernel((_FOLDER / "kernel.cu").read_text(), Language.CUDA)
 TRITON = Kernel((_FOLDER / "kernel.py").read_text(), Language.TRITON)
 

@@ -23,7 +23,7 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Attempt, Exchange, ProposalRequest
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.model import Call, encode
-from mctskernel.tasks import find_task
+from mctskernel.tasks.builtin import find_task
 
 
 @dataclass

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import mctskernel.tasks
+import mctskernel.tasks.builtin
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.launch_plan import plan_of, resolve
@@ -19,7 +19,7 @@ from mctskernel.edits.proposer import RuleProposer
 from mctskernel.profiling.model_device import ModelDevice
 from mctskernel.profiling.triton.source import read_module
 
-FOLDER = Path(mctskernel.tasks.__path__[0])
+FOLDER = Path(mctskernel.tasks.builtin.__path__[0])
 TASKS = {
     path.parent.name: load_task(path.parent, Language.TRITON)
     for path in sorted(FOLDER.glob("*/task.toml"))

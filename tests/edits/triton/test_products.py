@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import mctskernel.tasks
+import mctskernel.tasks.builtin
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, Tolerance
 from mctskernel.core.task_file import load_task
@@ -19,7 +19,7 @@ from .programs import SOFTMAX
 Propose = Callable[..., dict[str, str]]
 Verify = Callable[[str], None]
 
-FOLDER = Path(mctskernel.tasks.__path__[0])
+FOLDER = Path(mctskernel.tasks.builtin.__path__[0])
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import mctskernel.tasks
+import mctskernel.tasks.builtin
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task
 from mctskernel.core.task_file import load_task
@@ -15,7 +15,7 @@ from mctskernel.profiling.model_device import ModelDevice
 
 Propose = Callable[..., dict[str, str]]
 
-FOLDER = Path(mctskernel.tasks.__path__[0])
+FOLDER = Path(mctskernel.tasks.builtin.__path__[0])
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,348 @@
+"""Running the gauntlet: every entry goes the way of a search's kernel, the final validation included."""
+
+from __future__ import annotations
+
+import enum
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from mctskernel.core.device import DeviceError, DeviceSpec
+from mctskernel.core.evaluation import Evaluation, Guard
+from mctskernel.core.executor import Executor
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task_file import load_task
+from mctskernel.executors import open_executor
+from mctskernel.experiments.gauntlet.corpus import Entry
+from mctskernel.profiling.guardrails import disbelief, refusal
+from mctskernel.profiling.reward import is_eligible, log_speedup
+
+ENTRY_SECONDS = 240.0
+"""Longer than every limit that a kernel can reach: an executor that is silent for so long is broken."""
+
+MOST_IN_A_GROUP = 12
+"""Entries that share one opened device. Small enough that no core waits long for another at the end."""
+
+Opener = Callable[[DeviceSpec, int], AbstractContextManager[Executor]]
+
+
+class Verdict(enum.StrEnum):
+    """What became of an entry."""
+
+    CAUGHT = "caught"
+    ACCEPTED = "accepted"
+    LET_THROUGH = "let through"
+    WRONGLY_REFUSED = "wrongly refused"
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an entry came to on a device.
+
+    `guard` is the guard that was recorded, not the expected one; `gate` is `evaluation` or `final validation`,
+    empty where the entry passed. `unexpected` says that the entry names other guards. `log_gain` is the logarithm
+    of the speed-up over the task's starting kernel that it would have claimed.
+    """
+
+    label: str
+    language: str
+    honest: bool
+    text: str
+    task: str
+    device: str
+    verdict: Verdict
+    outcome: str
+    guard: Guard | None
+    gate: str
+    message: str
+    seconds: float
+    unexpected: bool = False
+    log_gain: float | None = None
+
+    @property
+    def fine(self) -> bool:
+        """Whether the entry came to what it should."""
+        return self.verdict in (Verdict.CAUGHT, Verdict.ACCEPTED)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All results, in the order of the corpus, with the devices' fingerprints and the seconds that it took."""
+
+    results: tuple[Result, ...]
+    fingerprints: Mapping[str, Mapping[str, str]]
+    seconds: float
+    skipped: tuple[str, ...] = field(default=())
+
+    @property
+    def fine(self) -> bool:
+        """Whether every cheat was caught and every honest entry accepted."""
+        return all(result.fine for result in self.results)
+
+
+@dataclass(frozen=True)
+class Venue:
+    """Where the gauntlet is run: a device, the GPU that a model stands for, and what opens it."""
+
+    device: str
+    architecture: str = "H100"
+    seed: int = 0
+    workers: int = 1
+    opener: Opener = open_executor
+
+
+def run_gauntlet(entries: Sequence[Entry], venue: Venue, follow: Callable[[Result], None]) -> Report:
+    """Judge every entry that can be shown at the venue; `follow` hears of each as soon as it is known, in any thread.
+
+    On a GPU one after another, on the model in `workers` processes. Raises DeviceError for a device that can't be
+    opened at all, and TaskError.
+    """
+    began = time.monotonic()
+    shown = [entry for entry in entries if entry.shows_on(venue.device)]
+    results: dict[str, Result] = {}
+    fingerprint: dict[str, str] = {}
+    with ThreadPoolExecutor(1 if venue.device == "gpu" else venue.workers, "gauntlet") as pool:
+        groups = [pool.submit(_Group(tuple(group), venue).run, follow) for group in _groups(shown)]
+        try:
+            for done in as_completed(groups):
+                found, opened = done.result()
+                fingerprint |= opened
+                results |= {result.label: result for result in found}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return Report(
+        tuple(results[entry.label] for entry in shown),
+        {venue.device: fingerprint},
+        time.monotonic() - began,
+        tuple(entry.label for entry in entries if not entry.shows_on(venue.device)),
+    )
+
+
+def _groups(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Entries of one task and language, since a device is opened for a task; the large groups first."""
+
+    def key(entry: Entry) -> tuple[str, str]:
+        return str(entry.task), entry.language
+
+    parts: list[Sequence[Entry]] = []
+    for _, alike in groupby(sorted(entries, key=key), key):
+        group = list(alike)
+        parts += [group[at : at + MOST_IN_A_GROUP] for at in range(0, len(group), MOST_IN_A_GROUP)]
+    yield from sorted(parts, key=len, reverse=True)
+
+
+class _Group:
+    """Judges entries of one task, one after another, and opens the device again where an entry broke it."""
+
+    def __init__(self, entries: Sequence[Entry], venue: Venue) -> None:
+        self._entries = entries
+        self._venue = venue
+        self._spec = DeviceSpec(
+            venue.device,
+            entries[0].task,
+            venue.architecture,
+            venue.seed,
+            _starting_language(entries[0].task, entries[0].language),
+        )
+        self._start: Evaluation | None = None
+
+    def run(self, follow: Callable[[Result], None]) -> tuple[list[Result], Mapping[str, str]]:
+        """The results, and the device's fingerprint."""
+        results: list[Result] = []
+        fingerprint: Mapping[str, str] = {}
+        left = list(self._entries)
+        while left:
+            with self._venue.opener(self._spec, self._venue.workers) as executor:
+                fingerprint = executor.fingerprint()
+                while left:
+                    entry = left.pop(0)
+                    began = time.monotonic()
+                    try:
+                        results.append(self._judge(entry, executor, began))
+                        broken = False
+                    except DeviceError as error:
+                        message, broken = str(error), True
+                        results.append(
+                            _result(entry, self._venue, began, Verdict.NOT_JUDGED, message=message)
+                        )
+                    follow(results[-1])
+                    if broken:
+                        break
+        return results, fingerprint
+
+    def _judge(self, entry: Entry, executor: Executor, began: float) -> Result:
+        evaluation = _evaluate(executor, entry.kernel)
+        if not is_eligible(evaluation):
+            return _refused(entry, self._venue, began, evaluation)
+        root = self._baseline(executor)
+        gate = executor.final_validation(entry.kernel, self._starting_kernel)
+        reason = refusal(gate, root)
+        # That an honest kernel is slower than the one that its task starts with is nothing against it.
+        if reason and (disbelief(gate) or not entry.honest):
+            return _refused_at_last(entry, self._venue, began, gate, reason)
+        return _result(
+            entry,
+            self._venue,
+            began,
+            Verdict.ACCEPTED if entry.honest else Verdict.LET_THROUGH,
+            outcome=evaluation.outcome,
+            message=reason,
+            log_gain=log_speedup(evaluation, root),
+        )
+
+    def _baseline(self, executor: Executor) -> Evaluation:
+        if self._start is None:
+            self._start = _evaluate(executor, self._starting_kernel)
+        return self._start
+
+    @cached_property
+    def _starting_kernel(self) -> Kernel:
+        return load_task(self._spec.task_folder, self._spec.language).starting_kernel
+
+
+def _evaluate(executor: Executor, kernel: Kernel) -> Evaluation:
+    executor.submit(0, kernel)
+    finished = executor.wait(ENTRY_SECONDS)
+    if not finished:
+        raise DeviceError(f"The executor gave no answer in {ENTRY_SECONDS:g} s.")
+    return finished[0][1]
+
+
+def _refused(entry: Entry, venue: Venue, began: float, evaluation: Evaluation) -> Result:
+    return _result(
+        entry,
+        venue,
+        began,
+        Verdict.WRONGLY_REFUSED if entry.honest else Verdict.CAUGHT,
+        outcome="quarantined" if evaluation.ok else evaluation.outcome,
+        guard=evaluation.guard,
+        gate="evaluation",
+        message=evaluation.message or evaluation.quarantine,
+    )
+
+
+def _refused_at_last(entry: Entry, venue: Venue, began: float, gate: Evaluation, reason: str) -> Result:
+    return _result(
+        entry,
+        venue,
+        began,
+        Verdict.WRONGLY_REFUSED if entry.honest else Verdict.CAUGHT,
+        outcome="ok",
+        guard=gate.guard or Guard.FINAL_VALIDATION,
+        gate="final validation",
+        message=reason,
+    )
+
+
+def _result(
+    entry: Entry,
+    venue: Venue,
+    began: float,
+    verdict: Verdict,
+    *,
+    outcome: str = "",
+    guard: Guard | None = None,
+    gate: str = "",
+    message: str = "",
+    log_gain: float | None = None,
+) -> Result:
+    return Result(
+        entry.label,
+        entry.language,
+        entry.honest,
+        entry.text,
+        entry.task.name,
+        venue.device,
+        verdict,
+        str(outcome),
+        guard,
+        gate,
+        message,
+        time.monotonic() - began,
+        unexpected=verdict is Verdict.CAUGHT and guard not in entry.guards,
+        log_gain=log_gain,
+    )
+
+
+def _starting_language(task: Path, language: Language) -> Language:
+    """The entry's, where the task starts in it too."""
+    if (task / f"kernel{language.suffix}").is_file():
+        return language
+    return Language.TRITON if language is Language.CUDA else Language.CUDA
+
+
+HEADINGS = ("entry", "on", "trick", "refused by", "at", "outcome", "")
+
+
+def print_report(console: Console, report: Report) -> None:
+    """The table, then what went wrong in full, then the totals."""
+    table = Table(box=None, pad_edge=False)
+    for heading in HEADINGS:
+        table.add_column(heading, overflow="fold")
+    for result in report.results:
+        style = "" if result.fine else "bold red"
+        table.add_row(*(escape(cell) for cell in _cells(result)), style=style)
+    console.print(table)
+    for result in report.results:
+        if not result.fine:
+            console.print(f"{result.label}: {result.verdict}. {result.message}", style="red", markup=False)
+    for sentence in totals(report):
+        console.print(sentence, markup=False)
+
+
+def markdown(report: Report) -> str:
+    """The table and its totals as a Markdown document."""
+    lines = ["# The gauntlet", "", *totals(report), ""]
+    lines += [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
+    lines += [f"| {' | '.join(_cell(cell) for cell in _cells(result))} |" for result in report.results]
+    for device, fingerprint in report.fingerprints.items():
+        known = ", ".join(f"{name} {value}" for name, value in fingerprint.items())
+        lines += ["", f"The {device}: {known}."]
+    return "\n".join(lines) + "\n"
+
+
+def totals(report: Report) -> Iterator[str]:
+    """How many came to what, in sentences."""
+    cheats = Counter(result.verdict for result in report.results if not result.honest)
+    honest = Counter(result.verdict for result in report.results if result.honest)
+    yield (
+        f"{cheats[Verdict.CAUGHT]} of {cheats.total()} cheats caught, {honest[Verdict.WRONGLY_REFUSED]} of "
+        f"{honest.total()} honest kernels refused, in {report.seconds:.0f} s."
+    )
+    guards = Counter(result.guard for result in report.results if result.verdict is Verdict.CAUGHT)
+    if guards:
+        counts = ", ".join(f"{count} by {guard or 'no guard'}" for guard, count in guards.most_common())
+        yield f"Caught: {counts}."
+    unexpected = [result.label for result in report.results if result.unexpected]
+    if unexpected:
+        yield f"Caught by another guard than was expected: {', '.join(unexpected)}."
+    broken = (cheats + honest)[Verdict.NOT_JUDGED]
+    if broken:
+        yield f"{broken} could not be judged."
+    if report.skipped:
+        yield f"{len(report.skipped)} can't be shown here."
+
+
+def _cells(result: Result) -> tuple[str, ...]:
+    verdict = str(result.verdict)
+    if result.verdict is Verdict.LET_THROUGH and result.log_gain is not None:
+        verdict += f" ({math.exp(result.log_gain):.2f}x)"
+    refused_by = f"{result.guard or ''}{' (unexpected)' if result.unexpected else ''}"
+    return (result.label, result.device, result.text, refused_by, result.gate, result.outcome, verdict)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,239 @@
+"""A new task folder from a PyTorch function, which becomes its reference.
+
+task.toml      inputs of the given shapes, and small shapes to verify at
+reference.py   calls the function on the CPU, in 64-bit floats
+function.py    a copy of the function's file, unless it is in a package
+kernel.py      what torch.compile generates, on a machine with a GPU
+kernel.cu      plain CUDA C++ otherwise
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mctskernel.core.dtypes import DTYPE_BYTES
+from mctskernel.core.kernel import Language
+from mctskernel.core.task import Shape, TaskError, Tensor
+from mctskernel.core.task_file import write_new_task
+from mctskernel.problems.tolerance import own_errors, tolerance_table
+from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes, find_dimensions, parse_shape
+from mctskernel.problems.torch_task import (
+    TorchTask,
+    called,
+    drawn_tensors,
+    independent_dimension,
+    output_tensors,
+    starting_kernel,
+    task_toml,
+)
+
+_DTYPES: Mapping[str, str] = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "half": "float16",
+    "fp32": "float32",
+    "float": "float32",
+    "fp64": "float64",
+    "int": "int32",
+    "long": "int64",
+}
+
+_FAILURES = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AssertionError)
+
+
+@dataclass(frozen=True)
+class FromTorch:
+    """The files that were written, and what is missing.
+
+    `problem` says why the starting kernel isn't torch.compile's, `without_kernel` why there is no plain one either;
+    both are empty otherwise. `uninstalled` is the function's package if it was only found in the current folder.
+    """
+
+    files: Mapping[str, str]
+    problem: str = ""
+    without_kernel: str = ""
+    uninstalled: str = ""
+
+
+def create_task_from_torch(
+    folder: Path,
+    function: str,
+    shapes: Sequence[str],
+    dtypes: Sequence[str],
+    language: Language | None = None,
+) -> FromTorch:
+    """Write a task folder for `package.module:function` with tensors of these shapes, one for each parameter.
+
+    Imports the user's code. One dtype serves all tensors. Without a language the starting kernel is torch.compile's if
+    possible, and plain CUDA C++ otherwise. Raises TaskError before anything is written.
+    """
+    if (folder / "task.toml").exists():
+        raise TaskError(f"{folder / 'task.toml'} exists; a new task overwrites nothing.")
+    try:
+        import torch  # noqa: F401, PLC0415 - an extra
+    except ImportError as error:
+        raise TaskError("--from-torch needs PyTorch, which isn't installed: mctskernel[gpu].") from error
+    package = function.partition(":")[0].partition(".")[0]
+    installed = bool(package) and importlib.util.find_spec(package) is not None
+    module, found = _imported(function)
+    copied = _copied_source(module)
+    parameters = _tensor_parameters(found, len(shapes), function)
+    task = _task(function, found, dict(zip(parameters, shapes, strict=True)), dtypes)
+    reference = _reference(function, parameters, module, is_copied=bool(copied))
+    files = {"task.toml": _with_guesses(task_toml(task)), "reference.py": reference}
+    files |= {"function.py": copied} if copied else {}
+    problem, without_kernel = "CUDA C++ was chosen.", ""
+    if language is not Language.CUDA:
+        source, problem = starting_kernel(task, Language.TRITON)
+        files |= {"kernel.py": source} if source else {}
+    if problem and language is not Language.TRITON:
+        source, without_kernel = starting_kernel(task, Language.CUDA)
+        files |= {"kernel.cu": source} if source else {}
+    write_new_task(folder, files)
+    return FromTorch(files, problem, without_kernel, "" if installed or copied else package)
+
+
+def _task(
+    name: str, function: Callable[..., Any], shapes: Mapping[str, str], dtypes: Sequence[str]
+) -> TorchTask:
+    """The task of a function, whose tensor parameters have these shapes; without its reference."""
+    types = _expanded([_DTYPES.get(each, each) for each in dtypes], len(shapes))
+
+    def inputs_of(extents: Sequence[Sequence[str | int]]) -> tuple[Tensor, ...]:
+        last = extents[0][-1] if extents[0] else 1
+        return tuple(
+            _input(parameter, dtype, tuple(each) or (1,), last)
+            for parameter, dtype, each in zip(shapes, types, extents, strict=True)
+        )
+
+    def works(extents: Sequence[Sequence[str | int]], sizes: Shape) -> bool:
+        try:
+            called(function, inputs_of(extents), sizes, "meta")
+        except _FAILURES:
+            return False
+        return True
+
+    dimensions = find_dimensions([parse_shape(text) for text in shapes.values()], works)
+    inputs = inputs_of(dimensions.extents)
+    outputs = output_tensors(function, inputs, dimensions.sizes, dimensions.granularity)
+    verify, held_out = awkward_shapes(dimensions, lambda shape: works(dimensions.extents, shape))
+    return TorchTask(
+        name="",
+        summary=f"{name}, from PyTorch.",
+        function=function,
+        inputs=inputs,
+        outputs=outputs,
+        search=(dimensions.sizes,),
+        verify=verify,
+        held_out=held_out,
+        granularity=dimensions.granularity,
+        tolerance=tolerance_table(outputs, _own_errors(function, inputs, outputs, (*verify, *held_out)), ()),
+        independent=_independent(function, inputs, outputs, dimensions),
+        reference="",
+    )
+
+
+def _input(name: str, dtype: str, extents: tuple[str | int, ...], last: str | int) -> Tensor:
+    """An input. Integers of 8 bits are booleans; wider ones are taken for indices of the first tensor's last axis."""
+    if "float" in dtype:
+        return Tensor(name, dtype, extents)
+    high = 1 if DTYPE_BYTES[dtype] == 1 else f"{last} - 1" if isinstance(last, str) else last - 1
+    return Tensor(name, dtype, extents, "integers", 0, high)
+
+
+def _own_errors(
+    function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor], shapes: Sequence[Shape]
+) -> dict[str, float]:
+    """The rounding errors of the function itself, for outputs of 16 bits."""
+    if not any(tensor.dtype in {"float16", "bfloat16"} for tensor in outputs):
+        return {}
+    found: dict[str, float] = {}
+    for shape in shapes:
+        errors = own_errors(function, drawn_tensors(inputs, shape, "cpu"), outputs)
+        found = {name: max(found.get(name, 0.0), error) for name, error in errors.items()}
+    return found
+
+
+def _independent(
+    function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor], dimensions: Dimensions
+) -> str:
+    def values(shape: Shape) -> dict[str, Any]:
+        drawn = drawn_tensors(inputs, shape, "cpu")
+        return {name: each.double() if each.is_floating_point() else each for name, each in drawn.items()}
+
+    return independent_dimension(function, values, inputs, outputs, dimensions.granularity)
+
+
+def _with_guesses(toml: str) -> str:
+    """task.toml with comments on what was guessed."""
+    toml = re.sub(r"^(high = .*)$", r"\1 # guessed: the largest valid value", toml, flags=re.MULTILINE)
+    return re.sub(
+        r"^(relative = .*)$", r"\1 # relative to a row's largest value", toml, count=1, flags=re.MULTILINE
+    )
+
+
+def _reference(name: str, parameters: Sequence[str], module: Any, *, is_copied: bool) -> str:
+    where = 'str(Path(__file__).with_name("function.py"))' if is_copied else f'"{module.__name__}"'
+    imports = "from pathlib import Path\n\n" if is_copied else ""
+    names = ", ".join(parameters)
+    return (
+        f'"""{name} of PyTorch, on the CPU."""\n\n{imports}'
+        f"from mctskernel.problems.torch_reference import call_in_numpy\n\n\n"
+        f"def reference({names}):\n"
+        f'    return call_in_numpy({where}, "{name.partition(":")[2]}", {names})\n'
+    )
+
+
+def _imported(text: str) -> tuple[Any, Callable[..., Any]]:
+    module_name, separator, name = text.partition(":")
+    if not (module_name and separator and name.isidentifier()):
+        raise TaskError(f"{text!r} names no function; write package.module:function.")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise TaskError(f"{module_name} can't be imported: {type(error).__name__}: {error}") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise TaskError(f"{module_name} has no function called '{name}'.")
+    return module, function
+
+
+def _tensor_parameters(function: Callable[..., Any], count: int, name: str) -> tuple[str, ...]:
+    parameters = list(inspect.signature(function).parameters.values())
+    plain = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    required = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    if not count or count > len(plain) or len(required) > count:
+        raise TaskError(
+            f"{name} takes {', '.join(p.name for p in parameters) or 'nothing'}: give a --shape for each tensor, in "
+            "this order. Other parameters need defaults."
+        )
+    return tuple(parameter.name for parameter in plain[:count])
+
+
+def _expanded(dtypes: Sequence[str], count: int) -> tuple[str, ...]:
+    unknown = [dtype for dtype in dtypes if dtype not in DTYPE_BYTES]
+    if unknown:
+        raise TaskError(f"The dtype {unknown[0]!r} is not one of {', '.join((*DTYPE_BYTES, *_DTYPES))}.")
+    if len(dtypes) not in {1, count}:
+        raise TaskError(f"{len(dtypes)} dtypes for {count} tensors: give one for all, or one for each.")
+    return tuple(dtypes) if len(dtypes) == count else tuple(dtypes) * count
+
+
+def _copied_source(module: Any) -> str:
+    """The text of the module's file if it is outside of a package, else empty."""
+    if module.__package__ or module.__name__ == "__main__":
+        return ""
+    try:
+        return inspect.getsource(module)
+    except (OSError, TypeError):
+        return ""

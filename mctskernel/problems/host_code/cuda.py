@@ -1,0 +1,304 @@
+"""Host code of CUDA C++ kernels, built by `torch.utils.cpp_extension.load_inline` on the first call.
+
+`nvcc` compiles a file for the host and for the device. A candidate whose text was compiled for the host could run
+anything when its module is loaded, so its text is only compiled for the device. The host sees empty kernels with the
+same signatures, written here from known types.
+
+Each launch has a host function in C++, whose numbers are computed in Python.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from string import Template
+
+from tree_sitter import Node
+
+from mctskernel.core.kernel import Kernel
+from mctskernel.edits.nodes import Parameter, enclosing, text_of, walk
+from mctskernel.edits.syntax import Function, parse
+from mctskernel.problems.host_code.expressions import HostCodeError, raw_literal
+from mctskernel.problems.host_code.launch import Kind, WrittenLaunch
+from mctskernel.profiling.source_rules import scan
+
+NAMES = ("functools", "torch", "load_inline", "DEVICE", "HOST", "DECLARATIONS", "extension")
+"""The names that the module text defines."""
+
+_TYPES = {Kind.BUFFER: "const at::Tensor&", Kind.WHOLE: "int64_t", Kind.REAL: "double"}
+
+_GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared")
+
+_HOST = Template("""\
+#ifndef __CUDA_ARCH__
+$includes
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+$stubs
+
+$functions#endif
+""")
+
+_HOST_FUNCTION = Template("""\
+$signature {
+    const c10::cuda::CUDAGuard guard($tensor.device());
+    if (shared > 0) {
+        C10_CUDA_CHECK(cudaFuncSetAttribute(::$kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    }
+    const dim3 grid(grid_x, grid_y, grid_z), block(block_x, block_y, block_z);
+    ::$kernel<<<grid, block, shared, c10::cuda::getCurrentCUDAStream()>>>(
+        $arguments);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+""")
+
+# PyTorch's own flags disable operators of 16-bit types, and wgmma needs the `a` in the architecture.
+_MODULE = Template("""\
+import functools$as_functools
+
+import torch$as_torch
+from torch.utils.cpp_extension import load_inline$as_load_inline
+
+$DEVICE = $device_text
+
+$HOST = $host_text
+
+$DECLARATIONS = $declaration_text
+
+
+@$functools.cache
+def $extension():
+    major, minor = $torch.cuda.get_device_capability()
+    architecture = f"{major}{minor}a" if major >= 9 else f"{major}{minor}"
+    return $load_inline(
+        name=$label,
+        cpp_sources=$DECLARATIONS,
+        cuda_sources=$DEVICE + $HOST,
+        functions=$function_names,
+        extra_cuda_cflags=[
+            f"-gencode=arch=compute_{architecture},code=sm_{architecture}",
+            "-U__CUDA_NO_HALF_OPERATORS__",
+            "-U__CUDA_NO_HALF_CONVERSIONS__",
+            "-U__CUDA_NO_HALF2_OPERATORS__",
+            "-U__CUDA_NO_BFLOAT16_CONVERSIONS__",
+        ],
+    )
+""")
+
+
+@dataclass(frozen=True)
+class CudaHost:
+    """The part of a module that builds its kernels, and the statement of each launch."""
+
+    text: str
+    launches: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HostFunctions:
+    """The C++ functions that launch kernels, their declarations, and their calls in order."""
+
+    text: str
+    declarations: str
+    calls: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def host_functions(kernel: Kernel, launches: Sequence[WrittenLaunch]) -> HostFunctions:
+    """The host functions of a file that begins with the kernel's `device_text`. Raises HostCodeError."""
+    signatures = {name: signature(kernel, name) for name in dict.fromkeys(each.kernel for each in launches)}
+    functions = [f"launch_{number}" for number in range(len(launches))]
+    declared = [_declaration(name, launch) for name, launch in zip(functions, launches, strict=True)]
+    defined = [
+        _definition(declaration, launch, signatures[launch.kernel])
+        for declaration, launch in zip(declared, launches, strict=True)
+    ]
+    headers = sorted(frozenset().union(*(each.headers for each in signatures.values())))
+    host = _HOST.substitute(
+        includes="".join(f"#include <{header}>\n" for header in headers),
+        stubs="\n".join(each.stub for each in signatures.values()),
+        functions="\n".join(defined),
+    )
+    calls = tuple(
+        (name, tuple(passed_arguments(launch))) for name, launch in zip(functions, launches, strict=True)
+    )
+    return HostFunctions(host, "".join(f"{declaration};\n" for declaration in declared), calls)
+
+
+def write_host(
+    kernel: Kernel, launches: Sequence[WrittenLaunch], names: Mapping[str, str], label: str
+) -> CudaHost:
+    """The host code of a kernel; `names` maps `NAMES` to names in the module, `label` is the extension's name.
+
+    Raises HostCodeError.
+    """
+    functions = host_functions(kernel, launches)
+    text = _MODULE.substitute(
+        names,
+        **{
+            f"as_{each}": "" if names[each] == each else f" as {names[each]}"
+            for each in ("functools", "torch", "load_inline")
+        },
+        device_text=raw_literal(device_text(kernel)),
+        host_text=raw_literal(functions.text),
+        declaration_text=raw_literal(functions.declarations),
+        label=repr(label),
+        function_names=repr([name for name, _ in functions.calls]),
+    )
+    statements = [f"{names['extension']}().{name}({', '.join(passed)})" for name, passed in functions.calls]
+    return CudaHost(text, tuple(statements))
+
+
+def passed_arguments(launch: WrittenLaunch) -> list[str]:
+    """What the host function of a launch is called with."""
+    return [*launch.grid, *launch.block, launch.shared, *(each.source for each in launch.arguments)]
+
+
+def _declaration(name: str, launch: WrittenLaunch) -> str:
+    parameters = [f"int64_t {each}" for each in _GEOMETRY]
+    parameters += [
+        f"{_TYPES[argument.kind]} argument_{number}" for number, argument in enumerate(launch.arguments)
+    ]
+    return f"void {name}({', '.join(parameters)})"
+
+
+def _definition(declaration: str, launch: WrittenLaunch, wanted: Signature) -> str:
+    what = f"The launch of '{launch.kernel}'"
+    if len(launch.arguments) != len(wanted.types):
+        raise HostCodeError(
+            f"{what} has {len(launch.arguments)} arguments; the kernel has {len(wanted.types)} parameters."
+        )
+    tensors = [f"argument_{n}" for n, each in enumerate(launch.arguments) if each.kind is Kind.BUFFER]
+    if not tensors:
+        raise HostCodeError(f"{what} has no buffer among its arguments.")
+    passed = []
+    for number, (argument, type_) in enumerate(zip(launch.arguments, wanted.types, strict=True)):
+        is_pointer = type_.endswith("*")
+        if is_pointer != (argument.kind is Kind.BUFFER):
+            raise HostCodeError(f"{what}: argument {number + 1} doesn't fit a parameter of the type {type_}.")
+        value = f"argument_{number}.data_ptr()" if is_pointer else f"argument_{number}"
+        passed.append(f"static_cast<{type_}>({value})")
+    return _HOST_FUNCTION.substitute(
+        signature=declaration, tensor=tensors[0], kernel=launch.kernel, arguments=", ".join(passed)
+    )
+
+
+_PLAIN = frozenset(["bool", "char", "short", "int", "long", "float", "double", "signed", "unsigned"])
+_SIZED = frozenset(["size_t", *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64))])
+HEADERS: Mapping[str, str] = {
+    **dict.fromkeys(("half", "__half", "half2", "__half2"), "cuda_fp16.h"),
+    **dict.fromkeys(("nv_bfloat16", "__nv_bfloat16", "nv_bfloat162", "__nv_bfloat162"), "cuda_bf16.h"),
+    **dict.fromkeys(("__nv_fp8_e4m3", "__nv_fp8_e5m2"), "cuda_fp8.h"),
+    **{
+        f"{each}{count}": "vector_types.h"
+        for each in ("float", "double", "int", "uint")
+        for count in (2, 3, 4)
+    },
+}
+"""The headers of parameter types."""
+
+_CONDITIONS = frozenset({"if", "ifdef", "ifndef"})
+_MAX_NAMES = 8
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The signature of a kernel: the C++ type of each parameter."""
+
+    kernel: str
+    types: tuple[str, ...]
+    is_c: bool
+
+    @property
+    def stub(self) -> str:
+        """An empty kernel of this signature."""
+        linkage = 'extern "C" ' if self.is_c else ""
+        return f"{linkage}__global__ void {self.kernel}({', '.join(self.types)}) {{}}"
+
+    @property
+    def headers(self) -> frozenset[str]:
+        """The headers of its types."""
+        words = re.findall(r"\w+", " ".join(self.types))
+        return frozenset(HEADERS[word] for word in words if word in HEADERS)
+
+
+def device_text(kernel: Kernel) -> str:
+    """The candidate's text inside an `#ifdef` that it can't close. Raises HostCodeError."""
+    depth = 0
+    for directive, _ in scan(kernel.source).directives:
+        if depth == 0 and directive in {"else", "elif", "endif"}:
+            raise HostCodeError(f"The source has an #{directive} without its #if.")
+        depth += (directive in _CONDITIONS) - (directive == "endif")
+    if depth:
+        raise HostCodeError("The source has an #if without its #endif.")
+    variable = next(_device_variables(parse(kernel.source).root), None)
+    if variable is not None:
+        raise HostCodeError(
+            f"Line {variable.start_point.row + 1}: global device variables aren't supported in a module; use a scratch "
+            "buffer."
+        )
+    return f"#ifdef __CUDA_ARCH__\n{kernel.source.rstrip()}\n#endif\n"
+
+
+def signature(kernel: Kernel, name: str) -> Signature:
+    """The signature of a kernel of the candidate. Raises HostCodeError for one that isn't supported."""
+    source = parse(kernel.source)
+    functions = [each for each in source.kernels if each.name == name]
+    if not name.isascii() or not functions:
+        raise HostCodeError(f"'{name}' isn't defined as a readable __global__ function.")
+    if any(each.is_template for each in functions):
+        raise HostCodeError(f"'{name}' is a template, which isn't supported.")
+    names = dict(_other_names(kernel.source))
+    found = {_signature(each, names) for each in functions}
+    if len(found) > 1:
+        raise HostCodeError(f"'{name}' is defined with several signatures.")
+    return found.pop()
+
+
+def _device_variables(node: Node) -> Iterator[Node]:
+    """Declarations of variables in global or constant memory, outside of functions."""
+    for child in node.children:
+        if child.type == "declaration" and not any(True for _ in walk(child, "function_declarator")):
+            if any(text_of(part) in _DEVICE_MEMORY for part in child.children):
+                yield child
+        elif child.type not in _ELSEWHERE:
+            yield from _device_variables(child)
+
+
+_DEVICE_MEMORY = frozenset({"__device__", "__constant__", "__managed__"})
+_ELSEWHERE = frozenset({"function_definition", "field_declaration_list", "comment"})
+
+
+def _signature(function: Function, names: Mapping[str, str]) -> Signature:
+    is_c = enclosing(function.node, "linkage_specification") is not None
+    types = tuple(_type(each, names, function.name) for each in function.parameters)
+    return Signature(function.name, types, is_c)
+
+
+def _type(parameter: Parameter, names: Mapping[str, str], kernel: str) -> str:
+    text = parameter.node.text.decode() if parameter.node.text is not None else ""
+    type_ = parameter.type
+    for _ in range(_MAX_NAMES):
+        type_ = names.get(type_, type_)
+    stars = text.count("*") + text.count("[") + type_.count("*")
+    words = type_.replace("*", " ").split()
+    known = all(word in _PLAIN for word in words) or (len(words) == 1 and words[0] in {*_SIZED, *HEADERS})
+    if not words or not known or "&" in text or stars > 1:
+        raise HostCodeError(
+            f"The parameter '{parameter.name}' of '{kernel}' has the type {type_[:80]!r}, which isn't supported."
+        )
+    return f"{'const ' if parameter.const and stars else ''}{' '.join(words)}{'*' * stars}"
+
+
+def _other_names(source: str) -> Iterator[tuple[str, str]]:
+    """Macros and type aliases, with their replacements."""
+    for directive, rest in scan(source).directives:
+        if directive == "define" and (match := re.fullmatch(r"(\w+)\s+([\w \t*]+?)\s*", rest)):
+            yield match[1], match[2]
+    code = scan(source).bare
+    for match in re.finditer(r"\busing\s+(\w+)\s*=\s*([\w \t*]+?)\s*;", code):
+        yield match[1], match[2]
+    for match in re.finditer(r"\btypedef\s+([\w \t*]+?[\s*])\s*(\w+)\s*;", code):
+        yield match[2], match[1].strip()

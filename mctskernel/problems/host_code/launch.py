@@ -1,0 +1,169 @@
+"""The launches of a validated plan as Python source, and launches of Triton kernels."""
+
+from __future__ import annotations
+
+import ast
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan, LaunchPlanError, plan_of, resolve
+from mctskernel.core.task import Task
+from mctskernel.problems.host_code.expressions import (
+    HostCodeError,
+    Translation,
+    Variable,
+    translate,
+    translate_whole,
+)
+from mctskernel.profiling.source_rules import breach
+from mctskernel.profiling.triton.source import SourceError, TritonModule, read_module
+
+
+class Kind(enum.Enum):
+    """The kind of an argument, which decides its C++ type."""
+
+    BUFFER = enum.auto()
+    WHOLE = enum.auto()
+    REAL = enum.auto()
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a launch."""
+
+    source: str
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a Triton launch."""
+
+    constexprs: Mapping[str, str]
+    num_warps: str
+    num_stages: str
+
+
+@dataclass(frozen=True)
+class WrittenLaunch:
+    """A launch; `grid` and `block` have three extents each, and `calls` are the functions of `ARITHMETIC` in it."""
+
+    kernel: str
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+    shared: str
+    arguments: tuple[Argument, ...]
+    calls: frozenset[str]
+    options: Options | None = None
+
+
+def write_launch(
+    launch: Launch,
+    buffers: Mapping[str, str],
+    variables: Mapping[str, Variable],
+    functions: Mapping[str, str],
+) -> WrittenLaunch:
+    """Translate a launch; `buffers` are the module's names of tensors and scratch buffers. Raises HostCodeError."""
+    calls: set[str] = set()
+
+    def source(translation: Translation) -> str:
+        calls.update(translation.calls)
+        return translation.source
+
+    def whole(extent: Extent) -> str:
+        return source(translate_whole(extent, variables, functions))
+
+    def argument(value: Extent | float) -> Argument:
+        if isinstance(value, str) and value in buffers:
+            return Argument(buffers[value], Kind.BUFFER)
+        number = translate(value, variables, functions)
+        return Argument(source(number), Kind.WHOLE if number.is_whole else Kind.REAL)
+
+    options = None
+    if launch.triton is not None:
+        options = Options(
+            {name: source(translate(each, variables, functions)) for name, each in launch.triton.constexprs},
+            whole(launch.triton.num_warps),
+            whole(launch.triton.num_stages),
+        )
+    return WrittenLaunch(
+        launch.kernel,
+        _three([whole(extent) for extent in launch.grid]),
+        _three([whole(extent) for extent in launch.block]),
+        whole(launch.shared),
+        tuple(argument(each) for each in launch.args),
+        frozenset(calls),
+        options,
+    )
+
+
+def _three(extents: list[str]) -> tuple[str, ...]:
+    return (*extents, *["1"] * (3 - len(extents)))
+
+
+def vetted_plan(task: Task, kernel: Kernel) -> LaunchPlan:
+    """The launch plan, checked against the task at all shapes. Raises HostCodeError for a kernel that is refused."""
+    if kernel.language is Language.CONFIGURATION or not task.inputs:
+        raise HostCodeError("A recorded configuration has no kernel.")
+    if reason := breach(kernel):
+        raise HostCodeError(reason)
+    try:
+        plan = plan_of(kernel)
+        for shape in task.shapes:
+            resolve(plan, task.names(shape, kernel), task.buffer_names)
+    except LaunchPlanError as error:
+        raise HostCodeError(str(error)) from error
+    return plan
+
+
+_IMPORTED = frozenset({"triton", "tl", "libdevice"})
+
+
+def triton_module(kernel: Kernel) -> TritonModule:
+    """The constants and functions of a Triton kernel's text. Raises HostCodeError for anything else in it."""
+    try:
+        return read_module(kernel.source)
+    except SourceError as error:
+        raise HostCodeError(f"The kernel can't be in a module: {error}") from error
+
+
+def names_of(module: TritonModule) -> frozenset[str]:
+    """The names that the candidate's text defines."""
+    return frozenset({*module.functions, *module.constants, *_IMPORTED})
+
+
+def triton_launch(launch: WrittenLaunch, module: TritonModule) -> str:
+    """The statement that launches a kernel. Raises HostCodeError for a launch that doesn't fit the kernel."""
+    what = f"The launch of '{launch.kernel}'"
+    if launch.kernel not in module.functions:
+        raise HostCodeError(f"{what} names a kernel that the source doesn't define.")
+    assert launch.options is not None  # noqa: S101 - plans in docstrings always have them
+    given, constexprs = list(launch.arguments), dict(launch.options.constexprs)
+    arguments = []
+    # Positional, as a parameter may have the name of one of Triton's launcher, such as `grid`.
+    for name, is_constexpr, default in _parameters(module.functions[launch.kernel]):
+        if is_constexpr and name in constexprs:
+            arguments.append(constexprs.pop(name))
+        elif is_constexpr and default is not None:
+            arguments.append(default)
+        elif not is_constexpr and given:
+            arguments.append(given.pop(0).source)
+        else:
+            raise HostCodeError(f"{what} has nothing for the parameter '{name}'.")
+    if given or constexprs:
+        raise HostCodeError(f"{what} has more arguments than the kernel has parameters.")
+    arguments += [f"num_warps={launch.options.num_warps}", f"num_stages={launch.options.num_stages}"]
+    return f"{launch.kernel}[({', '.join(launch.grid)})]({', '.join(arguments)})"
+
+
+def _parameters(function: ast.FunctionDef) -> list[tuple[str, bool, str | None]]:
+    """The name of each parameter, whether it is a constexpr, and the source of its default."""
+    parameters = function.args.args
+    defaults: list[str | None] = [None] * (len(parameters) - len(function.args.defaults))
+    defaults += [ast.unparse(default) for default in function.args.defaults]
+    return [
+        (each.arg, each.annotation is not None, default)
+        for each, default in zip(parameters, defaults, strict=True)
+    ]

@@ -1,0 +1,25 @@
+"""Plain CUDA C++ for a PyTorch function: a kernel for each operator, a thread for each element of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mctskernel.core.task import Shape, TaskError, Tensor
+
+
+class PlainCudaError(TaskError):
+    """A function that isn't supported; the message names the operator."""
+
+
+def kernel_source(
+    function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[str], sizes: Shape
+) -> str:
+    """The text of a kernel.cu with its launch plan, which computes a function at any sizes of the dimensions.
+
+    `function` takes tensors in the order of `inputs` and returns as many as `outputs` has names. `sizes` has a typical
+    size of each dimension, above 1 and all different. Raises PlainCudaError.
+    """
+    from mctskernel.problems.plain_cuda.schedule import written  # noqa: PLC0415 - imports PyTorch, an extra
+
+    return written(function, inputs, outputs, sizes)

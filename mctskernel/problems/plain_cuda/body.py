@@ -1,0 +1,291 @@
+"""The body of a kernel while it is written: local variables, loops, and the buffers that it reads and writes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import Node
+
+from mctskernel.problems.plain_cuda.element_types import computed_type, loaded, stored
+from mctskernel.problems.plain_cuda.extents import ONE, in_cpp
+
+Index = tuple[str, ...]
+"""The index of an element along each axis, as C++ expressions."""
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_ATOM = re.compile(r"[A-Za-z_]\w*|\d+|\((?:[^()]|\([^()]*\))*\)")
+
+_INDENT = "    "
+
+
+@dataclass
+class Line:
+    """A line of text. `declares` is the local variable that it declares, which is dropped if it is unused."""
+
+    depth: int
+    text: str
+    declares: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A buffer in row-major order: its name in the launch plan, element type and extents."""
+
+    name: str
+    dtype: torch.dtype
+    extents: tuple[sympy.Expr, ...]
+
+
+class Body:
+    """The code of a thread. Values are C++ expressions of computation types.
+
+    Nodes in `places` are in memory; others are computed where they are read, by `compute(body, node, index)`.
+    """
+
+    def __init__(
+        self,
+        *,
+        places: Mapping[Node, Place],
+        compute: Callable[[Body, Node, Index], str],
+        expression: Callable[[Any], sympy.Expr],
+        parameter: Callable[[str], str],
+        index_type: str,
+        taken: set[str],
+        target: Place,
+    ) -> None:
+        self.target = target
+        self.expression = expression
+        self.index_type = index_type
+        self.reads: dict[str, Place] = {}
+        self.writes: dict[str, Place] = {}
+        self._places = places
+        self._compute = compute
+        self._parameter = parameter
+        self._taken = set(taken)
+        self.thread = self.fresh("i")
+        self._lines: list[Line] = []
+        self._depth = 2
+        self._known: list[dict[Any, str]] = [{}]
+        self._flat: dict[tuple[Index, tuple[sympy.Expr, ...]], str] = {}
+
+    # Places
+
+    def extents(self, node: Node) -> tuple[sympy.Expr, ...]:
+        """The extents of a node's tensor."""
+        return tuple(self.expression(size) for size in node.meta["val"].shape)
+
+    @property
+    def used(self) -> tuple[Place, ...]:
+        """The buffers that are read and written."""
+        return (*self.reads.values(), *self.writes.values())
+
+    def read(self, node: Any, index: Sequence[str]) -> str:
+        """An element of a node's tensor; computed once per scope."""
+        index = tuple(index)
+        key = ("read", node, index)
+        known = self._find(key)
+        if known is None:
+            place = self._places.get(node)
+            known = self.load(place, index) if place is not None else self._compute(self, node, index)
+            self._known[-1][key] = known
+        return known
+
+    def store(self, place: Place, index: Sequence[str], value: str) -> None:
+        """Write an element."""
+        self.writes[place.name] = place
+        self.line(
+            f"{self._parameter(place.name)}[{self.flat(tuple(index), place.extents)}] = {stored(place.dtype, value)};"
+        )
+
+    def load(self, place: Place, index: Index) -> str:
+        """Load an element from memory."""
+        self.reads[place.name] = place
+        name = self._parameter(place.name)
+        text = loaded(place.dtype, f"{name}[{self.flat(index, place.extents)}]")
+        return self.let(computed_type(place.dtype), f"{name}_value", text)
+
+    # Indices
+
+    def size(self, extent: sympy.Expr) -> str:
+        """An extent; a local variable if it is an expression."""
+        text = in_cpp(extent)
+        if (_ATOM.fullmatch(text) and "(" not in text) or (
+            extent.is_Mul and all(a.is_Atom for a in extent.args)
+        ):
+            return text if extent.is_Atom else f"({text})"
+        return self.let(self.index_type, "extent", text)
+
+    def flat(self, index: Index, extents: tuple[sympy.Expr, ...]) -> str:
+        """The row-major offset of an element."""
+        text, done = "", 0
+        for length in range(len(index), 1, -1):
+            known = self._flat.get((index[:length], extents[:length]))
+            if known is not None:
+                text, done = known, length
+                break
+        for each, extent in zip(index[done:], extents[done:], strict=True):
+            if extent != ONE:
+                text = plus(times(text, self.size(extent)), each) if text and text != "0" else each
+        return text or "0"
+
+    def unflat(self, flat: str, extents: tuple[sympy.Expr, ...], names: Sequence[str] = ()) -> Index:
+        """The index of an element from its row-major offset."""
+        found = ["0"] * len(extents)
+        axes = [axis for axis, extent in enumerate(extents) if extent != ONE]
+        rest = flat
+        for axis in reversed(axes):
+            name = names[axis] if names else f"index{axis}"
+            size = self.size(extents[axis])
+            if axis == axes[0]:
+                found[axis] = (
+                    rest if _ATOM.fullmatch(rest) and not names else self.let(self.index_type, name, rest)
+                )
+            else:
+                found[axis] = self.let(self.index_type, name, f"{grouped(rest)} % {size}")
+                rest = f"{rest} / {size}" if " / " in rest or _ATOM.fullmatch(rest) else f"({rest}) / {size}"
+        self._flat[tuple(found), extents] = flat
+        return tuple(found)
+
+    # Statements
+
+    def let(self, kind: str, name: str, value: str) -> str:
+        """A local variable for a value; the same one for the same value."""
+        if value.isidentifier() and name != value:
+            return value
+        key = ("let", kind, value)
+        known = self._find(key)
+        if known is None:
+            known = self.fresh(name)
+            self._lines.append(Line(self._depth, f"{kind} {known} = {value};", known, value))
+            self._known[-1][key] = known
+        return known
+
+    def variable(self, kind: str, name: str, value: str) -> str:
+        """A mutable local variable."""
+        found = self.fresh(name)
+        self.line(f"{kind} {found} = {value};")
+        return found
+
+    def line(self, text: str) -> None:
+        """A statement."""
+        self._lines.append(Line(self._depth, text))
+
+    @contextlib.contextmanager
+    def loop(self, name: str, start: str, end: str, step: str = "1") -> Iterator[str]:
+        """A loop over integers from start up to end."""
+        found = self.fresh(name)
+        advance = f"++{found}" if step == "1" else f"{found} += {step}"
+        with self.block(f"for ({self.index_type} {found} = {start}; {found} < {end}; {advance}) {{"):
+            yield found
+
+    @contextlib.contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Statements in braces."""
+        self.line(head)
+        self._depth += 1
+        self._known.append({})
+        yield
+        self._known.pop()
+        self._depth -= 1
+        self.line("}")
+
+    def fresh(self, name: str) -> str:
+        """An unused name."""
+        name = re.sub(r"\W", "_", name)
+        number, found = 1, name
+        while found in self._taken:
+            number += 1
+            found = f"{name}{number}"
+        self._taken.add(found)
+        return found
+
+    def text(self) -> str:
+        """All lines, without unused local variables."""
+        kept: list[Line] = []
+        used: dict[str, int] = {}
+        for line in reversed(self._lines):
+            if line.declares and not used.get(line.declares):
+                continue
+            kept.append(line)
+            for word in _WORD.findall(line.value if line.declares else line.text):
+                used[word] = used.get(word, 0) + 1
+        return "\n".join(_INDENT * line.depth + line.text for line in _inlined(kept[::-1], used))
+
+    def _find(self, key: Any) -> str | None:
+        return next((scope[key] for scope in reversed(self._known) if key in scope), None)
+
+
+def node_type(node: Node) -> str:
+    """The C++ computation type of a node's elements."""
+    return computed_type(node.meta["val"].dtype)
+
+
+def numbers(node: Any) -> torch.dtype:
+    """The element type of a node's tensor."""
+    found: torch.dtype = node.meta["val"].dtype
+    return found
+
+
+def grouped(text: str) -> str:
+    """An expression as an operand of a product."""
+    return text if _ATOM.fullmatch(text) else f"({text})"
+
+
+def times(left: str, right: str) -> str:
+    """A product of two indices."""
+    if "0" in {left, right}:
+        return "0"
+    if left == "1":
+        return right
+    return left if right == "1" else f"{grouped(left)} * {grouped(right)}"
+
+
+def plus(left: str, right: str) -> str:
+    """A sum of two indices."""
+    if left == "0":
+        return right
+    if right.startswith("-") and _ATOM.fullmatch(right[1:]):
+        return f"{left} - {right[1:]}"
+    return left if right == "0" else f"{left} + {right}"
+
+
+def minus(left: str, right: str) -> str:
+    """A difference of two indices."""
+    return left if right == "0" else f"{left} - {grouped(right)}"
+
+
+def _inlined(lines: list[Line], used: Mapping[str, int]) -> list[Line]:
+    """Inline values that are loaded from memory and used once."""
+    found: list[Line] = []
+    waiting: dict[str, str] = {}
+    for line in lines:
+        text = line.text
+        for name in [name for name in waiting if re.search(rf"\b{name}\b", text)]:
+            text = re.sub(rf"\b{name}\b", lambda _, name=name: waiting[name], text)  # type: ignore[misc]
+            del waiting[name]
+        if (
+            line.declares.rstrip("0123456789").endswith("_value")
+            and used.get(line.declares) == 1
+            and _next_uses(lines, line)
+        ):
+            waiting[line.declares] = text.partition(" = ")[2].removesuffix(";")
+            continue
+        found.append(Line(line.depth, text))
+    return found
+
+
+def _next_uses(lines: list[Line], line: Line) -> bool:
+    """Whether the only use is at the same depth, with nothing between that opens or closes a block."""
+    for other in lines[lines.index(line) + 1 :]:
+        if other.depth != line.depth or other.text.endswith("{"):
+            return False
+        if re.search(rf"\b{line.declares}\b", other.text):
+            return True
+    return False

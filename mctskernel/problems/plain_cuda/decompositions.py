@@ -1,0 +1,305 @@
+"""Operators that are decomposed into simpler ones, by PyTorch's own rules or by these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.overrides import TorchFunctionMode
+
+from mctskernel.problems.plain_cuda import PlainCudaError
+
+aten = torch.ops.aten
+
+_FURTHER = (
+    aten._softmax.default,
+    aten._log_softmax.default,
+    aten.native_layer_norm.default,
+    aten.native_group_norm.default,
+    aten.hardtanh.default,
+    aten.leaky_relu.default,
+    aten.elu.default,
+    aten.linalg_vector_norm.default,
+    aten.upsample_bilinear2d.vec,
+    aten.upsample_bilinear2d.default,
+    aten.upsample_nearest2d.vec,
+    aten.upsample_nearest1d.vec,
+    aten.upsample_nearest3d.vec,
+    aten.upsample_nearest1d.default,
+    aten.upsample_nearest3d.default,
+    aten.grid_sampler_2d.default,
+    aten.glu.default,
+    aten.unfold.default,
+)
+"""Operators that core ATen keeps, and PyTorch can decompose."""
+
+_KEPT = {aten.ones, aten.zeros, aten.full, aten.full_like, aten.zeros_like, aten.ones_like, aten.silu}
+"""Operators that core ATen decomposes, and that read better whole."""
+
+_DROPOUTS = {
+    "dropout",
+    "dropout_",
+    "alpha_dropout",
+    "alpha_dropout_",
+    "feature_dropout",
+    "feature_dropout_",
+    "feature_alpha_dropout",
+    "feature_alpha_dropout_",
+    "native_dropout",
+}
+
+
+@lru_cache
+def decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """The decomposition of each operator."""
+    table: dict[Any, Callable[..., Any]] = {
+        each: rule
+        for each, rule in core_aten_decompositions().items()  # type: ignore[no-untyped-call]
+        if each.overloadpacket not in _KEPT
+    }
+    table |= get_decompositions(_FURTHER)
+    return table | _OWN
+
+
+class PlainFunctions(TorchFunctionMode):
+    """Replaces functions that PyTorch's C++ fuses, or specialises on sizes, by their definition."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = {**dict(zip(("input", "p", "train"), args, strict=False)), **(kwargs or {})}
+        if (
+            getattr(function, "__name__", "") in _DROPOUTS
+            and given.get("train", True)
+            and given.get("p", 0.5)
+        ):
+            raise PlainCudaError(
+                "This function draws random numbers (dropout), which a kernel can't reproduce."
+            )
+        return _PLAIN_FUNCTIONS.get(function, function)(*args, **(kwargs or {}))
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    if dropout_p:
+        raise PlainCudaError("This function draws random numbers (dropout in attention).")
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+    scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        rows = torch.arange(query.shape[-2], device=query.device)[:, None]
+        columns = torch.arange(key.shape[-2], device=query.device)[None, :]
+        scores = scores.masked_fill(columns > rows, -math.inf)
+    if attn_mask is not None:
+        scores = (
+            scores.masked_fill(attn_mask.logical_not(), -math.inf)
+            if attn_mask.dtype == torch.bool
+            else scores + attn_mask
+        )
+    return scores.softmax(-1) @ value
+
+
+def _linear(tensor: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    found = tensor @ weight.transpose(-1, -2) if weight.dim() == 2 else tensor @ weight
+    return found if bias is None else found + bias
+
+
+def _max_pool1d(
+    tensor: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    size, step, pad, gap = (
+        each[0] if isinstance(each, tuple | list) else each
+        for each in (kernel_size, stride or kernel_size, padding, dilation)
+    )
+    pooled: Any = torch.nn.functional.max_pool2d
+    found = pooled(tensor.unsqueeze(-2), (1, size), (1, step), (0, pad), (1, gap), ceil_mode, return_indices)
+    return tuple(each.squeeze(-2) for each in found) if return_indices else found.squeeze(-2)
+
+
+_PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
+    torch.nn.functional.scaled_dot_product_attention: _attention,
+    torch.nn.functional.linear: _linear,
+    torch.max_pool1d: _max_pool1d,
+}
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in {torch.float16, torch.bfloat16} else tensor
+
+
+def _count(tensor: Tensor, dims: Sequence[int] | None) -> int:
+    return math.prod(tensor.shape[dim] for dim in (range(tensor.dim()) if dims is None else dims))
+
+
+def _var_mean(
+    tensor: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:
+    dims = list(range(tensor.dim())) if dim is None else list(dim)
+    wide = _wide(tensor)
+    mean = wide.mean(dims, keepdim=True)
+    squares = (wide - mean).square().sum(dims, keepdim=keepdim)
+    variance = squares / (_count(tensor, dims) - (1 if correction is None else correction))
+    return variance.to(tensor.dtype), (mean if keepdim else mean.squeeze(dims)).to(tensor.dtype)
+
+
+def _var(
+    tensor: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:
+    return _var_mean(tensor, dim, correction=correction, keepdim=keepdim)[0]
+
+
+def _batch_norm(
+    tensor: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,  # of the running statistics, which are not updated
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Batch normalisation without updating running statistics, as a kernel must not change its inputs."""
+    wide = _wide(tensor)
+    dims = [dim for dim in range(tensor.dim()) if dim != 1]
+    shape = [-1 if dim == 1 else 1 for dim in range(tensor.dim())]
+    if training or running_mean is None or running_var is None:
+        variance, mean = _var_mean(wide, dims, correction=0, keepdim=True)
+    else:
+        mean, variance = _wide(running_mean).view(shape), _wide(running_var).view(shape)
+    scale = torch.rsqrt(variance + eps)
+    found = (wide - mean) * scale
+    if weight is not None:
+        found = found * weight.view(shape)
+    if bias is not None:
+        found = found + bias.view(shape)
+    return found.to(tensor.dtype), mean.flatten(), scale.flatten()
+
+
+def _batch_norm_without_statistics(
+    tensor: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _batch_norm(tensor, weight, bias, None, None, training, momentum, eps)
+
+
+def _batch_norm_as_trained(
+    tensor: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _batch_norm(tensor, weight, bias, running_mean, running_var, False, momentum, eps)
+
+
+def _extreme(
+    extreme: Callable[..., Tensor], place: Callable[..., Tensor]
+) -> Callable[..., tuple[Tensor, Tensor]]:
+    def both(tensor: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        return extreme(tensor, [dim], keepdim), place(tensor, dim, keepdim)
+
+    return both
+
+
+def _addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = left @ right
+    if alpha != 1:
+        product = product * alpha
+    return product + (bias if beta == 1 else bias * beta)
+
+
+def _repeat_interleave(tensor: Tensor, repeats: int, dim: int | None = None) -> Tensor:
+    if dim is None:
+        tensor, dim = tensor.flatten(), 0
+    dim %= tensor.dim()
+    shape = list(tensor.shape)
+    wide = tensor.unsqueeze(dim + 1).expand(*shape[: dim + 1], repeats, *shape[dim + 1 :])
+    return wide.reshape(*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :])
+
+
+def _sort(
+    tensor: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = False
+) -> tuple[Tensor, Tensor]:
+    return _ranked(tensor, dim, tensor.shape[dim] if tensor.dim() else 1, largest=descending)
+
+
+def _stable_sort(
+    tensor: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False
+) -> tuple[Tensor, Tensor]:
+    return _sort(tensor, dim, descending, stable=stable)
+
+
+def _topk(
+    tensor: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Tensor, Tensor]:
+    return _ranked(tensor, dim, k, largest=largest)
+
+
+def _median(tensor: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    values, places = _ranked(tensor, dim, tensor.shape[dim], largest=False)
+    middle = (tensor.shape[dim] - 1) // 2
+    found = values.narrow(dim, middle, 1), places.narrow(dim, middle, 1)
+    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+
+
+def _ranked(tensor: Tensor, dim: int, count: int, *, largest: bool) -> tuple[Tensor, Tensor]:
+    """The first elements in order. An element's rank is the number of elements before it."""
+    rows = tensor.movedim(dim, -1)
+    here, there = rows.unsqueeze(-1), rows.unsqueeze(-2)
+    place = torch.arange(rows.shape[-1], device=tensor.device)
+    before = (there > here if largest else there < here) | (
+        (there == here) & (place.unsqueeze(-2) < place.unsqueeze(-1))
+    )
+    rank = before.sum(-1)
+    wanted = torch.arange(count, device=tensor.device).unsqueeze(-1)
+    places = (rank.unsqueeze(-2) == wanted).to(torch.int32).argmax(-1)
+    return rows.gather(-1, places).movedim(-1, dim), places.movedim(-1, dim)
+
+
+_OWN: dict[Any, Callable[..., Any]] = {
+    aten.var_mean.correction: _var_mean,
+    aten.var.correction: _var,
+    aten.native_batch_norm.default: _batch_norm,
+    aten._native_batch_norm_legit.default: _batch_norm,
+    aten._native_batch_norm_legit_no_training.default: _batch_norm_as_trained,
+    aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
+    aten.max.dim: _extreme(aten.amax.default, aten.argmax.default),
+    aten.min.dim: _extreme(aten.amin.default, aten.argmin.default),
+    aten.addmm.default: _addmm,
+    aten.baddbmm.default: _addmm,
+    aten.addmv.default: _addmm,
+    aten.sort.default: _sort,
+    aten.sort.stable: _stable_sort,
+    aten.topk.default: _topk,
+    aten.median.dim: _median,
+    aten.repeat_interleave.self_int: _repeat_interleave,
+}

@@ -1,0 +1,400 @@
+"""The kernels of a traced function, and the launch plan that runs them."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+from torch.fx import Node
+
+from mctskernel.core.launch_plan import MAX_LAUNCHES, MAX_PLAN_CHARACTERS
+from mctskernel.core.task import Shape, Tensor
+from mctskernel.problems.plain_cuda import (  # noqa: F401 - they fill the table of rules
+    PlainCudaError,
+    elementwise,
+    gathers,
+    products,
+    views,
+)
+from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
+from mctskernel.problems.plain_cuda.element_types import converted, header, literal, stored_type
+from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp, count_in_plan, in_plan, product
+from mctskernel.problems.plain_cuda.reductions import (
+    accumulated,
+    part_of_parts,
+    part_of_reduction,
+    reduced_axes,
+    reduction_of_parts,
+    splits,
+)
+from mctskernel.problems.plain_cuda.rules import Kind, Rule, argument, axis, is_tensor, operator_name, rule_of
+from mctskernel.problems.plain_cuda.tracing import Traced, trace
+
+BLOCK = 256
+"""Threads in a block."""
+
+LARGE = 1 << 30
+"""Buffers of at least so many elements are indexed by 64-bit numbers."""
+
+FEW = 1 << 10
+LONG = 1 << 14
+THREADS = 1 << 14
+"""A reduction to at most FEW results of at least LONG elements each uses about THREADS threads."""
+
+_AXES: Mapping[int, tuple[str, ...]] = {
+    2: ("row", "col"),
+    3: ("batch", "row", "col"),
+    4: ("image", "channel", "row", "col"),
+    5: ("image", "channel", "depth", "row", "col"),
+}
+
+_RESERVED = frozenset(
+    re.findall(
+        r"\w+",
+        """alignas alignof and asm auto bool break case catch char class const constexpr continue decltype default
+        delete do double else enum explicit export extern false float for friend goto half if inline int long mutable
+        namespace new noexcept not nullptr operator or private protected public register requires return short signed
+        sizeof static struct switch template this throw true try typedef typeid typename union unsigned using virtual
+        void volatile while xor BLOCK blockIdx blockDim threadIdx gridDim warpSize max min abs y0 y1 j0 j1 sqrtf rsqrtf
+        expf logf powf fabsf floorf ceilf fmaxf fminf tanhf erff""",
+    )
+)
+"""Keywords of C++ and CUDA, and functions that kernels call."""
+
+_Emit = Callable[[Body, Index], str]
+"""Writes the code of a thread, and returns the value to store, or an empty text if it stored it itself."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A kernel with a thread for each index over `space`, which fills `place`. `parts` is a buffer that it reduces."""
+
+    node: Node
+    place: Place
+    space: tuple[sympy.Expr, ...]
+    emit: _Emit
+    parts: str = ""
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A kernel's text and its launch."""
+
+    text: str
+    launch: str
+
+
+def written(
+    function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[str], sizes: Shape
+) -> str:
+    """As `kernel_source`."""
+    traced = trace(function, inputs, sizes)
+    if len(traced.outputs) != len(outputs):
+        raise PlainCudaError(
+            f"This function returns {len(traced.outputs)} tensors, and the task has {len(outputs)} outputs."
+        )
+    return _Schedule(traced, [tensor.name for tensor in inputs], outputs, sizes).text()
+
+
+class _Schedule:
+    """The kernels of one traced function, and the names and buffers so far."""
+
+    def __init__(self, traced: Traced, inputs: Sequence[str], outputs: Sequence[str], sizes: Shape) -> None:
+        self._traced = traced
+        self._sizes = sizes
+        given = (*sizes, *outputs, *inputs)
+        self._taken = {*given, *_RESERVED}
+        self._names = {name: self._fresh(name) if name in _RESERVED else name for name in given}
+        self._results = list(zip(outputs, traced.outputs, strict=True))
+        self._places = {
+            node: self._place(name, node) for node, name in traced.inputs.items() if is_tensor(node)
+        }
+        self._scratch: list[Place] = []
+        self._headers: set[str] = set()
+
+    def text(self) -> str:
+        """The whole source."""
+        kernels = [self._kernel(job) for job in self._jobs()]
+        if len(kernels) > MAX_LAUNCHES:
+            raise PlainCudaError(
+                f"This function needs {len(kernels)} kernels; a launch plan has at most {MAX_LAUNCHES}."
+            )
+        plan = "\n".join((*(kernel.launch for kernel in kernels), *map(_scratch, self._scratch)))
+        if len(plan) > MAX_PLAN_CHARACTERS:
+            raise PlainCudaError(
+                f"The launch plan of {len(kernels)} kernels has {len(plan)} characters; at most {MAX_PLAN_CHARACTERS} "
+                "are allowed."
+            )
+        text = "\n\n".join(kernel.text for kernel in kernels)
+        if "CUDART_" in text:
+            self._headers.add("math_constants.h")
+        includes = "".join(f"#include <{each}>\n" for each in sorted(self._headers))
+        return f"/*\n{plan}*/\n{includes}\n#define BLOCK {BLOCK}\n\n{text}\n"
+
+    def _jobs(self) -> Iterator[_Job]:
+        """The kernels in order. An output that is only a view of something gets a kernel that copies it."""
+        kept = kept_nodes(ordered(self._traced.outputs), self._traced.outputs)
+        names: dict[Node, str] = {}
+        for name, node in self._results:
+            found = written_flat(node, kept)
+            if found is not None:
+                names.setdefault(found, name)
+        for node in kept:
+            place = self._place(names.get(node) or self._fresh(node.name), node)
+            if node not in names:
+                self._scratch.append(place)
+            yield from self._jobs_of(node, place)
+            self._places[node] = place
+        for name, node in self._results:
+            if name not in names.values():
+                place = self._place(name, node)
+                yield self._whole(node, place)
+
+    def _jobs_of(self, node: Node, place: Place) -> Iterator[_Job]:
+        """One kernel for a node, or three for a large reduction to few results."""
+        rule = rule_of(node)
+        parts = self._parts(node, place)
+        if parts > 1:
+            yield from self._in_parts(node, place, parts)
+        elif rule.kind is Kind.WHOLE_ROW:
+            dim = axis(node, argument(node, "dim"))
+            space = (*place.extents[:dim], ONE, *place.extents[dim + 1 :]) if place.extents else ()
+            yield _Job(node, place, space, lambda body, index: rule.compute(body, node, index))
+        else:
+            yield self._whole(node, place)
+
+    def _in_parts(self, node: Node, place: Place, parts: int) -> Iterator[_Job]:
+        """A reduction in three kernels: by many threads, of their results by fewer, and by one for each result."""
+        fewer = 1 << (parts.bit_length() - 1) // 2
+        first, second = (
+            Place(
+                self._fresh(f"{node.name}_parts"), accumulated(node), (*place.extents, sympy.Integer(count))
+            )
+            for count in (parts, fewer)
+        )
+        self._scratch += [first, second]
+        yield _Job(node, first, first.extents, lambda body, at: part_of_reduction(body, node, at, parts))
+        yield _Job(
+            node,
+            second,
+            second.extents,
+            lambda body, at: part_of_parts(body, node, at, first, fewer),
+            parts=first.name,
+        )
+        yield _Job(
+            node,
+            place,
+            place.extents,
+            lambda body, at: reduction_of_parts(body, node, at, second),
+            parts=second.name,
+        )
+
+    def _whole(self, node: Node, place: Place) -> _Job:
+        """A kernel with a thread for each element."""
+
+        def emit(body: Body, index: Index) -> str:
+            return converted(body.read(node, index), numbers(node), place.dtype)
+
+        return _Job(node, place, place.extents, emit)
+
+    def _parts(self, node: Node, place: Place) -> int:
+        if not splits(node):
+            return 1
+        source = tensors(node)[0]
+        extents = self._place("", source).extents
+        count = self._traced.estimate(product([extents[dim] for dim in reduced_axes(node)]))
+        results = max(self._traced.estimate(product(place.extents)), 1)
+        if results > FEW or count < LONG:
+            return 1
+        return 1 << max(int(THREADS / results), 2).bit_length() - 1
+
+    # A kernel
+
+    def _kernel(self, job: _Job) -> _Written:
+        name = self._fresh(f"{operator_name(job.node).split('.')[-1].strip('_')}_kernel")
+        body = self._body(job, "int")
+        if any(self._traced.estimate(product(each.extents)) >= LARGE for each in body.used):
+            body = self._body(job, "long long")
+        inside, bound = body.text(), count_in_cpp(job.space)
+        words = set(re.findall(r"[A-Za-z_]\w*", f"{inside} {bound}"))
+        dimensions = [each for each in self._sizes if self._names[each] in words]
+        sources = [each for each in body.reads.values() if self._parameter(each.name) in words]
+        parameters = [
+            *(f"const {stored_type(each.dtype)}* {self._parameter(each.name)}" for each in sources),
+            f"{stored_type(job.place.dtype)}* {self._parameter(job.place.name)}",
+            *(f"int {self._parameter(each)}" for each in dimensions),
+        ]
+        self._headers |= {header(each.dtype) for each in (*sources, job.place)} - {""}
+        first = "(long long)blockIdx.x" if body.index_type == "long long" else "blockIdx.x"
+        about = (
+            f"{operator_name(job.node)} of {job.parts}" if job.parts else _described(job.node, self._places)
+        )
+        head = f'extern "C" __global__ void {name}('
+        text = (
+            f"// {about}\n"
+            f"{head}{_wrapped(parameters, len(head))}) {{\n"
+            f"    {body.index_type} {body.thread} = {first} * blockDim.x + threadIdx.x;\n"
+            f"    if ({body.thread} < {bound}) {{\n{inside}\n    }}\n}}"
+        )
+        args = ", ".join(f'"{each}"' for each in (*(s.name for s in sources), job.place.name, *dimensions))
+        launch = (
+            f'[[launch]]\nkernel = "{name}"\ngrid = ["ceil_div({count_in_plan(job.space)}, BLOCK)"]\n'
+            f'block = ["BLOCK"]\nargs = [{args}]\n'
+        )
+        return _Written(text, launch)
+
+    def _body(self, job: _Job, index_type: str) -> Body:
+        body = Body(
+            places=self._places,
+            compute=self._compute,
+            expression=self._traced.expression,
+            parameter=self._parameter,
+            index_type=index_type,
+            taken=self._taken,
+            target=job.place,
+        )
+        rank = len(job.space)
+        names = _AXES.get(rank, tuple(f"i{dim}" for dim in range(rank))) if rank > 1 else ()
+        value = job.emit(body, body.unflat(body.thread, job.space, names))
+        if value:
+            body.store(job.place, body.unflat(body.thread, job.space, names), value)
+        return body
+
+    def _compute(self, body: Body, node: Node, index: Index) -> str:
+        return self._constant(node) if node.op == "get_attr" else rule_of(node).compute(body, node, index)
+
+    def _constant(self, node: Node) -> str:
+        value = self._traced.constants[node]
+        if value.numel() != 1:
+            raise PlainCudaError(
+                f"This function uses a constant tensor of {value.numel()} elements; make it an input."
+            )
+        return literal(value.item(), value.dtype)
+
+    def _parameter(self, name: str) -> str:
+        return self._names.get(name, name)
+
+    def _place(self, name: str, node: Node) -> Place:
+        extents = tuple(self._traced.expression(size) for size in node.meta["val"].shape)
+        return Place(name, numbers(node), extents)
+
+    def _fresh(self, name: str) -> str:
+        number, found = 1, name
+        while found in self._taken:
+            number += 1
+            found = f"{name}_{number}"
+        self._taken.add(found)
+        return found
+
+
+def _described(node: Node, places: Mapping[Node, Place]) -> str:
+    """The operators of a kernel, in order."""
+    found: dict[str, None] = {}
+    seen: set[Node] = set()
+
+    def visit(each: Node) -> None:
+        if each.op == "call_function" and each not in seen and (each is node or each not in places):
+            seen.add(each)
+            for source in tensors(each):
+                visit(source)
+            found[operator_name(each)] = None
+
+    visit(node)
+    return ", ".join(found) or "a copy"
+
+
+def _wrapped(parameters: Sequence[str], start: int) -> str:
+    """Parameters on lines of at most 110 characters."""
+    lines, length = [""], start
+    for number, each in enumerate(parameters):
+        text = each + (", " if number < len(parameters) - 1 else "")
+        if length + len(text) > _LINE:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("")
+            length = _HANGING
+        lines[-1] += text
+        length += len(text)
+    return f"\n{' ' * _HANGING}".join(lines)
+
+
+_LINE = 110
+_HANGING = 8
+
+
+def _scratch(place: Place) -> str:
+    shape = ", ".join(str(e) if isinstance(e, int) else f'"{e}"' for e in map(in_plan, place.extents)) or "1"
+    dtype = str(place.dtype).removeprefix("torch.")
+    return f'[[scratch]]\nname = "{place.name}"\ndtype = "{dtype}"\nshape = [{shape}]\n'
+
+
+HEAVIEST = 24
+"""Up to so many operators are recomputed where their result is read, rather than stored."""
+
+_FLAT = {"aten.view.default", "aten._unsafe_view.default", "aten.clone.default", "aten.alias.default"}
+_FLAT |= {"aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims"}
+
+
+def ordered(outputs: Sequence[Node]) -> list[Node]:
+    """All tensor nodes that outputs depend on, in topological order."""
+    needed: set[Node] = set()
+    waiting = list(outputs)
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += tensors(node)
+    return [node for node in outputs[0].graph.nodes if node in needed]
+
+
+def tensors(node: Node) -> list[Node]:
+    """The tensors that a node reads."""
+    if node.target is operator.getitem:
+        return tensors(node.args[0])  # type: ignore[arg-type]
+    return [each for each in node.all_input_nodes if is_tensor(each)]
+
+
+def kept_nodes(order: Sequence[Node], outputs: Collection[Node]) -> list[Node]:
+    """The nodes that get a kernel, in order. Raises PlainCudaError.
+
+    They are those with many operators per element, those whose elements are read repeatedly, and the outputs.
+    """
+    rules = {node: rule_of(node) for node in order if node.op == "call_function"}
+    kept = {node for node, each in rules.items() if each.kind in {Kind.STORED, Kind.WHOLE_ROW}}
+    weights: dict[Node, int] = dict.fromkeys(order, 0)
+    for node, rule in rules.items():
+        own = 1 if rule.kind is Kind.ELEMENT and "_to_copy" not in str(node.target) else 0
+        weights[node] = own + sum(weights[each] for each in tensors(node) if each not in kept)
+        if weights[node] > HEAVIEST:
+            kept.add(node)
+        if rule.repeats:
+            repeated = [_worth_keeping(source, rules, weights, kept) for source in tensors(node)]
+            kept |= {each for each in repeated if each is not None}
+    kept |= {node for node in outputs if node in rules and rules[node].kind is not Kind.VIEW}
+    return [node for node in order if node in kept]
+
+
+def written_flat(node: Node, kept: Collection[Node]) -> Node | None:
+    """The kept node with the same elements in the same order as an output, or None."""
+    while node not in kept:
+        if node.op != "call_function" or str(node.target) not in _FLAT:
+            return None
+        (node,) = tensors(node)
+    return node
+
+
+def _worth_keeping(
+    node: Node, rules: Mapping[Node, Rule], weights: Mapping[Node, int], kept: Collection[Node]
+) -> Node | None:
+    """The node behind views that should be stored because its elements are read repeatedly."""
+    while node in rules and node not in kept:
+        if rules[node].kind is not Kind.VIEW:
+            return node if weights[node] > 0 else None
+        sources = tensors(node)
+        if not sources:
+            return None
+        node = sources[0]
+    return None

@@ -1,0 +1,194 @@
+"""A PyTorch function as a graph of ATen operators with symbolic sizes, named after the dimensions."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import logging
+import math
+import operator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import sympy
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+from mctskernel.core.task import Shape, Tensor
+from mctskernel.problems.plain_cuda import PlainCudaError
+from mctskernel.problems.plain_cuda.decompositions import PlainFunctions, decompositions
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A graph without in-place updates. `inputs` are its placeholders' names in the task, `outputs` its results.
+
+    `expression` gives a size, or a number that depends on sizes, over the task's dimensions; `estimate` evaluates an
+    expression at the traced sizes.
+    """
+
+    inputs: Mapping[Node, str]
+    outputs: tuple[Node, ...]
+    expression: Callable[[Any], sympy.Expr]
+    estimate: Callable[[sympy.Expr], float]
+    constants: Mapping[Node, Any]
+
+
+def trace(function: Callable[..., Any], inputs: Sequence[Tensor], sizes: Shape) -> Traced:
+    """Trace a function on fake tensors, without computing anything. Raises PlainCudaError."""
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    symbols = {name: _symbol(env, name, size) for name, size in sizes.items()}
+    own = {
+        symbol.node.expr: sympy.Symbol(name, integer=True, positive=True) for name, symbol in symbols.items()
+    }
+    with mode:
+        tensors = [
+            torch.empty([_extent(e, symbols) for e in tensor.shape], dtype=getattr(torch, tensor.dtype))
+            for tensor in inputs
+        ]
+    with _quiet(), torch.no_grad(), mode, PlainFunctions(), _symbolic_roots(), enable_python_dispatcher():
+        try:
+            module = _graph(_of_tensors(function), tensors)
+            if any(_is_update(node) for node in module.graph.nodes):
+                module = _graph(module, tensors)
+        except PlainCudaError:
+            raise
+        except Exception as error:
+            said = (str(error).strip().splitlines() or ["no message"])[0]
+            raise PlainCudaError(
+                f"PyTorch can't trace this function: {type(error).__name__}: {said[:300]}"
+            ) from error
+    fixed = [own[symbol].name for symbol in own if not env.replace(symbol).free_symbols]
+    if fixed:
+        raise PlainCudaError(
+            f"This function fixes the dimension '{fixed[0]}': it converts the size to a number."
+        )
+
+    def expression(value: Any) -> sympy.Expr:
+        if isinstance(value, Node):
+            value = value.meta["val"]
+        found = value.node.expr if hasattr(value, "node") else sympy.sympify(value)
+        return env.replace(found).xreplace(own)
+
+    hints = {own[symbol.node.expr]: sizes[name] for name, symbol in symbols.items()}
+    graph = module.graph
+    graph.eliminate_dead_code()
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    named = dict(zip(placeholders, (tensor.name for tensor in inputs), strict=True))
+    constants = {node: getattr(module, node.target) for node in graph.nodes if node.op == "get_attr"}
+    _check_updates(graph, named)
+    return Traced(named, _outputs(graph), expression, lambda value: float(value.xreplace(hints)), constants)
+
+
+def _graph(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> Any:
+    return make_fx(torch.func.functionalize(function, remove="mutations"), decompositions())(*tensors)
+
+
+def _of_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function without further parameters, as PyTorch counts those with defaults."""
+
+    def called(*tensors: torch.Tensor) -> Any:
+        return function(*tensors)
+
+    return called
+
+
+def _is_update(node: Node) -> bool:
+    """Whether an operator changes a tensor that isn't an input."""
+    if node.op != "call_function" or not hasattr(node.target, "_schema"):
+        return False
+    changed: Any = node.args[0] if node.args else None
+    return bool(node.target._schema.is_mutable) and getattr(changed, "op", "") != "placeholder"
+
+
+def _symbol(env: ShapeEnv, name: str, size: int) -> Any:
+    source = ConstantSource(name)
+    symbol = env.create_symbol(size, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+    return env.create_symintnode(symbol, hint=size, source=source)
+
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+def _extent(extent: int | str, symbols: Mapping[str, Any]) -> Any:
+    """An extent of a task over symbols."""
+
+    def value(node: ast.expr) -> Any:
+        match node:
+            case ast.Constant(value=int() as number):
+                return number
+            case ast.Name(id=name) if name in symbols:
+                return symbols[name]
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                return _OPERATORS[type(op)](value(left), value(right))
+            case ast.Call(func=ast.Name(id="ceil_div"), args=[left, right]):
+                return -(-value(left) // value(right))
+        raise PlainCudaError(f"The extent '{extent}' isn't made of dimensions by + - * and //.")
+
+    return extent if isinstance(extent, int) else value(ast.parse(extent.strip(), mode="eval").body)
+
+
+def _outputs(graph: Graph) -> tuple[Node, ...]:
+    (returned,) = next(node for node in graph.nodes if node.op == "output").args
+    found = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
+    if not found or not all(isinstance(each, Node) and _is_tensor(each) for each in found):
+        raise PlainCudaError("This function must return a tensor, or a tuple of tensors.")
+    return found
+
+
+def _is_tensor(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def _check_updates(graph: Graph, inputs: Mapping[Node, str]) -> None:
+    """No input may be changed, except for an integer counter such as that of batch normalisation."""
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
+            changed = node.args[0]
+            value = changed.meta["val"]
+            if changed in inputs and not (value.dim() == 0 and not value.is_floating_point()):
+                raise PlainCudaError(f"This function changes its input '{inputs[changed]}' in place.")
+
+
+@contextlib.contextmanager
+def _symbolic_roots() -> Iterator[None]:
+    """Replace `math.sqrt`, which converts a size to a number, by PyTorch's symbolic one."""
+    plain = math.sqrt
+
+    def root(value: Any) -> Any:
+        return torch.sym_sqrt(value) if isinstance(value, torch.SymInt | torch.SymFloat) else plain(value)
+
+    with patch.object(math, "sqrt", root):
+        yield
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence PyTorch's logs of failures, which become a PlainCudaError."""
+    loggers = [logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch.fx.experimental")]
+    levels = [each.level for each in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for each in loggers:
+            each.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for each, level in zip(loggers, levels, strict=True):
+                each.setLevel(level)

@@ -1,0 +1,290 @@
+"""Operators that move elements or make constants: views, padding, concatenation, ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import Node
+
+from mctskernel.problems.plain_cuda.body import Body, Index, minus, node_type, numbers, plus, times
+from mctskernel.problems.plain_cuda.element_types import converted, literal
+from mctskernel.problems.plain_cuda.extents import ONE, in_cpp, product, same
+from mctskernel.problems.plain_cuda.rules import Kind, argument, axis, operand, rule, scalar, source_of
+
+
+@rule(
+    "alias",
+    "clone",
+    "contiguous",
+    "detach",
+    "lift_fresh_copy",
+    "lift_fresh",
+    "_conj",
+    "positive",
+    kind=Kind.VIEW,
+)
+def _same(body: Body, node: Node, index: Index) -> str:
+    return body.read(argument(node, "self"), index)
+
+
+@rule("view", "reshape", "_unsafe_view", "_reshape_alias", "squeeze", "unsqueeze", "flatten", kind=Kind.VIEW)
+def _reshape(body: Body, node: Node, index: Index) -> str:
+    source = node.args[0]
+    assert isinstance(source, Node)  # noqa: S101 - the tensor that is viewed
+    return body.read(source, reshaped(body, index, body.extents(node), body.extents(source)))
+
+
+@rule("expand", "broadcast_to", kind=Kind.VIEW)
+def _expand(body: Body, node: Node, index: Index) -> str:
+    return operand(body, node.args[0], index, numbers(node))
+
+
+@rule("permute", kind=Kind.VIEW)
+def _permute(body: Body, node: Node, index: Index) -> str:
+    found = ["0"] * len(index)
+    for each, dim in zip(index, argument(node, "dims"), strict=True):
+        found[axis(node, dim)] = each
+    return body.read(node.args[0], found)
+
+
+@rule("t", kind=Kind.VIEW)
+def _t(body: Body, node: Node, index: Index) -> str:
+    return body.read(node.args[0], index[::-1])
+
+
+@rule("transpose", kind=Kind.VIEW)
+def _transpose(body: Body, node: Node, index: Index) -> str:
+    found, left, right = list(index), axis(node, argument(node, "dim0")), axis(node, argument(node, "dim1"))
+    found[left], found[right] = found[right], found[left]
+    return body.read(node.args[0], found)
+
+
+@rule("select", kind=Kind.VIEW)
+def _select(body: Body, node: Node, index: Index) -> str:
+    source = node.args[0]
+    dim = axis(source, argument(node, "dim"))  # type: ignore[arg-type]
+    return body.read(
+        source, (*index[:dim], _from_start(body, source, dim, argument(node, "index")), *index[dim:])
+    )
+
+
+@rule("slice", kind=Kind.VIEW)
+def _slice(body: Body, node: Node, index: Index) -> str:
+    source = node.args[0]
+    dim = axis(node, argument(node, "dim"))
+    start = _from_start(body, source, dim, argument(node, "start") or 0)
+    step = str(argument(node, "step"))
+    return body.read(source, _moved(index, dim, plus(start, times(index[dim], step))))
+
+
+@rule("flip", kind=Kind.VIEW)
+def _flip(body: Body, node: Node, index: Index) -> str:
+    extents, found = body.extents(node), list(index)
+    for dim in (axis(node, each) for each in argument(node, "dims")):
+        found[dim] = "0" if extents[dim] == ONE else minus(f"{body.size(extents[dim])} - 1", index[dim])
+    return body.read(node.args[0], found)
+
+
+@rule("split_with_sizes", kind=Kind.VIEW)
+def _split(body: Body, node: Node, index: Index) -> str:
+    source, part = source_of(node)
+    dim = axis(node, argument(source, "dim"))
+    start = sum((body.expression(size) for size in argument(source, "split_sizes")[:part]), sympy.Integer(0))
+    return body.read(source.args[0], _moved(index, dim, plus(body.size(start), index[dim])))
+
+
+@rule("diagonal", kind=Kind.VIEW)
+def _diagonal(body: Body, node: Node, index: Index) -> str:
+    source = node.args[0]
+    first, second = (axis(source, argument(node, name)) for name in ("dim1", "dim2"))  # type: ignore[arg-type]
+    offset = int(argument(node, "offset"))
+    others = iter(index[:-1])
+    found = [
+        plus(index[-1], str(max(-offset, 0)))
+        if dim == first
+        else plus(index[-1], str(max(offset, 0)))
+        if dim == second
+        else next(others)
+        for dim in range(len(index) + 1)
+    ]
+    return body.read(source, found)
+
+
+@rule("as_strided", kind=Kind.VIEW)
+def _as_strided(body: Body, node: Node, index: Index) -> str:
+    source: Any = node.args[0]
+    flat = in_cpp(body.expression(argument(node, "storage_offset") or 0))
+    for each, stride in zip(index, argument(node, "stride"), strict=True):
+        flat = plus(flat, times(each, in_cpp(body.expression(stride))))
+    return body.read(source, body.unflat(_held(body, flat), body.extents(source)))
+
+
+@rule("repeat", kind=Kind.VIEW)
+def _repeat(body: Body, node: Node, index: Index) -> str:
+    source: Any = node.args[0]
+    extents = body.extents(source)
+    inner = index[len(index) - len(extents) :]
+    found = [
+        "0" if extent == ONE else f"{each} % {body.size(extent)}"
+        for each, extent in zip(inner, extents, strict=True)
+    ]
+    return body.read(source, [body.let(body.index_type, "inner", each) for each in found])
+
+
+@rule("cat", kind=Kind.ELEMENT)
+def _cat(body: Body, node: Node, index: Index) -> str:
+    tensors = [each for each in argument(node, "tensors") if each.meta["val"].dim() or len(index) == 0]
+    dim, dtype = axis(node, argument(node, "dim")), numbers(node)
+    kind = node_type(node)
+    found = body.variable(kind, node.name, literal(0, dtype))
+    start: sympy.Expr = sympy.Integer(0)
+    for number, tensor in enumerate(tensors):
+        end = start + body.extents(tensor)[dim]
+        last = number == len(tensors) - 1
+        test = (
+            "else {"
+            if last and number
+            else f"{'else ' if number else ''}if ({index[dim]} < {in_cpp(end)}) {{"
+        )
+        before = body.size(start)
+        with body.block(test):
+            value = body.read(tensor, _moved(index, dim, minus(index[dim], before)))
+            body.line(f"{found} = {converted(value, numbers(tensor), dtype)};")
+        start = end
+    return found
+
+
+@rule("slice_scatter", "select_scatter", kind=Kind.ELEMENT)
+def _scattered(body: Body, node: Node, index: Index) -> str:
+    """A tensor with a slice, or one index along an axis, replaced by another tensor."""
+    source, other = argument(node, "self"), argument(node, "src")
+    dim = axis(node, argument(node, "dim"))
+    value = body.variable(node_type(node), node.name, body.read(source, index))
+    if "select" in str(node.target):
+        test = f"{index[dim]} == {_from_start(body, node, dim, argument(node, 'index'))}"
+        inner = (*index[:dim], *index[dim + 1 :])
+    else:
+        step = int(argument(node, "step"))
+        start = _from_start(body, node, dim, argument(node, "start") or 0)
+        offset = body.let(body.index_type, "offset", minus(index[dim], start))
+        every = f" && {offset} % {step} == 0" if step != 1 else ""
+        end = body.let(body.index_type, "count", in_cpp(body.extents(other)[dim]))
+        test = f"{offset} >= 0 && {offset} < {times(end, str(step))}{every}"
+        inner = _moved(index, dim, offset if step == 1 else f"{offset} / {step}")
+    with body.block(f"if ({test}) {{"):
+        body.line(f"{value} = {operand(body, other, inner, numbers(node))};")
+    return value
+
+
+@rule("constant_pad_nd", kind=Kind.ELEMENT)
+def _pad(body: Body, node: Node, index: Index) -> str:
+    source, pad = node.args[0], argument(node, "pad")
+    extents = body.extents(source)  # type: ignore[arg-type]
+    found, tests = list(index), []
+    for place in range(0, len(pad), 2):
+        dim = len(index) - 1 - place // 2
+        before = body.expression(pad[place])
+        if before == 0 and body.expression(pad[place + 1]) == 0:
+            continue
+        found[dim] = body.let(body.index_type, "inner", minus(index[dim], in_cpp(before)))
+        tests.append(f"{found[dim]} >= 0 && {found[dim]} < {body.size(extents[dim])}")
+    value = body.variable(node_type(node), node.name, scalar(body, argument(node, "value"), numbers(node)))
+    with body.block(f"if ({' && '.join(tests) or 'true'}) {{"):
+        body.line(f"{value} = {body.read(source, found)};")
+    return value
+
+
+@rule("full", "full_like", "new_full", kind=Kind.VIEW)
+def _full(body: Body, node: Node, index: Index) -> str:
+    return scalar(body, argument(node, "fill_value"), numbers(node))
+
+
+@rule(
+    "zeros",
+    "zeros_like",
+    "new_zeros",
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "empty_permuted",
+    "new_empty_strided",
+    kind=Kind.VIEW,
+)
+def _zeros(body: Body, node: Node, index: Index) -> str:
+    return literal(0, numbers(node))
+
+
+@rule("ones", "ones_like", "new_ones", kind=Kind.VIEW)
+def _ones(body: Body, node: Node, index: Index) -> str:
+    return literal(1, numbers(node))
+
+
+@rule("scalar_tensor", kind=Kind.VIEW)
+def _scalar_tensor(body: Body, node: Node, index: Index) -> str:
+    return scalar(body, argument(node, "s"), numbers(node))
+
+
+@rule("arange", kind=Kind.VIEW)
+def _arange(body: Body, node: Node, index: Index) -> str:
+    dtype = numbers(node)
+    start, step = argument(node, "start"), argument(node, "step")
+    if dtype.is_floating_point:
+        return f"({scalar(body, start, dtype)} + {scalar(body, step, dtype)} * {index[0]})"
+    first, each = in_cpp(body.expression(start)), in_cpp(body.expression(step))
+    return converted(f"({plus(first, times(index[0], each))})", torch.int32, dtype)
+
+
+def reshaped(body: Body, index: Index, extents: Sequence[sympy.Expr], wanted: Sequence[sympy.Expr]) -> Index:
+    """The index of the same element after a reshape in row-major order."""
+    found = ["0"] * len(wanted)
+    for here, there in _groups(extents, wanted):
+        if len(here) == 1 and len(there) == 1:
+            found[there[0]] = index[here[0]]
+        elif there:
+            flat = body.flat(tuple(index[axis] for axis in here), tuple(extents[axis] for axis in here))
+            part = tuple(wanted[axis] for axis in there)
+            for axis, each in zip(
+                there, body.unflat(flat if len(there) == 1 else _held(body, flat), part), strict=True
+            ):
+                found[axis] = each
+    return tuple(found)
+
+
+def _held(body: Body, flat: str) -> str:
+    return flat if flat.isalnum() else body.let(body.index_type, "flat", flat)
+
+
+def _groups(left: Sequence[sympy.Expr], right: Sequence[sympy.Expr]) -> list[tuple[list[int], list[int]]]:
+    """The shortest groups of axes with equally many elements on both sides, without axes of one element."""
+    here = [axis for axis, extent in enumerate(left) if extent != ONE]
+    there = [axis for axis, extent in enumerate(right) if extent != ONE]
+    found: list[tuple[list[int], list[int]]] = []
+    while here or there:
+        taken = next(
+            (
+                (i, j)
+                for i in range(1, len(here) + 1)
+                for j in range(1, len(there) + 1)
+                if same(product([left[a] for a in here[:i]]), product([right[a] for a in there[:j]]))
+            ),
+            (len(here), len(there)),
+        )
+        found.append((here[: taken[0]], there[: taken[1]]))
+        here, there = here[taken[0] :], there[taken[1] :]
+    return found
+
+
+def _moved(index: Index, dim: int, to: str) -> Index:
+    return (*index[:dim], to, *index[dim + 1 :])
+
+
+def _from_start(body: Body, source: Any, dim: int, place: Any) -> str:
+    """An index along an axis, which may be negative."""
+    number = body.expression(place)
+    if number.is_number and number < 0:
+        number = body.extents(source)[dim] + number
+    return in_cpp(number)

@@ -1,0 +1,206 @@
+"""A new task folder drafted from a user's CUDA C++ file, by guessing from its `__global__` functions.
+
+    task.toml      inputs and outputs from the pointers, a dimension for each integer
+    reference.py   a skeleton to be written
+    kernel.cu      the file, with a launch plan in its leading comment
+
+Every guess has a comment that says what to check.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mctskernel.core.kernel import Kernel, leading_comment
+from mctskernel.core.task import TaskError
+from mctskernel.core.task_file import write_new_task
+from mctskernel.edits.nodes import Parameter
+from mctskernel.edits.syntax import Function, parse
+from mctskernel.profiling.source_rules import breach
+from mctskernel.tasks.check import C_TYPES
+
+SEARCH_SIZES = (4096, 1024, 64)
+"""Guessed sizes of the first, second and other dimensions."""
+
+VERIFY_SIZES = ((1, 1, 1), (67, 1, 2), (7, 131, 3), (64, 128, 4))
+HELD_OUT_SIZES = ((1, 257, 1), (35, 96, 2))
+HELD_OUT_TIMED_SIZES = (3000, 1280, 48)
+
+_WHOLE = {"int32", "uint32", "int64", "uint64", "int16"}
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """The files that were written, and notes on what is left to do."""
+
+    files: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def create_task_from_cuda(folder: Path, file: Path, kernel: str = "") -> Drafted:
+    """Draft a task folder for the `__global__` functions of a file, launched in order, or for the one of that name.
+
+    Raises TaskError before anything is written.
+    """
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{file} can't be read: {error}.") from error
+    functions = _chosen(file, text, kernel)
+    drafted = _draft(file, text, functions)
+    write_new_task(folder, drafted.files)
+    return drafted
+
+
+def _chosen(file: Path, text: str, kernel: str) -> tuple[Function, ...]:
+    found = tuple(parse(text).kernels)
+    if not found:
+        raise TaskError(f"{file} has no __global__ function.")
+    names = ", ".join(function.name for function in found)
+    if kernel:
+        found = tuple(function for function in found if function.name == kernel)
+        if not found:
+            raise TaskError(f"{file} has no __global__ function called '{kernel}'; it has: {names}.")
+    for function in found:
+        line = function.node.start_point.row + 1
+        if function.is_template:
+            raise TaskError(
+                f"{file}, line {line}: '{function.name}' is a template, which can't be launched from a plan: write an "
+                'extern "C" function with its types.'
+            )
+        if function.node.has_error:
+            raise TaskError(f"{file}, line {line}: '{function.name}' can't be parsed; does it compile?")
+    return found
+
+
+def _draft(file: Path, text: str, functions: Sequence[Function]) -> Drafted:
+    parameters = {p.name: p for function in functions for p in function.parameters}
+    pointers = [p for p in parameters.values() if p.pointer]
+    numbers = [p for p in parameters.values() if not p.pointer]
+    dimensions = [p.name for p in numbers if C_TYPES.get(p.type) in _WHOLE]
+    scalars = [p.name for p in numbers if p.name not in dimensions]
+    inputs = [p for p in pointers if p.const]
+    outputs = [p for p in pointers if not p.const]
+    if not outputs:
+        raise TaskError(f"{file}: every pointer is const, so there is no output.")
+    shape = dimensions[:2] or ["n"]
+    dimensions = dimensions or ["n"]
+    notes = [
+        "Write reference.py, which defines what is computed.",
+        "task.toml and the launch plan in kernel.cu have guesses: check each line with a comment.",
+    ]
+    if len(functions) > 1:
+        notes.append(
+            f"{len(functions)} kernels are launched one after another: check their order, or name one."
+        )
+    unknown = [p for p in pointers if p.type not in C_TYPES]
+    notes += [f"'{p.name}' points to {p.type}, which isn't supported: float32 was guessed." for p in unknown]
+    source = _with_plan(text, functions, shape)
+    if refused := breach(Kernel(source)):
+        notes.append(f"A search would refuse the file: {refused}")
+    files = {
+        "task.toml": "".join(_task_lines(file, inputs, outputs, dimensions, scalars, shape)),
+        "reference.py": _reference(inputs, outputs, scalars),
+        "kernel.cu": source,
+    }
+    return Drafted(files, tuple(notes))
+
+
+def _task_lines(  # noqa: PLR0917 - the parts of the file, in order
+    file: Path,
+    inputs: Sequence[Parameter],
+    outputs: Sequence[Parameter],
+    dimensions: Sequence[str],
+    scalars: Sequence[str],
+    shape: Sequence[str],
+) -> Iterator[str]:
+    yield f'# Drafted from {file.name}. `mctskernel check FOLDER` lists what is missing.\nsummary = ""\n'
+    extents = ", ".join(f'"{name}"' for name in shape)
+    for table, tensors in (("inputs", inputs), ("outputs", outputs)):
+        for tensor in tensors:
+            yield f'\n[[{table}]]\nname = "{tensor.name}"\n'
+            yield f'dtype = "{C_TYPES.get(tensor.type, "float32")}"\n'
+            yield f"shape = [{extents}] # guessed: its shape, over the dimensions\n"
+            if table == "outputs":
+                yield "# If the kernel also reads it, add a const pointer to a copy of it as an input.\n"
+    if not inputs:
+        yield "\n# No pointer is const, so there is no input. Move what is only read:\n# [[inputs]]\n"
+    if scalars:
+        yield "\n[scalars] # guessed: the arguments of the kernel\n"
+        yield from (f"{name} = 1.0\n" for name in scalars)
+    yield "\n[shapes]\n# guessed: put your real sizes here\n"
+    yield f"search = [{_shape(dimensions, SEARCH_SIZES)}]\n"
+    yield "# small shapes: one, primes, multiples of a block. Remove those that the kernel doesn't support.\n"
+    yield f"verify = [{', '.join(_shape(dimensions, sizes) for sizes in VERIFY_SIZES)}]\n"
+    yield f"held_out = [{', '.join(_shape(dimensions, sizes) for sizes in HELD_OUT_SIZES)}]\n"
+    yield f"held_out_timed = [{_shape(dimensions, HELD_OUT_TIMED_SIZES)}]\n"
+    yield "\n[tolerance] # guessed: relative to a row's largest value\nrelative = 1e-5\nabsolute = 1e-6\n"
+
+
+def _shape(dimensions: Sequence[str], sizes: Sequence[int]) -> str:
+    entries = (f"{name} = {sizes[min(n, len(sizes) - 1)]}" for n, name in enumerate(dimensions))
+    return f"{{ {', '.join(entries)} }}"
+
+
+def _reference(inputs: Sequence[Parameter], outputs: Sequence[Parameter], scalars: Sequence[str]) -> str:
+    parameters = ", ".join((*(p.name for p in inputs), *scalars))
+    wanted = ", ".join(p.name for p in outputs)
+    return (
+        '"""What the kernel computes, in numpy, in the precision of its inputs."""\n\n\n'
+        f"def reference({parameters}):\n"
+        f'    raise NotImplementedError("write it: return {wanted}, computed with numpy")\n'
+    )
+
+
+def _with_plan(text: str, functions: Sequence[Function], shape: Sequence[str]) -> str:
+    """The file with a launch plan; a leading block comment becomes line comments."""
+    span = leading_comment(text)
+    if span is not None:
+        if "[[launch]]" in text[span[0] : span[1]]:
+            return text
+        lines = text[span[0] : span[1]].strip().splitlines()
+        text = (
+            "\n".join(f"// {line.strip().lstrip('*').strip()}".rstrip() for line in lines)
+            + text[span[1] + 2 :]
+        )
+    return f"/*\n{''.join(_launch(function, text, shape) for function in functions)}*/\n{text}"
+
+
+def _launch(function: Function, text: str, shape: Sequence[str]) -> str:
+    block, said = _block(function, text)
+    axes = [
+        axis for axis in "xyz" if re.search(rf"\b(?:blockIdx|threadIdx)\.{axis}\b", _text_of(function))
+    ] or ["x"]
+    strided = len(axes) == 1 and "threadIdx.x" in _text_of(function) and "blockDim.x" in _text_of(function)
+    size = shape[0] if len(axes) > 1 or not strided else " * ".join(shape)
+    grid = [f"ceil_div({size}, {block})" if strided else size]
+    grid += [f"ceil_div({name}, 1)" for name in shape[1 : len(axes)]]
+    grid += ["1"] * (len(axes) - len(grid))
+    extents = ", ".join(f'"{extent}"' for extent in grid)
+    arguments = ", ".join(f'"{parameter.name}"' for parameter in function.parameters)
+    return (
+        f'[[launch]]\nkernel = "{function.name}"\n'
+        f"grid = [{extents}] # guessed: blocks in {', '.join(axes)}\n"
+        f"block = [{block}] # {said}\n"
+        f"args = [{arguments}]\n"
+        '# shared = "0" # bytes of dynamic shared memory: add it if the kernel has an extern __shared__ array\n'
+    )
+
+
+def _block(function: Function, text: str) -> tuple[int, str]:
+    bounds = function.launch_bounds
+    found = re.search(r"\d+", bounds.text.decode()) if bounds is not None and bounds.text else None
+    if found:
+        return int(found[0]), "from __launch_bounds__"
+    launched = re.search(rf"\b{function.name}\s*<<<[^,;]+,\s*(\d+)", text)
+    if launched:
+        return int(launched[1]), "from a launch in the file"
+    return 256, "guessed: threads in x"
+
+
+def _text_of(function: Function) -> str:
+    found = function.node.text
+    return found.decode() if found else ""
