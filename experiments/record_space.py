@@ -17,10 +17,16 @@ from mctskernel.core.task import Task
 from mctskernel.edits.rule import Limits
 from mctskernel.experiments.kernel_folders import ATTEMPTS, evaluated
 from mctskernel.experiments.tunables import Space, combinations, tunables, with_tunables
+from mctskernel.profiling import spaces
 from mctskernel.profiling.reward import is_eligible
-from mctskernel.profiling.spaces import kernel_tuner, read_space, space_name
-from mctskernel.profiling.spaces.document import read_document
-from mctskernel.profiling.spaces.kernel_tuner import CLOSING, entry_line, header_lines
+from mctskernel.profiling.spaces import (
+    CLOSING,
+    entry_line,
+    header_lines,
+    read_document,
+    read_space,
+    space_name,
+)
 from mctskernel.run import RunError, write_text
 from mctskernel.tree.trajectory import run_seconds
 
@@ -154,7 +160,7 @@ def _label(space: SearchSpace, values: Configuration) -> str:
 def _entry(values: Configuration, evaluation: Evaluation) -> Entry:
     """An evaluation as what a cache file holds. A quarantined time is a failure."""
     # Kernel Tuner wants all of them to replay a file.
-    stages = dict.fromkeys(kernel_tuner.STAGES.values(), 0.0)
+    stages = dict.fromkeys(spaces.STAGES.values(), 0.0)
     for stage, seconds in evaluation.stage_seconds.items():
         name = STAGES.get(stage, FRAMEWORK)
         stages[name] += seconds

@@ -19,103 +19,35 @@ MAX_SOURCE_CHARACTERS = 200_000
 MAX_LINE_CHARACTERS = 5_000
 
 CUDA_HEADERS = frozenset(
-    {
-        "cooperative_groups.h",
-        "cooperative_groups/memcpy_async.h",
-        "cooperative_groups/reduce.h",
-        "cooperative_groups/scan.h",
-        "cuComplex.h",
-        "cuda/atomic",
-        "cuda/barrier",
-        "cuda/pipeline",
-        "cuda/ptx",
-        "cuda/std/algorithm",
-        "cuda/std/array",
-        "cuda/std/atomic",
-        "cuda/std/bit",
-        "cuda/std/cfloat",
-        "cuda/std/climits",
-        "cuda/std/cmath",
-        "cuda/std/cstddef",
-        "cuda/std/cstdint",
-        "cuda/std/cstring",
-        "cuda/std/functional",
-        "cuda/std/initializer_list",
-        "cuda/std/limits",
-        "cuda/std/numeric",
-        "cuda/std/tuple",
-        "cuda/std/type_traits",
-        "cuda/std/utility",
-        "cuda_awbarrier.h",
-        "cuda_awbarrier_primitives.h",
-        "cuda_bf16.h",
-        "cuda_fp16.h",
-        "cuda_fp4.h",
-        "cuda_fp6.h",
-        "cuda_fp8.h",
-        "cuda_pipeline.h",
-        "cuda_pipeline_primitives.h",
-        "cuda_runtime.h",
-        "cuda_runtime_api.h",
-        "device_functions.h",
-        "device_launch_parameters.h",
-        "math_constants.h",
-        "math_functions.h",
-        "mma.h",
-        "sm_61_intrinsics.h",
-        "vector_functions.h",
-        "vector_types.h",
-    }
+    """
+    cooperative_groups.h cooperative_groups/memcpy_async.h cooperative_groups/reduce.h
+    cooperative_groups/scan.h cuComplex.h cuda/atomic cuda/barrier cuda/pipeline cuda/ptx
+    cuda/std/algorithm cuda/std/array cuda/std/atomic cuda/std/bit cuda/std/cfloat cuda/std/climits
+    cuda/std/cmath cuda/std/cstddef cuda/std/cstdint cuda/std/cstring cuda/std/functional
+    cuda/std/initializer_list cuda/std/limits cuda/std/numeric cuda/std/tuple cuda/std/type_traits
+    cuda/std/utility cuda_awbarrier.h cuda_awbarrier_primitives.h cuda_bf16.h cuda_fp16.h cuda_fp4.h
+    cuda_fp6.h cuda_fp8.h cuda_pipeline.h cuda_pipeline_primitives.h cuda_runtime.h
+    cuda_runtime_api.h device_functions.h device_launch_parameters.h math_constants.h
+    math_functions.h mma.h sm_61_intrinsics.h vector_functions.h vector_types.h
+    """.split()
 )
 """CUDA's own headers. Libraries (CUB, CUTLASS, Thrust) are not allowed."""
 
 PLAIN_HEADERS = frozenset(
-    {
-        "algorithm",
-        "array",
-        "assert.h",
-        "cassert",
-        "cfloat",
-        "climits",
-        "cmath",
-        "cstddef",
-        "cstdint",
-        "cstdio",
-        "cstdlib",
-        "cstring",
-        "float.h",
-        "limits",
-        "limits.h",
-        "math.h",
-        "stdbool.h",
-        "stddef.h",
-        "stdint.h",
-        "stdio.h",
-        "stdlib.h",
-        "string.h",
-        "type_traits",
-        "utility",
-    }
+    """
+    algorithm array assert.h cassert cfloat climits cmath cstddef cstdint cstdio cstdlib cstring
+    float.h limits limits.h math.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h type_traits
+    utility
+    """.split()
 )
 """Headers of the C and C++ libraries that are useful in a kernel: those of `system_headers/`."""
 
 HEADERS = CUDA_HEADERS | PLAIN_HEADERS
 
 _DIRECTIVES = frozenset(
-    {
-        "define",
-        "elif",
-        "else",
-        "endif",
-        "error",
-        "if",
-        "ifdef",
-        "ifndef",
-        "include",
-        "pragma",
-        "undef",
-        "warning",
-    }
+    """
+    define elif else endif error if ifdef ifndef include pragma undef warning
+    """.split()
 )
 _PRAGMAS = re.compile(r"(?:unroll|nounroll|once|nv_\w+|GCC\s+ivdep)\b")
 _PTX_DIRECTIVES = re.compile(

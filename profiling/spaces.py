@@ -1,0 +1,438 @@
+"""Brute-forced search spaces in files: Kernel Tuner's cache files and the auto-tuning community's T4 results.
+
+Cache files are read in every version so far, and written.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.space import Entry, Parameter, SearchSpace, SpaceError, Value
+
+MOST_BYTES = 1 << 30
+"""Uncompressed. The largest public spaces have about a quarter of this."""
+
+NO_TIME = 1e20
+"""What old versions of Kernel Tuner wrote for the time of a configuration that failed."""
+
+LARGEST = 2**63 - 1
+
+
+def read_space(path: Path) -> SearchSpace:
+    """The space of a file, compressed by gzip or not, whose format is recognised by its content. Raises SpaceError."""
+    document, notes = read_document(path)
+    if "cache" in document and "tune_params" in document:
+        return _read_cache(document, path, notes)
+    if "results" in document:
+        return _read_t4(document, path, notes)
+    keys = ", ".join(f"'{key}'" for key in list(document)[:5]) or "nothing"
+    raise SpaceError(
+        f"{path} is neither a cache file of Kernel Tuner (which has 'cache' and 'tune_params') nor a file of T4 "
+        f"results (which has 'results'); it has {keys}."
+    )
+
+
+def space_name(path: Path) -> str:
+    """What the space of a file is called: the file's name without its suffixes, of letters, digits, '_', '-', '.'."""
+    stem = re.sub(r"\.json(\.gz)?$", "", path.name)
+    return re.sub(r"[^\w.-]", "_", stem).lstrip(".-") or "space"
+
+
+def write_space(space: SearchSpace, path: Path) -> None:
+    """Write a space as a cache file, compressed if its name ends in `.gz`. Raises OSError."""
+    lines = ",".join(entry_line(space.names, each) for each in space.entries)
+    data = f"{header_lines(space)}{lines}{CLOSING}".encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+CLOSING = "}\n}"
+"""What follows the last entry of a cache file that is finished."""
+
+
+def header_lines(space: SearchSpace, more: Mapping[str, object] | None = None) -> str:
+    """A cache file up to its first entry; `more` are keys that a reader need not know."""
+    header = {
+        **(more or {}),
+        "device_name": space.device,
+        "kernel_name": space.kernel,
+        "problem_size": [],
+        "tune_params_keys": list(space.names),
+        "tune_params": {parameter.name: list(parameter.values) for parameter in space.parameters},
+        "objective": "time",
+        "cache": {},
+    }
+    return json.dumps(header, indent="").removesuffix(CLOSING)
+
+
+def entry_line(names: Sequence[str], entry: Entry) -> str:
+    """An entry of a cache file on a line of its own, without the comma between it and the next."""
+    content: dict[str, object] = dict(zip(names, entry.values, strict=True))
+    if entry.seconds is None:
+        content["time"] = word = WORDS.get(entry.outcome, RAN_AND_FAILED)
+        if entry.outcome is not FAILURES[word]:
+            content[OUTCOME] = entry.outcome
+    else:
+        content["time"] = entry.seconds / MILLISECOND
+    for theirs, ours in STAGES.items():
+        if ours in entry.stage_seconds:
+            content[theirs] = entry.stage_seconds[ours] / MILLISECOND
+    return "\n" + json.dumps({",".join(map(str, entry.values)): content})[1:-1]
+
+
+# Kernel Tuner's cache files.
+
+MILLISECOND = 1e-3
+
+FAILURES = {
+    "CompilationFailedConfig": Outcome.BUILD_ERROR,
+    "RuntimeFailedConfig": Outcome.LAUNCH_ERROR,
+    "InvalidConfig": Outcome.REJECTED,
+    "ErrorConfig": Outcome.CRASH,
+}
+"""Kernel Tuner's words in the place of a time."""
+
+WORDS = {
+    Outcome.BUILD_ERROR: "CompilationFailedConfig",
+    Outcome.REJECTED: "InvalidConfig",
+    Outcome.DUPLICATE: "InvalidConfig",
+}
+"""The word of an outcome; that of all others is RAN_AND_FAILED."""
+
+RAN_AND_FAILED = "RuntimeFailedConfig"
+
+STAGES = {
+    "compile_time": "compile",
+    "verification_time": "verification",
+    "benchmark_time": "benchmark",
+    "strategy_time": "strategy",
+    "framework_time": "framework",
+}
+"""Our name of each stage by the file's, which holds milliseconds."""
+
+ERROR = "__error__"
+"""Where versions from 1.4 on say that a configuration failed."""
+
+OUTCOME = "outcome"
+"""Where we say of a failure what Kernel Tuner has no word for. Kernel Tuner takes it for one more measurement."""
+
+
+def _read_cache(document: Mapping[str, Any], path: Path, notes: Sequence[str]) -> SearchSpace:
+    parameters = _parameters(document, path)
+    cache = document["cache"]
+    if not isinstance(cache, dict):
+        raise SpaceError(f"{path}: 'cache' must map configurations to what was measured.")
+    entries = _cache_entries(cache, [parameter.name for parameter in parameters], path)
+    device, kernel = (str(document.get(key) or "") for key in ("device_name", "kernel_name"))
+    return _assembled(path, parameters, entries, notes, device=device, kernel=kernel)
+
+
+def _parameters(document: Mapping[str, Any], path: Path) -> list[Parameter]:
+    listed = document["tune_params"]
+    if (
+        not isinstance(listed, dict)
+        or not listed
+        or not all(isinstance(each, list) for each in listed.values())
+    ):
+        raise SpaceError(f"{path}: 'tune_params' must map each parameter to a list of its values.")
+    keys = document.get("tune_params_keys", list(listed))
+    if not isinstance(keys, list) or sorted(map(repr, keys)) != sorted(map(repr, listed)):
+        raise SpaceError(f"{path}: 'tune_params_keys' must name the parameters of 'tune_params', each once.")
+    return [
+        Parameter(
+            _text(key, f"{path}: a parameter's name"),
+            tuple(dict.fromkeys(_value(value, f"{path}: a value of {key!r}") for value in listed[key])),
+        )
+        for key in keys
+    ]
+
+
+def _cache_entries(cache: dict[str, Any], names: Sequence[str], path: Path) -> Iterator[Entry]:
+    for key, content in cache.items():
+        what = f"{path}, configuration {key!r}"
+        if not isinstance(content, dict):
+            raise SpaceError(f"{what} must hold what was measured.")
+        outcome, seconds, word = _result(content.get(ERROR, content.get("time")), MILLISECOND, what)
+        said = content.get(OUTCOME)
+        if seconds is None and isinstance(said, str) and said in set(Outcome) - {Outcome.OK}:
+            outcome = Outcome(said)
+        taken = _stages(content, STAGES, MILLISECOND, what)
+        yield Entry(_configuration(content, names, what), outcome, seconds, word, taken)
+
+
+# T4 results, as Kernel Tuner and others write them.
+
+T4_VERSION = "1"
+
+CORRECT = "correct"
+
+INVALIDITY = {
+    "timeout": Outcome.TIMEOUT,
+    "compile": Outcome.BUILD_ERROR,
+    "runtime": Outcome.LAUNCH_ERROR,
+    "correctness": Outcome.WRONG_RESULT,
+    "constraints": Outcome.REJECTED,
+}
+"""Why a configuration isn't correct."""
+
+T4_STAGES = {
+    "compilation": "compile",
+    "compilation_time": "compile",
+    "validation": "verification",
+    "benchmark": "benchmark",
+    "search_algorithm": "strategy",
+    "framework": "framework",
+}
+"""Our name of each stage by the file's, in the file's unit of time."""
+
+UNITS = {
+    "s": 1.0,
+    "seconds": 1.0,
+    "ms": 1e-3,
+    "milliseconds": 1e-3,
+    # As some writers spell it.
+    "miliseconds": 1e-3,
+    "us": 1e-6,
+    "microseconds": 1e-6,
+    "ns": 1e-9,
+    "nanoseconds": 1e-9,
+}
+"""Units of time, in seconds."""
+
+
+def _read_t4(document: Mapping[str, Any], path: Path, notes: Sequence[str]) -> SearchSpace:
+    version = str(document.get("schema_version", T4_VERSION))
+    if version.partition(".")[0] != T4_VERSION:
+        raise SpaceError(f"{path} has T4's schema version {version[:20]}; only version {T4_VERSION} is read.")
+    results = document["results"]
+    if not isinstance(results, list) or not all(
+        isinstance(each, dict) and isinstance(each.get("configuration"), dict) for each in results
+    ):
+        raise SpaceError(f"{path}: 'results' must be a list of results, each with its 'configuration'.")
+    if not results or not results[0]["configuration"]:
+        raise SpaceError(f"{path} has no configurations.")
+    names = [_text(each, f"{path}: a parameter's name") for each in results[0]["configuration"]]
+    metadata = document.get("metadata")
+    unit = metadata.get("timeunit", "milliseconds") if isinstance(metadata, dict) else "milliseconds"
+    if not isinstance(unit, str) or unit not in UNITS:
+        raise SpaceError(f"{path}: the unit of time is {unit!r}, which is none of {', '.join(UNITS)}.")
+    entries = _t4_entries(results, names, UNITS[unit], path)
+    return _assembled(path, [Parameter(each, ()) for each in names], entries, notes)
+
+
+def _t4_entries(
+    results: Sequence[dict[str, Any]], names: Sequence[str], unit: float, path: Path
+) -> Iterator[Entry]:
+    for number, found in enumerate(results, 1):
+        what = f"{path}, result {number}"
+        outcome, seconds, word = _t4_result(found, unit, what)
+        times = found.get("times", {})
+        if not isinstance(times, dict):
+            raise SpaceError(f"{what}: 'times' must map stages to times.")
+        values = _configuration(found["configuration"], names, what)
+        yield Entry(values, outcome, seconds, word, _stages(times, T4_STAGES, unit, what))
+
+
+def _t4_result(found: Mapping[str, Any], unit: float, what: str) -> tuple[Outcome, float | None, str]:
+    invalidity = found.get("invalidity")
+    if invalidity != CORRECT:
+        if not isinstance(invalidity, str) or invalidity not in INVALIDITY:
+            known = ", ".join((CORRECT, *INVALIDITY))
+            raise SpaceError(f"{what}: its invalidity is {invalidity!r}, which is none of {known}.")
+        return INVALIDITY[invalidity], None, invalidity
+    listed = found.get("measurements")
+    measured = {
+        each["name"]: each
+        for each in (listed if isinstance(listed, list) else ())
+        if isinstance(each, dict) and isinstance(each.get("name"), str)
+    }
+    objectives = found.get("objectives")
+    objective = objectives[0] if isinstance(objectives, list) and objectives else "time"
+    name = "time" if "time" in measured or not isinstance(objective, str) else objective
+    named = measured.get(name, {}).get("unit")
+    scale = UNITS.get(named) if isinstance(named, str) else None
+    if name not in measured or (scale is None and name != "time"):
+        raise SpaceError(f"{what}: it has no time; what was tuned for is {objective!r}.")
+    return _result(measured[name].get("value"), unit if scale is None else scale, what)
+
+
+# What both have in common. `what` begins the sentence of a SpaceError.
+
+
+def _assembled(
+    path: Path,
+    parameters: Sequence[Parameter],
+    entries: Iterable[Entry],
+    notes: Sequence[str],
+    *,
+    device: str = "",
+    kernel: str = "",
+) -> SearchSpace:
+    """The space of a file's entries. Raises SpaceError where there is none.
+
+    Values that entries have and their parameter doesn't are added to it. Of a configuration that occurs more than
+    once, the first counts.
+    """
+    found: dict[tuple[Value, ...], Entry] = {}
+    repeated = contradictory = 0
+    for entry in entries:
+        first = found.setdefault(entry.values, entry)
+        if first is not entry:
+            agrees = (first.outcome, first.seconds) == (entry.outcome, entry.seconds)
+            repeated, contradictory = repeated + agrees, contradictory + (not agrees)
+    if not found:
+        raise SpaceError(f"{path} has no configurations.")
+    # Equal values are written alike everywhere (1 and 1.0 are equal), so that a configuration is one text.
+    known = [
+        {value: value for value in dict.fromkeys((*parameter.values, *(values[place] for values in found)))}
+        for place, parameter in enumerate(parameters)
+    ]
+    again = ((repeated, "the same"), (contradictory, "with another result"))
+    return SearchSpace(
+        name=space_name(path),
+        parameters=tuple(
+            Parameter(each.name, tuple(values)) for each, values in zip(parameters, known, strict=True)
+        ),
+        entries=tuple(
+            Entry(
+                tuple(written[value] for written, value in zip(known, entry.values, strict=True)),
+                entry.outcome,
+                entry.seconds,
+                entry.word,
+                entry.stage_seconds,
+            )
+            for entry in found.values()
+        ),
+        device=_printable(device),
+        kernel=_printable(kernel),
+        notes=(
+            *notes,
+            *(
+                f"{path}: {number} configurations occur again, {how}; the first of each is kept."
+                for number, how in again
+                if number
+            ),
+        ),
+    )
+
+
+def _result(time: object, scale: float, what: str) -> tuple[Outcome, float | None, str]:
+    """Outcome, seconds, and the word of a failure, from a time in units of `scale` seconds or a word in its place."""
+    if isinstance(time, str):
+        if time not in FAILURES:
+            raise SpaceError(f"{what}: {time!r} is no failure that is known ({', '.join(FAILURES)}).")
+        return FAILURES[time], None, time
+    if isinstance(time, bool) or not isinstance(time, int | float):
+        raise SpaceError(f"{what}: its time is {time!r}, which is neither a number nor a failure.")
+    if not time < NO_TIME:
+        return Outcome.CRASH, None, repr(time)[:20]
+    if time <= 0 or time * scale <= 0:
+        raise SpaceError(f"{what}: its time is {time!r}, which is not above 0.")
+    return Outcome.OK, time * scale, ""
+
+
+def _configuration(found: Mapping[str, Any], names: Sequence[str], what: str) -> tuple[Value, ...]:
+    missing = next((name for name in names if name not in found), None)
+    if missing is not None:
+        raise SpaceError(f"{what}: the parameter {missing!r} is missing.")
+    return tuple(_value(found[name], f"{what}: {name!r}") for name in names)
+
+
+def _value(found: object, what: str) -> Value:
+    if isinstance(found, str):
+        return _text(found, what)
+    if isinstance(found, bool) or (isinstance(found, int) and abs(found) <= LARGEST):
+        return found
+    if isinstance(found, float) and math.isfinite(found):
+        return found
+    raise SpaceError(f"{what} is {_short(found)}; values must be numbers, booleans or strings.")
+
+
+def _text(found: object, what: str) -> str:
+    """A text that can be written down."""
+    if isinstance(found, str) and _printable(found) == found:
+        return found
+    raise SpaceError(f"{what} is {_short(found)}, which is no text.")
+
+
+def _stages(found: Mapping[str, Any], names: Mapping[str, str], scale: float, what: str) -> dict[str, float]:
+    """Seconds by our names of stages; `names` are ours by the file's. A timer that ran backwards took nothing."""
+    taken: dict[str, float] = {}
+    for theirs, ours in names.items():
+        value = found.get(theirs)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < NO_TIME:
+            raise SpaceError(f"{what}: {theirs!r} is {_short(value)}, which is no time.")
+        taken[ours] = max(0.0, value * scale)
+    return taken
+
+
+def _printable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+def _short(found: object) -> str:
+    return repr(found)[:60]
+
+
+# The JSON document in a file, and what of it is still good if it was cut off.
+
+
+def read_document(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The JSON object in a file, with notes on what had to be mended. Raises SpaceError.
+
+    Kernel Tuner appends to its cache files and closes the brackets at the end: where they are missing, because the
+    tuning was cut off, what was written whole is read.
+    """
+    for candidate, note in _readings(_contents(path)):
+        try:
+            document = json.loads(candidate)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(document, dict):
+            raise SpaceError(f"{path} holds no JSON object, as a search space does.")
+        return document, (f"{path}: {note}",) if note else ()
+    raise SpaceError(f"{path} is not JSON.")
+
+
+def _readings(text: str) -> Iterator[tuple[str, str]]:
+    yield text, ""
+    opened = re.search(r'"cache"\s*:\s*\{', text)
+    if not opened:
+        return
+    whole = text.rstrip().removesuffix(",")
+    yield whole + "}}", "the tuning that wrote it did not finish; what is there is read."
+    last = whole.rfind("},")
+    if last > 0:
+        yield whole[: last + 1] + "}}", "its last entry is cut off, and left out."
+    yield whole[: opened.end()] + "}}", "its only entry is cut off, and left out."
+
+
+def _contents(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            compressed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if compressed else path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except EOFError as error:
+        raise SpaceError(f"{path} is cut off: its compressed data ends too early.") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise SpaceError(f"{path} is damaged: its compressed data can't be unpacked ({error}).") from error
+    except OSError as error:
+        raise SpaceError(f"{path} can't be read: {error.strerror or error}.") from error
+    if len(data) > MOST_BYTES:
+        raise SpaceError(
+            f"{path} is larger than {MOST_BYTES >> 20} MiB (uncompressed), the most that is read."
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SpaceError(f"{path} is not JSON: it is no UTF-8 text.") from error

@@ -1,0 +1,296 @@
+"""Search spaces in files: Kernel Tuner's cache files, T4 results, and whatever else a file may hold."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mctskernel.core.evaluation import Outcome
+from mctskernel.core.space import Entry, Parameter, SearchSpace, SpaceError, configuration_kernel, values_of
+from mctskernel.profiling.spaces import read_space, write_space
+from tests import spaces
+
+FAST = {"x": 1, "y": "a", "time": 2.5}
+SLOW = {"x": 2, "y": "b", "time": 4.0}
+
+
+def test_times_costs_and_failures_are_seconds_and_outcomes(tmp_path: Path) -> None:
+    costs = {"compile_time": 900.0, "benchmark_time": 100.0, "verification_time": 0, "strategy_time": -1.0}
+    entries = {
+        "1,a": FAST | costs | {"framework_time": 5.0, "GFLOP/s": 12.0, "times": [2.5, 2.5]},
+        "1,b": {"x": 1, "y": "b", "time": "CompilationFailedConfig", "compile_time": 50.0},
+        "2,a": {"x": 2, "y": "a", "time": "RuntimeFailedConfig"},
+        "2,b": {"x": 2, "y": "b", "time": "InvalidConfig"},
+    }
+    space = read_space(spaces.written(tmp_path / "some kernel.json", spaces.cache_document(entries)))
+    assert (space.name, space.device, space.kernel) == ("some_kernel", "A GPU", "kernel")
+    assert space.parameters == (Parameter("x", (1, 2)), Parameter("y", ("a", "b")))
+    first, *failed = space.entries
+    assert (first.values, first.seconds) == ((1, "a"), 0.0025)
+    assert first.stage_seconds == {
+        "compile": 0.9,
+        "benchmark": 0.1,
+        "verification": 0.0,
+        "strategy": 0.0,
+        "framework": 0.005,
+    }
+    assert first.cost_seconds == pytest.approx(1.005)
+    assert [each.outcome for each in failed] == [Outcome.BUILD_ERROR, Outcome.LAUNCH_ERROR, Outcome.REJECTED]
+    assert failed[0].word == "CompilationFailedConfig"
+    assert failed[0].cost_seconds == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("cut", "entries", "says"),
+    [
+        (lambda text: text.removesuffix("}}"), 2, "did not finish"),
+        (lambda text: text.removesuffix("}}") + ",", 2, "did not finish"),
+        (lambda text: text.removesuffix("}}") + ',\n"2,a": {"x": 2, "y"', 2, "last entry is cut off"),
+    ],
+)
+def test_a_tuning_that_was_cut_off_is_read_as_far_as_it_went(
+    tmp_path: Path, cut: Any, entries: int, says: str
+) -> None:
+    path = tmp_path / "open.json"
+    path.write_text(cut(json.dumps(spaces.cache_document({"1,a": FAST, "2,b": SLOW}))))
+    space = read_space(path)
+    assert len(space.entries) == entries
+    assert len(space.notes) == 1
+    assert says in space.notes[0]
+    assert str(path) in space.notes[0]
+
+
+def test_the_first_of_a_repeated_configuration_is_kept(tmp_path: Path) -> None:
+    same, other = json.dumps(FAST), json.dumps(FAST | {"time": 3.0})
+    document = json.dumps(spaces.cache_document({}))
+    path = tmp_path / "twice.json"
+    path.write_text(
+        document.replace('"cache": {}', f'"cache": {{"1,a": {same}, "1, a": {same}, "1,  a": {other}}}')
+    )
+    space = read_space(path)
+    assert [each.seconds for each in space.entries] == [0.0025]
+    assert ["1 configurations occur again" in note for note in space.notes] == [True, True]
+    assert "another result" in space.notes[1]
+
+
+def result(x: int, time: object = 2.5, invalidity: str = "correct", **more: Any) -> dict[str, Any]:
+    """One result, as Kernel Tuner writes it."""
+    return {
+        "configuration": {"x": x, "y": "a"},
+        "times": {"compilation": 900.0, "benchmark": 100.0, "validation": 1.0, "runtimes": [2.5]},
+        "invalidity": invalidity,
+        "correctness": 1,
+        "measurements": [{"name": "time", "value": time, "unit": "ms"}],
+        "objectives": ["time"],
+        **more,
+    }
+
+
+def t4_document(*results: object, **header: Any) -> dict[str, Any]:
+    return {"schema_version": "1.0.0", "results": list(results), **header}
+
+
+def test_t4_results_are_a_space(tmp_path: Path) -> None:
+    words = ["timeout", "compile", "runtime", "correctness", "constraints"]
+    failed = [result(number, invalidity=word, measurements=[]) for number, word in enumerate(words, 2)]
+    space = read_space(spaces.written(tmp_path / "some.json", t4_document(result(1), *failed)))
+    assert space.parameters == (Parameter("x", (1, 2, 3, 4, 5, 6)), Parameter("y", ("a",)))
+    assert space.entries[0].seconds == 0.0025
+    assert space.entries[0].stage_seconds == {"compile": 0.9, "benchmark": 0.1, "verification": 0.001}
+    assert [each.outcome for each in space.entries[1:]] == [
+        Outcome.TIMEOUT,
+        Outcome.BUILD_ERROR,
+        Outcome.LAUNCH_ERROR,
+        Outcome.WRONG_RESULT,
+        Outcome.REJECTED,
+    ]
+    assert [each.word for each in space.entries[1:]] == words
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ([], "no JSON object"),
+        ({}, "neither a cache file"),
+        ({"Results": [], "Metadata": {}}, "it has 'Results', 'Metadata'"),
+        (spaces.cache_document({}), "has no configurations"),
+        (spaces.cache_document({"1,a": {"x": 1, "time": 1.0}}), "'y' is missing"),
+        (spaces.cache_document({"1,a": FAST | {"time": "Tired"}}), "'Tired' is no failure"),
+        (spaces.cache_document({"1,a": FAST | {"time": 0}}), "not above 0"),
+        (spaces.cache_document({"1,a": FAST | {"compile_time": "long"}}), "no time"),
+        (spaces.cache_document({"1,a": FAST | {"x": 2**63}}), "numbers, booleans or strings"),
+        (spaces.cache_document({"1,a": FAST | {"y": "\ud800"}}), "which is no text"),
+        (spaces.cache_document({"1,a": 3}), "must hold what was measured"),
+        (spaces.cache_document([]), "'cache' must map"),  # type: ignore[arg-type]
+        (spaces.cache_document({}, tune_params={"x": 1}), "'tune_params' must map"),
+        (spaces.cache_document({}, tune_params_keys=["x"]), "each once"),
+        (t4_document(), "no configurations"),
+        (t4_document(result(1), schema_version="2.0.0"), "version 2.0.0"),
+        (t4_document({"invalidity": "correct"}), "with its 'configuration'"),
+        (t4_document(result(1), result(2, configuration={"x": 2})), "'y' is missing"),
+        (t4_document(result(1, invalidity="sad")), "'sad', which is none of"),
+        (
+            t4_document(result(1, objectives=["score"], measurements=[{"name": "score", "value": 1.0}])),
+            "'score'",
+        ),
+        (t4_document(result(1, measurements=[])), "no time"),
+        (t4_document(result(1, time=[1.0])), "neither a number"),
+        (t4_document(result(1), metadata={"timeunit": "fortnights"}), "'fortnights'"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_a_sentence_that_names_it(
+    tmp_path: Path, content: Any, says: str
+) -> None:
+    path = spaces.written(tmp_path / "bad.json", content)
+    with pytest.raises(SpaceError, match=says) as raised:
+        read_space(path)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff\xfe{}", "no UTF-8 text"),
+        (b"[" * 100_000, "not JSON"),
+        (gzip.compress(b'{"cache": 1}' * 999)[:-20], "cut off"),
+        (gzip.compress(b"{}")[:12] + b"\0" * 30, "damaged|cut off"),
+    ],
+    ids=["empty", "begun", "no text", "deep", "cut off", "damaged"],
+)
+def test_a_file_that_is_no_document_is_a_sentence(tmp_path: Path, data: bytes, says: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(data)
+    with pytest.raises(SpaceError, match=says) as raised:
+        read_space(path)
+    assert str(path) in str(raised.value)
+
+
+def test_a_file_that_would_not_fit_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mctskernel.profiling.spaces.MOST_BYTES", 1 << 20)
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b" " * (1 << 22)))
+    with pytest.raises(SpaceError, match="larger than 1 MiB"):
+        read_space(path)
+
+
+@given(
+    milliseconds=st.floats(1e-9, 1e9),
+    outcome=st.sampled_from([each for each in Outcome if each is not Outcome.OK]),
+    names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=4, unique=True),
+)
+def test_every_time_outcome_and_name_survives(
+    tmp_path_factory: pytest.TempPathFactory, milliseconds: float, outcome: Outcome, names: list[str]
+) -> None:
+    first, second = (True,) * len(names), ("text",) * len(names)
+    stages = {"compile": milliseconds * 1e-3}
+    space = SearchSpace(
+        "any",
+        tuple(Parameter(f"_{name}", (True, "text")) for name in names),
+        (Entry(first, Outcome.OK, milliseconds * 1e-3, "", stages), Entry(second, outcome)),
+    )
+    path = tmp_path_factory.getbasetemp() / "any.json"
+    write_space(space, path)
+    assert read_space(path) == space
+
+
+CACHE = spaces.cache_document(
+    {
+        "1,a": {"x": 1, "y": "a", "time": 2.5, "compile_time": 9.0},
+        "2,b": {"x": 2, "y": "b", "time": "RuntimeFailedConfig", "outcome": "race"},
+    }
+)
+T4 = t4_document(result(1), result(2, invalidity="compile"), metadata={"timeunit": "ms"})
+
+LIMITS = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+ODD = st.sampled_from(
+    [
+        None,
+        True,
+        0,
+        -1,
+        10**400,
+        1e308,
+        float("nan"),
+        float("inf"),
+        "",
+        "x",
+        "\ud800",
+        "time",
+        [],
+        [1],
+        {},
+        {"x": 1},
+    ]
+) | st.recursive(st.none() | st.text(max_size=3), lambda inner: st.lists(inner, max_size=2), max_leaves=4)
+
+
+def places(found: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths to everything in a document."""
+    inner = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    return [path, *(each for key, value in inner for each in places(value, (*path, key)))]
+
+
+def changed(found: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """A copy of a document with another value at a path."""
+    if not path:
+        return value
+    copy = dict(found) if isinstance(found, dict) else list(found)
+    copy[path[0]] = changed(found[path[0]], path[1:], value)
+    return copy
+
+
+def check(path: Path) -> None:
+    """Read the file; what comes of it can be searched and written."""
+    try:
+        space: SearchSpace = read_space(path)
+    except SpaceError as error:
+        assert str(path) in str(error)
+        return
+    assert space.entries
+    for entry in space.entries:
+        assert (entry.seconds is not None) == (entry.outcome == "ok")
+        kernel = configuration_kernel(space, entry.values)
+        assert values_of(space, kernel) == entry.values
+        assert len(kernel.identity) == 64
+        # A journal holds what a root decides.
+        msgspec.json.decode(msgspec.json.encode(list(kernel.settings.values())), type=list[float | str])
+    written = path.with_name(f"{space.name}.json")
+    write_space(space, written)
+    assert read_space(written).entries == space.entries
+
+
+@pytest.mark.parametrize("original", [CACHE, T4], ids=["cache", "T4"])
+@given(data=st.data())
+@LIMITS
+def test_values_of_another_kind(tmp_path: Path, original: Any, data: st.DataObject) -> None:
+    mutated = original
+    for _ in range(data.draw(st.integers(1, 3))):
+        mutated = changed(mutated, data.draw(st.sampled_from(places(mutated))), data.draw(ODD))
+    check(spaces.written(tmp_path / "odd.json", mutated))
+
+
+@pytest.mark.parametrize("original", [CACHE, T4], ids=["cache", "T4"])
+@given(data=st.data())
+@LIMITS
+def test_damaged_bytes(tmp_path: Path, original: Any, data: st.DataObject) -> None:
+    raw = json.dumps(original).encode()
+    raw = gzip.compress(raw, mtime=0) if data.draw(st.booleans()) else raw
+    start = data.draw(st.integers(0, len(raw)))
+    end = data.draw(st.integers(start, min(start + 8, len(raw)) if data.draw(st.booleans()) else len(raw)))
+    path = tmp_path / "odd.json"
+    path.write_bytes(raw[:start] + data.draw(st.binary(max_size=4)) + raw[end:])
+    check(path)
