@@ -18,7 +18,7 @@ from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, T
 from mctskernel.core.task_file import load_task
 from mctskernel.experiments.variants import LINES, Variant, read_variants
 from mctskernel.profiling import counters as names
-from mctskernel.profiling.counter_diagnosis import diagnose_counters
+from mctskernel.profiling.diagnosis import diagnose_counters
 from mctskernel.profiling.reward import first_bottleneck_relief, is_eligible
 from mctskernel.report.view import load_view
 from mctskernel.run import RunFolder

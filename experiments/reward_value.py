@@ -22,7 +22,7 @@ from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.experiments.recorded_spaces import RecordedProposer, RecordedSpace, read_spaces
 from mctskernel.experiments.results import clustered_mean, page, table, write_result
 from mctskernel.experiments.simulated_search import grow
-from mctskernel.profiling.counter_diagnosis import diagnose_counters
+from mctskernel.profiling.diagnosis import diagnose_counters
 from mctskernel.profiling.guardrails import NOISE
 from mctskernel.profiling.reward import Reward, first_bottleneck_relief, time_alone
 from mctskernel.report.resampling import holm, sign_flip_p

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.profiling import counters as names
+from mctskernel.profiling.diagnosis import busy_times
 from mctskernel.profiling.guardrails import NOISE, beside
 from mctskernel.profiling.model.explanation import STRONG, explain_launches, launches_of, summed, term_changes
 from mctskernel.profiling.model.price import Term, log_ratio_sigma
 from mctskernel.profiling.quantities import byte_text, count_text, ratio_text, time_text
-from mctskernel.profiling.utilisation import busy_times
 
 MOVED = 1.05
 """The factor from which a term or a count has moved."""

@@ -27,9 +27,9 @@ from mctskernel.mcp_server.engine import (
     read_text,
     task_of,
 )
+from mctskernel.profiling.diagnosis import BusyTime
 from mctskernel.profiling.model.explanation import ExplainedTerm
 from mctskernel.profiling.ncu import Finding
-from mctskernel.profiling.utilisation import BusyTime
 from mctskernel.report.explained import explained
 from mctskernel.report.view import View
 from mctskernel.run import Budget

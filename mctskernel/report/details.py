@@ -17,7 +17,7 @@ from pygments.token import STANDARD_TYPES, _TokenType
 
 from mctskernel.core.evaluation import Cause, Check, Evaluation, Resources, Timing
 from mctskernel.core.kernel import Language
-from mctskernel.profiling.bottleneck import account
+from mctskernel.profiling.diagnosis import account
 from mctskernel.report.notes import conditions_text, gpu_name, prediction_sentence
 from mctskernel.report.view import View
 from mctskernel.tree.events import EditRecord, ExchangeRecord, Proposed

@@ -16,9 +16,9 @@ import msgspec
 
 from mctskernel.answer import valid_speedup
 from mctskernel.core.evaluation import Evaluation, Outcome
-from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.changes import Comparison, CountChange
 from mctskernel.profiling.counters import DRAM_BYTES
+from mctskernel.profiling.diagnosis import account
 from mctskernel.profiling.quantities import count_text, time_text
 from mctskernel.report.notes import (
     accuracy_sentences,

@@ -11,11 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from mctskernel.core.evaluation import Cause, Evaluation, Source
-from mctskernel.profiling.bottleneck import account
 from mctskernel.profiling.changes import Comparison, compare
+from mctskernel.profiling.diagnosis import BusyTime, account, busy_times
 from mctskernel.profiling.model.explanation import MEANINGS, ExplainedTerm, doubt, explain
 from mctskernel.profiling.quantities import time_text
-from mctskernel.profiling.utilisation import BusyTime, busy_times
 
 ROOMY = 100
 """Columns of a terminal that is wide enough to describe each term."""

@@ -20,8 +20,8 @@ from mctskernel.core.task_file import task_of
 from mctskernel.profiling.architecture import architecture_of
 from mctskernel.profiling.candidate import Candidate, RefusedError, check_block
 from mctskernel.profiling.ceilings import documented_ceilings, highest, roofline
-from mctskernel.profiling.counter_diagnosis import diagnose_launches, widest_access
 from mctskernel.profiling.counters import REGISTERS, SHARED_BYTES, TIME, combined_counters
+from mctskernel.profiling.diagnosis import diagnose_launches, widest_access
 from mctskernel.profiling.gpu.accounting import count_mismatches, find_violation, refused_check
 from mctskernel.profiling.gpu.arenas import VARIANTS, Arena
 from mctskernel.profiling.gpu.lock import COUNTERS, COUNTERS_PATIENCE, GpuLock

@@ -11,9 +11,9 @@ from mctskernel.core.evaluation import Diagnosis
 from mctskernel.core.launch_plan import ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array
 from mctskernel.profiling.architecture import Architecture, occupancy
-from mctskernel.profiling.bottleneck import combined_diagnosis, diagnose
 from mctskernel.profiling.candidate import Candidate
 from mctskernel.profiling.counters import combined_counters, modelled_counters
+from mctskernel.profiling.diagnosis import combined_diagnosis, diagnose
 from mctskernel.profiling.emulator import Module
 from mctskernel.profiling.machine_code.cubin import Disassembly
 from mctskernel.profiling.model.counting import BlockCounter, count_launch
@@ -101,8 +101,8 @@ def model_kernel(
             return Unmodelled(f"The kernel '{launch.kernel}' can't be counted: {counted}.")
         work = kernel_work(launch, resources, function, gpu, counted=counted, buffers=counter.ranges)
         found = behind(price(work, gpu), 0.0 if prices else _zeroing(plan, gpu))
-        counters, diagnosis = modelled_counters(work, found, gpu), diagnose(work, found, gpu)
-        prices.append(LaunchPrice(work, found, counters, diagnosis))
+        counters = modelled_counters(work, found, gpu)
+        prices.append(LaunchPrice(work, found, counters, diagnose(work, found, gpu, counters)))
         stages["disassemble"] += disassembled - began
         stages["count"] += ended - disassembled
         stages["price"] += time.perf_counter() - ended

@@ -18,7 +18,7 @@ from mctskernel.core.task import Array
 from mctskernel.profiling.architecture import Architecture
 from mctskernel.profiling.ceilings import architecture_ceilings
 from mctskernel.profiling.counters import DRAM_BYTES, INSTRUCTIONS
-from mctskernel.profiling.utilisation import SECTOR_BYTES
+from mctskernel.profiling.diagnosis import SECTOR_BYTES
 from mctskernel.report.figures.style import BLACK, BLUE, HALO, ORANGE, PlottedRun, powers_axis, the_only
 from mctskernel.report.roofline import described_gpu
 from mctskernel.report.view import View

@@ -1,0 +1,613 @@
+"""What holds a kernel back, in sentences that carry their numbers: what people and language models read.
+
+The terms of the model and the hardware counters of a measured run come to the same `Metrics`, and one list of causes
+(`causes`) is read off these.
+
+Of a measured run every unit has a utilisation, the fraction of the time that it is busy; what the busiest leaves over
+is latency. The shares of the time are in proportion to the cubes of these, because overlapping work hides behind the
+longest: the rule that the model adds its terms up by. Time without any work on the SMs is taken off first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, LaunchTerms
+from mctskernel.profiling import counters as names
+from mctskernel.profiling.architecture import WARP_LANES, Architecture
+from mctskernel.profiling.counters import combined_counters
+from mctskernel.profiling.model.explanation import explain, sentences, shares_of
+from mctskernel.profiling.model.price import Price, Term, imbalance
+from mctskernel.profiling.quantities import byte_text, count_text, time_text
+
+if TYPE_CHECKING:
+    # Only what is priced needs a compiler; what binds a kernel is read where there is none.
+    from mctskernel.profiling.model.work import AccessPattern, KernelWork
+
+Counters = Mapping[str, float]
+
+MOST_CAUSES = 6
+SMALLEST_SHARE = 0.03
+
+SECTOR_BYTES = 32
+
+REACHABLE_DRAM = 0.92
+"""What a copy keeps DRAM busy at most, as a fraction of its peak: measured on an H100."""
+
+SENDING = 0.93
+"""How busy L2 is with sending when reads keep it as busy as they can: read, the two go together on an H100."""
+
+EXCESS = 1.25
+"""Sectors per request, over those that coalesced accesses need, above which accesses count as uncoalesced."""
+
+OVERLAP = 3
+"""The exponent by which overlapping parts of the time are weighed, as in `model.price`."""
+
+WIDEST_ACCESS = 16
+"""Bytes that one thread can load or store at once."""
+
+
+def diagnose(work: KernelWork, price: Price, gpu: Architecture, counters: Counters) -> Diagnosis:
+    """The causes of one launch's modelled time, the strongest first."""
+    return strongest_first(causes(_modelled(work, price, gpu, counters)))
+
+
+def diagnose_counters(
+    counters: Counters, gpu: Architecture | None = None, access_bytes: int = WIDEST_ACCESS
+) -> Diagnosis:
+    """The causes of one launch's measured time, the strongest first.
+
+    `access_bytes` is the widest access to global memory that a thread makes (`widest_access`).
+    """
+    return strongest_first(causes(_measured(counters, gpu, access_bytes)))
+
+
+def diagnose_launches(
+    launches: Sequence[Counters],
+    gpu: Architecture | None = None,
+    access_bytes: int = WIDEST_ACCESS,
+    kernels: Sequence[str] = (),
+) -> Diagnosis:
+    """The causes of a plan's time, from the counters of each of its launches, weighted by their time.
+
+    `kernels` names what the launches run, in order.
+    """
+    found = combined_diagnosis(
+        [(diagnose_counters(launch, gpu, access_bytes), launch.get(names.TIME, 1.0)) for launch in launches],
+        kernels,
+    )
+    return replace(found, explanation=" ".join(busy_sentences(combined_counters(launches), gpu)))
+
+
+def combined_diagnosis(launches: Sequence[tuple[Diagnosis, float]], kernels: Sequence[str] = ()) -> Diagnosis:
+    """A plan's diagnosis from those of its launches and their seconds.
+
+    `kernels` are those of the launches in order; where there are several, each sentence says of which it speaks.
+    """
+    total = sum(seconds for _, seconds in launches)
+    several = len(set(kernels)) > 1 and len(kernels) == len(launches)
+    named = [f"In {kernel}: " for kernel in kernels] if several else [""] * len(launches)
+    return strongest_first(
+        [
+            Cause(cause.bottleneck, cause.share * seconds / total, where + cause.sentence)
+            for (diagnosis, seconds), where in zip(launches, named, strict=True)
+            for cause in diagnosis.causes
+        ]
+    )
+
+
+def strongest_first(causes: Iterable[Cause]) -> Diagnosis:
+    """The causes in order, without those too weak to matter; the strongest is always there."""
+    causes = sorted(causes, key=lambda cause: -cause.share)
+    strong = [cause for cause in causes if cause.share >= SMALLEST_SHARE]
+    return Diagnosis(tuple((strong or causes[:1])[:MOST_CAUSES]))
+
+
+def account(evaluation: Evaluation) -> tuple[str, ...]:
+    """What binds an evaluated kernel and what is next, in sentences: by the model's terms, or else by counters.
+
+    Nothing where neither is known.
+    """
+    found = explain(evaluation)
+    return sentences(found) if found else busy_sentences(evaluation.counters)
+
+
+@dataclass(frozen=True)
+class Excess:
+    """The worst of the accesses: what a warp does, and how many sectors or cycles each takes and would have to."""
+
+    what: str
+    actual: float
+    ideal: float
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """One launch, modelled or measured, as the causes are read off it.
+
+    `shares` are the fractions of the time that each term explains, `busy` those in which its unit works. All others
+    are fractions, too: `waits` of a warp's waiting, by what it waits for; `uncoalesced` and `spilled` of the traffic
+    between L1 and L2, to which `uncoalesced_elsewhere` adds a share of the time that such accesses cost beyond it;
+    `conflicting` of the cycles of shared memory. Of the model alone are known `touched_bytes` (what a cache without
+    limits would move), the places of the worst accesses, the grid, and what limits the occupancy.
+    """
+
+    seconds: float
+    counters: Counters
+    shares: Mapping[Term, float]
+    busy: Mapping[Term, float]
+    waits: Mapping[str, float]
+    crossed_bytes: float
+    resident: float
+    low_occupancy: bool
+    atomics: float
+    conflicting: float = 0.0
+    uncoalesced: float = 0.0
+    uncoalesced_elsewhere: float = 0.0
+    worst_access: Excess | None = None
+    worst_conflict: Excess | None = None
+    spilled: float = 0.0
+    spill_text: str = ""
+    touched_bytes: float = 0.0
+    limit_text: str = ""
+    grid_text: str = ""
+    few_blocks: bool = False
+
+
+def causes(m: Metrics) -> Iterator[Cause]:
+    """What each part of the time is due to, and what would make it less."""
+    yield from _memory_causes(m)
+    yield from _latency_causes(m)
+    yield from _compute_causes(m)
+    yield from _grid_causes(m)
+
+
+def _memory_causes(m: Metrics) -> Iterator[Cause]:
+    traffic = m.shares[Term.GLOBAL_WAVEFRONTS] + m.shares[Term.L2]
+    useful = 1.0 - m.uncoalesced - m.spilled
+    if m.spilled:
+        yield Cause(
+            Bottleneck.SPILLS,
+            traffic * m.spilled,
+            f"Register spills: {m.spill_text} pass through L1, {m.spilled:.0%} of its global and local traffic.",
+        )
+    if m.worst_access is not None:
+        worst = m.worst_access
+        yield Cause(
+            Bottleneck.UNCOALESCED_ACCESS,
+            traffic * m.uncoalesced + m.uncoalesced_elsewhere,
+            f"Uncoalesced access: each warp {worst.what} touches {worst.actual:.3g} sectors where {worst.ideal:.3g} "
+            f"would do, so {worst.actual / worst.ideal:.2g} times the needed traffic crosses L1 and L2.",
+        )
+    requests = m.counters.get(names.LOAD_REQUESTS, 0.0) + m.counters.get(names.STORE_REQUESTS, 0.0)
+    yield Cause(
+        Bottleneck.L1_THROUGHPUT,
+        m.shares[Term.GLOBAL_WAVEFRONTS] * useful,
+        f"L1 throughput: {count_text(requests)} global accesses keep L1 busy "
+        f"{m.busy[Term.GLOBAL_WAVEFRONTS]:.0%} of the time; wider loads (float4) or reuse in registers and shared "
+        "memory make them fewer.",
+    )
+    times = m.crossed_bytes / max(m.touched_bytes, 1.0)
+    again = f", {times:.1f} times the data that the kernel touches" if m.touched_bytes else ""
+    yield Cause(
+        Bottleneck.L2_BANDWIDTH,
+        m.shares[Term.L2] * useful,
+        f"L2 bandwidth: L2 is busy {m.busy[Term.L2]:.0%} of the time; {byte_text(m.crossed_bytes)} cross between L1 "
+        f"and L2{again}; tiles in shared memory or registers would reuse it.",
+    )
+    dram = _dram_bytes(m.counters)
+    moved = f"{byte_text(dram)} move at {dram / m.seconds / 1e12:.2f} TB/s, " if dram and m.seconds else ""
+    repeated = 1.0 - min(1.0, _fraction(m.touched_bytes, dram)) if dram and m.touched_bytes else 0.0
+    if repeated > 0.1:
+        advice = f"{repeated:.0%} of it is data fetched or written more than once."
+    elif m.touched_bytes:
+        advice = "every byte moves about once, so only touching less data helps."
+    else:
+        advice = "only touching less data, or keeping it in L2, helps."
+    yield Cause(
+        Bottleneck.DRAM_BANDWIDTH,
+        m.shares[Term.DRAM],
+        f"DRAM bandwidth: {moved}{m.busy[Term.DRAM]:.0%} of what a copy reaches; {advice}",
+    )
+    shared = m.shares[Term.SHARED_WAVEFRONTS]
+    wavefronts = m.counters.get(names.SHARED_WAVEFRONTS, 0.0)
+    if m.conflicting > 0.05:
+        clash = m.worst_conflict
+        where = (
+            f": each warp {clash.what} takes {clash.actual:.3g} where {clash.ideal:.3g} would do"
+            if clash
+            else ""
+        )
+        yield Cause(
+            Bottleneck.BANK_CONFLICTS,
+            shared * m.conflicting,
+            f"Shared-memory bank conflicts: {count_text(m.counters.get(names.BANK_CONFLICTS, 0.0))} of "
+            f"{count_text(wavefronts)} cycles of shared memory ({m.conflicting:.0%}) are conflicts{where} (pad the "
+            "rows, or change which thread reads what).",
+        )
+    yield Cause(
+        Bottleneck.SHARED_THROUGHPUT,
+        shared * (1.0 - m.conflicting),
+        f"Shared-memory throughput: {count_text(wavefronts)} cycles of shared memory keep it busy "
+        f"{m.busy[Term.SHARED_WAVEFRONTS]:.0%} of the time; register blocking or wider accesses need fewer.",
+    )
+
+
+_WAITS = (
+    (
+        names.STALL_LONG_SCOREBOARD,
+        Bottleneck.GLOBAL_LATENCY,
+        "Global-memory latency: a warp waits for loads {share:.0%} of its time, and {resident:.0%} of the warps are "
+        "resident, too few to hide it; more independent loads in flight per thread (unrolling, vector loads, "
+        "prefetching) or more warps would.",
+    ),
+    (
+        names.STALL_BARRIER,
+        Bottleneck.BARRIERS,
+        "Barriers: a warp waits at barriers {share:.0%} of its time; fewer barriers, or warp shuffles instead, help.",
+    ),
+    (
+        names.STALL_SHORT_SCOREBOARD,
+        Bottleneck.SHARED_THROUGHPUT,
+        "Shared-memory latency: a warp waits for shared memory or special functions {share:.0%} of its time; "
+        "register blocking, shuffles or more independent work would help.",
+    ),
+    (
+        names.STALL_LG_THROTTLE,
+        Bottleneck.L1_THROUGHPUT,
+        "Memory queue: a warp waits {share:.0%} of its time until L1's queue can take one more access; wider or fewer "
+        "accesses help.",
+    ),
+)
+"""What a warp may wait for: the counter of such stalls, the bottleneck, and its sentence."""
+
+
+def _latency_causes(m: Metrics) -> Iterator[Cause]:
+    latency = m.shares[Term.LATENCY]
+    for stall, bottleneck, sentence in _WAITS:
+        share = m.waits.get(stall, 0.0)
+        yield Cause(bottleneck, latency * share, sentence.format(share=share, resident=m.resident))
+    rest = latency * max(0.0, 1.0 - sum(m.waits.values()))
+    issue = m.counters.get(names.ISSUE_ACTIVE, 0.0)
+    if m.low_occupancy:
+        yield Cause(
+            Bottleneck.LOW_OCCUPANCY,
+            rest,
+            f"Low occupancy: {m.resident:.0%} of the warps that an SM can hold are resident{m.limit_text}, and the "
+            f"schedulers issue in {issue:.0f}% of their cycles: too few to hide the latency of dependent instructions.",
+        )
+    else:
+        yield Cause(
+            Bottleneck.INSTRUCTION_ISSUE,
+            rest,
+            f"Dependent instructions: schedulers issue in {issue:.0f}% of their cycles although {m.resident:.0%} of "
+            "the warps are resident; independent work per thread (unrolling, several accumulators) helps.",
+        )
+    yield Cause(
+        Bottleneck.ATOMICS,
+        m.shares[Term.ATOMICS],
+        f"Atomics: {count_text(m.atomics)} atomic operations reach L2, where those on one address take turns; combine "
+        "values in the warp and block first.",
+    )
+
+
+def _compute_causes(m: Metrics) -> Iterator[Cause]:
+    issue = m.shares[Term.ISSUE]
+    lanes = m.counters.get(names.ACTIVE_LANES, float(WARP_LANES))
+    idle = 1.0 - lanes / WARP_LANES
+    if idle > 0.25:
+        yield Cause(
+            Bottleneck.DIVERGENCE,
+            issue * idle,
+            f"Divergence: on average {lanes:.0f} of a warp's {WARP_LANES} lanes are at work; branches that differ "
+            "between neighbouring threads waste the rest.",
+        )
+        issue *= 1.0 - idle
+    yield Cause(
+        Bottleneck.INSTRUCTION_ISSUE,
+        issue,
+        f"Instruction issue: {count_text(m.counters.get(names.INSTRUCTIONS, 0.0))} warp instructions keep the "
+        f"schedulers busy for {m.busy[Term.ISSUE]:.0%} of the time; fewer instructions per result (wider accesses, "
+        "unrolling, less index arithmetic) help.",
+    )
+    for term, bottleneck, title, what in (
+        (Term.FMA, Bottleneck.FP32_PIPE, "FP32 pipe", "multiply-adds (and 32-bit integer multiplications)"),
+        (Term.ALU, Bottleneck.INTEGER_PIPE, "Integer pipe", "integer, logic and compare instructions"),
+        (
+            Term.SPECIAL,
+            Bottleneck.SPECIAL_FUNCTIONS,
+            "Special functions",
+            "exp, sqrt, divisions, conversions",
+        ),
+        (Term.TENSOR, Bottleneck.TENSOR_PIPE, "Tensor pipe", "tensor-core instructions"),
+        (Term.FP64, Bottleneck.FP32_PIPE, "FP64 pipe", "double-precision instructions"),
+    ):
+        yield Cause(bottleneck, m.shares[term], f"{title}: busy {m.busy[term]:.0%} of the time with {what}.")
+
+
+def _grid_causes(m: Metrics) -> Iterator[Cause]:
+    """Time without any work on the SMs: launching, too few blocks, or the last ones still running."""
+    bottleneck, title, wanted = (
+        (Bottleneck.TOO_FEW_BLOCKS, "Too few blocks", "more")
+        if m.few_blocks
+        else (Bottleneck.TAIL, "Tail", "smaller")
+    )
+    yield Cause(
+        bottleneck,
+        m.shares[Term.TAIL],
+        f"{title}: {m.grid_text}the SMs are at work for {1.0 - m.busy[Term.TAIL]:.0%} of the time on average; {wanted} "
+        "blocks of even length would fill them.",
+    )
+    yield Cause(
+        Bottleneck.LAUNCH_OVERHEAD,
+        m.shares[Term.LAUNCH] + m.shares[Term.BLOCK_LAUNCH],
+        f"Launch overhead: starting the kernel and its blocks takes {time_text(m.busy[Term.LAUNCH] * m.seconds, 3)}; "
+        "fewer launches, or more work in each and in each block, help.",
+    )
+
+
+def _modelled(work: KernelWork, price: Price, gpu: Architecture, counters: Counters) -> Metrics:
+    terms = {term.value: seconds for term, seconds in price.terms.items()}
+    sms = gpu.chip.sms
+    shares = dict.fromkeys(Term, 0.0)
+    for name, share in shares_of(
+        LaunchTerms(work.kernel, price.seconds, terms, imbalance(work.blocks, sms))
+    ).items():
+        shares[Term(name)] = share
+    busy = {term: price.terms.get(term, 0.0) / price.seconds for term in Term}
+    busy[Term.LAUNCH] += busy[Term.BLOCK_LAUNCH]
+    dram = work.dram_read_bytes + work.dram_write_bytes
+    busy[Term.DRAM] = dram / price.seconds / gpu.memory.dram_bytes_per_second
+    spilled = _fraction(work.spill_wavefronts, work.spill_wavefronts + work.global_wavefronts)
+    accesses = [access for access in work.accesses if access.space == "global"]
+    excess = sum(max(0.0, access.sectors - access.ideal_sectors) for access in accesses)
+    wasted = _fraction(excess, sum(access.sectors for access in accesses)) * (1.0 - spilled)
+    unused, worst_access = 0.0, None
+    if wasted > 0.1:
+        # Sectors of which a part was used come from DRAM in vain, or come again when another part is.
+        asked = sum(access.lanes * access.bytes_per_lane for access in accesses)
+        repeated = 1.0 - min(1.0, _fraction(work.unique_bytes, dram)) if dram else 0.0
+        unused = max(0.0, 1.0 - _fraction(asked, work.unique_bytes), min(repeated, wasted))
+        worst = max(accesses, key=lambda access: access.sectors - access.ideal_sectors)
+        worst_access = _excess(worst, worst.sectors, worst.ideal_sectors)
+    elsewhere = shares[Term.DRAM] * unused
+    shares[Term.DRAM] -= elsewhere
+    shared = [access for access in work.accesses if access.space == "shared"]
+    clash = max(shared, key=lambda access: access.wavefronts - access.ideal_wavefronts, default=None)
+    resident = min(work.occupancy.warps, -(-work.blocks // sms) * work.warps)
+    few_blocks = work.blocks < sms
+    grid_text = f"{work.blocks} blocks don't divide by {sms} SMs: " if work.blocks % sms else ""
+    if few_blocks:
+        grid_text = f"{work.blocks} blocks leave {sms - work.blocks} of {sms} SMs idle: "
+    return Metrics(
+        seconds=price.seconds,
+        counters=counters,
+        shares=shares,
+        busy=busy,
+        waits={
+            names.STALL_LONG_SCOREBOARD: _fraction(work.chain.global_memory, work.chain.cycles),
+            names.STALL_BARRIER: _fraction(work.chain.barriers, work.chain.cycles),
+        },
+        crossed_bytes=(work.l2_read_sectors + work.l2_write_sectors) * gpu.memory.sector_bytes,
+        resident=resident / (gpu.limits.max_threads // WARP_LANES),
+        low_occupancy=work.occupancy.fraction < 0.5,
+        atomics=work.atomic_lanes,
+        conflicting=_fraction(work.conflict_wavefronts, work.shared_wavefronts) if clash else 0.0,
+        uncoalesced=wasted,
+        uncoalesced_elsewhere=elsewhere,
+        worst_access=worst_access,
+        worst_conflict=_excess(clash, clash.wavefronts, clash.ideal_wavefronts) if clash else None,
+        spilled=spilled,
+        spill_text=f"{work.spill_bytes} bytes per thread don't fit into {work.registers} registers and",
+        touched_bytes=work.unique_bytes,
+        limit_text=f", limited by {work.occupancy.limited_by} ({work.registers} registers a thread, "
+        f"{work.shared_bytes} bytes of shared memory a block of {work.threads} threads)",
+        grid_text=grid_text,
+        few_blocks=few_blocks,
+    )
+
+
+def _excess(access: AccessPattern, actual: float, ideal: float) -> Excess:
+    of = f" of {access.name}" if access.name else ""
+    at = f" (line {access.line})" if access.line else ""
+    return Excess(f"{access.kind}{of}{at}", actual / access.requests, max(ideal / access.requests, 1e-9))
+
+
+def _measured(counters: Counters, gpu: Architecture | None, access_bytes: int) -> Metrics:
+    active, units = _utilisation(counters, gpu)
+    weights = {term: value**OVERLAP for term, value in units.items()}
+    whole = sum(weights.values()) or 1.0
+    shares = _split_l1({term: active * weight / whole for term, weight in weights.items()}, counters)
+    busy = _split_l1(units, counters) | {Term.TAIL: 1.0 - active, Term.LAUNCH: 1.0 - active}
+    seconds = counters.get(names.TIME, 0.0)
+    shares[Term.LAUNCH if seconds < 1e-5 else Term.TAIL] = 1.0 - active
+    accesses = _accesses(counters)
+    wasted = _wasted(accesses, access_bytes)
+    worst_access = None
+    if wasted:
+        kind, sectors, requests = max(accesses, key=lambda access: access[1] - access_bytes * access[2])
+        worst_access = Excess(kind, sectors / requests, access_bytes)
+    # Where no unit is busy, what is not needed still stands in the queues that the rest waits in.
+    queued = shares[Term.LATENCY] * wasted
+    operations = counters.get(names.L2_ATOMICS, 0.0) + counters.get(names.L2_REDUCTIONS, 0.0)
+    atomics = 0.0
+    if gpu is not None and operations:
+        # The fraction of the time that they take if all are on one address.
+        atomics = min(1.0, _fraction(operations * gpu.overheads.same_address_atomic, seconds))
+    waiting = shares[Term.LATENCY] - queued
+    shares[Term.ATOMICS] = waiting * atomics if atomics > 0.1 else 0.0
+    shares[Term.LATENCY] = waiting * (1.0 - atomics)
+    stalls = {stall: counters.get(stall, 0.0) for stall, *_ in _WAITS}
+    # For every instruction that a scheduler issues, so many of its warps are resident.
+    warps = max(sum(stalls.values()), _warps_per_issue(counters, gpu))
+    conflicts, wavefronts = (
+        counters.get(names.BANK_CONFLICTS, 0.0),
+        counters.get(names.SHARED_WAVEFRONTS, 0.0),
+    )
+    resident = counters.get(names.WARPS_ACTIVE, 0.0) / 100.0
+    return Metrics(
+        seconds=seconds,
+        counters=counters,
+        shares=dict.fromkeys(Term, 0.0) | shares,
+        busy=dict.fromkeys(Term, 0.0) | busy,
+        waits={stall: _fraction(value, warps) for stall, value in stalls.items()},
+        crossed_bytes=SECTOR_BYTES * counters.get(names.L2_SECTORS, counters.get(names.L1_FROM_L2, 0.0)),
+        resident=resident,
+        low_occupancy=resident < 0.5,
+        atomics=operations,
+        conflicting=min(1.0, _fraction(conflicts, wavefronts)),
+        uncoalesced=wasted,
+        uncoalesced_elsewhere=queued,
+        worst_access=worst_access,
+        few_blocks=active < 0.5,
+    )
+
+
+def _accesses(counters: Counters) -> list[tuple[str, float, float]]:
+    """Kind, sectors and requests of what global memory was asked for."""
+    apart = [
+        (kind, counters[sectors], counters[requests])
+        for kind, sectors, requests in (
+            ("load", names.LOAD_SECTORS, names.LOAD_REQUESTS),
+            ("store", names.STORE_SECTORS, names.STORE_REQUESTS),
+        )
+        if counters.get(sectors) and counters.get(requests)
+    ]
+    together = counters.get(names.LOAD_REQUESTS, 0.0) + counters.get(names.STORE_REQUESTS, 0.0)
+    if apart or names.L1_SECTORS not in counters or not together:
+        return apart
+    return [("access", counters[names.L1_SECTORS], together)]
+
+
+def _wasted(accesses: Sequence[tuple[str, float, float]], access_bytes: int) -> float:
+    """The fraction of the sectors that coalesced accesses wouldn't touch; 0 where it is small."""
+    # A warp whose lanes access consecutive memory, `access_bytes` each, touches as many sectors of 32 bytes.
+    excess = sum(
+        sectors - requests * access_bytes
+        for _, sectors, requests in accesses
+        if sectors > EXCESS * requests * access_bytes
+    )
+    wasted = _fraction(excess, sum(sectors for _, sectors, _ in accesses))
+    return wasted if wasted > 0.1 else 0.0
+
+
+def _warps_per_issue(counters: Counters, gpu: Architecture | None) -> float:
+    """Resident warps of a scheduler for every instruction that it issues; 0 where that isn't known."""
+    if gpu is None:
+        return 0.0
+    most = gpu.limits.max_threads / WARP_LANES / gpu.chip.schedulers
+    return _fraction(counters.get(names.WARPS_ACTIVE, 0.0) * most, counters.get(names.ISSUE_ACTIVE, 0.0))
+
+
+def widest_access(ptx: str) -> int:
+    """The most bytes of global memory that a thread loads or stores at once, by its PTX; 4 if it does neither."""
+    widths = [
+        int(match["vector"] or 1) * int(match["bits"]) // 8
+        for match in _GLOBAL_ACCESS.finditer(ptx)
+        if match["bits"]
+    ]
+    return min(max(widths, default=4), WIDEST_ACCESS)
+
+
+_GLOBAL_ACCESS = re.compile(
+    r"\b(?:ld|st)(?:\.\w+)*?\.global(?:\.\w+)*?(?:\.v(?P<vector>[248]))?\.[bfsu](?P<bits>\d+)\b"
+)
+
+
+@dataclass(frozen=True)
+class BusyTime:
+    """Seconds of a run that a unit was busy, and the fraction of it; `name` is that of the model's term for it."""
+
+    name: str
+    seconds: float
+    share: float
+
+
+def busy_times(counters: Counters, gpu: Architecture | None = None) -> tuple[BusyTime, ...]:
+    """How long each unit was busy, the longest first; nothing where neither times nor utilisations were read.
+
+    Latency is the time in which the SMs have work and keep no unit busy, tail that in which they have none.
+    """
+    seconds = counters.get(names.TIME, 0.0)
+    if not seconds or (names.SM_ACTIVE not in counters and gpu is None):
+        return ()
+    active, units = _utilisation(counters, gpu)
+    fractions = _split_l1(units, counters) | {Term.TAIL: 1.0 - active}
+    times = [BusyTime(term.value, seconds * share, share) for term, share in fractions.items() if share > 0]
+    return tuple(sorted(times, key=lambda time: -time.share))
+
+
+def busy_sentences(counters: Counters, gpu: Architecture | None = None) -> tuple[str, ...]:
+    """Which unit is busy the longest in a measured run and which is next; nothing where counters don't tell."""
+    busy = busy_times(counters, gpu)
+    if not busy:
+        return ()
+    whole = time_text(counters[names.TIME], 3)
+    binds = f"Bound by {_occupies(busy[0])} of a run of {whole} with counters."
+    return (binds, *(f"Next is {_occupies(time)}." for time in busy[1:2]))
+
+
+def _occupies(time: BusyTime) -> str:
+    how = {Term.LATENCY.value: "no unit is busy for", Term.TAIL.value: "SMs have no work for"}
+    return f"{time.name}: {how.get(time.name, 'busy for')} {time_text(time.seconds, 3)} ({time.share:.0%})"
+
+
+def _utilisation(counters: Counters, gpu: Architecture | None) -> tuple[float, dict[Term, float]]:
+    """How busy the SMs are and each unit is, as fractions of the whole time; LATENCY is what keeps nothing busy.
+
+    L1 and shared memory are one unit here. With a description of the GPU, what is not read of L2 is worked out from
+    the sectors that it moved.
+    """
+    active = min(1.0, counters.get(names.SM_ACTIVE, 100.0) / 100.0)
+
+    def fraction(name: str, scale: float = 1.0) -> float:
+        return min(1.0, scale * counters.get(name, 0.0) / 100.0)
+
+    def moving(sectors: float) -> float:
+        if gpu is None or not counters.get(names.TIME):
+            return 0.0
+        return min(1.0, SECTOR_BYTES * sectors / (gpu.memory.l2_bytes_per_second * counters[names.TIME]))
+
+    sent = counters.get(names.L2_READS, counters.get(names.L1_FROM_L2, 0.0))
+    busy = {
+        Term.DRAM: min(1.0, fraction(names.DRAM_THROUGHPUT) / REACHABLE_DRAM),
+        Term.L2: max(
+            fraction(names.L2_BUSY)
+            if names.L2_BUSY in counters
+            else moving(counters.get(names.L2_SECTORS, 0.0)),
+            fraction(names.L2_SENDING) if names.L2_SENDING in counters else SENDING * moving(sent),
+            fraction(names.L2_RECEIVING),
+        ),
+        Term.GLOBAL_WAVEFRONTS: fraction(names.WAVEFRONTS_BUSY),
+        Term.ISSUE: fraction(names.ISSUE_ACTIVE, active),
+        Term.TENSOR: max(fraction(names.TENSOR_BUSY, active), fraction(names.TENSOR_ACTIVE, active)),
+        Term.FMA: fraction(names.FMA_BUSY, active),
+        Term.ALU: fraction(names.ALU_BUSY, active),
+        Term.SPECIAL: fraction(names.SPECIAL_BUSY, active),
+    }
+    # What keeps nothing busy is waiting, as far as the SMs have something to wait for.
+    return active, {**busy, Term.LATENCY: max(0.0, active - max(busy.values()))}
+
+
+def _split_l1(units: Mapping[Term, float], counters: Counters) -> dict[Term, float]:
+    """With L1's part divided between global and shared memory, by the wavefronts of either."""
+    wavefronts = counters.get(names.SHARED_WAVEFRONTS, 0.0)
+    shared = _fraction(wavefronts, counters.get(names.WAVEFRONTS, 0.0))
+    whole = units[Term.GLOBAL_WAVEFRONTS]
+    return {
+        **units,
+        Term.GLOBAL_WAVEFRONTS: whole * (1.0 - shared),
+        Term.SHARED_WAVEFRONTS: whole * shared,
+    }
+
+
+def _dram_bytes(counters: Counters) -> float:
+    apart = counters.get(names.DRAM_READ, 0.0) + counters.get(names.DRAM_WRITE, 0.0)
+    return counters.get(names.DRAM_BYTES, apart)
+
+
+def _fraction(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,295 @@
+"""The diagnosis names what was planted, modelled or measured, with its numbers, and the strongest cause first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, Outcome, Source, Timing
+from mctskernel.core.kernel import Kernel
+from mctskernel.profiling import counters as names
+from mctskernel.profiling.architecture import load_architecture, occupancy
+from mctskernel.profiling.build import Build, build
+from mctskernel.profiling.counters import modelled_counters
+from mctskernel.profiling.diagnosis import (
+    account,
+    busy_times,
+    combined_diagnosis,
+    diagnose,
+    diagnose_counters,
+    widest_access,
+)
+from mctskernel.profiling.machine_code.functions import Pipe
+from mctskernel.profiling.model.price import Term, price
+from mctskernel.profiling.model.scoreboard import Chain
+from mctskernel.profiling.model.work import AccessPattern, KernelWork
+
+H100 = load_architecture("H100")
+PLAIN = KernelWork(
+    kernel="k",
+    blocks=13200,
+    threads=256,
+    registers=32,
+    shared_bytes=0,
+    occupancy=occupancy(H100, 256, 32, 0),
+    instructions={Pipe.ALU: 1e6},
+    chain=Chain(100.0),
+    dram_read_bytes=1e8,
+    unique_bytes=1e8,
+)
+
+
+def strongest(**changes: object) -> Cause:
+    work = replace(PLAIN, **changes)  # type: ignore[arg-type]
+    priced = price(work, H100)
+    return diagnose(work, priced, H100, modelled_counters(work, priced, H100)).causes[0]
+
+
+def access(space: str, **numbers: float) -> AccessPattern:
+    known = {"requests": 1e6, "lanes": 32e6, "sectors": 0.0, "ideal_sectors": 0.0}
+    known |= {"wavefronts": 1e6, "ideal_wavefronts": 1e6} | numbers
+    return AccessPattern(space, "load", 14, "x", 4, **known)
+
+
+@pytest.mark.parametrize(
+    ("changes", "bottleneck", "words"),
+    [
+        ({"dram_read_bytes": 1e10, "unique_bytes": 1e10}, Bottleneck.DRAM_BANDWIDTH, "10 GB move at"),
+        ({"instructions": {Pipe.SPECIAL: 1e9}}, Bottleneck.SPECIAL_FUNCTIONS, "exp, sqrt"),
+        (
+            {"chain": Chain(1e5, global_memory=9e4)},
+            Bottleneck.GLOBAL_LATENCY,
+            "waits for loads 90% of its time",
+        ),
+        ({"chain": Chain(1e5, barriers=9e4)}, Bottleneck.BARRIERS, "waits at barriers 90% of its time"),
+        ({"blocks": 10**8}, Bottleneck.LAUNCH_OVERHEAD, "starting the kernel and its blocks takes"),
+        ({"spill_wavefronts": 1e9, "spill_bytes": 96}, Bottleneck.SPILLS, "96 bytes per thread"),
+        (
+            {"instructions": {Pipe.FMA: 1e9}, "blocks": 2, "chain": Chain(0.0)},
+            Bottleneck.TOO_FEW_BLOCKS,
+            "130 of 132 SMs idle",
+        ),
+        (
+            {
+                "global_wavefronts": 1e9,
+                "accesses": (access("global", sectors=32e6, ideal_sectors=4e6),),
+            },
+            Bottleneck.UNCOALESCED_ACCESS,
+            "each warp load of x (line 14) touches 32 sectors where 4 would do, so 8 times",
+        ),
+        (
+            {
+                "shared_wavefronts": 1e9,
+                "conflict_wavefronts": 9e8,
+                "accesses": (access("shared", wavefronts=16e6),),
+            },
+            Bottleneck.BANK_CONFLICTS,
+            "each warp load of x (line 14) takes 16 where 1 would do",
+        ),
+    ],
+)
+def test_what_was_planted_in_a_modelled_kernel_comes_first_with_its_numbers(
+    changes: dict[str, object], bottleneck: Bottleneck, words: str
+) -> None:
+    cause = strongest(**changes)
+    assert cause.bottleneck is bottleneck
+    assert words in cause.sentence
+    assert 0.3 < cause.share <= 1.0
+
+
+def test_low_occupancy_is_named_with_what_limits_it() -> None:
+    cause = strongest(chain=Chain(1e5), registers=255, occupancy=occupancy(H100, 256, 255, 0))
+    assert cause.bottleneck is Bottleneck.LOW_OCCUPANCY
+    assert "limited by registers" in cause.sentence
+
+
+def test_where_several_kernels_run_a_sentence_says_of_which_it_speaks() -> None:
+    first = Diagnosis((Cause(Bottleneck.TAIL, 1.0, "Tail: a."),))
+    second = Diagnosis((Cause(Bottleneck.ATOMICS, 1.0, "Atomics: b."),))
+    plan = [(first, 1.0), (second, 3.0)]
+    several = combined_diagnosis(plan, ["partial", "final"]).causes
+    assert [cause.sentence for cause in several] == ["In final: Atomics: b.", "In partial: Tail: a."]
+    assert combined_diagnosis(plan, ["same", "same"]).causes[0].sentence == "Atomics: b."
+    assert combined_diagnosis(plan, ["not", "as", "many"]).causes[0].sentence == "Atomics: b."
+
+
+def test_the_account_is_the_models_or_else_the_counters() -> None:
+    timing = Timing("n=1", 1e-4, 1e-4, 1e-4)
+    modelled = Evaluation(Outcome.OK, Source.MODELLED, timings=(timing,), terms={Term.DRAM: 1e-4})
+    assert "bound by DRAM" in account(modelled)[0]
+    counted = {names.TIME: 1e-4, names.SM_ACTIVE: 100.0, names.ISSUE_ACTIVE: 90.0}
+    measured = Evaluation(Outcome.OK, Source.MEASURED, timings=(timing,), counters=counted)
+    assert "Bound by instruction issue" in account(measured)[0]
+    assert account(replace(measured, counters={})) == ()
+
+
+# Read with the default set on an H100, of kernels that each stress one unit.
+COPY = {
+    names.TIME: 9.178e-05,
+    names.INSTRUCTIONS: 3.408e6,
+    names.ISSUE_ACTIVE: 3.731,
+    names.WARPS_ACTIVE: 78.17,
+    names.SM_ACTIVE: 97.04,
+    names.DRAM_BYTES: 2.674e8,
+    names.DRAM_THROUGHPUT: 86.94,
+    names.LOAD_REQUESTS: 262144.0,
+    names.LOAD_SECTORS: 4.194e6,
+    names.STORE_REQUESTS: 262144.0,
+    names.STORE_SECTORS: 4.194e6,
+    names.WAVEFRONTS: 2.599e6,
+    names.WAVEFRONTS_BUSY: 10.98,
+    names.SHARED_WAVEFRONTS: 262144.0,
+    names.L2_SECTORS: 8.389e6,
+    names.L2_BUSY: 34.03,
+    names.L2_HIT_RATE: 50.15,
+    names.ACTIVE_LANES: 32.0,
+    names.STALL_LONG_SCOREBOARD: 320.4,
+    names.STALL_SHORT_SCOREBOARD: 3.226,
+}
+TRANSPOSE = {
+    names.TIME: 5.864e-4,
+    names.INSTRUCTIONS: 2.202e7,
+    names.ISSUE_ACTIVE: 3.71,
+    names.WARPS_ACTIVE: 57.1,
+    names.SM_ACTIVE: 98.78,
+    names.DRAM_BYTES: 2.836e8,
+    names.DRAM_THROUGHPUT: 14.43,
+    names.LOAD_REQUESTS: 1.049e6,
+    names.LOAD_SECTORS: 4.194e6,
+    names.STORE_REQUESTS: 1.049e6,
+    names.STORE_SECTORS: 3.355e7,
+    names.WAVEFRONTS: 3.816e7,
+    names.WAVEFRONTS_BUSY: 24.89,
+    names.SHARED_WAVEFRONTS: 2.097e6,
+    names.L2_SECTORS: 3.775e7,
+    names.L2_BUSY: 23.76,
+    names.ACTIVE_LANES: 32.0,
+    names.STALL_LONG_SCOREBOARD: 75.39,
+    names.STALL_SHORT_SCOREBOARD: 5.625,
+}
+CONFLICTS = {
+    names.TIME: 4.295e-3,
+    names.INSTRUCTIONS: 2.233e8,
+    names.ISSUE_ACTIVE: 4.992,
+    names.WARPS_ACTIVE: 96.23,
+    names.SM_ACTIVE: 99.66,
+    names.DRAM_THROUGHPUT: 1.891,
+    names.WAVEFRONTS: 1.113e9,
+    names.WAVEFRONTS_BUSY: 99.17,
+    names.SHARED_WAVEFRONTS: 1.111e9,
+    names.BANK_CONFLICTS: 1.074e9,
+    names.STALL_SHORT_SCOREBOARD: 28.3,
+    names.STALL_BARRIER: 5.959,
+}
+EXPONENTIALS = {
+    names.TIME: 2.738e-4,
+    names.INSTRUCTIONS: 2.375e8,
+    names.ISSUE_ACTIVE: 83.78,
+    names.WARPS_ACTIVE: 94.02,
+    names.SM_ACTIVE: 99.18,
+    names.SPECIAL_BUSY: 94.64,
+    names.FMA_BUSY: 47.69,
+    names.ALU_BUSY: 37.34,
+    names.ACTIVE_LANES: 14.76,
+}
+
+
+@pytest.mark.parametrize(
+    ("counters", "access_bytes", "bottleneck", "words"),
+    [
+        (COPY, 16, Bottleneck.DRAM_BANDWIDTH, "267 MB move at 2.91 TB/s, 94% of what a copy reaches"),
+        (TRANSPOSE, 4, Bottleneck.UNCOALESCED_ACCESS, "each warp store touches 32 sectors where 4"),
+        (
+            CONFLICTS,
+            4,
+            Bottleneck.BANK_CONFLICTS,
+            "1.07 billion of 1.11 billion cycles of shared memory (97%)",
+        ),
+        (EXPONENTIALS, 4, Bottleneck.SPECIAL_FUNCTIONS, "busy 94% of the time with exp"),
+    ],
+    ids=["copy", "transpose", "conflicts", "exponentials"],
+)
+def test_what_was_planted_in_a_measured_kernel_comes_first_with_its_numbers(
+    counters: dict[str, float], access_bytes: int, bottleneck: Bottleneck, words: str
+) -> None:
+    cause = diagnose_counters(counters, H100, access_bytes).causes[0]
+    assert cause.bottleneck is bottleneck
+    assert words in cause.sentence
+    assert 0.4 < cause.share <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("stall", "bottleneck"),
+    [
+        (names.STALL_LONG_SCOREBOARD, Bottleneck.GLOBAL_LATENCY),
+        (names.STALL_BARRIER, Bottleneck.BARRIERS),
+        (names.STALL_LG_THROTTLE, Bottleneck.L1_THROUGHPUT),
+        (names.STALL_SHORT_SCOREBOARD, Bottleneck.SHARED_THROUGHPUT),
+    ],
+)
+def test_where_nothing_is_busy_the_stalls_say_what_is_waited_for(stall: str, bottleneck: Bottleneck) -> None:
+    counters = {names.TIME: 1e-3, names.ISSUE_ACTIVE: 10.0, names.WARPS_ACTIVE: 80.0, stall: 100.0}
+    cause = diagnose_counters(counters, H100).causes[0]
+    assert cause.bottleneck is bottleneck
+    assert "78% of its time" in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("seconds", "active", "bottleneck"),
+    [
+        (3e-6, 30.0, Bottleneck.LAUNCH_OVERHEAD),
+        (1e-3, 5.0, Bottleneck.TOO_FEW_BLOCKS),
+        (1e-3, 70.0, Bottleneck.TAIL),
+    ],
+)
+def test_idle_multiprocessors_are_named(seconds: float, active: float, bottleneck: Bottleneck) -> None:
+    causes = diagnose_counters({names.TIME: seconds, names.SM_ACTIVE: active}, H100).causes
+    assert {each.bottleneck: each.share for each in causes}[bottleneck] == pytest.approx(1.0 - active / 100.0)
+
+
+@pytest.mark.parametrize(
+    ("statement", "width"),
+    [
+        ("y[i] = x[i];", 4),
+        ("((float2*)y)[i] = ((float2*)x)[i];", 8),
+        ("((float4*)y)[i] = ((float4*)x)[i];", 16),
+        ("((char*)y)[i] = 1;", 1),
+        ("((double*)y)[i] = 1;", 8),
+    ],
+)
+def test_the_widest_access_is_read_from_ptx(statement: str, width: int) -> None:
+    source = f'extern "C" __global__ void k(const float* __restrict__ x, float* y, int i) {{ {statement} }}'
+    made = build(Kernel(source), ("k",))
+    assert isinstance(made, Build)
+    assert widest_access(made.ptx) == width
+
+
+PERCENTAGES = [
+    names.DRAM_THROUGHPUT,
+    names.L2_BUSY,
+    names.L2_RECEIVING,
+    names.WAVEFRONTS_BUSY,
+    names.ISSUE_ACTIVE,
+    names.TENSOR_BUSY,
+    names.FMA_BUSY,
+    names.ALU_BUSY,
+    names.SPECIAL_BUSY,
+    names.SM_ACTIVE,
+]
+
+
+def test_a_copy_is_bound_by_dram_for_most_of_its_time() -> None:
+    first, *rest = busy_times(COPY)
+    assert first.name == Term.DRAM
+    assert first.seconds == pytest.approx(COPY[names.TIME] * 0.8694 / 0.92)
+    assert all(each.share <= first.share for each in rest)
+
+
+@given(st.dictionaries(st.sampled_from(PERCENTAGES), st.floats(0.0, 120.0)))
+def test_no_unit_is_busy_for_longer_than_the_run(found: dict[str, float]) -> None:
+    times = busy_times({names.SM_ACTIVE: 100.0, **found, names.TIME: 1e-3})
+    assert all(0.0 < each.share <= 1.0 and each.seconds <= 1e-3 for each in times)
+    assert [each.share for each in times] == sorted((each.share for each in times), reverse=True)
