@@ -51,7 +51,7 @@ class RuleProposer:
         seen = {context.kernel.identity}
         limits = Limits(context.task, context.shapes)
         for rule in rules:
-            for edit in rule.propose(context):
+            for edit in rule(context):
                 result = _result(context, edit, limits)
                 if result is None or result.identity in seen:
                     continue

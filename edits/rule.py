@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from mctskernel.core.edit import Category, Edit, Factor, WholeSource
@@ -81,49 +80,57 @@ Seen = TypeVar("Seen", bound=Subject)
 
 
 @dataclass(frozen=True)
+class Proposal:
+    """A whole new text of the kernel; `prior` multiplies its rule's.
+
+    `factors` are the numbers that it sets; without any, it decides what its title says.
+    """
+
+    title: str
+    source: str
+    rationale: str
+    expected_effect: str
+    prior: float = 1.0
+    factors: tuple[Factor, ...] = ()
+
+
+@dataclass(frozen=True)
 class Rule(Generic[Seen]):
     """A named pattern. `addresses` are the bottlenecks that it may relieve, `prior` its promise otherwise.
 
-    `propose` yields edits whose results are correct at every shape; nothing where its pattern isn't found.
+    `propose` yields texts whose results are correct at every shape; nothing where its pattern isn't found.
     """
 
     name: str
     category: Category
     addresses: frozenset[Bottleneck]
-    propose: Callable[[Seen], Iterable[Edit]]
+    propose: Callable[[Seen], Iterable[Proposal]]
     prior: float = 1.0
+
+    def __call__(self, context: Seen) -> Iterator[Edit]:
+        """The edits of a kernel, each with its own prior."""
+        for each in self.propose(context):
+            yield Edit(
+                self.category,
+                each.title,
+                WholeSource(each.source),
+                each.rationale,
+                each.expected_effect,
+                each.prior,
+                factors=each.factors,
+            )
 
 
 def rule(
-    name: str,
-    category: Category,
-    propose: Callable[[Seen], Iterable[Edit]],
-    addresses: str,
-    *,
-    prior: float,
-) -> Rule[Seen]:
-    """A rule whose bottlenecks are given by their names, separated by blanks."""
-    return Rule(
-        name, category, frozenset(Bottleneck[each.upper()] for each in addresses.split()), propose, prior
-    )
+    category: Category, prior: float, addresses: str, *, prefix: str = ""
+) -> Callable[[Callable[[Seen], Iterable[Proposal]]], Rule[Seen]]:
+    """Make a rule of a function, whose name it gets; `addresses` are bottlenecks, separated by blanks."""
+    bottlenecks = frozenset(Bottleneck[each.upper()] for each in addresses.split())
 
+    def decorate(propose: Callable[[Seen], Iterable[Proposal]]) -> Rule[Seen]:
+        return Rule(prefix + propose.__name__.replace("_", "-"), category, bottlenecks, propose, prior)
 
-def edit(
-    category: Category,
-    title: str,
-    source: str,
-    *,
-    rationale: str,
-    expected_effect: str,
-    prior: float = 1.0,
-    decides: Mapping[str, int] = MappingProxyType({}),
-) -> Edit:
-    """An edit that gives the whole new text; `prior` here multiplies its rule's.
-
-    `decides` are the numbers that it sets, by name; without any, it decides what its title says.
-    """
-    factors = tuple(Factor(name, value) for name, value in decides.items())
-    return Edit(category, title, WholeSource(source), rationale, expected_effect, prior, factors=factors)
+    return decorate
 
 
 def resolve_at(task: Task, kernel: Kernel, plan: LaunchPlan, shape: Shape) -> ResolvedPlan:

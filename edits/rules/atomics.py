@@ -8,7 +8,7 @@ from math import prod
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.indexing import Guarded, condition_of, guarded
@@ -22,7 +22,7 @@ from mctskernel.edits.rewrite import (
     only_launches,
     with_launch,
 )
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.coarsening import COLLECTIVES, MULTIPROCESSORS, CoveredIndex, covered_indices
 from mctskernel.edits.syntax import (
     Function,
@@ -52,13 +52,13 @@ class Addition:
     type: str
 
 
-def warp_atomics(context: Context) -> Iterable[Edit]:
+@rule(Category.WARP_PRIMITIVES, 2.0, "l2_bandwidth atomics")
+def warp_atomics(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):
         found = _addition(function)
         if found is None or not _whole_warps(context, launch):
             continue
-        yield edit(
-            Category.WARP_PRIMITIVES,
+        yield Proposal(
             f"reduce in each warp before the atomicAdd to {text_of(found.target)}{context.where(function.name)}",
             _summed(context, function, found),
             rationale=(
@@ -154,14 +154,14 @@ class Counting:
     bins: int
 
 
-def private_counts(context: Context) -> Iterable[Edit]:
+@rule(Category.PARALLELISM, 2.0, "l2_bandwidth atomics launch_overhead")
+def private_counts(context: Context) -> Iterable[Proposal]:
     for index in covered_indices(context):
         found = _counting(context, index)
         if found is None:
             continue
         for blocks in BLOCKS:
-            yield edit(
-                Category.PARALLELISM,
+            yield Proposal(
                 f"histogram per block in shared memory ({blocks} blocks){context.where(index.function.name)}",
                 _private(context, found, blocks),
                 rationale=(

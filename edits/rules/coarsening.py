@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Extent, Launch
@@ -19,7 +19,7 @@ from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import AXES, Guarded, global_index_axis, guarded, plan_expression
 from mctskernel.edits.plan_text import ceil_div, with_plan
 from mctskernel.edits.rewrite import only_launches, with_launch
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.syntax import (
     Declaration,
     Function,
@@ -66,7 +66,8 @@ class CoveredIndex:
         return self.launch.block[AXES.index(self.axis)]
 
 
-def coarsen(context: Context) -> Iterator[Edit]:
+@rule(Category.COARSENING, 0.7, "global_latency instruction_issue integer_pipe tail")
+def coarsen_threads(context: Context) -> Iterator[Proposal]:
     """Each thread handles ITEMS elements, a block apart so that accesses stay coalesced."""
     for found in covered_indices(context):
         suffix = "" if len(found.launch.block) == 1 else f"_{found.axis.upper()}"
@@ -84,8 +85,7 @@ def coarsen(context: Context) -> Iterator[Edit]:
         for items in ITEMS:
             if _fewest_blocks(context, found.launch) < items * MULTIPROCESSORS:
                 continue
-            yield edit(
-                Category.COARSENING,
+            yield Proposal(
                 f"compute {items} elements per thread along {found.axis}{context.where(found.function.name)}",
                 _wrapped(context, found, opening, grid, (name, items)),
                 rationale="Independent elements in one thread overlap loads and share index arithmetic.",
@@ -94,7 +94,8 @@ def coarsen(context: Context) -> Iterator[Edit]:
             )
 
 
-def stride_over_grid(context: Context) -> Iterator[Edit]:
+@rule(Category.COARSENING, 0.5, "instruction_issue tail launch_overhead")
+def grid_stride_loop(context: Context) -> Iterator[Proposal]:
     """A grid of fixed size whose threads stride over all elements."""
     for found in covered_indices(context):
         if len(found.launch.grid) != 1:
@@ -108,8 +109,7 @@ def stride_over_grid(context: Context) -> Iterator[Edit]:
         step = f"{index} += gridDim.{found.axis} * {found.block}"
         opening = (f"for ({start}; {index} < {text_of(found.bound)}; {step}) {{",)
         extent = f"min({grid}, ceil_div({found.count}, {found.planned_block}))"
-        yield edit(
-            Category.COARSENING,
+        yield Proposal(
             f"grid-stride loop with {blocks} blocks{context.where(found.function.name)}",
             _wrapped(context, found, opening, extent, (grid, blocks)),
             rationale=f"{blocks} blocks fill {MULTIPROCESSORS} multiprocessors once; their threads do the "

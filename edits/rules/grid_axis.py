@@ -12,7 +12,7 @@ from math import prod
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch, LaunchPlan
 from mctskernel.edits.affine import definitions
@@ -27,7 +27,7 @@ from mctskernel.edits.rewrite import (
     only_launches,
     with_launch,
 )
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.matmul_nest import CONVERSIONS, accumulated_product
 from mctskernel.edits.syntax import (
     Declaration,
@@ -227,7 +227,12 @@ class Nest:
     guard: str
 
 
-def staged_axis(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.SHARED_TILING,
+    2.0,
+    "l1_throughput uncoalesced_access global_latency instruction_issue integer_pipe",
+)
+def stage_grid_axis(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):
         found = jam_of(context, launch, function)
         nest = _nest(context, found) if found is not None else None
@@ -237,8 +242,7 @@ def staged_axis(context: Context) -> Iterable[Edit]:
         for items, depth in SIZES:
             if 4 * items * depth * prod(nest.counts) > STAGED_BYTES:
                 continue
-            yield edit(
-                Category.SHARED_TILING,
+            yield Proposal(
                 f"compute {items} outputs per thread along {found.axis.name}, "
                 f"{', '.join(arrays)} in shared memory{context.where(function.name)}",
                 _staged(context, found, nest, (items, depth)),

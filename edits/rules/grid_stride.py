@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import code, global_index_axis, plan_expression, upper_bounds
 from mctskernel.edits.reductions import COMBINED, NEUTRAL, is_zero, reduced_value, reductions_of
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.warp_reduction import Tree, trees_in
 from mctskernel.edits.syntax import (
     Access,
@@ -70,7 +70,12 @@ class PartialSums:
     count: int
 
 
-def strided_block_reductions(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.COARSENING,
+    2.0,
+    "global_latency shared_throughput bank_conflicts barriers instruction_issue divergence launch_overhead",
+)
+def strided_block_reduction(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):
         found = _partial_sums(context, launch, function)
         if found is None:
@@ -80,8 +85,7 @@ def strided_block_reductions(context: Context) -> Iterable[Edit]:
         for blocks in BLOCKS:
             if fewest <= blocks:
                 continue
-            yield edit(
-                Category.COARSENING,
+            yield Proposal(
                 f"grid-stride reduction with {blocks} blocks{context.where(function.name)}",
                 _strided(context, found, blocks),
                 rationale=(

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.launch_plan import MAX_THREADS, Launch
 from mctskernel.edits.plan_text import as_c
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.syntax import (
     Function,
     Parameter,
@@ -32,7 +32,8 @@ LEAST_REGISTERS = 24
 """With fewer registers a thread, nearly every kernel spills."""
 
 
-def pointer_qualifiers(context: Context) -> Iterator[Edit]:
+@rule(Category.COMPILER_HINTS, 0.6, "l1_throughput global_latency instruction_issue")
+def pointer_qualifiers(context: Context) -> Iterator[Proposal]:
     """`__restrict__` on all pointers of a kernel, and `const` on those that it only reads."""
     for function in _functions(context):
         changes: list[Replacement] = []
@@ -42,8 +43,7 @@ def pointer_qualifiers(context: Context) -> Iterator[Edit]:
         if not changes:
             continue
         added = ", ".join(sorted({change.text.strip() for change in changes}))
-        yield edit(
-            Category.COMPILER_HINTS,
+        yield Proposal(
             f"add {added} to the pointers{context.where(function.name)}",
             replace(context.source, changes),
             rationale="Without __restrict__ and const the compiler keeps loads in "
@@ -52,7 +52,8 @@ def pointer_qualifiers(context: Context) -> Iterator[Edit]:
         )
 
 
-def launch_bounds(context: Context) -> Iterator[Edit]:
+@rule(Category.COMPILER_HINTS, 0.25, "low_occupancy spills")
+def launch_bounds(context: Context) -> Iterator[Proposal]:
     """The block size as a promise, alone or with a number of blocks that must fit a multiprocessor."""
     for function in _functions(context):
         block = _block_text(context, function.name)
@@ -74,7 +75,7 @@ def _squeezes(context: Context, function: Function, registers: int) -> bool:
     return False
 
 
-def _bounded(context: Context, function: Function, threads: str, blocks: int | None) -> Edit:
+def _bounded(context: Context, function: Function, threads: str, blocks: int | None) -> Proposal:
     bounds = f"__launch_bounds__({threads})" if blocks is None else f"__launch_bounds__({threads}, {blocks})"
     if function.launch_bounds is not None:
         change = swap(function.launch_bounds, bounds)
@@ -84,8 +85,7 @@ def _bounded(context: Context, function: Function, threads: str, blocks: int | N
     limit = (
         "" if blocks is None else f" and at most {REGISTERS_PER_SM} / ({blocks} x block) registers a thread"
     )
-    return edit(
-        Category.COMPILER_HINTS,
+    return Proposal(
         f"add {bounds}{context.where(function.name)}",
         replace(context.source, [change]),
         rationale=f"The compiler then allocates registers for the block that is launched{limit}.",
@@ -194,14 +194,14 @@ _ALIGNED = re.compile(r"\w*aligned\w*\(&\w+\[[^\[\]]*\]\)")
 _VECTOR = re.compile(r"\*\s*reinterpret_cast<\s*(?:const\s+)?(\w+)\s*\*\s*>\((&(\w+)\[[^\[\]]*\])\)")
 
 
-def stream(context: Context) -> Iterator[Edit]:
+@rule(Category.COMPILER_HINTS, 0.4, "dram_bandwidth l2_bandwidth l1_throughput")
+def streaming_hints(context: Context) -> Iterator[Proposal]:
     """`__stcs` on stores to what a kernel only writes."""
     for function in {function.name: function for _, function in context.launched}.values():
         stores = list(_stores(function))
         if not stores:
             continue
-        yield edit(
-            Category.COMPILER_HINTS,
+        yield Proposal(
             f"streaming stores (__stcs){context.where(function.name)}",
             replace(context.source, stores),
             rationale=(
@@ -212,7 +212,8 @@ def stream(context: Context) -> Iterator[Edit]:
         )
 
 
-def read_only(context: Context) -> Iterator[Edit]:
+@rule(Category.COMPILER_HINTS, 0.3, "l2_bandwidth l1_throughput global_latency")
+def read_only_loads(context: Context) -> Iterator[Proposal]:
     """`__ldg` or `__ldcs` on loads of what no launch of the kernel writes."""
     for launch, function in {
         function.name: (launch, function) for launch, function in context.launched
@@ -224,8 +225,7 @@ def read_only(context: Context) -> Iterator[Edit]:
         for hint, (what, why, effect) in LOADS.items():
             loads = list(_loads(function, hint))
             if loads:
-                yield edit(
-                    Category.COMPILER_HINTS,
+                yield Proposal(
                     f"{what}{context.where(function.name)}",
                     replace(context.source, loads),
                     rationale=why,

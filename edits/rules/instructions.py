@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.edits.rewrite import Rewrite, apply
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.syntax import (
     Function,
     Replacement,
@@ -51,7 +51,8 @@ __device__ float {name}(float x) {{
 """
 
 
-def intrinsics(context: Context) -> Iterator[Edit]:
+@rule(Category.PRECISION, 0.8, "instruction_issue fp32_pipe integer_pipe special_functions")
+def fast_math(context: Context) -> Iterator[Proposal]:
     """All calls of the library's functions become intrinsics, alone and together with the divisions."""
     source = context.source
     functions = [function for function in source.functions if function.clean]
@@ -76,7 +77,7 @@ def intrinsics(context: Context) -> Iterator[Edit]:
         yield _edit(f"fast-math intrinsics for {listed}, approximate division", both, 1.1)
 
 
-def _by_exponential(context: Context, functions: Sequence[Function]) -> Edit:
+def _by_exponential(context: Context, functions: Sequence[Function]) -> Proposal:
     """`tanhf` by way of `__expf`: older compilers have no `__tanhf`, and its 2^-11 may be too much."""
     name = fresh_name(context.source, "tanh_by_exp")
     calling = [f for f in functions if calls(f.body, "tanhf")]
@@ -85,9 +86,8 @@ def _by_exponential(context: Context, functions: Sequence[Function]) -> Edit:
     return _edit("tanhf by way of __expf", text, 0.9)
 
 
-def _edit(title: str, text: str, prior: float) -> Edit:
-    return edit(
-        Category.PRECISION,
+def _edit(title: str, text: str, prior: float) -> Proposal:
+    return Proposal(
         title,
         text,
         rationale=(
@@ -143,7 +143,8 @@ LARGEST_BODY = 2000
 """Bytes of a loop's text beyond which unrolling rather harms the instruction cache."""
 
 
-def unroll(context: Context) -> Iterator[Edit]:
+@rule(Category.UNROLLING, 0.4, "global_latency instruction_issue integer_pipe divergence")
+def unroll(context: Context) -> Iterator[Proposal]:
     """`#pragma unroll` with several factors on every loop, fully where the trip count is a constant."""
     for function in {function.name: function for _, function in context.launched}.values():
         for number, loop in enumerate(walk(function.body, "for_statement"), 1):
@@ -163,7 +164,7 @@ def _keeps_registers(context: Context, function: Function, loop: Node) -> bool:
     return any(access.array in own for access in accesses(loop))
 
 
-def _variants(context: Context, function: Function, loop: Node, number: int) -> Iterator[Edit]:
+def _variants(context: Context, function: Function, loop: Node, number: int) -> Iterator[Proposal]:
     innermost = sum(1 for _ in walk(loop, "for_statement")) == 1
     found = as_loop(loop)
     over = f" over {found.variable}" if found is not None else ""
@@ -178,7 +179,7 @@ def _variants(context: Context, function: Function, loop: Node, number: int) -> 
     yield _edit_of_unrolling(context, loop, "#pragma unroll 1", f"don't unroll {where}", scale * 0.3)
 
 
-def _edit_of_unrolling(context: Context, loop: Node, text: str, title: str, prior: float) -> Edit:
+def _edit_of_unrolling(context: Context, loop: Node, text: str, title: str, prior: float) -> Proposal:
     indent, pragma = indentation(context.source, loop), unroll_pragma(loop)
     if pragma is not None:
         change = Replacement(pragma.start_byte, pragma.end_byte, f"{text}\n")
@@ -186,8 +187,7 @@ def _edit_of_unrolling(context: Context, loop: Node, text: str, title: str, prio
         change = insert_before(loop, f"{text}\n{indent}")
     else:
         change = insert_before(loop, f"\n{indent}{text}\n{indent}")
-    return edit(
-        Category.UNROLLING,
+    return Proposal(
         title,
         replace(context.source, [change]),
         rationale="The loads of unrolled iterations are issued together, and the loop's own instructions "

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import MAX_THREADS, Extent, Launch, LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import AXES, BUILT_INS
 from mctskernel.edits.plan_text import mentions, with_named_divisor, with_plan
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.syntax import (
     Function,
     Replacement,
@@ -35,7 +35,8 @@ from mctskernel.edits.syntax import (
 WARP = 32
 
 
-def name_block_size(context: Context) -> Iterator[Edit]:
+@rule(Category.LAUNCH, 0.5, "low_occupancy too_few_blocks tail")
+def name_block_size(context: Context) -> Iterator[Proposal]:
     """Another size instead of a literal one along an axis of the block, as a macro of plan and kernels."""
     for axis, size in _literal_axes(context.plan):
         literals = _literals_of_block(context, axis, size)
@@ -51,8 +52,7 @@ def name_block_size(context: Context) -> Iterator[Edit]:
             if not 1 <= value <= MAX_THREADS or (not several and value % WARP):
                 continue
             changes = [*(swap(node, name) for node in literals), define(context.source, name, value)]
-            yield edit(
-                Category.LAUNCH,
+            yield Proposal(
                 f"set the block size along {axis} to {value} ({name}, was {size})",
                 with_plan(Kernel(replace(context.source, changes)), plan).source,
                 rationale=f"The block's size along {axis}, {size} until now, gets a name and another value.",
@@ -139,7 +139,8 @@ FEWEST_BLOCKS = 2 * 132
 """Fewer run all at once, in whatever order."""
 
 
-def grouped_blocks(context: Context) -> Iterable[Edit]:
+@rule(Category.LAUNCH, 0.5, "dram_bandwidth l2_bandwidth global_latency")
+def grouped_blocks(context: Context) -> Iterable[Proposal]:
     for position, (launch, function) in enumerate(context.launched):
         names = [each.kernel for each in context.plan.launches]
         if len(launch.grid) < 2 or names.count(launch.kernel) != 1 or not _shares(function):
@@ -151,8 +152,7 @@ def grouped_blocks(context: Context) -> Iterable[Edit]:
         if any(grid[0] * grid[1] < FEWEST_BLOCKS or min(grid[0], grid[1]) < 2 for grid in timed):
             continue
         for size in GROUPS:
-            yield edit(
-                Category.LAUNCH,
+            yield Proposal(
                 f"order blocks in groups of {size} rows for L2 reuse{context.where(function.name)}",
                 _grouped(context, function, size),
                 rationale=(
@@ -221,15 +221,15 @@ LOOP_WEIGHT = 8
 """How many times an access inside a loop counts; loops nest no deeper than one for this purpose."""
 
 
-def swapped_axes(context: Context) -> Iterable[Edit]:
+@rule(Category.COALESCING, 2.0, "dram_bandwidth l1_throughput uncoalesced_access")
+def swap_thread_axes(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):
         if len(launch.grid) != 2 or len(launch.block) != 2 or _depends_on_warps(function):
             continue
         now, swapped = scattered(function, "x"), scattered(function, "y")
         if swapped >= now:
             continue
-        yield edit(
-            Category.COALESCING,
+        yield Proposal(
             f"swap threadIdx.x and threadIdx.y{context.where(function.name)}",
             with_swapped_axes(context, launch, function),
             rationale=(

@@ -10,11 +10,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.edits.device_code import ALIGNED, fragment_functions, with_headers
 from mctskernel.edits.indexing import replace_names
 from mctskernel.edits.rewrite import Rewrite, apply, each, fresh_names, indented, only_launches, with_launch
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.matmul_nest import MatmulNest, Operand, naive_nest
 from mctskernel.edits.syntax import fresh_name
 
@@ -50,7 +50,12 @@ class Names:
         return self.variables[variable]
 
 
-def tensor_cores(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.TENSOR_CORES,
+    3.0,
+    "l1_throughput global_latency shared_throughput instruction_issue fp32_pipe",
+)
+def matmul_tensor_cores(context: Context) -> Iterable[Proposal]:
     """A product of 16-bit floats on tensor cores."""
     for launch, function in only_launches(context):
         nest = naive_nest(context, launch, function)
@@ -93,8 +98,7 @@ def tensor_cores(context: Context) -> Iterable[Edit]:
                 functions=[ALIGNED.format(name=names.aligned), functions],
                 more=with_headers(context.source, "cuda_pipeline_primitives.h"),
             )
-            yield edit(
-                Category.ASYNC_COPY,
+            yield Proposal(
                 f"mma on tensor cores with cp.async (BM={sizes[0]}, BN={sizes[1]}, BK={sizes[2]}, warp tile "
                 f"{sizes[3]}x{sizes[4]}, {sizes[5]} stages){context.where(function.name)}",
                 apply(context, rewrite),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.edits.device_code import ALIGNED
 from mctskernel.edits.indexing import replace_names
 from mctskernel.edits.rewrite import Rewrite, apply, each, fresh_names, indented, only_launches, with_launch
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.matmul_nest import MatmulNest, Operand, naive_nest
 from mctskernel.edits.syntax import fresh_name
 
@@ -17,7 +17,12 @@ SIZES = ((64, 64, 16, 4, 4, 4), (128, 128, 16, 8, 8, 4))
 """BM, BN, BK, TM, TN and VEC, the neighbouring rows or columns of a thread."""
 
 
-def shared_tiles(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.SHARED_TILING,
+    2.0,
+    "dram_bandwidth l2_bandwidth l1_throughput uncoalesced_access global_latency",
+)
+def matmul_shared_tiles(context: Context) -> Iterable[Proposal]:
     """One output per thread, from tiles in shared memory."""
     for launch, function in only_launches(context):
         nest = naive_nest(context, launch, function)
@@ -36,8 +41,7 @@ def shared_tiles(context: Context) -> Iterable[Edit]:
             about=f"One thread per output; a block's operands pass through shared memory in {tile} x {tile} tiles.",
             defines={tile: 16},
         )
-        yield edit(
-            Category.SHARED_TILING,
+        yield Proposal(
             f"tile {nest.left.buffer}, {nest.right.buffer} through shared memory (TILE=16)"
             f"{context.where(function.name)}",
             apply(context, rewrite),
@@ -49,7 +53,12 @@ def shared_tiles(context: Context) -> Iterable[Edit]:
         )
 
 
-def register_blocks(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.REGISTER_BLOCKING,
+    2.0,
+    "l2_bandwidth l1_throughput global_latency shared_throughput instruction_issue",
+)
+def matmul_register_blocks(context: Context) -> Iterable[Proposal]:
     """Several outputs per thread, from tiles in shared memory that are loaded as float4 where possible."""
     for launch, function in only_launches(context):
         nest = naive_nest(context, launch, function)
@@ -75,8 +84,7 @@ def register_blocks(context: Context) -> Iterable[Edit]:
                 functions=[ALIGNED.format(name=aligned)] if wide else [],
             )
             loads = f", {', '.join(wide)} loaded as float4" if wide else ""
-            yield edit(
-                Category.REGISTER_BLOCKING,
+            yield Proposal(
                 f"compute {tm}x{tn} outputs per thread from tiles in shared memory (BM={bm}, BN={bn}, BK={bk})"
                 f"{loads}{context.where(function.name)}",
                 apply(context, rewrite),

@@ -1,81 +1,97 @@
-"""Edits that belong together, made at once: what a search would otherwise find one step at a time."""
+"""Rules that belong together, applied at once: what a search would otherwise find one step at a time."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from mctskernel.core.edit import Edit, decided
+from mctskernel.core.edit import Category, decided
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
-from mctskernel.edits.patch import PatchError, apply
-from mctskernel.edits.rule import Context, Limits
+from mctskernel.edits.rule import Context, Limits, Proposal, Rule, rule
 from mctskernel.edits.rules.row_fusion import fuse_rows
 from mctskernel.edits.rules.row_parallel import parallel_rows
-from mctskernel.edits.rules.row_registers import kept_rows
-from mctskernel.edits.rules.vectorize import vectorized_loops
-from mctskernel.edits.rules.warp_reduction import warp_shuffles
+from mctskernel.edits.rules.row_registers import keep_row
+from mctskernel.edits.rules.vectorize import float4_loops
+from mctskernel.edits.rules.warp_reduction import warp_shuffle_reduction
 from mctskernel.edits.syntax import parse
 
-Step = Callable[[Context], Iterable[Edit]]
+
+@dataclass(frozen=True)
+class Step:
+    """What one rule made of the text before."""
+
+    rule: Rule[Context]
+    made: Proposal
 
 
-def rows_on_chip(context: Context) -> Iterator[Edit]:
+@rule(
+    Category.PARALLELISM, 2.5, "dram_bandwidth uncoalesced_access global_latency low_occupancy too_few_blocks"
+)
+def rows_on_chip(context: Context) -> Iterator[Proposal]:
     """A block or a warp for each row, with shuffles, vectors, and the row in registers where it is read again."""
-    for first in parallel_rows(context):
-        for steps in chains(context, first, (warp_shuffles, vectorized_loops, kept_rows)):
-            if len(steps) > 1:
-                yield _together(steps)
+    return _chained(context, parallel_rows, (warp_shuffle_reduction, float4_loops, keep_row))
 
 
-def fused_rows_on_chip(context: Context) -> Iterator[Edit]:
+@rule(
+    Category.FUSION,
+    3.0,
+    "dram_bandwidth l2_bandwidth uncoalesced_access global_latency low_occupancy too_few_blocks launch_overhead",
+)
+def fused_rows_on_chip(context: Context) -> Iterator[Proposal]:
     """Launches over the same rows as one kernel, and then the same: with one thread a row it would be slower."""
-    for first in fuse_rows(context):
-        for steps in chains(context, first, (parallel_rows, warp_shuffles, vectorized_loops, kept_rows)):
+    return _chained(context, fuse_rows, (parallel_rows, warp_shuffle_reduction, float4_loops, keep_row))
+
+
+def _chained(context: Context, first: Rule[Context], rest: Sequence[Rule[Context]]) -> Iterator[Proposal]:
+    for made in first.propose(context):
+        for steps in chains(context, Step(first, made), rest):
             if len(steps) > 1:
                 yield _together(steps)
 
 
-def chains(context: Context, first: Edit, rest: Sequence[Step]) -> Iterator[tuple[Edit, ...]]:
-    """The first edit followed by what each step proposes of the result, every choice of the last step's one by one.
+def chains(context: Context, first: Step, rest: Sequence[Rule[Context]]) -> Iterator[tuple[Step, ...]]:
+    """The first step followed by what each rule proposes of the result, every choice of the last rule's one by one.
 
-    A step that proposes nothing is left out; of any but the last, only its first edit counts.
+    A rule that proposes nothing is left out; of any but the last, only its first proposal counts.
     """
-    done: tuple[Edit, ...] = (first,)
-    now = _after(context, first)
-    for position, step in enumerate(rest):
+    done: tuple[Step, ...] = (first,)
+    now = _after(context, first.made)
+    for position, each in enumerate(rest):
         if now is None:
             return
-        proposed = list(step(now))
-        if position == len(rest) - 1 and proposed:
-            yield from ((*done, last) for last in proposed)
+        steps = [Step(each, made) for made in each.propose(now)]
+        if position == len(rest) - 1 and steps:
+            yield from ((*done, last) for last in steps)
             return
-        if proposed:
-            done, now = (*done, proposed[0]), _after(now, proposed[0])
+        if steps:
+            done, now = (*done, steps[0]), _after(now, steps[0].made)
     yield done
 
 
-def _together(steps: Sequence[Edit]) -> Edit:
-    """The last edit's text with the reasons of them all; the title names the first and the last."""
-    last = steps[-1]
-    return dataclasses.replace(
-        last,
-        category=steps[0].category,
-        title=f"{steps[0].title}; {last.title}",
-        rationale=" ".join(step.rationale for step in steps),
-        expected_effect=" ".join(step.expected_effect for step in steps),
-        prior=steps[0].prior * last.prior,
+def _together(steps: Sequence[Step]) -> Proposal:
+    """The last step's text with the reasons of them all; the title names the first and the last."""
+    made = [step.made for step in steps]
+    return Proposal(
+        f"{made[0].title}; {made[-1].title}",
+        made[-1].source,
+        rationale=" ".join(each.rationale for each in made),
+        expected_effect=" ".join(each.expected_effect for each in made),
+        prior=made[0].prior * made[-1].prior,
         factors=tuple(
-            factor for step in steps for factor in decided(step.category, step.title, step.factors)
+            factor
+            for step in steps
+            for factor in decided(step.rule.category, step.made.title, step.made.factors)
         ),
     )
 
 
-def _after(context: Context, edit: Edit) -> Context | None:
-    """What rules see of a kernel once it has an edit; its evidence is still that of the kernel before."""
+def _after(context: Context, made: Proposal) -> Context | None:
+    """What rules see of a kernel once it is rewritten; its evidence is still that of the kernel before."""
+    kernel = dataclasses.replace(context.kernel, source=made.source)
     try:
-        kernel = apply(context.kernel, edit)
         plan = plan_of(kernel)
-    except (PatchError, LaunchPlanError):
+    except LaunchPlanError:
         return None
     if not Limits(context.task, context.shapes).allow(kernel):
         return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import LaunchPlan
@@ -25,7 +25,7 @@ from mctskernel.edits.rewrite import (
     whole_function,
     without_dead_macros,
 )
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.row_parts import Part, part_of
 from mctskernel.edits.syntax import (
     Access,
@@ -63,7 +63,8 @@ class Fused:
     written: frozenset[str] = frozenset()
 
 
-def fuse_rows(context: Context) -> Iterator[Edit]:
+@rule(Category.FUSION, 0.5, "dram_bandwidth l2_bandwidth launch_overhead")
+def fuse_rows(context: Context) -> Iterator[Proposal]:
     """Each longest run of launches that can be one kernel with a thread for each row."""
     found = {launch.kernel: part_of(context, launch, function) for launch, function in only_launches(context)}
     waiting = [found.get(launch.kernel) for launch in context.plan.launches]
@@ -72,8 +73,7 @@ def fuse_rows(context: Context) -> Iterator[Edit]:
         waiting = waiting[max(1, len(run)) :]
         if fused is None or len(run) < 2:
             continue
-        yield edit(
-            Category.FUSION,
+        yield Proposal(
             f"fuse {_listed(run)}",
             _text(context, run, fused),
             rationale=(

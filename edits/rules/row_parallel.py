@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import Guarded, code, global_index_axis, guarded, plan_expression
@@ -21,7 +21,7 @@ from mctskernel.edits.reductions import (
     warp_reduction,
 )
 from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.syntax import (
     Function,
     Loop,
@@ -63,13 +63,17 @@ class RowKernel:
     stores: tuple[Node, ...]
 
 
-def parallel_rows(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.PARALLELISM,
+    2.0,
+    "dram_bandwidth uncoalesced_access global_latency low_occupancy too_few_blocks",
+)
+def parallel_rows(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):
         found = row_kernel(context, launch, function)
         if found is None:
             continue
-        yield edit(
-            Category.PARALLELISM,
+        yield Proposal(
             f"one block per row{context.where(function.name)}",
             _block_per_row(context, launch, function, found),
             rationale=(
@@ -78,8 +82,7 @@ def parallel_rows(context: Context) -> Iterable[Edit]:
             ),
             expected_effect="Coalesced accesses, and as many more threads as a block has.",
         )
-        yield edit(
-            Category.PARALLELISM,
+        yield Proposal(
             f"one warp per row{context.where(function.name)}",
             _warp_per_row(context, launch, function, found),
             rationale="A warp per row reads along the row and reduces with shuffles, without any barrier.",

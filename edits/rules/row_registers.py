@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ELEMENT_BYTES, VECTOR_BYTES
 from mctskernel.edits.indexing import BUILT_INS, always_happens, code, inlined, plan_expression
 from mctskernel.edits.rewrite import Rewrite, apply, changed, fresh_names, indented, only_launches
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.tuning import block_macros
 from mctskernel.edits.syntax import (
     Function,
@@ -64,7 +64,8 @@ class Passes:
     kept: tuple[Load, ...]
 
 
-def kept_rows(context: Context) -> Iterable[Edit]:
+@rule(Category.ALGORITHM, 1.5, "dram_bandwidth l2_bandwidth l1_throughput global_latency")
+def keep_row(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):
         found = _passes(context, launch, function)
         if found is None:
@@ -75,8 +76,7 @@ def kept_rows(context: Context) -> Iterable[Edit]:
             if not 1 <= registers <= MOST_REGISTERS:
                 continue
             with_threads = f", {threads.value} threads per block" if threads.value != threads.before else ""
-            yield edit(
-                Category.ALGORITHM,
+            yield Proposal(
                 f"keep {buffers} in {registers} registers per thread{with_threads}{context.where(function.name)}",
                 _kept(context, found, items, threads),
                 rationale=(

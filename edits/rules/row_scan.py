@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for
@@ -24,7 +24,7 @@ from mctskernel.edits.rewrite import (
     only_launches,
     with_launch,
 )
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.row_parallel import RowThreads, row_threads
 from mctskernel.edits.syntax import (
     Access,
@@ -97,15 +97,19 @@ class Scan:
     arrays: tuple[Along, ...]
 
 
-def scanned_rows(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.PARALLELISM,
+    2.0,
+    "dram_bandwidth uncoalesced_access global_latency low_occupancy too_few_blocks",
+)
+def scan_rows(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):
         rows = row_threads(context, launch, function)
         found = _scan(function, rows) if rows is not None else None
         if rows is None or found is None:
             continue
         for threads in SIZES:
-            yield edit(
-                Category.PARALLELISM,
+            yield Proposal(
                 f"parallel scan of each row with {threads} threads{context.where(function.name)}",
                 _scanned(context, launch, function, (rows, found), threads),
                 rationale=(

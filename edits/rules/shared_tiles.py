@@ -8,13 +8,13 @@ from math import gcd
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import Polynomial, definitions, polynomial
 from mctskernel.edits.indexing import AXES, global_index_axis, guarded, inlined, plan_expression
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
-from mctskernel.edits.rule import TYPE_BYTES, Context, edit
+from mctskernel.edits.rule import TYPE_BYTES, Context, Proposal, rule
 from mctskernel.edits.syntax import (
     Access,
     Declaration,
@@ -63,14 +63,18 @@ class Transpose:
     around: tuple[str, str]
 
 
-def transposed_tiles(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.SHARED_TILING,
+    2.0,
+    "dram_bandwidth l2_bandwidth l1_throughput uncoalesced_access global_latency",
+)
+def transpose_tiles(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):
         found = _transpose(context, launch, function)
         if found is None:
             continue
         for side, rows in SIZES:
-            yield edit(
-                Category.SHARED_TILING,
+            yield Proposal(
                 f"transpose through {side}x{side} tiles in shared memory{context.where(function.name)}",
                 _tiled(context, launch, function, found, (side, rows)),
                 rationale=(
@@ -258,7 +262,8 @@ BANKS = 32
 BANK_BYTES = 4
 
 
-def pad(context: Context) -> Iterator[Edit]:
+@rule(Category.BANK_CONFLICTS, 1.0, "shared_throughput bank_conflicts")
+def pad_shared_arrays(context: Context) -> Iterator[Proposal]:
     """`tile[T][T]` -> `tile[T][T + 1]` where neighbouring threads would meet in one bank."""
     for function in {function.name: function for _, function in context.launched}.values():
         for declaration in function.declarations:
@@ -266,8 +271,7 @@ def pad(context: Context) -> Iterator[Edit]:
             width = declaration.extents[-1] if declaration.extents else None
             if conflict is None or width is None:
                 continue
-            yield edit(
-                Category.BANK_CONFLICTS,
+            yield Proposal(
                 f"pad the shared array {declaration.name} by one column{context.where(function.name)}",
                 replace(context.source, [swap(width, f"{text_of(width)} + 1")]),
                 rationale=f"Neighbouring threads touch {declaration.name} {conflict} words apart, so up "

@@ -9,14 +9,14 @@ from string import Template
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch, LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ALIGNED, fragment_functions, with_headers
 from mctskernel.edits.indexing import code, expression, inlined, match
 from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.attention_text import BLOCK, ONE_TILE
 from mctskernel.edits.syntax import Declaration, Function, calls, fresh_name, identifiers, parse, text_of
 
@@ -243,7 +243,12 @@ WORDS = {
 """Two floats to two elements, an element to float, and back."""
 
 
-def tiled_attention(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.ALGORITHM,
+    3.0,
+    "l2_bandwidth l1_throughput global_latency shared_throughput barriers instruction_issue fp32_pipe",
+)
+def tiled_attention(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):
         found = attention_of(context, launch, function)
         dims = _dims(context, found) if found is not None else None
@@ -253,8 +258,7 @@ def tiled_attention(context: Context) -> Iterable[Edit]:
             text = _tiled(context, launch, function, found, (queries, keys, dims))
             if text is None:
                 continue
-            yield edit(
-                Category.ALGORITHM,
+            yield Proposal(
                 f"tiled attention on tensor cores ({queries} queries per block, tiles of {keys} keys)"
                 f"{context.where(function.name)}",
                 text,

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import ExpressionError, Number, evaluate_int, names_in
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Extent, LaunchPlanError
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.plan_text import is_or_caps, only_divides
-from mctskernel.edits.rule import Context, edit, resolve_at
+from mctskernel.edits.rule import Context, Proposal, resolve_at, rule
 from mctskernel.edits.syntax import (
     Function,
     Macro,
@@ -42,7 +42,8 @@ LARGEST_TILE = 256
 LARGEST_GRID = 1 << 16
 
 
-def smaller_blocks(context: Context) -> Iterator[Edit]:
+@rule(Category.TUNING, 0.5, "barriers too_few_blocks tail")
+def smaller_blocks(context: Context) -> Iterator[Proposal]:
     """Fewer threads in a block."""
     for macro in block_macros(context):
         for factor, prior in ((2, 1.0), (4, 0.7), (8, 0.4)):
@@ -57,7 +58,8 @@ def smaller_blocks(context: Context) -> Iterator[Edit]:
                 )
 
 
-def larger_blocks(context: Context) -> Iterator[Edit]:
+@rule(Category.TUNING, 0.5, "l2_bandwidth low_occupancy atomics")
+def larger_blocks(context: Context) -> Iterator[Proposal]:
     """More threads in a block."""
     for macro in block_macros(context):
         for factor, prior in ((2, 1.0), (4, 0.7)):
@@ -70,7 +72,8 @@ def larger_blocks(context: Context) -> Iterator[Edit]:
             )
 
 
-def reshaped_blocks(context: Context) -> Iterator[Edit]:
+@rule(Category.TUNING, 0.5, "l1_throughput uncoalesced_access")
+def reshaped_blocks(context: Context) -> Iterator[Proposal]:
     """As many threads in another shape."""
     by_name = {macro.name: macro for macro in block_macros(context)}
     shapes = {tuple(map(str, launch.block[:2])) for launch in context.plan.launches if len(launch.block) > 1}
@@ -92,7 +95,13 @@ def reshaped_blocks(context: Context) -> Iterator[Edit]:
             )
 
 
-def items_and_tiles(context: Context) -> Iterator[Edit]:
+@rule(
+    Category.TUNING,
+    0.6,
+    "l2_bandwidth l1_throughput global_latency shared_throughput barriers "
+    "instruction_issue fp32_pipe low_occupancy tail spills",
+)
+def items_and_tiles(context: Context) -> Iterator[Proposal]:
     """Larger or smaller tiles, more or fewer elements a thread."""
     macros = [macro for macro in context.source.integer_macros if _is_tile(context, macro.name)]
     for macro in macros:
@@ -106,7 +115,8 @@ def items_and_tiles(context: Context) -> Iterator[Edit]:
                     yield from _together(context, first, second, 2.0 if up else 0.5)
 
 
-def grid_size(context: Context) -> Iterator[Edit]:
+@rule(Category.TUNING, 0.4, "low_occupancy too_few_blocks tail")
+def grid_size(context: Context) -> Iterator[Proposal]:
     """More or fewer blocks, where threads stride over what a fixed grid leaves."""
     for macro in context.source.integer_macros:
         if _in_grid(context, macro.name, is_or_caps) and not _in_blocks(context, macro.name):
@@ -115,7 +125,7 @@ def grid_size(context: Context) -> Iterator[Edit]:
             )
 
 
-def _neighbours(context: Context, macro: Macro, largest: int, why: str) -> Iterator[Edit]:
+def _neighbours(context: Context, macro: Macro, largest: int, why: str) -> Iterator[Proposal]:
     for factor, prior in ((2.0, 1.0), (0.5, 1.0), (4.0, 0.5), (0.25, 0.5)):
         value = macro.value * factor
         if value.is_integer() and value <= largest:
@@ -128,7 +138,7 @@ def _neighbours(context: Context, macro: Macro, largest: int, why: str) -> Itera
             )
 
 
-def _together(context: Context, first: Macro, second: Macro, factor: float) -> Iterator[Edit]:
+def _together(context: Context, first: Macro, second: Macro, factor: float) -> Iterator[Proposal]:
     """Two sizes scaled at once, where that leaves every block as it is."""
     values = {macro: int(macro.value * factor) for macro in (first, second)}
     if max(values.values()) > LARGEST_TILE or _threads(context, values) != _threads(context, {}):
@@ -144,7 +154,7 @@ def _together(context: Context, first: Macro, second: Macro, factor: float) -> I
 
 def _set(
     context: Context, values: dict[Macro, int], *, rationale: str, expected_effect: str, prior: float
-) -> Iterator[Edit]:
+) -> Iterator[Proposal]:
     """The edit, unless an assertion forbids it, or blocks become too large or aren't whole warps any more."""
     text = _with_values(context, values)
     if not asserts_hold(parse(text), Kernel(text).macros):
@@ -159,14 +169,13 @@ def _set(
     ):
         return
     title = ", ".join(f"{macro.name} {macro.value} -> {value}" for macro, value in values.items())
-    yield edit(
-        Category.TUNING,
+    yield Proposal(
         title,
         text,
         rationale=rationale,
         expected_effect=expected_effect,
         prior=prior,
-        decides={macro.name: value for macro, value in values.items()},
+        factors=tuple(Factor(macro.name, value) for macro, value in values.items()),
     )
 
 

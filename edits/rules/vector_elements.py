@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for, width_text
@@ -21,7 +21,7 @@ from mctskernel.edits.rewrite import (
     indented,
     with_launch,
 )
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.coarsening import MULTIPROCESSORS, CoveredIndex, covered_indices
 from mctskernel.edits.syntax import (
     Access,
@@ -58,7 +58,12 @@ class Neighbours:
     modulus: str | None
 
 
-def vectorized_elements(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.VECTORIZATION,
+    1.2,
+    "dram_bandwidth l1_throughput global_latency instruction_issue integer_pipe",
+)
+def float4_elements(context: Context) -> Iterable[Proposal]:
     for found in covered_indices(context):
         launch, function = found.launch, found.function
         if found.axis != "x" or len(set(map(str, launch.args))) != len(launch.args):
@@ -75,8 +80,7 @@ def vectorized_elements(context: Context) -> Iterable[Edit]:
         if fewest < lanes * MULTIPROCESSORS:
             continue
         arrays = ", ".join(dict.fromkeys(group.array for group in groups))
-        yield edit(
-            Category.VECTORIZATION,
+        yield Proposal(
             f"vectorize {arrays} ({width_text(group.type for group in groups)}){context.where(function.name)}",
             _widened(context, found, body.statements, groups),
             rationale=(

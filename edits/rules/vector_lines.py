@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for, width_text
 from mctskernel.edits.indexing import (
@@ -23,7 +23,7 @@ from mctskernel.edits.indexing import (
     replace_names,
 )
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.coarsening import CoveredIndex, covered_indices
 from mctskernel.edits.rules.vector_elements import (
     Lanes,
@@ -82,7 +82,12 @@ class Stencil:
     lines: tuple[Line, ...]
 
 
-def vectorized_lines(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.VECTORIZATION,
+    1.2,
+    "dram_bandwidth l1_throughput global_latency instruction_issue integer_pipe",
+)
+def float4_stencils(context: Context) -> Iterable[Proposal]:
     for found in covered_indices(context):
         stencil = _stencil(found)
         if stencil is None:
@@ -90,8 +95,7 @@ def vectorized_lines(context: Context) -> Iterable[Edit]:
         lanes = lanes_for(line.type for line in stencil.lines)
         kind = width_text(line.type for line in stencil.lines)
         arrays = ", ".join(dict.fromkeys(line.array for line in stencil.lines))
-        yield edit(
-            Category.VECTORIZATION,
+        yield Proposal(
             f"vectorize {arrays} ({kind}), {lanes} outputs per thread{context.where(found.function.name)}",
             _widened(context, stencil, lanes),
             rationale=(

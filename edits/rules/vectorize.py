@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for, width_text
@@ -30,7 +30,7 @@ from mctskernel.edits.rewrite import (
     indented,
     only_launches,
 )
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.vector_elements import factor
 from mctskernel.edits.syntax import (
     Access,
@@ -70,7 +70,12 @@ class WideLoop:
     lanes: tuple[Lanes, ...]
 
 
-def vectorized_loops(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.VECTORIZATION,
+    1.2,
+    "dram_bandwidth l1_throughput global_latency instruction_issue integer_pipe",
+)
+def float4_loops(context: Context) -> Iterable[Proposal]:
     for launch, function in only_launches(context):
         loops = wide_loops(context, launch, function)
         if not loops:
@@ -78,8 +83,7 @@ def vectorized_loops(context: Context) -> Iterable[Edit]:
         arrays = ", ".join(dict.fromkeys(lanes.array for loop in loops for lanes in loop.lanes))
         types = [lanes.type for loop in loops for lanes in loop.lanes]
         width, kind = lanes_for(types), width_text(types)
-        yield edit(
-            Category.VECTORIZATION,
+        yield Proposal(
             f"vectorize {arrays} ({kind}){context.where(function.name)}",
             _widened(context, function, loops),
             rationale=(

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import code
 from mctskernel.edits.reductions import COMBINED, EXTREMA, NEUTRAL
 from mctskernel.edits.rewrite import fresh_names, indented, without_dead_macros
-from mctskernel.edits.rule import Context, edit
+from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.syntax import (
     Access,
     Declaration,
@@ -48,13 +48,17 @@ class Tree:
     asserts: tuple[Node, ...]
 
 
-def warp_shuffles(context: Context) -> Iterable[Edit]:
+@rule(
+    Category.WARP_PRIMITIVES,
+    1.5,
+    "shared_throughput bank_conflicts barriers instruction_issue divergence",
+)
+def warp_shuffle_reduction(context: Context) -> Iterable[Proposal]:
     trees = [t for f in context.source.functions if f.clean for t in trees_in(f) if _fits(context, t)]
     if not trees:
         return
     changes = [change for tree in trees for change in _with_shuffles(context, tree)]
-    yield edit(
-        Category.WARP_PRIMITIVES,
+    yield Proposal(
         "reduce with warp shuffles",
         without_dead_macros(context.source, replace(context.source, changes)),
         rationale=(

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from mctskernel.core.contract_words import narrowest_tolerance
-from mctskernel.core.edit import Category, Edit
-from mctskernel.edits.rule import edit
+from mctskernel.core.edit import Category
+from mctskernel.edits.rule import Proposal
 from mctskernel.edits.triton.module import (
     LaunchedFunction,
     Replacement,
@@ -17,18 +17,19 @@ from mctskernel.edits.triton.module import (
     calls,
     names_assigned,
     names_read,
+    rule,
     same,
 )
 from mctskernel.edits.triton.tuning import block_constants
 
 
-def streaming_stores(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.COMPILER_HINTS, 0.4, "dram_bandwidth l2_bandwidth")
+def streaming_stores(context: TritonContext) -> Iterator[Proposal]:
     """Outputs written past the caches, for a kernel that doesn't read them again."""
     for launched in context.launched:
         stores = [call for call in calls(launched.function, "store") if _plain(call)]
         if stores:
-            yield edit(
-                Category.COMPILER_HINTS,
+            yield Proposal(
                 f"streaming stores (cache_modifier='.cs'){context.where(launched.function.name)}",
                 context.written(_with(context, call, 'cache_modifier=".cs"') for call in stores),
                 rationale="What is written isn't read again, so it needn't push anything else out of the cache.",
@@ -36,7 +37,8 @@ def streaming_stores(context: TritonContext) -> Iterator[Edit]:
             )
 
 
-def eviction(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.COMPILER_HINTS, 0.4, "dram_bandwidth l2_bandwidth l1_throughput")
+def eviction(context: TritonContext) -> Iterator[Proposal]:
     """`eviction_policy` of loads by whether this program or another reads their data again."""
     for launched in context.launched:
         function = launched.function
@@ -50,8 +52,7 @@ def eviction(context: TritonContext) -> Iterator[Edit]:
             for place, call in enumerate(loads)
         ]
         if changes:
-            yield edit(
-                Category.COMPILER_HINTS,
+            yield Proposal(
                 f"set eviction_policy of loads by reuse{context.where(function.name)}",
                 context.written(changes),
                 rationale="What only this program reads, and for the last time, can leave the caches first; what it or "
@@ -121,7 +122,8 @@ more; three products of the parts of two factors (Ootomo and Yokota, 2022, arXiv
 """
 
 
-def input_precision(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.TENSOR_CORES, 1.5, "instruction_issue fp32_pipe tensor_pipe")
+def dot_precision(context: TritonContext) -> Iterator[Proposal]:
     """Tensor cores in place of float32 multiplications."""
     for launched in context.launched:
         found = [
@@ -134,8 +136,7 @@ def input_precision(context: TritonContext) -> Iterator[Edit]:
         ]
         for precision, tolerance in COARSEST_TOLERANCE.items():
             if found and narrowest_tolerance(context.task) >= tolerance:
-                yield edit(
-                    Category.TENSOR_CORES,
+                yield Proposal(
                     f"set input_precision={precision} of tl.dot{context.where(launched.function.name)}",
                     context.written(context.module.replace(each, f'"{precision}"') for each in found),
                     rationale="Tensor cores multiply float32 in parts of 11 bits; how many parts it takes is for the "
@@ -151,7 +152,8 @@ LARGEST_HISTOGRAM = 1024
 VALUES_PER_BIN = 8
 
 
-def counted_first(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.PARALLELISM, 3.0, "atomics")
+def counted_first(context: TritonContext) -> Iterator[Proposal]:
     """A histogram of a program's own values, added to the whole one bin by bin."""
     for launched in context.launched:
         for call in calls(launched.function, "atomic_add"):
@@ -163,8 +165,7 @@ def counted_first(context: TritonContext) -> Iterator[Edit]:
                     f"tl.histogram({value}, {bins}, mask={mask}))"
                 )
                 changes = [context.module.replace(call, new), *_larger_blocks(context, launched, bins)]
-                yield edit(
-                    Category.PARALLELISM,
+                yield Proposal(
                     f"histogram per program before atomics{context.where(launched.function.name)}",
                     context.written(changes),
                     rationale="Atomic additions to one address are serialized; a program can count its own values "

@@ -6,16 +6,17 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mctskernel.core.edit import Category, Edit
-from mctskernel.edits.rule import edit
-from mctskernel.edits.triton.module import TritonContext, called, calls, names_assigned, names_read
+from mctskernel.core.edit import Category
+from mctskernel.edits.rule import Proposal
+from mctskernel.edits.triton.module import TritonContext, called, calls, names_assigned, names_read, rule
 from mctskernel.edits.triton.tuning import tiles_of
 
 STAGES = (2, 3, 4)
 FACTORS = (2, 4)
 
 
-def prefetched(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.ASYNC_COPY, 0.5, "global_latency barriers")
+def prefetched_loops(context: TritonContext) -> Iterator[Proposal]:
     """Loads of later turns copied to shared memory ahead, in loops that multiply no tiles.
 
     Those that do are pipelined anyway, with the launch's number of stages.
@@ -24,8 +25,7 @@ def prefetched(context: TritonContext) -> Iterator[Edit]:
         if tiles_of(function).multiplied:
             continue
         for stages in STAGES:
-            yield edit(
-                Category.ASYNC_COPY,
+            yield Proposal(
                 f"software-pipeline loop {number} (num_stages={stages}){context.where(function.name)}",
                 _with(context, loop, f"num_stages={stages}"),
                 rationale=f"While one turn computes, the data of the next {stages - 1} is on its way.",
@@ -34,12 +34,12 @@ def prefetched(context: TritonContext) -> Iterator[Edit]:
             )
 
 
-def unrolled(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.UNROLLING, 0.4, "global_latency instruction_issue integer_pipe")
+def unrolled_loops(context: TritonContext) -> Iterator[Proposal]:
     """Several turns of a loop at once."""
     for function, loop, number in _plain_loops(context):
         for factor in FACTORS:
-            yield edit(
-                Category.UNROLLING,
+            yield Proposal(
                 f"unroll loop {number} by {factor}{context.where(function.name)}",
                 _with(context, loop, f"loop_unroll_factor={factor}"),
                 rationale="Loads of unrolled turns don't wait for each other, and the loop's own work is shared.",
@@ -79,7 +79,8 @@ class _Online:
     shrink: str
 
 
-def causal_bound(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.ALGORITHM, 3.0, "l2_bandwidth global_latency barriers tensor_pipe")
+def causal_bound(context: TritonContext) -> Iterator[Proposal]:
     """A loop over keys that stops at the diagonal, beyond which a causal mask hides every score.
 
     Hidden scores of a whole block change nothing: the largest score stays, so that what was added up is scaled by
@@ -96,8 +97,7 @@ def causal_bound(context: TritonContext) -> Iterator[Edit]:
             assert isinstance(loop.iter, ast.Call)  # noqa: S101 - as the diagonal was found
             end = loop.iter.args[1]
             text = f"tl.minimum({context.module.text_of(end)}, {rows})"
-            yield edit(
-                Category.ALGORITHM,
+            yield Proposal(
                 f"stop the loop over keys at the causal diagonal{context.where(launched.function.name)}",
                 context.written([context.module.replace(end, text)]),
                 rationale="Beyond the last query of a block every key is hidden, and about half of all blocks are.",

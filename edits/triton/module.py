@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import ExpressionError, Number, evaluate, names_in
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import Launch, LaunchPlan, TritonOptions
+from mctskernel.edits import rule as rules
 from mctskernel.edits.plan_text import with_plan
-from mctskernel.edits.rule import Subject
+from mctskernel.edits.rule import Proposal, Rule, Subject
 
 
 @dataclass(frozen=True)
@@ -321,6 +323,13 @@ class TritonContext(Subject):
     def _named_once(self, name: str) -> bool:
         names = [node.id for node in ast.walk(self.module.tree) if isinstance(node, ast.Name)]
         return name not in names
+
+
+def rule(
+    category: Category, prior: float, addresses: str
+) -> Callable[[Callable[[TritonContext], Iterable[Proposal]]], Rule[TritonContext]]:
+    """Make a rule for Triton of a function; see `edits.rule`."""
+    return rules.rule(category, prior, addresses, prefix="triton-")
 
 
 def _names_of(plan: LaunchPlan) -> frozenset[str]:

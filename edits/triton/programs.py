@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Extent
-from mctskernel.edits.rule import edit
+from mctskernel.edits.rule import Proposal
 from mctskernel.edits.triton.module import (
     LaunchedFunction,
     Module,
@@ -20,6 +20,7 @@ from mctskernel.edits.triton.module import (
     names_assigned,
     names_read,
     parameters,
+    rule,
 )
 from mctskernel.edits.triton.tuning import sane, tiles_of
 
@@ -63,7 +64,8 @@ class _Row:
     count: Extent
 
 
-def several_rows(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.COARSENING, 0.7, "l2_bandwidth l1_throughput global_latency barriers launch_overhead")
+def several_rows(context: TritonContext) -> Iterator[Proposal]:
     """A tile of rows in place of one row."""
     for launched in context.launched_once:
         taken = {each.name for each in context.module.constants} | set(parameters(launched.function))
@@ -74,8 +76,7 @@ def several_rows(context: TritonContext) -> Iterator[Edit]:
             continue
         for size in ROWS:
             if _fits(context, launched, size):
-                yield edit(
-                    Category.COARSENING,
+                yield Proposal(
                     f"{size} rows per program{context.where(launched.function.name)}",
                     _source(context, launched, row, size),
                     rationale="Loads of several rows are in flight at once, and what all rows share is loaded once for "
@@ -227,7 +228,8 @@ PROGRAMS = (264, 528, 1056)
 """Multiples of the 132 multiprocessors of an H100; the grid is no longer than it was."""
 
 
-def grouped(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.LAUNCH, 0.4, "dram_bandwidth l2_bandwidth global_latency")
+def grouped_tiles(context: TritonContext) -> Iterator[Proposal]:
     """Programs that start together work on tiles that share rows and columns.
 
     `tl.swizzle2d` maps the tiles, numbered row by row, to themselves in another order, whatever their number.
@@ -250,8 +252,7 @@ def grouped(context: TritonContext) -> Iterator[Edit]:
                 for axis, name in ((0, "tile_x"), (1, "tile_y"))
                 for call in ids.get(axis, [])
             ]
-            yield edit(
-                Category.LAUNCH,
+            yield Proposal(
                 f"order tiles in groups of {size} rows for L2 reuse{context.where(launched.function.name)}",
                 context.written([*changes, context.module.insert_before(launched.function.body[0], line)]),
                 rationale="Tiles that are computed at the same time then lie in a block, not in a line, and need fewer "
@@ -261,7 +262,8 @@ def grouped(context: TritonContext) -> Iterator[Edit]:
             )
 
 
-def striding(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.PARALLELISM, 0.5, "global_latency tail launch_overhead")
+def striding_programs(context: TritonContext) -> Iterator[Proposal]:
     """As many programs as the device takes at once, each of which does several of the old ones' work in turn."""
     for launched in context.launched_once:
         function = launched.function
@@ -287,7 +289,7 @@ def striding(context: TritonContext) -> Iterator[Edit]:
 
 def _striding(
     context: TritonContext, launched: LaunchedFunction, count: int | str, size: int, stages: int
-) -> Edit:
+) -> Proposal:
     function, module = launched.function, context.module
     first, *rest = function.body
     name = next(iter(names_assigned(first)))
@@ -308,8 +310,7 @@ def _striding(
     ]
     launch = replace(launched.launch, grid=(f"min(PROGRAMS, {count})",), args=(*launched.launch.args, count))
     staged = f", {stages} stages" if stages else ""
-    return edit(
-        Category.PARALLELISM,
+    return Proposal(
         f"persistent kernel with {size} programs{staged}{context.where(function.name)}",
         context.written(changes, context.with_launch(launched.index, launch)),
         rationale="A grid that fills the device once starts no program late, and a program's next loads needn't wait "

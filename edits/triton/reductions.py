@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from mctskernel.core.edit import Category, Edit
-from mctskernel.edits.rule import edit
+from mctskernel.core.edit import Category
+from mctskernel.edits.rule import Proposal
 from mctskernel.edits.triton.module import (
     LaunchedFunction,
     Module,
@@ -18,6 +18,7 @@ from mctskernel.edits.triton.module import (
     calls,
     names_assigned,
     names_read,
+    rule,
 )
 
 
@@ -31,7 +32,8 @@ class Accumulation:
     largest: bool
 
 
-def deferred(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.PARALLELISM, 1.0, "global_latency shared_throughput barriers instruction_issue")
+def deferred_reductions(context: TritonContext) -> Iterator[Proposal]:
     """A sum or a maximum for each lane in the loop, and one over the lanes after it."""
     for launched in context.launched:
         function = launched.function
@@ -41,8 +43,7 @@ def deferred(context: TritonContext) -> Iterator[Edit]:
         found = list(_accumulations(function))
         if not found:
             continue
-        yield edit(
-            Category.PARALLELISM,
+        yield Proposal(
             f"reduce after the loop instead of in it{context.where(function.name)}",
             context.written(
                 each
@@ -135,14 +136,14 @@ def _only_block(function: ast.FunctionDef) -> str | None:
     return ends.pop() if len(ends) == 1 else None
 
 
-def one_pass_softmax(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.ALGORITHM, 1.0, "dram_bandwidth l2_bandwidth global_latency")
+def one_pass_softmax(context: TritonContext) -> Iterator[Proposal]:
     """The largest value and the sum of the exponentials in one loop, the sum scaled as the maximum grows."""
     for launched in context.launched:
         for index, (first, between, second) in enumerate(_neighbouring_loops(launched.function)):
             text = _merged(context, launched, first, between, second)
             if text is not None:
-                yield edit(
-                    Category.ALGORITHM,
+                yield Proposal(
                     f"online softmax: maximum and sum in one pass (loop {index + 1})"
                     f"{context.where(launched.function.name)}",
                     text,

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from math import prod
-from types import MappingProxyType
 from typing import TypeGuard
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category, Factor
 from mctskernel.core.expression import names_in
 from mctskernel.core.launch_plan import WARP_THREADS, LaunchPlan, LaunchPlanError, ResolvedOptions, resolve
 from mctskernel.edits.plan_text import is_or_caps
-from mctskernel.edits.rule import edit
+from mctskernel.edits.rule import Proposal
 from mctskernel.edits.triton.module import (
     Constant,
     LaunchedFunction,
@@ -30,6 +29,7 @@ from mctskernel.edits.triton.module import (
     calls,
     names_read,
     parameters,
+    rule,
 )
 
 SMALLEST_DOT = 16
@@ -169,14 +169,26 @@ WARPS = (1, 2, 4, 8, 16, 32)
 STAGES = (1, 2, 3, 4, 5)
 
 
-def block_sizes(context: TritonContext) -> Iterator[Edit]:
+@rule(
+    Category.TUNING,
+    1.0,
+    "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
+    "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
+)
+def block_sizes(context: TritonContext) -> Iterator[Proposal]:
     """Larger and smaller blocks, one extent at a time."""
     for constant in block_constants(context):
         for factor, prior in ((2.0, 1.0), (4.0, 1.0), (8.0, 0.7), (0.5, 0.7), (0.25, 0.4)):
             yield from _set(context, {constant: constant.value * factor}, prior=prior)
 
 
-def block_shapes(context: TritonContext) -> Iterator[Edit]:
+@rule(
+    Category.TUNING,
+    1.0,
+    "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
+    "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
+)
+def block_shapes(context: TritonContext) -> Iterator[Proposal]:
     """Several extents at once: all of them larger or smaller, or one for another."""
     constants = block_constants(context)
     for first, second in combinations(constants, 2):
@@ -187,7 +199,8 @@ def block_shapes(context: TritonContext) -> Iterator[Edit]:
             yield from _set(context, {each: each.value * factor for each in constants}, prior=prior)
 
 
-def more_or_fewer_warps(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.LAUNCH, 0.8, "global_latency barriers low_occupancy too_few_blocks spills")
+def warps(context: TritonContext) -> Iterator[Proposal]:
     """Another number of warps in each program."""
     for launched in context.launched:
         before = launched.options.num_warps
@@ -196,19 +209,24 @@ def more_or_fewer_warps(context: TritonContext) -> Iterator[Edit]:
         for warps in WARPS:
             factor = warps / int(before)
             if factor in {0.25, 0.5, 2.0, 4.0} and sane(context, launched, warps=warps):
-                yield edit(
-                    Category.LAUNCH,
+                yield Proposal(
                     f"set num_warps={warps}{context.where(launched.launch.kernel)}",
                     context.written([], context.with_options(launched.index, num_warps=warps)),
                     rationale="A program's elements are spread over its warps: more of them hold fewer registers "
                     "each and hide more latency, fewer of them exchange less in reductions.",
                     expected_effect="Another balance of registers, latency and exchange.",
                     prior=1.0 if factor in {0.5, 2.0} else 0.5,
-                    decides=_option(launched, "num_warps", warps),
+                    factors=_option(launched, "num_warps", warps),
                 )
 
 
-def blocks_with_warps(context: TritonContext) -> Iterator[Edit]:
+@rule(
+    Category.TUNING,
+    0.8,
+    "l2_bandwidth l1_throughput uncoalesced_access global_latency shared_throughput "
+    "barriers instruction_issue fp32_pipe low_occupancy too_few_blocks tail spills",
+)
+def blocks_with_warps(context: TritonContext) -> Iterator[Proposal]:
     """Larger blocks with as many more warps: each thread keeps its number of elements."""
     constants = block_constants(context)
     for launched in context.launched:
@@ -230,7 +248,8 @@ def blocks_with_warps(context: TritonContext) -> Iterator[Edit]:
                     )
 
 
-def pipeline_stages(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.ASYNC_COPY, 0.6, "global_latency barriers tensor_pipe")
+def stages(context: TritonContext) -> Iterator[Proposal]:
     """More or fewer tiles in flight, where the compiler pipelines a loop: one that multiplies tiles."""
     for launched in context.launched:
         before = launched.options.num_stages
@@ -239,19 +258,19 @@ def pipeline_stages(context: TritonContext) -> Iterator[Edit]:
             continue
         for stages in STAGES:
             if abs(stages - int(before)) in {1, 2}:
-                yield edit(
-                    Category.ASYNC_COPY,
+                yield Proposal(
                     f"set num_stages={stages}{context.where(launched.launch.kernel)}",
                     context.written([], context.with_options(launched.index, num_stages=stages)),
                     rationale="Tiles of later iterations are copied to shared memory while earlier ones are "
                     "multiplied.",
                     expected_effect="Latency hidden, for shared memory.",
                     prior=1.0 if stages > int(before) else 0.5,
-                    decides=_option(launched, "num_stages", stages),
+                    factors=_option(launched, "num_stages", stages),
                 )
 
 
-def grid_size(context: TritonContext) -> Iterator[Edit]:
+@rule(Category.TUNING, 0.5, "low_occupancy too_few_blocks tail")
+def grid_size(context: TritonContext) -> Iterator[Proposal]:
     """More or fewer programs, where they stride over what a fixed grid leaves."""
     for constant in context.module.constants:
         extents = [extent for launch in context.plan.launches for extent in launch.grid]
@@ -320,8 +339,8 @@ def _set(
     prior: float,
     plan: LaunchPlan | None = None,
     more: str = "",
-    options: Mapping[str, int] = MappingProxyType({}),
-) -> Iterator[Edit]:
+    options: tuple[Factor, ...] = (),
+) -> Iterator[Proposal]:
     """The edit, unless it makes blocks that are too small, or too large for their warps."""
     if any(not value.is_integer() or value < 1 for value in map(float, values.values())):
         return
@@ -332,18 +351,17 @@ def _set(
     title = ", ".join(
         f"{constant.name} {constant.value} -> {int(value)}" for constant, value in values.items()
     )
-    yield edit(
-        Category.TUNING,
+    yield Proposal(
         title + more,
         context.written(texts, plan),
         rationale="Larger blocks load more at once and reuse more of it; smaller ones hold fewer registers "
         "and make more programs.",
         expected_effect="Another balance of reuse, parallelism and registers.",
         prior=prior,
-        decides={**constants, **options},
+        factors=(*(Factor(name, value) for name, value in constants.items()), *options),
     )
 
 
-def _option(launched: LaunchedFunction, name: str, value: int) -> dict[str, int]:
+def _option(launched: LaunchedFunction, name: str, value: int) -> tuple[Factor, ...]:
     """What a launch option is called among the things that edits decide."""
-    return {f"{launched.launch.kernel}.{name}": value}
+    return (Factor(f"{launched.launch.kernel}.{name}", value),)

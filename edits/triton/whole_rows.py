@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mctskernel.core.edit import Category, Edit
+from mctskernel.core.edit import Category
 from mctskernel.core.expression import names_in
 from mctskernel.core.launch_plan import WARP_THREADS
-from mctskernel.edits.rule import edit
+from mctskernel.edits.rule import Proposal
 from mctskernel.edits.triton.module import (
     LaunchedFunction,
     Module,
@@ -22,6 +22,7 @@ from mctskernel.edits.triton.module import (
     parameters,
     parse,
     replaced,
+    rule,
 )
 from mctskernel.edits.triton.tuning import tiles_of
 
@@ -43,7 +44,12 @@ class RowLoop:
     block: str
 
 
-def whole_rows(context: TritonContext) -> Iterator[Edit]:
+@rule(
+    Category.ALGORITHM,
+    2.0,
+    "dram_bandwidth l2_bandwidth l1_throughput global_latency barriers instruction_issue low_occupancy",
+)
+def whole_rows(context: TritonContext) -> Iterator[Proposal]:
     """One block as long as the row in place of a loop over blocks, and what was loaded before not loaded again."""
     for launched in context.launched_once:
         for block in launched.constexprs:
@@ -133,7 +139,7 @@ def _stays_inside(call: ast.Call, columns: str, length: str, bounded: set[str]) 
     return mask is not None and _bounds(mask, columns, length, bounded)
 
 
-def _edits(context: TritonContext, launched: LaunchedFunction, loops: list[RowLoop]) -> Iterator[Edit]:
+def _edits(context: TritonContext, launched: LaunchedFunction, loops: list[RowLoop]) -> Iterator[Proposal]:
     length, block = loops[0].length, loops[0].block
     row = launched.bound.get(length)
     lengths = context.values(row) if isinstance(row, str) else None
@@ -161,8 +167,7 @@ def _edits(context: TritonContext, launched: LaunchedFunction, loops: list[RowLo
             continue
         tried.add(warps)
         plan = context.with_options(launched.index, constexprs=constexprs, num_warps=warps)
-        yield edit(
-            Category.ALGORITHM,
+        yield Proposal(
             f"keep whole rows in registers, num_warps={warps}{context.where(launched.launch.kernel)}",
             context.with_text(text, plan),
             rationale=f"A row of {lengths[0]} elements fits into the registers of {warps} warps, so that it has to "

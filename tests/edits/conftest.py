@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.core.edit import WholeSource
 from mctskernel.core.evaluation import Diagnosis, Evaluation, Outcome, Resources, Source
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import plan_of
@@ -86,8 +85,7 @@ def results() -> Callable[..., list[str]]:
         kernel = Kernel(source)
         evaluation = Evaluation(Outcome.OK, Source.MODELLED, resources=resources)
         context = Context(task, kernel, plan_of(kernel), evaluation, parse(source))
-        changes = [edit.change for edit in rules[rule].propose(context)]
-        return [change.source for change in changes if isinstance(change, WholeSource)]
+        return [proposal.source for proposal in rules[rule].propose(context)]
 
     return run
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from mctskernel.core.edit import Category, Edit, WholeSource
+from mctskernel.core.edit import Category
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Outcome
 from mctskernel.core.proposer import ProposalRequest
 from mctskernel.edits.patch import apply
 from mctskernel.edits.proposer import RuleProposer
-from mctskernel.edits.rule import Context, Rule
+from mctskernel.edits.rule import Context, Proposal, Rule
 
 MakeRequest = Callable[..., ProposalRequest]
 
@@ -34,8 +34,8 @@ __global__ void f(const float* x, float* out, int rows, int cols) {
 
 
 def rule(name: str, text: str, *addresses: Bottleneck, prior: float = 1.0) -> Rule:
-    def propose(_: Context) -> Iterable[Edit]:
-        yield Edit(Category.TUNING, name, WholeSource(text), rationale="Because.")
+    def propose(_: Context) -> Iterable[Proposal]:
+        yield Proposal(name, text, rationale="Because.", expected_effect="Less.")
 
     return Rule(name, Category.TUNING, frozenset(addresses), propose, prior)
 
