@@ -9,9 +9,9 @@ from functools import lru_cache
 
 from tree_sitter import Node
 
-from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import Polynomial
+from mctskernel.edits.rule import constant
 from mctskernel.edits.syntax import (
     Function,
     Source,
@@ -124,6 +124,11 @@ def plan_expression(bound: Node, function: Function, launch: Launch, source: Sou
     return replace_names(text_of(bound), replacements).replace("/", "//")
 
 
+def distinct_arguments(launch: Launch) -> bool:
+    """Whether no two parameters get the same argument, so that no two pointers are the same."""
+    return len(set(map(str, launch.args))) == len(launch.args)
+
+
 def replace_names(text: str, replacements: Mapping[str, str]) -> str:
     """Replace whole identifiers all at once; what isn't a plain name or element is wrapped in parentheses."""
 
@@ -181,10 +186,7 @@ def is_block_extent(extent: Polynomial, axis: str, planned: int | str, macros: M
     if str(extent) == f"blockDim.{axis}":
         return True
     value = extent.at(macros).constant
-    try:
-        return value is not None and value == evaluate_int(planned, macros)
-    except ExpressionError:
-        return False
+    return value is not None and value == constant(planned, macros)
 
 
 def condition_of(statement: Node) -> Node | None:

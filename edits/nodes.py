@@ -46,6 +46,17 @@ def walk(node: Node, *types: str) -> Iterator[Node]:
         stack.extend(reversed(current.children))
 
 
+def has(node: Node, *types: str) -> bool:
+    """Whether a subtree holds a node of one of the types."""
+    return next(walk(node, *types), None) is not None
+
+
+def uses(node: Node, name: str) -> int:
+    """How often a name occurs in a subtree; it may be `threadIdx.x` or its kin."""
+    kind = "field_expression" if "." in name else "identifier"
+    return sum(squeezed(found) == name for found in walk(node, kind))
+
+
 def within(node: Node, outer: Node) -> bool:
     """Whether a node lies inside another, or is it."""
     return outer.start_byte <= node.start_byte and node.end_byte <= outer.end_byte
@@ -258,6 +269,11 @@ class Declaration:
     value: Node | None
     declarator: Node
     node: Node
+
+    @property
+    def alone(self) -> bool:
+        """Whether the statement declares nothing else."""
+        return len(self.node.children_by_field_name("declarator")) == 1
 
 
 def parameter_of(node: Node) -> Parameter:

@@ -11,9 +11,10 @@ from typing import Generic, TypeVar
 
 from mctskernel.core.edit import Category, Edit, Factor, WholeSource
 from mctskernel.core.evaluation import Bottleneck, Diagnosis, Evaluation
-from mctskernel.core.expression import ExpressionError, Number, evaluate_int
+from mctskernel.core.expression import ExpressionError, Number, evaluate, evaluate_int
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import (
+    Extent,
     Launch,
     LaunchPlan,
     LaunchPlanError,
@@ -53,6 +54,23 @@ class Subject:
         """The plan at each of `shapes`."""
         return tuple(resolve_at(self.task, self.kernel, self.plan, shape) for shape in self.shapes)
 
+    def values(self, expression: Extent | float) -> tuple[Number, ...] | None:
+        """An expression of the plan at each of `shapes`; None where it has no value."""
+        try:
+            return tuple(evaluate(expression, self.task.names(shape, self.kernel)) for shape in self.shapes)
+        except ExpressionError:
+            return None
+
+    def equal(self, first: Extent | float, second: Extent | float) -> bool:
+        """Whether two expressions of the plan have the same value at every shape."""
+        return (values := self.values(first)) is not None and values == self.values(second)
+
+    def fewest_blocks(self, launch: Launch) -> int:
+        """Blocks of a launch at the smallest of the shapes that are timed."""
+        position = self.plan.launches.index(launch)
+        timed = self.resolved[: len(self.task.search_shapes)]
+        return min(plan.launches[position].blocks for plan in timed)
+
     def where(self, function: str) -> str:
         """` in NAME` for titles, if the plan launches more than one function; otherwise empty."""
         launched = {launch.kernel for launch in self.plan.launches}
@@ -74,6 +92,15 @@ class Context(Subject):
         """Launches with their cleanly parsed, non-template functions. One launched twice comes twice."""
         pairs = ((launch, self.source.kernel(launch.kernel)) for launch in self.plan.launches)
         return tuple((launch, f) for launch, f in pairs if f is not None and not f.is_template)
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The launched functions, each once."""
+        return tuple({function.name: function for _, function in self.launched}.values())
+
+    def constant(self, expression: Extent) -> int | None:
+        """The value of an expression over the kernel's macros alone, if it is one."""
+        return constant(expression, self.kernel.macros)
 
 
 Seen = TypeVar("Seen", bound=Subject)
@@ -226,20 +253,24 @@ def static_shared_bytes(function: Function, macros: Mapping[str, int]) -> int:
 
 
 def _bytes(declaration: Declaration, macros: Mapping[str, Number]) -> int:
-    if declaration.extern or None in declaration.extents:
+    sizes = [constant(text_of(extent), macros) if extent else None for extent in declaration.extents]
+    known = [size for size in sizes if size is not None]
+    if declaration.extern or len(known) < len(sizes):
         return 0
-    try:
-        extents = [evaluate_int(text_of(extent), macros) for extent in declaration.extents if extent]
-    except ExpressionError:
-        return 0
-    return TYPE_BYTES.get(declaration.type, 4) * prod(extents)
+    return TYPE_BYTES.get(declaration.type, 4) * prod(known)
 
 
 def _largest_block(function: Function, macros: Mapping[str, Number]) -> int:
     bounds = function.launch_bounds
     if bounds is None or not bounds.named_children:
         return 1024
+    size = constant(text_of(bounds.named_children[0]), macros)
+    return 1024 if size is None else size
+
+
+def constant(expression: Extent, names: Mapping[str, Number]) -> int | None:
+    """The whole number that an expression is with these names; None if it has no such value."""
     try:
-        return evaluate_int(text_of(bounds.named_children[0]), macros)
+        return evaluate_int(expression, names)
     except ExpressionError:
-        return 1024
+        return None

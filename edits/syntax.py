@@ -26,6 +26,7 @@ from mctskernel.edits.nodes import (
     declared,
     enclosing,
     field,
+    has,
     identifiers,
     insert_after,
     insert_before,
@@ -36,6 +37,7 @@ from mctskernel.edits.nodes import (
     swap,
     text_of,
     unroll_pragma,
+    uses,
     walk,
     whole_number,
     within,
@@ -58,6 +60,7 @@ __all__ = [
     "define",
     "enclosing",
     "fresh_name",
+    "has",
     "identifiers",
     "indentation",
     "insert_after",
@@ -71,6 +74,7 @@ __all__ = [
     "swap",
     "text_of",
     "unroll_pragma",
+    "uses",
     "walk",
     "whole_number",
     "within",
@@ -151,7 +155,7 @@ class Function:
         """Whether it parsed without errors and holds no conditional compilation."""
         if self.node.has_error or enclosing(self.node, *_CONDITIONALS) is not None:
             return False
-        return not any(True for _ in walk(self.node, *_CONDITIONALS))
+        return not has(self.node, *_CONDITIONALS)
 
     @cached_property
     def declarations(self) -> tuple[Declaration, ...]:

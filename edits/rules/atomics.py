@@ -9,9 +9,8 @@ from math import prod
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category
-from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
-from mctskernel.edits.indexing import Guarded, condition_of, guarded
+from mctskernel.edits.indexing import Guarded, condition_of, distinct_arguments, guarded
 from mctskernel.edits.rewrite import (
     Rewrite,
     apply,
@@ -29,12 +28,13 @@ from mctskernel.edits.syntax import (
     Replacement,
     calls,
     fresh_name,
+    has,
     identifiers,
     indentation,
     names_in_scope,
     swap,
     text_of,
-    walk,
+    uses,
 )
 
 TYPES = frozenset({"float", "int", "unsigned", "unsigned int"})
@@ -94,22 +94,16 @@ def _addition(function: Function) -> Addition | None:
     ]
     if not identifiers(target) <= parameters.keys() or len(pointers) != 1:
         return None
-    if calls(target) or pointers[0].type not in TYPES or _uses(function, pointers[0].name) != 1:
+    if calls(target) or pointers[0].type not in TYPES or uses(function.body, pointers[0].name) != 1:
         return None
-    if any(True for _ in walk(value, "assignment_expression", "update_expression")):
+    if has(value, "assignment_expression", "update_expression"):
         return None
     return Addition(body, tuple(before), target, value, pointers[0].type)
 
 
-def _uses(function: Function, name: str) -> int:
-    return sum(text_of(node) == name for node in walk(function.body, "identifier"))
-
-
 def _whole_warps(context: Context, launch: Launch) -> bool:
-    try:
-        return len(launch.block) == 1 and evaluate_int(launch.block[0], context.kernel.macros) % WARP == 0
-    except ExpressionError:
-        return False
+    threads = context.constant(launch.block[0])
+    return len(launch.block) == 1 and threads is not None and threads % WARP == 0
 
 
 def _summed(context: Context, function: Function, found: Addition) -> str:
@@ -117,7 +111,7 @@ def _summed(context: Context, function: Function, found: Addition) -> str:
     total, offset = fresh_names(names_in_scope(source, function), "warp_total", "offset")
     condition, consequence = condition_of(guard), guard.child_by_field_name("consequence")
     inside = text_of(condition) if condition is not None else "true"
-    leaves = consequence is not None and any(True for _ in walk(consequence, "return_statement"))
+    leaves = consequence is not None and has(consequence, "return_statement")
     lines = [
         f"{found.type} {total} = 0;",
         f"if ({f'!({inside})' if leaves else inside}) {{",
@@ -178,14 +172,13 @@ def _counting(context: Context, index: CoveredIndex) -> Counting | None:
     body = guarded(function)
     if body is None or index.axis != "x" or len(launch.grid) != 1 or len(launch.block) != 1:
         return None
-    if len(set(map(str, launch.args))) != len(launch.args):
+    if not distinct_arguments(launch):
         return None
     array = _counted_array(body.statements)
     parameter = function.parameter(text_of(array)) if array is not None else None
     if array is None or parameter is None or not parameter.pointer or parameter.type not in COUNTS:
         return None
-    uses = sum(text_of(node) == parameter.name for node in walk(function.body, "identifier"))
-    if uses != 1 or len(calls(function.body)) != 1:
+    if uses(function.body, parameter.name) != 1 or len(calls(function.body)) != 1:
         return None
     position = function.parameters.index(parameter)
     bins = _elements(context, str(launch.args[position])) if position < len(launch.args) else None
@@ -220,14 +213,9 @@ def _elements(context: Context, buffer: str) -> int | None:
     shapes += [entry.shape for entry in context.plan.scratch if entry.name == buffer]
     if len(shapes) != 1:
         return None
-    try:
-        sizes = {
-            prod(evaluate_int(extent, context.task.names(shape, context.kernel)) for extent in shapes[0])
-            for shape in context.shapes
-        }
-    except ExpressionError:
-        return None
-    return sizes.pop() if len(sizes) == 1 else None
+    extents = [context.values(extent) for extent in shapes[0]]
+    sizes = {int(prod(each)) for each in zip(*(values for values in extents if values), strict=True)}
+    return sizes.pop() if len(sizes) == 1 and all(extents) else None
 
 
 def _private(context: Context, found: Counting, blocks: int) -> str:

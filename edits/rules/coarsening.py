@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category
-from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Extent, Launch
 from mctskernel.edits.affine import definitions, polynomial
@@ -27,6 +26,7 @@ from mctskernel.edits.syntax import (
     calls,
     define,
     fresh_name,
+    has,
     identifiers,
     indentation,
     replace,
@@ -73,7 +73,7 @@ def coarsen_threads(context: Context) -> Iterator[Proposal]:
         suffix = "" if len(found.launch.block) == 1 else f"_{found.axis.upper()}"
         name, item = fresh_name(context.source, f"ITEMS{suffix}"), fresh_name(context.source, "item")
         first = f"blockIdx.{found.axis}"
-        if any(True for _ in walk(found.value, "cast_expression")):
+        if has(found.value, "cast_expression"):
             first = f"({found.index.type}){first}"
         value = f"({first} * {name} + {item}) * {found.block} + threadIdx.{found.axis}"
         opening = (
@@ -83,7 +83,7 @@ def coarsen_threads(context: Context) -> Iterator[Proposal]:
         )
         grid = f"ceil_div({found.count}, {found.planned_block} * {name})"
         for items in ITEMS:
-            if _fewest_blocks(context, found.launch) < items * MULTIPROCESSORS:
+            if context.fewest_blocks(found.launch) < items * MULTIPROCESSORS:
                 continue
             yield Proposal(
                 f"compute {items} elements per thread along {found.axis}{context.where(found.function.name)}",
@@ -101,7 +101,7 @@ def grid_stride_loop(context: Context) -> Iterator[Proposal]:
         if len(found.launch.grid) != 1:
             continue
         blocks = MULTIPROCESSORS * max(1, THREADS_PER_MULTIPROCESSOR // _threads(context, found.launch))
-        if _fewest_blocks(context, found.launch) <= blocks:
+        if context.fewest_blocks(found.launch) <= blocks:
             continue
         grid = fresh_name(context.source, "GRID")
         index = found.index.name
@@ -136,7 +136,7 @@ def covered_indices(context: Context) -> Iterator[CoveredIndex]:
             if axis is None or expected is None or not _only_here(function, index.value, axis):
                 continue
             count, block = _planned_count(launch, axis), _block_in_kernel(context, launch, index.value, axis)
-            if count is None or block is None or not _equal(context, count, expected):
+            if count is None or block is None or not context.equal(count, expected):
                 continue
             yield CoveredIndex(
                 launch, function, index, index.value, axis, count, block, bound=bound, guard=found.guard
@@ -150,7 +150,7 @@ def _independent(function: Function, found: Guarded) -> bool:
     names = [text_of(call.children[0]) for call in calls(function.body)]
     if any(name.startswith(COLLECTIVES) for name in names):
         return False
-    if any(True for _ in walk(function.body, "asm_statement", "gnu_asm_expression", "goto_statement")):
+    if has(function.body, "asm_statement", "gnu_asm_expression", "goto_statement"):
         return False
     returns = list(walk(function.body, "return_statement"))
     if any(not within(node, found.guard) for node in returns) or len(returns) > 1:
@@ -161,10 +161,10 @@ def _independent(function: Function, found: Guarded) -> bool:
 
 def _begins_work(index: Declaration, found: Guarded) -> bool:
     """Whether an index is declared alone before the guard, and no memory is touched between the two."""
-    if index.node not in found.prologue or len(index.node.children_by_field_name("declarator")) != 1:
+    if index.node not in found.prologue or not index.alone:
         return False
     after = found.prologue[found.prologue.index(index.node) + 1 :]
-    return not any(True for node in after for _ in walk(node, "subscript_expression", "pointer_expression"))
+    return not any(has(node, "subscript_expression", "pointer_expression") for node in after)
 
 
 def _only_here(function: Function, value: Node, axis: str) -> bool:
@@ -192,17 +192,6 @@ def _block_in_kernel(context: Context, launch: Launch, value: Node, axis: str) -
         return f"blockDim.{axis}"
     planned = str(launch.block[AXES.index(axis)])
     return planned if planned.isdigit() or planned in context.kernel.macros else None
-
-
-def _equal(context: Context, first: str, second: str) -> bool:
-    """Whether two expressions have the same value at every shape."""
-    try:
-        return all(
-            evaluate_int(first, names) == evaluate_int(second, names)
-            for names in (context.task.names(shape, context.kernel) for shape in context.shapes)
-        )
-    except ExpressionError:
-        return False
 
 
 def _wrapped(
@@ -238,13 +227,6 @@ def _declared(found: CoveredIndex) -> str:
     """The index's declaration up to its initialiser."""
     text = text_of(found.index.node)
     return text[: text.index("=")].rstrip()
-
-
-def _fewest_blocks(context: Context, launch: Launch) -> int:
-    """Blocks of a launch at the smallest of the shapes that are timed."""
-    position = context.plan.launches.index(launch)
-    timed = context.resolved[: len(context.task.search_shapes)]
-    return min(plan.launches[position].blocks for plan in timed)
 
 
 def _threads(context: Context, launch: Launch) -> int:

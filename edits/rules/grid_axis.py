@@ -13,10 +13,17 @@ from math import prod
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category
-from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch, LaunchPlan
 from mctskernel.edits.affine import definitions
-from mctskernel.edits.indexing import Guarded, condition_of, guarded, inlined, plan_expression, replace_names
+from mctskernel.edits.indexing import (
+    Guarded,
+    condition_of,
+    distinct_arguments,
+    guarded,
+    inlined,
+    plan_expression,
+    replace_names,
+)
 from mctskernel.edits.rewrite import (
     Rewrite,
     apply,
@@ -46,6 +53,7 @@ from mctskernel.edits.syntax import (
     strip_parentheses,
     swap,
     text_of,
+    uses,
     walk,
     whole_number,
     within,
@@ -75,7 +83,7 @@ class Jam:
 def jam_of(context: Context, launch: Launch, function: Function) -> Jam | None:
     """The kernel as sums of products along a part of blockIdx.z, if it is that."""
     body = guarded(function)
-    if body is None or len(launch.grid) != 3 or len(set(map(str, launch.args))) != len(launch.args):
+    if body is None or len(launch.grid) != 3 or not distinct_arguments(launch):
         return None
     pair = _split_axis(body, function)
     if pair is None or any(declaration.shared for declaration in function.declarations):
@@ -132,13 +140,14 @@ def _split_axis(body: Guarded, function: Function) -> tuple[Declaration, Declara
         parts = operands(value) if value is not None and declaration.node in body.prologue else None
         if parts is not None and text_of(parts[0]) == "blockIdx.z":
             found[parts[1]] = (declaration, parts[2])
-    uses = sum(text_of(node) == "blockIdx.z" for node in walk(function.body, "field_expression"))
-    if uses != 2 or not {"/", "%"} <= found.keys() or text_of(found["/"][1]) != text_of(found["%"][1]):
+    if uses(function.body, "blockIdx.z") != 2 or not {"/", "%"} <= found.keys():
+        return None
+    if text_of(found["/"][1]) != text_of(found["%"][1]):
         return None
     outer, axis = found["/"][0], found["%"][0]
-    alone = all(len(d.node.children_by_field_name("declarator")) == 1 for d in (outer, axis))
     parameter = function.parameter(text_of(found["%"][1]))
-    if not alone or parameter is None or {outer.name, axis.name} & assigned_names(function.body).keys():
+    changed_names = {outer.name, axis.name} & assigned_names(function.body).keys()
+    if not (outer.alone and axis.alone) or parameter is None or changed_names:
         return None
     return outer, axis, found["%"][1]
 
@@ -158,14 +167,14 @@ def _product(
     if len(carried) != 1 or len(totals) != 1 or totals[0].node not in (*body.prologue, *body.statements):
         return None
     total = totals[0]
-    if len(total.node.children_by_field_name("declarator")) != 1 or total.extents:
+    if not total.alone or total.extents:
         return None
     adds = [n for n in walk(loop, "expression_statement") if total.name in identifiers(n)]
-    if len(adds) != 1 or sum(text_of(n) == total.name for n in walk(loop, "identifier")) != 1:
+    if len(adds) != 1 or uses(loop, total.name) != 1:
         return None
     known = definitions(function)
     factors = accumulated_product(adds[0], total.name, {})
-    if factors is None or sum(text_of(node) == axis for node in walk(loop, "identifier")) != 1:
+    if factors is None or uses(loop, axis) != 1:
         return None
     first, second = factors
     shared, own = (second, first) if axis in identifiers(first) else (first, second)
@@ -181,13 +190,10 @@ def _product(
 
 def _is_multiple(context: Context, extent: str, divisor: str) -> bool:
     """Whether the grid has a whole number of groups of the axis at every shape."""
-    try:
-        return all(
-            evaluate_int(extent, names) % evaluate_int(divisor, names) == 0
-            for names in (context.task.names(shape, context.kernel) for shape in context.shapes)
-        )
-    except (ExpressionError, ZeroDivisionError):
+    extents, divisors = context.values(extent), context.values(divisor)
+    if extents is None or divisors is None or 0 in divisors:
         return False
+    return all(size % each == 0 for size, each in zip(extents, divisors, strict=True))
 
 
 def outputs(source: Source, found: Jam, names: tuple[str, str, str]) -> list[str]:

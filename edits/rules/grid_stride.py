@@ -12,10 +12,16 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category
-from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.indexing import code, global_index_axis, plan_expression, upper_bounds
+from mctskernel.edits.indexing import (
+    code,
+    distinct_arguments,
+    global_index_axis,
+    is_block_extent,
+    plan_expression,
+    upper_bounds,
+)
 from mctskernel.edits.reductions import COMBINED, NEUTRAL, is_zero, reduced_value, reductions_of
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches
 from mctskernel.edits.rule import Context, Proposal, rule
@@ -29,6 +35,7 @@ from mctskernel.edits.syntax import (
     accesses,
     calls,
     fresh_name,
+    has,
     identifiers,
     indentation,
     names_in_scope,
@@ -36,6 +43,7 @@ from mctskernel.edits.syntax import (
     strip_parentheses,
     swap,
     text_of,
+    uses,
     walk,
     within,
 )
@@ -80,8 +88,7 @@ def strided_block_reduction(context: Context) -> Iterable[Proposal]:
         found = _partial_sums(context, launch, function)
         if found is None:
             continue
-        timed = context.resolved[: len(context.task.search_shapes)]
-        fewest = min(plan.launches[context.plan.launches.index(launch)].blocks for plan in timed)
+        fewest = context.fewest_blocks(launch)
         for blocks in BLOCKS:
             if fewest <= blocks:
                 continue
@@ -104,9 +111,11 @@ def _partial_sums(context: Context, launch: Launch, function: Function) -> Parti
     (tree,) = trees
     element = _element(context, launch, function, tree)
     stored = _stored_partial(function, tree)
-    if element is None or stored is None or len(set(map(str, launch.args))) != len(launch.args):
+    if element is None or stored is None or not distinct_arguments(launch):
         return None
-    if _uses(function, "blockIdx.x") != 2 or any(name.startswith("gridDim") for name in _names(function)):
+    if uses(function.body, "blockIdx.x") != 2 or any(
+        name.startswith("gridDim") for name in identifiers(function.body)
+    ):
         return None
     position = next((i for i, p in enumerate(function.parameters) if p.name == stored), len(launch.args))
     buffer = str(launch.args[position]) if position < len(launch.args) else ""
@@ -120,7 +129,7 @@ def _partial_sums(context: Context, launch: Launch, function: Function) -> Parti
         or users[0] is not launch
     ):
         return None
-    if not _equal(context, scratch[0].shape[0], launch.grid[0]):
+    if not context.equal(scratch[0].shape[0], launch.grid[0]):
         return None
     count = _count_of(context, users[1], buffer, tree.operation, launch.grid[0])
     return None if count is None else PartialSums(launch, function, tree, element, buffer, users[1], count)
@@ -147,10 +156,10 @@ def _element(context: Context, launch: Launch, function: Function, tree: Tree) -
         return None
     if global_index_axis(polynomial(known[name], known), launch, context.kernel.macros) != "x":
         return None
-    if not _equal(context, launch.grid[0], f"ceil_div({extent}, {launch.block[0]})"):
+    if not context.equal(launch.grid[0], f"ceil_div({extent}, {launch.block[0]})"):
         return None
     outside = [n for n in walk(function.body, "identifier") if text_of(n) == name and not within(n, value)]
-    alone = len(declared[0].node.children_by_field_name("declarator")) == 1
+    alone = declared[0].alone
     if len(outside) != 1 or not alone or not _is_pure(function, then):
         return None
     return Element(declared[0], declared[0].value, bound, then)
@@ -159,9 +168,7 @@ def _element(context: Context, launch: Launch, function: Function, tree: Tree) -
 def _is_pure(function: Function, value: Node) -> bool:
     """Whether a value only reads buffers that the kernel doesn't write."""
     written = {access.array for access in function.accesses if access.writes}
-    changes = any(
-        True for _ in walk(value, "assignment_expression", "update_expression", "pointer_expression")
-    )
+    changes = has(value, "assignment_expression", "update_expression", "pointer_expression")
     read = {access.array for access in accesses(value)}
     return not changes and not read & written and not any("sync" in text_of(call) for call in calls(value))
 
@@ -178,7 +185,7 @@ def _stored_partial(function: Function, tree: Tree) -> str | None:
         return None
     parameter = function.parameter(stores[0].array)
     is_first = squeezed(value) == f"{tree.array.name}[0]"
-    named = sum(text_of(n) == stores[0].array for n in walk(function.body, "identifier"))
+    named = uses(function.body, stores[0].array)
     if parameter is None or parameter.type != "float" or not is_first or named != 1:
         return None
     return parameter.name
@@ -195,15 +202,15 @@ def _count_of(context: Context, launch: Launch, buffer: str, operation: str, blo
     name = function.parameters[arguments.index(buffer)].name
     reads = [access for access in function.accesses if access.array == name]
     loops = [loop for loop in function.loops if any(within(read.node, loop.node) for read in reads)]
-    if len(reads) != 1 or reads[0].writes or len(loops) != 1 or _uses(function, name) != 1:
+    if len(reads) != 1 or reads[0].writes or len(loops) != 1 or uses(function.body, name) != 1:
         return None
     (loop,) = loops
     if not _gathers_each((launch, function), loop, reads[0], operation, context.kernel.macros):
         return None
     counts = [i for i, p in enumerate(function.parameters) if p.name == text_of(loop.bound)]
-    if len(counts) != 1 or _uses(function, text_of(loop.bound)) != 1:
+    if len(counts) != 1 or uses(function.body, text_of(loop.bound)) != 1:
         return None
-    return counts[0] if _equal(context, launch.args[counts[0]], blocks) else None
+    return counts[0] if context.equal(launch.args[counts[0]], blocks) else None
 
 
 def _gathers_each(
@@ -225,12 +232,7 @@ def _gathers_each(
     step = update.child_by_field_name("right") if update is not None else None
     if step is None or len(launch.block) != 1:
         return False
-    width = polynomial(step, known)
-    try:
-        threads = evaluate_int(launch.block[0], macros)
-    except ExpressionError:
-        return False
-    return str(width) == "blockDim.x" or width.at(macros).constant == threads
+    return is_block_extent(polynomial(step, known), "x", launch.block[0], macros)
 
 
 def _strided(context: Context, found: PartialSums, blocks: int) -> str:
@@ -295,23 +297,3 @@ def _without_line(data: bytes, node: Node) -> Replacement:
     if not data[start : node.start_byte].strip() and data[end : end + 1] == b"\n":
         return Replacement(start, end + 1, "")
     return Replacement(node.start_byte, end, "")
-
-
-def _uses(function: Function, name: str) -> int:
-    kind = "field_expression" if "." in name else "identifier"
-    return sum(squeezed(node) == name for node in walk(function.body, kind))
-
-
-def _names(function: Function) -> frozenset[str]:
-    return identifiers(function.body)
-
-
-def _equal(context: Context, first: Extent | float, second: Extent | float) -> bool:
-    """Whether two expressions of the plan have the same value at every shape."""
-    try:
-        return all(
-            evaluate_int(str(first), names) == evaluate_int(str(second), names)
-            for names in (context.task.names(shape, context.kernel) for shape in context.shapes)
-        )
-    except ExpressionError:
-        return False

@@ -22,6 +22,7 @@ from mctskernel.edits.syntax import (
     replace,
     swap,
     text_of,
+    uses,
     walk,
     within,
 )
@@ -35,7 +36,7 @@ LEAST_REGISTERS = 24
 @rule(Category.COMPILER_HINTS, 0.6, "l1_throughput global_latency instruction_issue")
 def pointer_qualifiers(context: Context) -> Iterator[Proposal]:
     """`__restrict__` on all pointers of a kernel, and `const` on those that it only reads."""
-    for function in _functions(context):
+    for function in context.functions:
         changes: list[Replacement] = []
         restricted = _distinct_buffers(context, function.name)
         for parameter in function.parameters:
@@ -55,7 +56,7 @@ def pointer_qualifiers(context: Context) -> Iterator[Proposal]:
 @rule(Category.COMPILER_HINTS, 0.25, "low_occupancy spills")
 def launch_bounds(context: Context) -> Iterator[Proposal]:
     """The block size as a promise, alone or with a number of blocks that must fit a multiprocessor."""
-    for function in _functions(context):
+    for function in context.functions:
         block = _block_text(context, function.name)
         if block is None:
             continue
@@ -92,11 +93,6 @@ def _bounded(context: Context, function: Function, threads: str, blocks: int | N
         expected_effect="More resident blocks, or fewer spills.",
         prior=1.0 if blocks is None else 0.5,
     )
-
-
-def _functions(context: Context) -> list[Function]:
-    """The launched functions, each once."""
-    return list({function.name: function for _, function in context.launched}.values())
 
 
 def _launches(context: Context, name: str) -> list[Launch]:
@@ -197,7 +193,7 @@ _VECTOR = re.compile(r"\*\s*reinterpret_cast<\s*(?:const\s+)?(\w+)\s*\*\s*>\((&(
 @rule(Category.COMPILER_HINTS, 0.4, "dram_bandwidth l2_bandwidth l1_throughput")
 def streaming_hints(context: Context) -> Iterator[Proposal]:
     """`__stcs` on stores to what a kernel only writes."""
-    for function in {function.name: function for _, function in context.launched}.values():
+    for function in context.functions:
         stores = list(_stores(function))
         if not stores:
             continue
@@ -238,7 +234,7 @@ def _loads(function: Function, hint: str) -> Iterator[Replacement]:
     """Loads of elements and vectors of parameters that are read and nothing else."""
     for parameter in function.parameters:
         name = parameter.name
-        if not parameter.pointer or not any(text_of(n) == name for n in walk(function.body, "identifier")):
+        if not parameter.pointer or not uses(function.body, name):
             continue
         vectors = [
             node

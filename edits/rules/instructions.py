@@ -146,7 +146,7 @@ LARGEST_BODY = 2000
 @rule(Category.UNROLLING, 0.4, "global_latency instruction_issue integer_pipe divergence")
 def unroll(context: Context) -> Iterator[Proposal]:
     """`#pragma unroll` with several factors on every loop, fully where the trip count is a constant."""
-    for function in {function.name: function for _, function in context.launched}.values():
+    for function in context.functions:
         for number, loop in enumerate(walk(function.body, "for_statement"), 1):
             if loop.parent is None or loop.parent.type != "compound_statement":
                 continue

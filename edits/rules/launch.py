@@ -23,6 +23,7 @@ from mctskernel.edits.syntax import (
     define,
     enclosing,
     fresh_name,
+    has,
     identifiers,
     names_in_scope,
     replace,
@@ -168,11 +169,7 @@ def _shares(function: Function) -> bool:
     """Whether blocks stage what others read as well: the kernel knows both its places, and has tiles and a loop."""
     places = {text_of(node) for node in walk(function.body, "field_expression")}
     shared = any(declaration.shared for declaration in function.declarations)
-    return (
-        {"blockIdx.x", "blockIdx.y"} <= places
-        and shared
-        and any(True for _ in walk(function.body, "for_statement"))
-    )
+    return {"blockIdx.x", "blockIdx.y"} <= places and shared and has(function.body, "for_statement")
 
 
 def _asked_elsewhere(context: Context, function: Function) -> bool:

@@ -30,6 +30,7 @@ from mctskernel.edits.syntax import (
     assigned_names,
     assignment,
     calls,
+    has,
     identifiers,
     operands,
     parse,
@@ -222,9 +223,7 @@ def _loop_and_sum(body: Guarded, function: Function) -> tuple[Declaration, Loop,
     epilogue = tuple(statements[position + 1 :])
     if loop is None or not epilogue:
         return None
-    if any(
-        True for node in epilogue for _ in walk(node, "for_statement", "while_statement", "return_statement")
-    ):
+    if any(has(node, "for_statement", "while_statement", "return_statement") for node in epilogue):
         return None
     assigned = assigned_names(loop.body)
     sums = [d for d in function.declarations if d.name in assigned and d.type in FLOATS and not d.extents]
@@ -234,10 +233,7 @@ def _loop_and_sum(body: Guarded, function: Function) -> tuple[Declaration, Loop,
     if total.value is None or total.value.type != "number_literal" or total.pointer:
         return None
     before = [node for node in statements[:position] if node != total.node]
-    if (
-        total.node not in (*body.prologue, *statements[:position])
-        or len(total.node.children_by_field_name("declarator")) != 1
-    ):
+    if total.node not in (*body.prologue, *statements[:position]) or not total.alone:
         return None
     return total, loop, (*before, *epilogue)
 
@@ -286,11 +282,7 @@ def _uniform(body: Guarded, axes: tuple[Axis, Axis], known: Mapping[str, Node]) 
             value = init.child_by_field_name("value")
             if value is not None:
                 value_names |= polynomial(value, known).names
-        if declared & names:
-            if len(node.children_by_field_name("declarator")) != 1:
-                continue
-            continue
-        if not any(is_geometry(name) for name in value_names):
+        if not declared & names and not any(is_geometry(name) for name in value_names):
             kept.append(node)
     return tuple(kept)
 
@@ -344,11 +336,6 @@ def _fused_factors(call: Node, total: str, known: Mapping[str, Node]) -> tuple[N
     return _definition(values[0], known), _definition(values[1], known)
 
 
-def _operator(node: Node) -> str:
-    operator = node.child_by_field_name("operator")
-    return text_of(operator) if operator is not None else ""
-
-
 def read_operand(
     node: Node,
     axes: tuple[Axis, Axis],
@@ -392,9 +379,7 @@ def read_operand(
 
 def _is_pure(node: Node) -> bool:
     """Whether an expression changes nothing and calls nothing but conversions."""
-    changes = any(
-        True for _ in walk(node, "assignment_expression", "update_expression", "pointer_expression")
-    )
+    changes = has(node, "assignment_expression", "update_expression", "pointer_expression")
     return not changes and len(calls(node)) == len(calls(node, *CONVERSIONS))
 
 

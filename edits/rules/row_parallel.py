@@ -10,7 +10,14 @@ from tree_sitter import Node
 from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.indexing import Guarded, code, global_index_axis, guarded, plan_expression
+from mctskernel.edits.indexing import (
+    Guarded,
+    code,
+    distinct_arguments,
+    global_index_axis,
+    guarded,
+    plan_expression,
+)
 from mctskernel.edits.reductions import (
     Reduction,
     block_reduction,
@@ -31,6 +38,7 @@ from mctskernel.edits.syntax import (
     assigned_names,
     calls,
     fresh_name,
+    has,
     indentation,
     insert_after,
     swap,
@@ -132,7 +140,7 @@ def row_threads(context: Context, launch: Launch, function: Function) -> RowThre
     if axis != "x" or len(launch.grid) != 1 or len(launch.block) != 1:
         return None
     threads = [n for n in walk(function.body, "field_expression") if "threadIdx.x" in text_of(n)]
-    if len(threads) != 1 or len(set(map(str, launch.args))) != len(launch.args):
+    if len(threads) != 1 or not distinct_arguments(launch):
         return None
     return RowThreads(row, known[row], extent, body)
 
@@ -142,7 +150,7 @@ def _parts(body: Guarded, function: Function) -> tuple[tuple[RowLoop, ...], tupl
     stores: list[Node] = []
     for node in body.statements:
         if node.type in {"declaration", "preproc_call"}:
-            if any(True for _ in walk(node, "array_declarator")):
+            if has(node, "array_declarator"):
                 return None
         elif node.type == "for_statement":
             found = _row_loop(node, function)
@@ -163,7 +171,7 @@ def _row_loop(node: Node, function: Function) -> RowLoop | None:
     loop = as_loop(node)
     if loop is None or loop.comparison != "<" or loop.step != "1":
         return None
-    if any(True for _ in walk(loop.body, "break_statement", "return_statement", "goto_statement")):
+    if has(loop.body, "break_statement", "return_statement", "goto_statement"):
         return None
     found = reductions_of(loop.body)
     if found is None:

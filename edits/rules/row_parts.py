@@ -11,7 +11,7 @@ from tree_sitter import Node
 
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
-from mctskernel.edits.indexing import Guarded, global_index_axis, guarded, plan_expression
+from mctskernel.edits.indexing import Guarded, distinct_arguments, global_index_axis, guarded, plan_expression
 from mctskernel.edits.rule import Context
 from mctskernel.edits.rules.row_parallel import is_cooperative
 from mctskernel.edits.syntax import (
@@ -79,7 +79,7 @@ def part_of(context: Context, launch: Launch, function: Function) -> Part | None
     one_axis = len(launch.grid) == len(launch.block) == 1 and launch.shared == 0
     if body is None or len(body.bounds) != 1 or len(body.prologue) != 1 or not one_axis:
         return None
-    if len(set(map(str, launch.args))) != len(launch.args) or len(launch.args) != len(function.parameters):
+    if not distinct_arguments(launch) or len(launch.args) != len(function.parameters):
         return None
     ((name, bound),) = body.bounds.items()
     index = next((each for each in function.declarations if each.name == name), None)

@@ -13,7 +13,14 @@ from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ELEMENT_BYTES, VECTOR_BYTES
-from mctskernel.edits.indexing import BUILT_INS, always_happens, code, inlined, plan_expression
+from mctskernel.edits.indexing import (
+    BUILT_INS,
+    always_happens,
+    code,
+    distinct_arguments,
+    inlined,
+    plan_expression,
+)
 from mctskernel.edits.rewrite import Rewrite, apply, changed, fresh_names, indented, only_launches
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.tuning import block_macros
@@ -24,6 +31,7 @@ from mctskernel.edits.syntax import (
     Source,
     assigned_names,
     fresh_name,
+    has,
     identifiers,
     indentation,
     insert_before,
@@ -90,7 +98,7 @@ def keep_row(context: Context) -> Iterable[Proposal]:
 
 def _passes(context: Context, launch: Launch, function: Function) -> Passes | None:
     """The first loops of the kernel that read something again."""
-    if len(set(map(str, launch.args))) != len(launch.args):
+    if not distinct_arguments(launch):
         return None
     known = definitions(function)
     strided = [loop for loop in function.loops if _is_strided(loop, function, known)]
@@ -117,11 +125,8 @@ def _passes(context: Context, launch: Launch, function: Function) -> Passes | No
 
 def _is_strided(loop: Loop, function: Function, known: Mapping[str, Node]) -> bool:
     """Whether a thread takes elements in strides that no statement changes on the way."""
-    if loop.comparison != "<" or any(
-        True
-        for _ in walk(
-            loop.body, "continue_statement", "break_statement", "return_statement", "goto_statement"
-        )
+    if loop.comparison != "<" or has(
+        loop.body, "continue_statement", "break_statement", "return_statement", "goto_statement"
     ):
         return False
     start = polynomial(loop.start, known)
@@ -150,7 +155,7 @@ def _leaves_between(loops: tuple[Loop, ...]) -> bool:
         for node in (code(parent) if parent is not None else [])
         if loops[0].node.start_byte <= node.start_byte < loops[-1].node.start_byte
     ]
-    return any(True for node in between for _ in walk(node, "return_statement", "goto_statement"))
+    return any(has(node, "return_statement", "goto_statement") for node in between)
 
 
 def _loads(function: Function, loop: Loop, known: Mapping[str, Node]) -> Iterator[Load]:
@@ -221,9 +226,8 @@ def _sizes(context: Context, found: Passes) -> Iterator[tuple[Threads, int]]:
     launch, loop = found.launch, found.loops[0]
     macros = context.kernel.macros
     name = str(launch.block[0])
-    try:
-        before = evaluate_int(name, macros)
-    except ExpressionError:
+    before = context.constant(name)
+    if before is None:
         return
     free = {macro.name for macro in block_macros(context)} if len(launch.block) == 1 else set()
     others = [1024, 512, 256, 128, 64] if name in free else []

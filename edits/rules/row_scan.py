@@ -37,6 +37,7 @@ from mctskernel.edits.syntax import (
     assigned_names,
     assignment,
     fresh_name,
+    has,
     identifiers,
     names_in_scope,
     swap,
@@ -126,9 +127,9 @@ def _scan(function: Function, rows: RowThreads) -> Scan | None:
     loop = as_loop(statements[0]) if len(statements) == 1 else None
     if loop is None or loop.comparison != "<" or loop.step != "1" or text_of(loop.start) != "0":
         return None
-    if any(True for _ in walk(loop.body, "for_statement", "if_statement")):
+    if has(loop.body, "for_statement", "if_statement"):
         return None
-    if any(True for _ in walk(loop.body, "continue_statement", "break_statement", "return_statement")):
+    if has(loop.body, "continue_statement", "break_statement", "return_statement"):
         return None
     own = {d.name for d in function.declarations if within(d.node, loop.body)}
     carried = assigned_names(loop.body).keys()
@@ -142,7 +143,7 @@ def _scan(function: Function, rows: RowThreads) -> Scan | None:
         n for n in walk(function.body, "identifier") if text_of(n) == name and not within(n, loop.body)
     ]
     adds = [node for node in code(loop.body) if _adds(node, name)]
-    if len(outside) != 1 or len(adds) != 1 or len(declared[0].node.children_by_field_name("declarator")) != 1:
+    if len(outside) != 1 or len(adds) != 1 or not declared[0].alone:
         return None
     before = [node for node in code(loop.body) if node.end_byte <= adds[0].start_byte]
     if any(name in identifiers(node) for node in before):

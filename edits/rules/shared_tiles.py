@@ -9,10 +9,16 @@ from math import gcd
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category
-from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import Polynomial, definitions, polynomial
-from mctskernel.edits.indexing import AXES, global_index_axis, guarded, inlined, plan_expression
+from mctskernel.edits.indexing import (
+    AXES,
+    distinct_arguments,
+    global_index_axis,
+    guarded,
+    inlined,
+    plan_expression,
+)
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
 from mctskernel.edits.rule import TYPE_BYTES, Context, Proposal, rule
 from mctskernel.edits.syntax import (
@@ -24,12 +30,13 @@ from mctskernel.edits.syntax import (
     assignment,
     calls,
     fresh_name,
+    has,
     identifiers,
     names_in_scope,
     replace,
     swap,
     text_of,
-    walk,
+    uses,
 )
 
 SIZES = ((32, 8), (64, 8))
@@ -90,7 +97,7 @@ def _transpose(context: Context, launch: Launch, function: Function) -> Transpos
     body = guarded(function)
     if body is None or len(body.bounds) != 2 or len(launch.grid) < 2 or len(launch.block) != 2:
         return None
-    if len(set(map(str, launch.args))) != len(launch.args) or _cooperates(function):
+    if not distinct_arguments(launch) or _cooperates(function):
         return None
     indices = _indices(context, launch, function, body.bounds)
     *before, last = body.statements
@@ -206,11 +213,8 @@ def _cooperates(function: Function) -> bool:
     """Whether threads depend on each other, or do more than one assignment."""
     if any(d.shared for d in function.declarations) or len(assigned_names(function.body)) > 0:
         return True
-    return any("sync" in name or name.startswith("atomic") for name in _called(function.body)) or any(
-        True
-        for _ in walk(
-            function.body, "asm_statement", "gnu_asm_expression", "for_statement", "lambda_expression"
-        )
+    return any("sync" in name or name.startswith("atomic") for name in _called(function.body)) or has(
+        function.body, "asm_statement", "gnu_asm_expression", "for_statement", "lambda_expression"
     )
 
 
@@ -265,7 +269,7 @@ BANK_BYTES = 4
 @rule(Category.BANK_CONFLICTS, 1.0, "shared_throughput bank_conflicts")
 def pad_shared_arrays(context: Context) -> Iterator[Proposal]:
     """`tile[T][T]` -> `tile[T][T + 1]` where neighbouring threads would meet in one bank."""
-    for function in {function.name: function for _, function in context.launched}.values():
+    for function in context.functions:
         for declaration in function.declarations:
             conflict = _conflict(context, function, declaration)
             width = declaration.extents[-1] if declaration.extents else None
@@ -287,15 +291,13 @@ def _conflict(context: Context, function: Function, declaration: Declaration) ->
     if TYPE_BYTES.get(declaration.type) != BANK_BYTES:
         return None
     width_node = declaration.extents[1]
-    try:
-        width = evaluate_int(text_of(width_node), context.kernel.macros) if width_node is not None else 0
-    except ExpressionError:
+    width = context.constant(text_of(width_node)) if width_node is not None else 0
+    found = [access for access in function.accesses if access.array == declaration.name]
+    if width is None or uses(function.body, declaration.name) != len(found) + 1:
         return None
-    uses = [access for access in function.accesses if access.array == declaration.name]
-    names = [node for node in walk(function.body, "identifier") if text_of(node) == declaration.name]
-    if len(names) != len(uses) + 1 or any(len(access.indices) != 2 for access in uses):
+    if any(len(access.indices) != 2 for access in found):
         return None
-    for access in uses:
+    for access in found:
         before, after = (_distance(context, function, access, w) for w in (width, width + 1))
         if before and after and gcd(before, BANKS) > gcd(after, BANKS):
             return before

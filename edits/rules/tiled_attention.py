@@ -10,11 +10,10 @@ from string import Template
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category
-from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.core.launch_plan import Launch, LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ALIGNED, fragment_functions, with_headers
-from mctskernel.edits.indexing import code, expression, inlined, match
+from mctskernel.edits.indexing import code, distinct_arguments, expression, inlined, match
 from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.attention_text import BLOCK, ONE_TILE
@@ -118,7 +117,7 @@ def attention_of(context: Context, launch: Launch, function: Function) -> Attent
 def _understood(
     context: Context, launch: Launch, function: Function, bound: Mapping[str, Node], *, causal: bool
 ) -> Attention | None:
-    if len(set(map(str, launch.args))) != len(launch.args) or len(launch.grid) != 2:
+    if not distinct_arguments(launch) or len(launch.grid) != 2:
         return None
     name = {key: text_of(node) for key, node in bound.items()}
     planned = {p.name: str(argument) for p, argument in zip(function.parameters, launch.args, strict=False)}
@@ -204,15 +203,11 @@ def _threads_fit(
     context: Context, launch: Launch, bound: Mapping[str, Node], known: Mapping[str, Node]
 ) -> bool:
     """Whether keys are dealt out to the warps, all else to the threads, of blocks that are a power of two."""
-    macros = context.kernel.macros
     threads = text_of(bound["threads"])
-    try:
-        sizes = {evaluate_int(threads, macros), *(evaluate_int(extent, macros) for extent in launch.block)}
-        warps = evaluate_int(text_of(bound["warps"]).replace("/", "//"), macros)
-    except ExpressionError:
+    size, warps = context.constant(threads), context.constant(text_of(bound["warps"]).replace("/", "//"))
+    if size is None or warps is None or len(launch.block) != 1 or context.constant(launch.block[0]) != size:
         return False
-    size = sizes.pop()
-    if sizes or len(launch.block) != 1 or size & (size - 1) or warps * WARP != size:
+    if size & (size - 1) or warps * WARP != size:
         return False
     words = {part: inlined(bound[part], known, frozenset()) or "" for part in ("warp", "lane")}
     plain = {part: "".join(text.split()).replace("(", "").replace(")", "") for part, text in words.items()}
@@ -276,11 +271,10 @@ def tiled_attention(context: Context) -> Iterable[Proposal]:
 
 def _dims(context: Context, found: Attention) -> int | None:
     """The dimensions that a tile takes: all of those that are timed, in steps of 16, up to MOST_DIMS."""
-    try:
-        names = [context.task.names(shape, context.kernel) for shape in context.task.search_shapes]
-        largest = max(evaluate_int(found.planned_dim, each) for each in names)
-    except (ExpressionError, ValueError):
+    values = context.values(found.planned_dim)
+    if values is None:
         return None
+    largest = int(max(values[: len(context.task.search_shapes)]))
     return min(MOST_DIMS, -(-largest // 16) * 16)
 
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category, Factor
-from mctskernel.core.expression import ExpressionError, Number, evaluate_int, names_in
+from mctskernel.core.expression import Number, names_in
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Extent, LaunchPlanError
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.plan_text import is_or_caps, only_divides
-from mctskernel.edits.rule import Context, Proposal, resolve_at, rule
+from mctskernel.edits.rule import Context, Proposal, constant, resolve_at, rule
 from mctskernel.edits.syntax import (
     Function,
     Macro,
@@ -31,6 +31,7 @@ from mctskernel.edits.syntax import (
     replace,
     strip_parentheses,
     text_of,
+    uses,
     walk,
     whole_number,
 )
@@ -237,10 +238,10 @@ def _ties_axes(function: Function, name: str) -> bool:
     """
     if not any(declaration.shared for declaration in function.declarations):
         return False
-    uses = sum(text_of(node) == name for node in walk(function.node, "identifier"))
+    named = uses(function.node, name)
     strides = sum(loop.step == name for loop in function.loops)
     measured = any(text_of(node).startswith("blockDim") for node in walk(function.body, "field_expression"))
-    return uses != strides or measured
+    return named != strides or measured
 
 
 def _repeated_as_literal(context: Context, macro: Macro) -> bool:
@@ -325,11 +326,5 @@ def _may_hold(condition: Node, macros: Mapping[str, Number]) -> bool:
     compare = _COMPARISONS.get(sign)
     if compare is None:
         return True
-    try:
-        return compare(_value(left, macros), _value(right, macros))
-    except ExpressionError:
-        return True
-
-
-def _value(node: Node, macros: Mapping[str, Number]) -> int:
-    return evaluate_int(text_of(node).replace("/", "//"), macros)
+    a, b = (constant(text_of(side).replace("/", "//"), macros) for side in (left, right))
+    return a is None or b is None or compare(a, b)

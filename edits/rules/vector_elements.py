@@ -11,7 +11,7 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ALIGNED, ELEMENT_BYTES, Vector, lanes_for, width_text
-from mctskernel.edits.indexing import always_happens, guarded, inlined
+from mctskernel.edits.indexing import always_happens, distinct_arguments, guarded, inlined
 from mctskernel.edits.rewrite import (
     Rewrite,
     apply,
@@ -66,10 +66,8 @@ class Neighbours:
 def float4_elements(context: Context) -> Iterable[Proposal]:
     for found in covered_indices(context):
         launch, function = found.launch, found.function
-        if found.axis != "x" or len(set(map(str, launch.args))) != len(launch.args):
+        if found.axis != "x" or not distinct_arguments(launch):
             continue
-        timed = context.resolved[: len(context.task.search_shapes)]
-        fewest = min(plan.launches[context.plan.launches.index(launch)].blocks for plan in timed)
         body = guarded(function)
         if body is None or not is_bound_only(found, body.prologue):
             continue
@@ -77,7 +75,7 @@ def float4_elements(context: Context) -> Iterable[Proposal]:
         if not any(group.writes for group in groups):
             continue
         lanes = lanes_for(group.type for group in groups)
-        if fewest < lanes * MULTIPROCESSORS:
+        if context.fewest_blocks(launch) < lanes * MULTIPROCESSORS:
             continue
         arrays = ", ".join(dict.fromkeys(group.array for group in groups))
         yield Proposal(

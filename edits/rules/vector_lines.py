@@ -18,6 +18,7 @@ from mctskernel.edits.indexing import (
     always_happens,
     code,
     condition_of,
+    distinct_arguments,
     guarded,
     inlined,
     replace_names,
@@ -41,12 +42,12 @@ from mctskernel.edits.syntax import (
     assigned_names,
     calls,
     fresh_name,
+    has,
     identifiers,
     indentation,
     names_in_scope,
     swap,
     text_of,
-    walk,
     within,
 )
 
@@ -109,7 +110,7 @@ def float4_stencils(context: Context) -> Iterable[Proposal]:
 def _stencil(found: CoveredIndex) -> Stencil | None:
     function, name = found.function, found.index.name
     body = guarded(function)
-    if found.axis != "x" or len(set(map(str, found.launch.args))) != len(found.launch.args):
+    if found.axis != "x" or not distinct_arguments(found.launch):
         return None
     if body is None or not is_bound_only(found, body.prologue):
         return None
@@ -140,10 +141,8 @@ def _stencil(found: CoveredIndex) -> Stencil | None:
 
 def _is_pure(node: Node) -> bool:
     """Whether evaluating something reads no memory and changes nothing."""
-    changes = walk(
-        node, "assignment_expression", "update_expression", "pointer_expression", "cast_expression"
-    )
-    return not accesses(node) and not calls(node) and not any(True for _ in changes)
+    changes = "assignment_expression", "update_expression", "pointer_expression", "cast_expression"
+    return not accesses(node) and not calls(node) and not has(node, *changes)
 
 
 def _lines(

@@ -15,6 +15,7 @@ from mctskernel.edits.indexing import (
     BUILT_INS,
     always_happens,
     code,
+    distinct_arguments,
     expression,
     global_index_axis,
     inlined,
@@ -40,6 +41,7 @@ from mctskernel.edits.syntax import (
     accesses,
     calls,
     fresh_name,
+    has,
     identifiers,
     indentation,
     insert_before,
@@ -96,7 +98,7 @@ def float4_loops(context: Context) -> Iterable[Proposal]:
 
 def wide_loops(context: Context, launch: Launch, function: Function) -> tuple[WideLoop, ...]:
     """The strided loops of a kernel that can be widened together: the same range, in the same statement list."""
-    if len(set(map(str, launch.args))) != len(launch.args):
+    if not distinct_arguments(launch):
         return ()
     known = definitions(function)
     found: list[WideLoop] = []
@@ -179,7 +181,7 @@ def _lanes(loop: Loop, function: Function, known: Mapping[str, Node]) -> tuple[L
 
 def _plain(loop: Loop) -> bool:
     """Whether iterations neither end early nor talk to other threads, but for counting."""
-    leaves = any(True for _ in walk(loop.body, "continue_statement", "break_statement", "return_statement"))
+    leaves = has(loop.body, "continue_statement", "break_statement", "return_statement")
     return not leaves and not any(
         "sync" in text_of(call) or (text_of(call).startswith("atomic") and not _counts(call))
         for call in calls(loop.body)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category
-from mctskernel.core.expression import ExpressionError, evaluate_int
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import code
 from mctskernel.edits.reductions import COMBINED, EXTREMA, NEUTRAL
@@ -28,6 +27,7 @@ from mctskernel.edits.syntax import (
     squeezed,
     swap,
     text_of,
+    uses,
     walk,
     within,
 )
@@ -182,17 +182,14 @@ def _only_first_is_read(function: Function, array: str, store: Node, loop: Node)
         return access.array == array and not inside
 
     rest = [access for access in function.accesses if matters(access)]
-    mentions = sum(text_of(n) == array for n in walk(function.body, "identifier"))
     counted = sum(access.array == array for access in function.accesses)
-    declared = 1
-    return mentions == counted + declared and all(
+    return uses(function.body, array) == counted + 1 and all(
         not access.writes and text_of(access.indices[0]) == "0" for access in rest
     )
 
 
 def _fits(context: Context, tree: Tree) -> bool:
     """Whether every launch that reaches the tree has exactly its threads, and a whole number of warps."""
-    macros = context.kernel.macros
     launched = [
         launch
         for launch, function in context.launched
@@ -200,12 +197,11 @@ def _fits(context: Context, tree: Tree) -> bool:
     ]
     if not launched or any(len(launch.block) != 1 for launch in launched):
         return False
-    try:
-        blocks = {evaluate_int(launch.block[0], macros) for launch in launched}
-        threads = blocks if tree.threads == "blockDim.x" else {evaluate_int(tree.threads, macros)}
-    except ExpressionError:
+    blocks = {context.constant(launch.block[0]) for launch in launched}
+    block = blocks.pop()
+    if blocks or block is None or block % 32:
         return False
-    return len(blocks) == 1 and blocks == threads and blocks.pop() % 32 == 0
+    return tree.threads == "blockDim.x" or context.constant(tree.threads) == block
 
 
 def _with_shuffles(context: Context, tree: Tree) -> list[Replacement]:

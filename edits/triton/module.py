@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from mctskernel.core.edit import Category
-from mctskernel.core.expression import ExpressionError, Number, evaluate, names_in
+from mctskernel.core.expression import names_in
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import Launch, LaunchPlan, TritonOptions
 from mctskernel.edits import rule as rules
@@ -269,13 +269,6 @@ class TritonContext(Subject):
             for each in self.launched
             if names.count(each.launch.kernel) == 1 and self._named_once(each.launch.kernel)
         )
-
-    def values(self, expression: str | float) -> tuple[Number, ...] | None:
-        """An expression of the plan at each of `shapes`; None where it has no value."""
-        try:
-            return tuple(evaluate(expression, self.task.names(shape, self.kernel)) for shape in self.shapes)
-        except ExpressionError:
-            return None
 
     def is_buffer(self, name: object) -> bool:
         """Whether the plan means a tensor or a scratch buffer by a name."""
