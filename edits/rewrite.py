@@ -71,12 +71,17 @@ def only_launches(context: Context) -> tuple[tuple[Launch, Function], ...]:
 
 
 def with_launch(
-    plan: LaunchPlan, launch: Launch, grid: Sequence[Extent], block: Sequence[Extent]
+    plan: LaunchPlan,
+    launch: Launch,
+    grid: Sequence[Extent],
+    block: Sequence[Extent],
+    shared: Extent | None = None,
 ) -> LaunchPlan:
-    """The plan with another grid and block for one of its launches."""
-    changed = dataclasses.replace(launch, grid=tuple(grid), block=tuple(block))
+    """The plan with another grid and block for one of its launches, and other dynamic shared memory if it is given."""
+    shared = launch.shared if shared is None else shared
+    new = dataclasses.replace(launch, grid=tuple(grid), block=tuple(block), shared=shared)
     return dataclasses.replace(
-        plan, launches=tuple(changed if entry is launch else entry for entry in plan.launches)
+        plan, launches=tuple(new if each is launch else each for each in plan.launches)
     )
 
 

@@ -131,6 +131,23 @@ class MatmulNest:
         return identifiers(parse(kept).root) | {self.k, self.k_bound, self.accumulator} | self.parameters
 
     @property
+    def holes(self) -> dict[str, str | tuple[str, ...]]:
+        """What templates of products call the parts of the nest."""
+        return {
+            "row": self.row.name,
+            "col": self.col.name,
+            "k": self.k,
+            "k_start": self.k_start,
+            "k_bound": self.k_bound,
+            "element": self.element,
+            "sum": self.accumulator,
+            "initial": self.initial,
+            "uniform": self.uniform,
+            "inside": self.inside,
+            "epilogue": self.epilogue,
+        }
+
+    @property
     def zero(self) -> str:
         """A literal zero of the element type."""
         return "0.0f" if self.element == "float" else "0.0"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 from mctskernel.core.edit import Category
 from mctskernel.edits.device_code import ALIGNED
@@ -11,6 +11,7 @@ from mctskernel.edits.rewrite import Rewrite, apply, each, fresh_names, indented
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.rules.matmul_nest import MatmulNest, Operand, naive_nest
 from mctskernel.edits.syntax import fresh_name
+from mctskernel.edits.templating import filled, renamed
 
 MACROS = ("BM", "BN", "BK", "TM", "TN", "VEC", "THREADS", "PAD")
 SIZES = ((64, 64, 16, 4, 4, 4), (128, 128, 16, 8, 8, 4))
@@ -64,14 +65,14 @@ def matmul_register_blocks(context: Context) -> Iterable[Proposal]:
         nest = naive_nest(context, launch, function)
         if nest is None:
             continue
-        names = tuple(fresh_name(context.source, name) for name in MACROS)
+        names = {macro: fresh_name(context.source, macro) for macro in MACROS}
         aligned = fresh_name(context.source, "is_aligned")
-        BM, BN, BK, TM, TN, _, threads, pad = names
+        BM, BN, BK, TM, TN, _, threads, pad = names.values()
         grid = (f"ceil_div({nest.col.extent}, {BN})", f"ceil_div({nest.row.extent}, {BM})", *nest.outer_grid)
         wide = [operand.buffer for operand in (nest.left, nest.right) if _is_wide(operand, nest)]
         for sizes in SIZES:
             bm, bn, bk, tm, tn, _ = sizes
-            defines: dict[str, int | str] = dict(zip(names, sizes, strict=False))
+            defines: dict[str, int | str] = dict(zip(names.values(), sizes, strict=False))
             if nest.left.along_k or nest.right.along_k:
                 defines[pad] = 4
             defines[threads] = f"({BM} / {TM} * ({BN} / {TN}))"
@@ -108,9 +109,6 @@ def _tiled_body(nest: MatmulNest, tile: str) -> list[str]:
     left, right, tx, ty, k0 = fresh_names(
         nest.names, f"{nest.left.buffer}_tile", f"{nest.right.buffer}_tile", "tx", "ty", f"{k}0"
     )
-    read_left = f"{left}[{ty}][{k}]" if nest.left.along_k else f"{left}[{k}][{ty}]"
-    read_right = f"{right}[{tx}][{k}]" if nest.right.along_k else f"{right}[{k}][{tx}]"
-    pad = " + 1" if nest.right.along_k else ""
 
     def stage(operand: Operand, shared: str, origin: str, own: str) -> list[str]:
         axis = operand.axis
@@ -122,106 +120,76 @@ def _tiled_body(nest: MatmulNest, tile: str) -> list[str]:
         inside = f"{index} < {axis.bound} && {k_index} < {nest.k_bound}"
         return [*lines, f"{shared}[{ty}][{tx}] = {inside} ? {operand.at(index, k, k_index)} : {nest.zero};"]
 
-    return [
-        f"__shared__ {nest.element} {left}[{tile}][{tile}];",
-        f"__shared__ {nest.element} {right}[{tile}][{tile}{pad}];",
-        f"const int {tx} = threadIdx.x;",
-        f"const int {ty} = threadIdx.y;",
-        *nest.uniform,
-        f"const int {nest.row.name} = blockIdx.y * {tile} + {ty};",
-        f"const int {nest.col.name} = blockIdx.x * {tile} + {tx};",
-        f"{nest.element} {nest.accumulator} = {nest.initial};",
-        f"for (int {k0} = {nest.k_start}; {k0} < {nest.k_bound}; {k0} += {tile}) {{",
-        *indented(
-            [
-                *stage(nest.left, left, f"blockIdx.y * {tile}", ty),
-                *stage(nest.right, right, f"blockIdx.x * {tile}", tx),
-                "__syncthreads();",
-                "#pragma unroll",
-                f"for (int {k} = 0; {k} < {tile}; ++{k}) {{",
-                f"    {nest.accumulator} += {read_left} * {read_right};",
-                "}",
-                "__syncthreads();",
-            ]
-        ),
-        "}",
-        f"if ({nest.inside}) {{",
-        *indented(nest.epilogue),
-        "}",
-    ]
+    return filled(
+        "matmul_shared_tiles",
+        {"TILE": tile, "left_tile": left, "right_tile": right, "tx": tx, "ty": ty, "k0": k0},
+        {
+            **nest.holes,
+            "pad": " + 1" if nest.right.along_k else "",
+            "stage_left": stage(nest.left, left, f"blockIdx.y * {tile}", ty),
+            "stage_right": stage(nest.right, right, f"blockIdx.x * {tile}", tx),
+            "left_at": f"[{ty}][{k}]" if nest.left.along_k else f"[{k}][{ty}]",
+            "right_at": f"[{tx}][{k}]" if nest.right.along_k else f"[{k}][{tx}]",
+        },
+    )
 
 
-def _body(nest: MatmulNest, macros: Sequence[str], aligned: str) -> list[str]:
+def _body(nest: MatmulNest, macros: Mapping[str, str], aligned: str) -> list[str]:
     """The body of the kernel. `macros` are the names of MACROS, `aligned` the function for float4 loads, if any.
 
     Tiles are stored with k first, so that a thread reads along their rows. Of the TM rows and TN columns of a
     thread VEC at a time are neighbours, and the next thread's follow: a warp then reads consecutive vectors. Whole
     tiles are loaded as float4 by a loop of their own: a branch inside it would hold the registers of both ways.
     """
-    BM, BN, BK, TM, TN, vec, threads, pad = macros
-    k = nest.k
-    left, right, tx, ty, row0, col0, k0, i, j, m, n, q, a, b, part, e = fresh_names(
-        nest.names,
-        f"{nest.left.buffer}_tile",
-        f"{nest.right.buffer}_tile",
-        *("tx", "ty", f"{nest.row.name}0", f"{nest.col.name}0", f"{k}0", "i", "j", "m", "n", "q"),
-        f"{nest.left.buffer}_part",
-        f"{nest.right.buffer}_part",
-        *("part", "e"),
+    k, buffers = nest.k, (nest.left.buffer, nest.right.buffer)
+    wanted = {
+        "left_tile": f"{buffers[0]}_tile",
+        "right_tile": f"{buffers[1]}_tile",
+        **{name: name for name in ("tx", "ty")},
+        "row0": f"{nest.row.name}0",
+        "col0": f"{nest.col.name}0",
+        "k0": f"{k}0",
+        **{name: name for name in ("i", "j", "m", "n", "q")},
+        "left_part": f"{buffers[0]}_part",
+        "right_part": f"{buffers[1]}_part",
+        **{name: name for name in ("part", "e")},
+    }
+    names = {**macros, **dict(zip(wanted, fresh_names(nest.names, *wanted.values()), strict=True))}
+    k0, e, part, BK = names["k0"], names["e"], names["part"], macros["BK"]
+    sides = (
+        (nest.left, names["left_tile"], macros["BM"], names["row0"], names["m"]),
+        (nest.right, names["right_tile"], macros["BN"], names["col0"], names["n"]),
     )
-    total, stored = f"{nest.accumulator}[{i}][{j}]", f"{nest.accumulator}[{i}][{q} * {vec} + {j}]"
-    row = f"({i} / {vec} * ({BM} / {TM}) + {ty}) * {vec} + {i} % {vec}"
-    epilogue = "\n".join(nest.epilogue)
-    sides = ((nest.left, left, BM, row0, m), (nest.right, right, BN, col0, n))
 
     def stage(operand: Operand, name: str, size: str, origin: str, index: str, *, wide: bool) -> list[str]:
-        count, width = (4 if wide and _is_wide(operand, nest) else 1), BK if operand.along_k else size
+        vector, width = wide and _is_wide(operand, nest), BK if operand.along_k else size
         across, along = (index, k) if operand.along_k else (k, index)
         position, k_index = f"{origin} + {index}", f"{k0} + {k}"
         element = operand.at(position, k, k_index)
         inside = f"{position} < {operand.axis.bound} && {k_index} < {nest.k_bound}"
         copy = [f"{name}[{k}][{index}] = {inside} ? {element} : {nest.zero};"]
-        if count == 4:
+        if vector:
             target = f"[{k} + {e}][{index}]" if operand.along_k else f"[{k}][{index} + {e}]"
             copy = [
                 f"alignas(16) float {part}[4];",
                 f"*reinterpret_cast<float4*>({part}) = *reinterpret_cast<const float4*>(&{element});",
                 *each(e, "4", f"{name}{target} = {part}[{e}];"),
             ]
-        share = f" / {count}" if count > 1 else ""
-        return [
-            "#pragma unroll",
-            f"for (int {i} = threadIdx.x; {i} < {BK} * {size}{share}; {i} += {threads}) {{",
-            f"    const int {across} = {i} / {f'({width}{share})' if share else width};",
-            f"    const int {along} = {i} % {f'({width}{share}) * {count}' if share else width};",
-            *indented(copy),
-            "}",
-        ]
+        holes = {
+            "size": size,
+            "share": " / 4" if vector else "",
+            "across": across,
+            "along": along,
+            "rows": f"({width} / 4)" if vector else width,
+            "columns": f"({width} / 4) * 4" if vector else width,
+            "copy": copy,
+        }
+        return filled("staged_share", names, holes)
 
     def products(header: str, *, wide: bool) -> list[str]:
-        return [
-            f"for ({header}; {k0} += {BK}) {{",
-            *indented(
-                [
-                    *(line for side in sides for line in stage(*side, wide=wide)),
-                    "__syncthreads();",
-                    *each(
-                        k,
-                        BK,
-                        f"{nest.element} {a}[{TM}], {b}[{TN}];",
-                        *each(i, TM, f"{a}[{i}] = {left}[{k}][{row}];"),
-                        *each(
-                            j,
-                            TN,
-                            f"{b}[{j}] = {right}[{k}][({j} / {vec} * ({BN} / {TN}) + {tx}) * {vec} + {j} % {vec}];",
-                        ),
-                        *each(i, TM, *each(j, TN, f"{total} += {a}[{i}] * {b}[{j}];")),
-                    ),
-                    "__syncthreads();",
-                ]
-            ),
-            "}",
-        ]
+        left, right = (stage(*side, wide=wide) for side in sides)
+        holes = {**nest.holes, "header": header, "stage_left": left, "stage_right": right}
+        return filled("matmul_register_products", names, holes)
 
     def whole(operand: Operand, size: str, origin: str) -> list[str]:
         first = [(origin, nest.k_start), (f"{origin} + 1", nest.k_start)]
@@ -236,6 +204,7 @@ def _body(nest: MatmulNest, macros: Sequence[str], aligned: str) -> list[str]:
         if _is_wide(operand, nest)
         for condition in whole(operand, size, origin)
     ]
+    loops = products(f"int {k0} = {nest.k_start}; {k0} < {nest.k_bound}", wide=False)
     if conditions:
         loops = [
             f"int {k0} = {nest.k_start};",
@@ -245,38 +214,15 @@ def _body(nest: MatmulNest, macros: Sequence[str], aligned: str) -> list[str]:
             "}",
             *products(f"; {k0} < {nest.k_bound}", wide=False),
         ]
-    else:
-        loops = products(f"int {k0} = {nest.k_start}; {k0} < {nest.k_bound}", wide=False)
-    left_size, right_size = (f"{size} + {pad}" if operand.along_k else size for operand, _, size, *_ in sides)
-    return [
-        f'static_assert({BM} % {TM} == 0 && {BN} % {TN} == 0, "threads must cover the block\'s outputs");',
-        f"static_assert({TM} % {vec} == 0 && {TN} % {vec} == 0 && {BM} % 4 == 0 && {BN} % 4 == 0 && {BK} % 4 == 0, "
-        '"vectors must cover tiles");',
-        f"__shared__ alignas(16) {nest.element} {left}[{BK}][{left_size}];",
-        f"__shared__ alignas(16) {nest.element} {right}[{BK}][{right_size}];",
-        *nest.uniform,
-        f"const int {tx} = threadIdx.x % ({BN} / {TN});",
-        f"const int {ty} = threadIdx.x / ({BN} / {TN});",
-        f"const int {row0} = blockIdx.y * {BM};",
-        f"const int {col0} = blockIdx.x * {BN};",
-        f"{nest.element} {nest.accumulator}[{TM}][{TN}];",
-        *each(i, TM, *each(j, TN, f"{total} = {nest.initial};")),
-        *loops,
-        *each(
-            i,
-            TM,
-            *each(
-                q,
-                f"{TN} / {vec}",
-                *each(
-                    j,
-                    vec,
-                    f"const int {nest.row.name} = {row0} + {row};",
-                    f"const int {nest.col.name} = {col0} + ({q} * ({BN} / {TN}) + {tx}) * {vec} + {j};",
-                    f"if ({nest.inside}) {{",
-                    *indented(replace_names(epilogue, {nest.accumulator: stored}).splitlines()),
-                    "}",
-                ),
-            ),
-        ),
-    ]
+    left_size, right_size = (
+        f"{size} + {macros['PAD']}" if operand.along_k else size for operand, _, size, *_ in sides
+    )
+    stored = renamed(f"{nest.accumulator}[i][q * VEC + j]", names)
+    holes = {
+        **nest.holes,
+        "left_size": left_size,
+        "right_size": right_size,
+        "products": loops,
+        "epilogue": replace_names("\n".join(nest.epilogue), {nest.accumulator: stored}).splitlines(),
+    }
+    return filled("matmul_register_blocks", names, holes)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from string import Template
 
 from tree_sitter import Node
 
 from mctskernel.core.edit import Category
-from mctskernel.core.launch_plan import Launch, LaunchPlan
+from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.device_code import ALIGNED, fragment_functions, with_headers
 from mctskernel.edits.indexing import code, distinct_arguments, expression, inlined, match
 from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.rules.attention_text import BLOCK, ONE_TILE
 from mctskernel.edits.syntax import Declaration, Function, calls, fresh_name, identifiers, parse, text_of
+from mctskernel.edits.templating import filled, function_text
 
 WARP = 32
 INTEGERS = frozenset({"int", "unsigned", "unsigned int"})
@@ -298,41 +296,37 @@ def _tiled(
         "whole": f"key0 + {names['KEYS']} <= {'query0 + 1' if found.causal else 'length'}",
         "visible": "key <= query" if found.causal else "key < length",
     }
-    functions = Template(BLOCK).substitute(words)
+    functions = function_text("attention", {}, **words)
     if (identifiers(parse(functions).root) - set(names.values())) & source.macro_names:
         return None
-    body = Template(ONE_TILE).substitute(
-        words,
-        queries=found.queries,
-        keys=found.keys,
-        values=found.values,
-        out=found.out,
-        length=found.length,
-        dim=found.dim,
-        scale=found.scale,
-        **_tile_names(found),
+    body = filled(
+        "attention_body",
+        {},
+        words
+        | dict(
+            queries=found.queries,
+            keys=found.keys,
+            values=found.values,
+            out=found.out,
+            length=found.length,
+            dim=found.dim,
+            scale=found.scale,
+            **_tile_names(found),
+        ),
     )
     queries, keys, dims = sizes
     Q, K, D, threads = (names[macro] for macro in MACROS)
     grid = (f"ceil_div({found.planned_length}, {Q})", launch.grid[1], f"ceil_div({found.planned_dim}, {D})")
     rewrite = Rewrite(
         function,
-        body=body.strip().splitlines(),
-        plan=_without_dynamic_shared(with_launch(context.plan, launch, grid, (threads,)), launch.kernel),
+        body=body,
+        plan=with_launch(context.plan, launch, grid, (threads,), shared=0),
         about=f"A block attends to all keys of {Q} queries, {K} at a time; a warp has 16 of the queries.",
         defines={Q: queries, K: keys, D: dims, threads: f"({Q} / 16 * 32)"},
         functions=[ALIGNED.format(name=aligned), functions],
         more=with_headers(source, "cuda_pipeline_primitives.h"),
     )
     return apply(context, rewrite)
-
-
-def _without_dynamic_shared(plan: LaunchPlan, kernel: str) -> LaunchPlan:
-    """The plan for a kernel whose tiles have fixed sizes."""
-    launches = (
-        dataclasses.replace(each, shared=0) if each.kernel == kernel else each for each in plan.launches
-    )
-    return dataclasses.replace(plan, launches=tuple(launches))
 
 
 def _tile_names(found: Attention) -> dict[str, str]:

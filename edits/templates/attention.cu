@@ -1,8 +1,3 @@
-"""What the tiled attention is made of, as text: `$name`s are filled in by `tiled`."""
-
-from __future__ import annotations
-
-BLOCK = r"""
 namespace $space {
 
 // Two floats as the 16-bit floats of one register.
@@ -203,10 +198,3 @@ __device__ void attend(const $element* queries, const $element* keys, const $ele
 }
 
 } // namespace $space
-"""
-
-ONE_TILE = """
-__shared__ alignas(16) $element $key_tile[$KEYS][$DIMS + 8];
-__shared__ alignas(16) $element $value_tile[$KEYS][$DIMS + 8];
-$space::attend($queries, $keys, $values, $out, $length, $dim, $scale, $key_tile, $value_tile);
-"""
