@@ -40,7 +40,6 @@ from mctskernel.edits.syntax import (
     Declaration,
     Function,
     Loop,
-    Source,
     accesses,
     as_loop,
     assigned_names,
@@ -58,6 +57,7 @@ from mctskernel.edits.syntax import (
     whole_number,
     within,
 )
+from mctskernel.edits.templating import filled
 
 
 @dataclass(frozen=True)
@@ -196,22 +196,6 @@ def _is_multiple(context: Context, extent: str, divisor: str) -> bool:
     return all(size % each == 0 for size, each in zip(extents, divisors, strict=True))
 
 
-def outputs(source: Source, found: Jam, names: tuple[str, str, str]) -> list[str]:
-    """The epilogue for each of a thread's sums; `names` are the number of sums, the first of the axis and the sum's."""
-    limit, first, item = names
-    axis, total = found.axis.name, found.total.name
-    lines = replace_names("\n".join(dedented(source, found.epilogue)), {total: f"{total}[{item}]"})
-    return [
-        "#pragma unroll",
-        f"for (int {item} = 0; {item} < {limit}; ++{item}) {{",
-        f"    const int {axis} = {first} + {item};",
-        f"    if ({axis} < {found.count}) {{",
-        *indented(lines.splitlines(), 2),
-        "    }",
-        "}",
-    ]
-
-
 def with_groups(plan: LaunchPlan, found: Jam, limit: str) -> LaunchPlan:
     """The plan with as many blocks along z as there are groups of `limit` along the axis."""
     groups = f"({found.launch.grid[2]}) // ({found.extent}) * ceil_div({found.extent}, {limit})"
@@ -286,68 +270,57 @@ def _nest(context: Context, found: Jam) -> Nest | None:
 
 
 def _staged(context: Context, found: Jam, nest: Nest, sizes: tuple[int, int]) -> str:
-    source, function, axis = context.source, found.function, found.axis.name
+    source, function, axis, total = context.source, found.function, found.axis.name, found.total.name
     outer = nest.outer.variable
     limit, depth = fresh_name(source, f"{axis.upper()}S"), fresh_name(source, f"{outer.upper()}S")
-    first, item, shared, tile, at, inside, start = fresh_names(
-        names_in_scope(source, function),
-        f"first_{axis}",
-        "item",
-        "shared",
-        "factors",
-        "at",
-        "inside",
-        f"{outer}0",
-    )
-    groups = f"(({found.count} + {limit} - 1) / {limit})"
-    total = f"{found.total.name}[{item}]"
-    each = ["#pragma unroll", f"for (int {item} = 0; {item} < {limit}; ++{item}) {{"]
-    place = f"{outer} - {start}"
+    wanted = {each: each for each in ("item", "shared", "factors", "at", "inside")}
+    wanted = {"first": f"first_{axis}", **wanted, "start": f"{outer}0"}
+    fresh = fresh_names(names_in_scope(source, function), *wanted.values())
+    names = {**dict(zip(wanted, fresh, strict=True)), "ITEMS": limit, "DEPTH": depth}
+    item, at, shared = names["item"], names["at"], names["shared"]
+    place, extents, below = f"{outer} - {names['start']}", list[str](), limit
     for loop, count in zip(nest.inner, nest.counts, strict=True):
         place = f"({place}) * {count} + {loop.variable}"
+    for loop, count in reversed(list(zip(nest.inner, nest.counts, strict=True))):
+        extents.insert(0, f"const int {loop.variable} = {at} / ({below}) % {count};")
+        below = f"{below} * {count}"
     adding = [
         f"const float {shared} = {text_of(found.shared)};",
-        *each,
-        f"    {total} += {shared} * {tile}[({place}) * {limit} + {item}];",
+        "#pragma unroll",
+        f"for (int {item} = 0; {item} < {limit}; ++{item}) {{",
+        f"    {total}[{item}] += {shared} * {names['factors']}[({place}) * {limit} + {item}];",
         "}",
     ]
     in_block = found.statement.parent is not None and found.statement.parent.type == "compound_statement"
     lines = adding if in_block else ["{", *indented(adding), "}"]
     margin = " " * found.statement.start_point[1]
-    header = f"for ({nest.outer.type} {outer} = {start}; {outer} < {text_of(nest.outer.bound)} && "
-    header += f"{outer} < {start} + {depth}; ++{outer}) "
+    bound = text_of(nest.outer.bound)
+    header = f"for ({nest.outer.type} {outer} = {names['start']}; {outer} < {bound} && "
+    header += f"{outer} < {names['start']} + {depth}; ++{outer}) "
     loop_lines = changed(source, nest.outer.body, [swap(found.statement, f"\n{margin}".join(lines))])
     kept = [n for n in _prologue(found) if n not in (found.axis.node, found.outer.node, found.total.node)]
-    initial = text_of(found.total.value) if found.total.value is not None else "0.0f"
-    body = [
-        *dedented(source, kept),
-        f"const int {found.outer.name} = blockIdx.z / {groups};",
-        f"const int {first} = blockIdx.z % {groups} * {limit};",
-        f"const bool {inside} = {nest.guard};",
-        f"__shared__ alignas(16) float {tile}[{' * '.join([depth, *map(str, nest.counts), limit])}];",
-        f"float {found.total.name}[{limit}];",
-        *each,
-        f"    {total} = {initial};",
-        "}",
-        f"for (int {start} = 0; {start} < {text_of(nest.outer.bound)}; {start} += {depth}) {{",
-        *indented(
-            [
-                "__syncthreads();",
-                *_fill(found, nest, {"limit": limit, "tile": tile, "at": at, "first": first, "start": start}),
-                "__syncthreads();",
-                f"if ({inside}) {{",
-                *indented([f"{header}{loop_lines[0]}", *loop_lines[1:]]),
-                "}",
-            ]
-        ),
-        "}",
-        f"if ({inside}) {{",
-        *indented(outputs(source, found, (limit, first, item))),
-        "}",
-    ]
+    epilogue = replace_names("\n".join(dedented(source, found.epilogue)), {total: f"{total}[{item}]"})
+    holes = {
+        "kept": dedented(source, kept),
+        "outer": found.outer.name,
+        "groups": f"(({found.count} + {limit} - 1) / {limit})",
+        "guard": nest.guard,
+        "size": " * ".join([depth, *map(str, nest.counts), limit]),
+        "total": total,
+        "initial": text_of(found.total.value) if found.total.value is not None else "0.0f",
+        "bound": bound,
+        "places": extents,
+        "k": outer,
+        "below": below,
+        "count": found.count,
+        "own": replace_names(text_of(found.own), {axis: f"{names['first']} + {at} % {limit}"}),
+        "loop": [f"{header}{loop_lines[0]}", *loop_lines[1:]],
+        "axis": axis,
+        "epilogue": epilogue.splitlines(),
+    }
     rewrite = Rewrite(
         function,
-        body=body,
+        body=filled("stage_grid_axis", names, holes),
         plan=with_groups(context.plan, found, limit),
         about=f"{limit} outputs a thread; what they are multiplied by passes through shared memory.",
         defines={limit: sizes[0], depth: sizes[1]},
@@ -358,28 +331,3 @@ def _staged(context: Context, found: Jam, nest: Nest, sizes: tuple[int, int]) ->
 def _prologue(found: Jam) -> tuple[Node, ...]:
     body = guarded(found.function)
     return body.prologue if body is not None else ()
-
-
-def _fill(found: Jam, nest: Nest, names: dict[str, str]) -> list[str]:
-    """All threads of a block fill the tile with factors, zeros beyond the last."""
-    at, limit, outer = names["at"], names["limit"], nest.outer.variable
-    extents, below = [], limit
-    for loop, count in reversed(list(zip(nest.inner, nest.counts, strict=True))):
-        extents.append(f"const int {loop.variable} = {at} / ({below}) % {count};")
-        below = f"{below} * {count}"
-    size = f"sizeof({names['tile']}) / sizeof(float)"
-    axis = f"{names['first']} + {at} % {limit}"
-    exists = f"{outer} < {text_of(nest.outer.bound)} && {axis} < {found.count}"
-    own = replace_names(text_of(found.own), {found.axis.name: axis})
-    step = "blockDim.x * blockDim.y"
-    return [
-        f"for (int {at} = threadIdx.y * blockDim.x + threadIdx.x; {at} < {size}; {at} += {step}) {{",
-        *indented(
-            [
-                *reversed(extents),
-                f"const int {outer} = {names['start']} + {at} / ({below});",
-                f"{names['tile']}[{at}] = {exists} ? {own} : 0.0f;",
-            ]
-        ),
-        "}",
-    ]

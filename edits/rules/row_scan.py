@@ -45,7 +45,7 @@ from mctskernel.edits.syntax import (
     walk,
     within,
 )
-from mctskernel.edits.templating import function_text
+from mctskernel.edits.templating import filled, function_text
 
 SIZES = (256, 1024, 512, 128)
 
@@ -167,51 +167,31 @@ def _scanned(
     block, aligned = fresh_name(source, "THREADS"), fresh_name(source, "is_aligned")
     before = fresh_name(source, "block_sum_before")
     text = _text(context, function, scan)
-    variable, bound, total, width = scan.loop.variable, text_of(scan.loop.bound), scan.total.name, text.width
-    tile, whole, carry, share, sum_of_all = fresh_names(
-        names_in_scope(source, function) | {text.first, text.lane},
-        "tile",
-        "whole",
-        "carry",
-        "share",
-        "block_total",
-    )
+    variable, total, width = scan.loop.variable, scan.total.name, text.width
+    local = ("tile", "whole", "carry", "share", "block_total")
+    fresh = fresh_names(names_in_scope(source, function) | {text.first, text.lane}, *local)
+    names = dict(zip(local, fresh, strict=True))
     starts = [f"{aligned}(&{entry.array}[{_moved(entry.index, variable, '0')}])" for entry in scan.arrays]
-    inside = f"if ({whole} && {text.first} + {width} <= {bound}) {{"
     statements = code(scan.loop.body)
     adding = [node for node in statements if node == scan.add or node.type == "declaration"]
     declared = [n for n in rows.body.statements if n.end_byte <= scan.loop.node.start_byte]
-    body = [
-        *dedented(source, [node for node in rows.body.prologue if not within(rows.value, node)]),
-        f"const int {rows.row} = blockIdx.x;",
-        *dedented(source, [node for node in declared if node != scan.total.node]),
-        f"const bool {whole} = {' && '.join(starts)};",
-        f"float {carry} = 0.0f;",
-        f"for (int {tile} = 0; {tile} < {bound}; {tile} += {width} * {block}) {{",
-        *indented(
-            [
-                f"const int {text.first} = {tile} + {width} * threadIdx.x;",
-                *(vector.declaration for vector in text.vectors),
-                inside,
-                *indented(text.loads),
-                "} else {",
-                *indented(text.for_each_lane(text.scalar_loads)),
-                "}",
-                f"float {share} = 0.0f;",
-                *text.for_each_lane(text.of_lane(adding, {total: share})),
-                f"float {sum_of_all};",
-                f"float {total} = {carry} + {before}({share}, {sum_of_all});",
-                f"{carry} += {sum_of_all};",
-                *text.for_each_lane(text.of_lane(statements, {})),
-                inside,
-                *indented(text.stores),
-                "} else {",
-                *indented(text.for_each_lane(text.scalar_stores)),
-                "}",
-            ]
-        ),
-        "}",
-    ]
+    holes = {
+        "prologue": dedented(source, [node for node in rows.body.prologue if not within(rows.value, node)]),
+        "row": rows.row,
+        "declared": dedented(source, [node for node in declared if node != scan.total.node]),
+        "aligned": " && ".join(starts),
+        "bound": text_of(scan.loop.bound),
+        "width": str(width),
+        "total": total,
+        "vectors": [vector.declaration for vector in text.vectors],
+        "loads": text.loads,
+        "scalar_loads": text.for_each_lane(text.scalar_loads),
+        "adding": text.for_each_lane(text.of_lane(adding, {total: names["share"]})),
+        "computing": text.for_each_lane(text.of_lane(statements, {})),
+        "stores": text.stores,
+        "scalar_stores": text.for_each_lane(text.scalar_stores),
+    }
+    body = filled("scan_rows", {**names, "first": text.first, "sum_before": before, "THREADS": block}, holes)
     rewrite = Rewrite(
         function,
         body=body,

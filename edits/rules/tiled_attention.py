@@ -15,7 +15,7 @@ from mctskernel.edits.indexing import code, distinct_arguments, expression, inli
 from mctskernel.edits.rewrite import Rewrite, apply, only_launches, with_launch
 from mctskernel.edits.rule import Context, Proposal, rule
 from mctskernel.edits.syntax import Declaration, Function, calls, fresh_name, identifiers, parse, text_of
-from mctskernel.edits.templating import filled, function_text
+from mctskernel.edits.templating import function_text
 
 WARP = 32
 INTEGERS = frozenset({"int", "unsigned", "unsigned int"})
@@ -299,23 +299,15 @@ def _tiled(
     functions = function_text("attention", {}, **words)
     if (identifiers(parse(functions).root) - set(names.values())) & source.macro_names:
         return None
-    body = filled(
-        "attention_body",
-        {},
-        words
-        | dict(
-            queries=found.queries,
-            keys=found.keys,
-            values=found.values,
-            out=found.out,
-            length=found.length,
-            dim=found.dim,
-            scale=found.scale,
-            **_tile_names(found),
-        ),
-    )
     queries, keys, dims = sizes
     Q, K, D, threads = (names[macro] for macro in MACROS)
+    taken = {found.queries, found.keys, found.values, found.out, found.length, found.dim}
+    key_tile, value_tile = (tile if tile not in taken else f"{tile}_" for tile in ("key_tile", "value_tile"))
+    given = found.queries, found.keys, found.values, found.out, found.length, found.dim, found.scale
+    body = [
+        *(f"__shared__ alignas(16) {found.element} {tile}[{K}][{D} + 8];" for tile in (key_tile, value_tile)),
+        f"{space}::attend({', '.join(given)}, {key_tile}, {value_tile});",
+    ]
     grid = (f"ceil_div({found.planned_length}, {Q})", launch.grid[1], f"ceil_div({found.planned_dim}, {D})")
     rewrite = Rewrite(
         function,
@@ -327,11 +319,3 @@ def _tiled(
         more=with_headers(source, "cuda_pipeline_primitives.h"),
     )
     return apply(context, rewrite)
-
-
-def _tile_names(found: Attention) -> dict[str, str]:
-    taken = {found.queries, found.keys, found.values, found.out, found.length, found.dim}
-    names = {}
-    for tile in ("key_tile", "value_tile"):
-        names[tile] = tile if tile not in taken else f"{tile}_"
-    return names
