@@ -9,9 +9,9 @@ from mctskernel.cli.errors import EXIT_CODES, CommandGroup
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "Search": ("search", "resume", "ask", "tell", "mcp", "generate"),
-    "Look at runs": ("watch", "show", "explain", "compare", "scores", "report"),
+    "Look at runs": ("watch", "show", "compare", "scores", "report"),
     "Take results along": ("best", "export", "memory"),
-    "Tasks": ("tasks", "new-task", "check"),
+    "Tasks and kernels": ("tasks", "new-task", "check", "evaluate"),
     "This machine and this program": ("doctor", "calibrate", "gauntlet", "ablate"),
 }
 """The commands as the help page groups them; each is the function of that name in the module of that name."""

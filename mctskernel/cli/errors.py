@@ -33,7 +33,7 @@ EXIT_CODES: tuple[tuple[int, str], ...] = (
     (BAD_TASK, "the task can't be used"),
     (BAD_RUN, "the run folder or the memory can't be read or written"),
     (BAD_MACHINE, "this machine lacks something that is needed"),
-    (NO_KERNEL, "a model wrote no correct kernel"),
+    (NO_KERNEL, "a kernel is wrong or fails, or a model wrote none that is right"),
     (REFUSED, "a module was refused"),
     (INTERRUPTED, "interrupted by Ctrl-C, with everything saved"),
 )

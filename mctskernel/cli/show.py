@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import rich_click as click
+from rich.console import Console
+from rich.text import Text
 
 from mctskernel.cli import plain_console
 from mctskernel.cli.plain_console import PlainConsole, deliver
-from mctskernel.report.terminal import CONTEXT, Compared, plain_diff, print_diff, print_node, print_run
+from mctskernel.profiling.ncu import Finding
+from mctskernel.report.node_profile import NodeProfile, profile_node
+from mctskernel.report.terminal import (
+    CONTEXT,
+    Compared,
+    explained_node,
+    plain_diff,
+    print_diff,
+    print_node,
+    print_run,
+)
 from mctskernel.report.view import View, load_view
 from mctskernel.run import RunError
 
@@ -27,12 +41,23 @@ NODE = click.IntRange(min=0)
     show_default=True,
     help="Unchanged lines around each change of a diff.",
 )
-def show(run: Path, node: int | None, other: int | None, *, diff: bool, context: int) -> None:
+@click.option(
+    "--ncu",
+    is_flag=True,
+    help="Profile NODE (default: the best) with Nsight Compute: print what its rules find and keep "
+    "RUN/profiles/NODE.ncu-rep for `ncu-ui`. Needs `ncu`, a GPU, and the permission to read its counters; takes about "
+    "half a minute.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what limits NODE (default: the best) as JSON.")
+def show(
+    run: Path, node: int | None, other: int | None, *, diff: bool, context: int, ncu: bool, as_json: bool
+) -> None:
     """Show the best path of RUN, edit by edit: time, gain, what binds the kernel, and the diff.
 
-    With NODE, everything that is known of that node: counters, the terms of its time, the cost of each stage of its
-    evaluation, and its diff. With two nodes, the diff from the first one's kernel to the second one's; node 0 is the
-    starting kernel. In a terminal diffs are highlighted; elsewhere they are unified diffs, which `patch` takes.
+    With NODE, everything that is known of that node: which part of the GPU limits it, which is next, what relieving it
+    would bring, what its edit changed, counters, the cost of each stage of its evaluation, and its diff. With two
+    nodes, the diff from the first one's kernel to the second one's; node 0 is the starting kernel. In a terminal diffs
+    are highlighted; elsewhere they are unified diffs, which `patch` takes.
 
         mctskernel show RUN
 
@@ -41,7 +66,15 @@ def show(run: Path, node: int | None, other: int | None, *, diff: bool, context:
         mctskernel show RUN 0 17 > edits.patch
     """
     view = load_view(run)
-    if other is not None and node is not None:
+    if ncu:
+        _profile(view, view.best.id if node is None else node)
+    elif as_json:
+        last = other if other is not None else node
+        found = explained_node(
+            view, view.best.id if last is None else last, node if other is not None else None
+        )
+        deliver(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+    elif other is not None and node is not None:
         _print_diff(Compared(view, node, other), context)
     elif diff:
         if node is None:
@@ -65,3 +98,43 @@ def _parent(view: View, number: int) -> int:
     if parent is None:
         raise RunError(f"Node {number} of {view.folder.path} is the starting kernel, which no edit made.")
     return parent
+
+
+def _profile(view: View, node: int) -> None:
+    progress = PlainConsole(stderr=True)
+    with progress.status("") as status:
+        found = profile_node(view, node, _reporter(progress, status.update))
+    print_profile(PlainConsole(), found)
+
+
+def _reporter(progress: Console, update: Callable[[str], None]) -> Callable[[str], None]:
+    """In a terminal the last words stay beside a spinner; elsewhere each is a line."""
+
+    def report(words: str) -> None:
+        if progress.is_terminal:
+            update(words)
+        else:
+            progress.print(Text(words))
+
+    return report
+
+
+def print_profile(console: Console, found: NodeProfile) -> None:
+    """Print the findings by kernel, the largest estimated gain first, and the run's own diagnosis."""
+    for kernel in dict.fromkeys(finding.kernel for finding in found.findings):
+        console.print(Text(f"{kernel}: what Nsight Compute's rules find", "bold"))
+        for finding in (each for each in found.findings if each.kernel == kernel):
+            console.print(Text(f"  {_gain(finding)}{finding.sentence}"))
+    if not found.findings:
+        console.print(Text("Nsight Compute's rules find nothing."))
+    if found.diagnosis is not None and found.diagnosis.causes:
+        console.print(Text(f"The run's diagnosis ({found.source})", "bold"))
+        for cause in found.diagnosis.causes:
+            console.print(Text(f"  {cause.share:.0%}  {cause.sentence}"))
+    console.print(Text(f"The report: {found.report}"))
+
+
+def _gain(finding: Finding) -> str:
+    if not finding.speedup:
+        return ""
+    return f"[{'of one unit, ' if finding.local else ''}up to {finding.speedup:.0%}] "

@@ -17,7 +17,6 @@ from mctskernel.answer import valid_speedup
 from mctskernel.core.evaluation import Outcome, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
-from mctskernel.evaluate import profile_node
 from mctskernel.mcp_server.engine import (
     AGENT_ERRORS,
     Engine,
@@ -31,6 +30,7 @@ from mctskernel.profiling.diagnosis import BusyTime
 from mctskernel.profiling.model.explanation import ExplainedTerm
 from mctskernel.profiling.ncu import Finding
 from mctskernel.report.explained import explained
+from mctskernel.report.node_profile import profile_node
 from mctskernel.report.view import View
 from mctskernel.run import Budget
 from mctskernel.search import StopReason, spent_seconds

@@ -40,6 +40,9 @@ VERSIONS = frozenset(
 )
 """Entries of a fingerprint that may differ between compared runs, with a note; the others are the device."""
 
+SIGNIFICANT = 0.05
+"""P-values below this are called significant."""
+
 BOOTSTRAP = "95 % bootstrap interval of the timing samples"
 ONE_SIGMA = "one standard deviation of the model's error"
 EXACT = "as recorded"
@@ -175,6 +178,19 @@ class KernelRatio(Ratio):
     second: str
     differs: bool
 
+    @property
+    def sentence(self) -> str:
+        """Which of two kernels is faster, by how much, and how that is known."""
+        how = {
+            BOOTSTRAP: f" ({self.low:.3f} to {self.high:.3f}, {BOOTSTRAP})",
+            ONE_SIGMA: f" (modelled; {self.low:.2f} to {self.high:.2f} within {ONE_SIGMA})",
+            EXACT: " (as recorded, without an interval)",
+        }[self.interval]
+        figure = f"Kernels: best time of {self.first} / best time of {self.second} = {self.ratio:.3f}{how}"
+        if not self.differs:
+            return f"{figure}: no significant difference."
+        return f"{figure}: {self.second if self.ratio > 1 else self.first} has the faster kernel."
+
 
 @dataclass(frozen=True)
 class SideRow:
@@ -192,6 +208,15 @@ class SideRow:
     speedup: float
     low: float | None
     high: float | None
+
+    @property
+    def sentence(self) -> str:
+        """The mean result of the runs of a side."""
+        bounds = f" ({self.low:.2f} to {self.high:.2f})" if self.low is not None else ""
+        return (
+            f"{self.side}: {self.speedup:.2f}x{bounds} on {self.task} after {counted(self.at, 'evaluation')}, the "
+            f"geometric mean of {counted(self.runs, 'run')}."
+        )
 
 
 @dataclass(frozen=True)
@@ -216,6 +241,24 @@ class SearchTest:
     better: int
     worse: int
 
+    @property
+    def sentence(self) -> str:
+        """Which of two ways to search found faster kernels, and how sure that is."""
+        over = f"{counted(self.pairs, 'pair')} of the same task and seed" + (
+            f", {self.tasks} tasks" if self.tasks > 1 else ""
+        )
+        bounds = f" ({self.low:.3f} to {self.high:.3f})" if self.low is not None else ""
+        figure = (
+            f"Searches: over {over}, times of {self.first} / times of {self.second} = {self.ratio:.3f}{bounds} after "
+            f"the same number of evaluations; {self.second} is ahead in {self.better}, behind in {self.worse}."
+        )
+        p = self.adjusted_p
+        if p is None:
+            return figure
+        verdict = "significant" if p < SIGNIFICANT else "not significant"
+        before = f" ({self.p:.3g} before Holm's correction)" if p != self.p else ""
+        return f"{figure} Sign-flip test over {self.unit}: p = {p:.3g}{before}, {verdict}."
+
 
 @dataclass(frozen=True)
 class RunComparison:
@@ -228,6 +271,11 @@ class RunComparison:
     notes: tuple[str, ...]
     schema: str = "mctskernel.comparison"
     schema_version: int = 1
+
+    def __str__(self) -> str:
+        """The comparisons in sentences."""
+        compared: Iterable[SideRow | KernelRatio | SearchTest] = (*self.sides, *self.kernels, *self.searches)
+        return "\n".join((*(each.sentence for each in compared), *self.notes))
 
 
 def compare_runs(runs: Sequence[ComparedRun], at: int | None = None) -> RunComparison:

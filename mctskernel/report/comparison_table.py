@@ -15,23 +15,12 @@ from rich.text import Text
 
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.profiling.quantities import time_text
-from mctskernel.report.comparison import (
-    BOOTSTRAP,
-    EXACT,
-    ONE_SIGMA,
-    KernelRatio,
-    RunComparison,
-    RunRow,
-    SearchTest,
-    SideRow,
-)
+from mctskernel.report.comparison import EXACT, RunComparison, RunRow
 from mctskernel.report.notes import counted
 from mctskernel.report.resampling import rank_correlation
 from mctskernel.report.view import View
 from mctskernel.tree.node import Tree
 from mctskernel.tree.trajectory import edit_title, run_seconds
-
-SIGNIFICANT = 0.05
 
 
 def to_json(comparison: RunComparison) -> str:
@@ -52,10 +41,10 @@ def print_run_comparison(console: Console, comparison: RunComparison) -> None:
             if row.best is not None:
                 console.print(Text(f"Best of {names[row.path]}: node {row.best}, {row.edit}"), soft_wrap=True)
     for side in comparison.sides:
-        console.print(Text(side_sentence(side)), soft_wrap=True)
+        console.print(Text(side.sentence), soft_wrap=True)
     for interval in dict.fromkeys(row.interval for row in comparison.runs if row.interval not in ("", EXACT)):
         console.print(Text(f"Brackets: {interval}.", "dim"), soft_wrap=True)
-    for sentence in (*map(kernel_sentence, comparison.kernels), *map(search_sentence, comparison.searches)):
+    for sentence in (each.sentence for found in (comparison.kernels, comparison.searches) for each in found):
         console.print(Text(sentence), soft_wrap=True)
     for note in comparison.notes:
         console.print(Text(note, "yellow"), soft_wrap=True)
@@ -68,46 +57,6 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
     while all(len(each) > shared + 1 and each[shared] == parts[0][shared] for each in parts):
         shared += 1
     return {path: str(Path(*each[shared:])) for path, each in zip(paths, parts, strict=True)}
-
-
-def side_sentence(side: SideRow) -> str:
-    """The mean result of the runs of a side."""
-    bounds = f" ({side.low:.2f} to {side.high:.2f})" if side.low is not None else ""
-    return (
-        f"{side.side}: {side.speedup:.2f}x{bounds} on {side.task} after {counted(side.at, 'evaluation')}, the "
-        f"geometric mean of {counted(side.runs, 'run')}."
-    )
-
-
-def kernel_sentence(found: KernelRatio) -> str:
-    """Which of two kernels is faster, by how much, and how that is known."""
-    how = {
-        BOOTSTRAP: f" ({found.low:.3f} to {found.high:.3f}, {BOOTSTRAP})",
-        ONE_SIGMA: f" (modelled; {found.low:.2f} to {found.high:.2f} within {ONE_SIGMA})",
-        EXACT: " (as recorded, without an interval)",
-    }[found.interval]
-    figure = f"Kernels: best time of {found.first} / best time of {found.second} = {found.ratio:.3f}{how}"
-    if not found.differs:
-        return f"{figure}: no significant difference."
-    return f"{figure}: {found.second if found.ratio > 1 else found.first} has the faster kernel."
-
-
-def search_sentence(found: SearchTest) -> str:
-    """Which of two ways to search found faster kernels, and how sure that is."""
-    over = f"{counted(found.pairs, 'pair')} of the same task and seed" + (
-        f", {found.tasks} tasks" if found.tasks > 1 else ""
-    )
-    bounds = f" ({found.low:.3f} to {found.high:.3f})" if found.low is not None else ""
-    figure = (
-        f"Searches: over {over}, times of {found.first} / times of {found.second} = {found.ratio:.3f}{bounds} after "
-        f"the same number of evaluations; {found.second} is ahead in {found.better}, behind in {found.worse}."
-    )
-    p = found.adjusted_p
-    if p is None:
-        return figure
-    verdict = "significant" if p < SIGNIFICANT else "not significant"
-    before = f" ({found.p:.3g} before Holm's correction)" if p != found.p else ""
-    return f"{figure} Sign-flip test over {found.unit}: p = {p:.3g}{before}, {verdict}."
 
 
 @dataclass(frozen=True)

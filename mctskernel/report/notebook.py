@@ -1,11 +1,11 @@
-"""A run in Python and Jupyter: `from mctskernel import load_run`."""
+"""A run in Python and Jupyter, as `mctskernel.load_run` returns it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import networkx as nx
@@ -13,13 +13,15 @@ from jinja2 import Environment
 
 from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.profiling.quantities import time_text
+from mctskernel.report.comparison import ComparedRun
 from mctskernel.report.document import Document, NodeRow, view_document
 from mctskernel.report.page import Parts
-from mctskernel.report.view import View, load_view
+from mctskernel.report.view import View
 from mctskernel.tree.export import to_networkx
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from mctskernel.report.widget import TreeView
 
@@ -39,11 +41,6 @@ _SUMMARY = _PAGES.from_string("""\
 <td>{{ "%.2fx" | format(step.speedup) if step.speedup else "" }}</td></tr>
 {% endfor %}</tbody></table>{% endif %}</div>
 """)
-
-
-def load_run(path: str | Path) -> Run:
-    """Load the run in a folder. Raises RunError and JournalError where it is no run or can't be read."""
-    return Run(load_view(Path(path)))
 
 
 @dataclass(frozen=True)
@@ -116,6 +113,14 @@ class Run:
         failed = (row for row in self.document.nodes if row.state not in {None, Outcome.OK})
         return self._frame(tuple(failed))
 
+    @cached_property
+    def counters(self) -> pd.DataFrame:
+        """Counters under Nsight Compute's names, a row for each node that has any. Needs pandas."""
+        import pandas as pd  # noqa: PLC0415 - an extra
+
+        found = {node.id: node.evaluation.counters for node in self.view.tree.nodes if node.evaluation}
+        return pd.DataFrame.from_dict({node: each for node, each in found.items() if each}, orient="index")
+
     @property
     def best(self) -> RunNode | None:
         """The answer's node, or the fastest so far; None while no kernel is valid."""
@@ -140,6 +145,17 @@ class Run:
         from mctskernel.report.widget import TreeView  # noqa: PLC0415 - an extra
 
         return TreeView(Parts(self.view, self.document))
+
+    def plot(self, figure: str = "evaluations", file: str | Path | None = None, **look: Any) -> Figure:
+        """Draw one of the figures of `mctskernel report --figure`, into a file too if one is named.
+
+        `look` has the fields of `mctskernel.report.figures.drawing.Look`. Needs the extra `plots`. Raises RunError for
+        a run that lacks what the figure shows.
+        """
+        from mctskernel.report.figures.drawing import Look, draw  # noqa: PLC0415 - an extra
+
+        run = ComparedRun(str(self.view.folder.path), self.view)
+        return draw(figure, (run,), Path(file) if file else None, Look(**look))
 
     def __repr__(self) -> str:
         """Its task, its folder, and how many nodes it has."""

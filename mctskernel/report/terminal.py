@@ -19,9 +19,11 @@ from mctskernel.core.evaluation import Evaluation
 from mctskernel.edits.patch import unified_diff
 from mctskernel.profiling.changes import compare
 from mctskernel.profiling.quantities import time_text
-from mctskernel.report.details import Detailer, NodeDetails
+from mctskernel.report.details import Detailer
 from mctskernel.report.document import StoryStep, story_step, view_headline, view_story
+from mctskernel.report.explained import ExplainedKernel, explained, print_explained
 from mctskernel.report.view import View, timing_text
+from mctskernel.run import RunError
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import edit_title, run_seconds, trajectory
 
@@ -71,14 +73,35 @@ def print_node(console: Console, view: View, number: int) -> None:
         console.print(Text(timing_text(timing)))
         if conditions:
             console.print(Text(f"  {found.gpu}: {conditions}", "dim"))
-    console.print(_numbers("Counters", found.counters), _numbers("Terms of the time, s", found.terms))
-    console.print(_numbers("Cost by stage, s", found.stage_seconds))
+    if evaluation.timings:
+        print_explained(console, explained_node(view, number))
+    console.print(_numbers("Counters", found.counters), _numbers("Cost by stage, s", found.stage_seconds))
     if found.prediction:
         console.print(Text(f"> {found.prediction}", "magenta"))
-    console.print(Group(*(Text(f"~ {sentence}", "cyan") for sentence in found.effects)))
-    console.print(Group(*_evidence(found, evaluation)))
+    console.print(Group(*_warnings(evaluation)))
     if diff := view.diff(number):
         console.print(Syntax(diff, "diff"))
+
+
+def explained_node(view: View, number: int, against: int | None = None) -> ExplainedKernel:
+    """What limits a node's kernel, compared with its parent's or another node's.
+
+    Raises RunError for a node without a time.
+    """
+    evaluation = view.evaluation(number)
+    if not evaluation.timings:
+        raise RunError(
+            f"Node {number} of {view.folder.path} has no time to explain: {evaluation.outcome}: {evaluation.message}"
+        )
+    before = view.node(number).parent if against is None else against
+    name = _name(view, number)
+    if before is None:
+        return explained(name, evaluation)
+    return explained(name, evaluation, _name(view, before), view.node(before).evaluation)
+
+
+def _name(view: View, number: int) -> str:
+    return f"node {number} ({edit_title(view.tree, view.node(number))})"
 
 
 @dataclass(frozen=True)
@@ -141,12 +164,6 @@ def _step(view: View, step: StoryStep) -> Iterator[RenderableType]:
     if diff := view.diff(step.node):
         lines.append(Syntax(diff, "diff"))
     yield from (Padding(line, (0, 0, 0, 2)) for line in lines)
-
-
-def _evidence(found: NodeDetails, evaluation: Evaluation) -> list[RenderableType]:
-    lines: list[RenderableType] = [Text(f"- {sentence}") for sentence in found.evidence]
-    lines += [Text(f"- {cause.sentence}") for cause in found.causes]
-    return lines + _warnings(evaluation)
 
 
 def _warnings(evaluation: Evaluation) -> list[RenderableType]:

@@ -86,13 +86,11 @@ TRIALS: dict[str, tuple[Callable[[Hostile], Words], ...]] = {
         lambda given: (given.run, "1"),
         lambda given: (given.run, "0", "1"),
         lambda given: (given.run, "1", "--diff"),
-    ),
-    "compare": (lambda given: (given.run, given.second), lambda given: (given.run, given.second, "--json")),
-    "explain": (
-        lambda given: (given.run, "1"),
         lambda given: (given.run, "0", "--json"),
         lambda given: (given.torn, "--ncu"),
     ),
+    "compare": (lambda given: (given.run, given.second), lambda given: (given.run, given.second, "--json")),
+    "evaluate": (lambda given: (given.broken, "--device", "model"),),
     "best": (
         lambda given: (given.run,),
         lambda given: (given.torn,),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-import mctskernel.evaluate
+import mctskernel.report.node_profile
 from mctskernel.cli import main
 from tests.conftest import KERNEL, REFERENCE, TASK_TOML
 from tests.profiling.test_ncu import DETAILS, FORBIDDEN
@@ -33,7 +33,7 @@ else:
 
 
 def profile(*words: str | Path) -> Result:
-    result = CliRunner().invoke(main, ["explain", "--ncu", *(str(word) for word in words)])
+    result = CliRunner().invoke(main, ["show", "--ncu", *(str(word) for word in words)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 
@@ -61,7 +61,7 @@ def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "output").write_text('==PROF== Profiling "twice": 0%....50%....100% - 38 passes\n')
     (folder / "succeed").touch()
     monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr(mctskernel.evaluate, "describe_gpu", lambda: "a GPU")
+    monkeypatch.setattr(mctskernel.report.node_profile, "describe_gpu", lambda: "a GPU")
     return folder
 
 

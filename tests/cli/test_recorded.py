@@ -49,13 +49,13 @@ def test_the_commands_work_on_a_recorded_run(run: Path) -> None:
     assert best.stdout.startswith("# bowl\nblock = ")
     exported = json.loads(mctskernel("export", run).stdout)
     assert len(exported["nodes"]) == 20
-    explained = mctskernel("explain", run)
+    explained = mctskernel("show", run, "0")
     assert explained.exit_code == 0
     assert "Only its recorded time is known." in explained.stdout
     assert "counters" not in explained.stdout
 
 
-@pytest.mark.parametrize("command", [("resume", "--device", "gpu"), ("explain", "--ncu")])
+@pytest.mark.parametrize("command", [("resume", "--device", "gpu"), ("show", "--ncu")])
 def test_a_recorded_configuration_cannot_be_run(run: Path, command: tuple[str, ...]) -> None:
     result = mctskernel(command[0], run, *command[1:])
     assert result.exit_code == 4
@@ -153,7 +153,7 @@ def test_a_folder_with_a_space_is_a_task(run: Path, tmp_path: Path) -> None:
     assert "46 configurations" in mctskernel("check", run / "task").stdout
     result = mctskernel("search", run / "task", "--budget", "3", "--out", tmp_path / "run")
     assert result.exit_code == 0, result.output
-    assert mctskernel("explain", run / "task").exit_code == 5
+    assert mctskernel("evaluate", run / "task").exit_code == 5
 
 
 def test_a_run_keeps_its_reward_and_goes_on_only_where_it_exists(tmp_path: Path) -> None:

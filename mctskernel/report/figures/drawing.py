@@ -1,4 +1,4 @@
-"""Draw a figure of runs into a file."""
+"""Draw a figure of runs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Look:
     font: str = FONT
 
 
-def draw(name: str, runs: Sequence[ComparedRun], path: Path, look: Look) -> None:
-    """Draw a figure of the runs into a file, in the format of its suffix.
+def draw(name: str, runs: Sequence[ComparedRun], path: Path | None, look: Look) -> Figure:
+    """Draw a figure of the runs, into a file in the format of its suffix if there is a path.
 
     Raises RunError for runs that lack what the figure shows, FontError for a font that isn't installed, and OSError.
     """
@@ -48,4 +48,6 @@ def draw(name: str, runs: Sequence[ComparedRun], path: Path, look: Look) -> None
     with paper_style(look.font):
         figure = Figure(figsize=(COLUMN_INCHES[look.columns], 2.4), layout="constrained")
         _DRAWINGS[name](figure, plotted)
-        save(figure, path, look.dpi)
+        if path is not None:
+            save(figure, path, look.dpi)
+    return figure

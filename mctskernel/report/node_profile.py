@@ -1,4 +1,4 @@
-"""One kernel without a search: evaluated on the model, or profiled with Nsight Compute."""
+"""Nsight Compute's report on one node of a run."""
 
 from __future__ import annotations
 
@@ -7,49 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mctskernel.core.device import DeviceError, DeviceSpec
-from mctskernel.core.evaluation import Diagnosis, Evaluation, Outcome, Source
-from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
-from mctskernel.core.task import TaskError
-from mctskernel.core.task_file import load_task
+from mctskernel.core.device import DeviceError
+from mctskernel.core.evaluation import Diagnosis, Outcome, Source
 from mctskernel.profiling.gpu.cuda_driver import describe_gpu
 from mctskernel.profiling.ncu import Finding, find_ncu, read_findings, write_report
-from mctskernel.profiling.processes.worker import Worker
 from mctskernel.profiling.replay import Freedom
 from mctskernel.report.view import View
 from mctskernel.run import RunError, write_text
 
 PROFILABLE = frozenset({Outcome.OK, Outcome.WRONG_RESULT, Outcome.RACE})
 """Outcomes of kernels that run to their end."""
-
-
-def read_kernel(file: Path) -> Kernel:
-    """A kernel from a file, in the language that its suffix says. Raises TaskError."""
-    known = {language.suffix: language for language in SOURCE_LANGUAGES}
-    if file.suffix not in known:
-        raise TaskError(f"{file} is no kernel: its name ends neither in {' nor in '.join(known)}.")
-    try:
-        return Kernel(file.read_text(encoding="utf-8"), known[file.suffix])
-    except OSError as error:
-        raise TaskError(f"{file} can't be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise TaskError(f"{file} is not UTF-8 text.") from error
-
-
-def model_kernels(
-    folder: Path, kernels: tuple[Kernel | None, ...], language: Language | None, architecture: str
-) -> tuple[Evaluation, ...]:
-    """Build, verify and price kernels of a task as a search on the model device would.
-
-    None is the starting kernel, the one in `language` if the task has several. Raises TaskError for a task, and
-    DeviceError for a machine that can't be used.
-    """
-    start = load_task(folder, language).starting_kernel
-    worker = Worker(DeviceSpec("model", folder, architecture, language=start.language))
-    try:
-        return tuple(worker.evaluate(start if kernel is None else kernel) for kernel in kernels)
-    finally:
-        worker.close()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,90 @@
+"""The Python interface: one function for each thing that people do with kernels and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mctskernel.core.device import DeviceSpec
+from mctskernel.core.evaluation import Evaluation
+from mctskernel.core.kernel import SOURCE_LANGUAGES, Kernel, Language
+from mctskernel.core.task import TaskError
+from mctskernel.core.task_file import load_task
+from mctskernel.executors import open_executor
+from mctskernel.profiling.devices import default_kind
+from mctskernel.report.comparison import RunComparison, compare_runs, find_runs
+from mctskernel.report.notebook import Run
+from mctskernel.report.view import load_view
+from mctskernel.tasks.builtin import find_task
+
+
+def evaluate(
+    task: str | Path,
+    source: str | Path | Kernel | None = None,
+    *,
+    device: str = "auto",
+    architecture: str = "H100",
+    language: Language | str | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """Build, verify, time and count one kernel of a task, as a search would.
+
+    `task` is a folder or the name of a built-in task. `source` is a kernel's text or a file, None for the task's
+    starting kernel, the one in `language` if it has several. `device` is `gpu`, `model` (of the GPU that `architecture`
+    names) or `auto`. Times are in seconds. Raises TaskError for a task or a file that can't be used, and DeviceError
+    for a machine that can't evaluate; a kernel that fails is an evaluation with another outcome than `ok`.
+    """
+    folder = find_task(task)
+    start = load_task(folder, Language(language) if language else None).starting_kernel
+    match source:
+        case None:
+            kernel = start
+        case Path():
+            kernel = read_kernel(source)
+        case str():
+            kernel = Kernel(source, start.language)
+        case _:
+            kernel = source
+    (evaluation,) = evaluate_kernels(folder, (kernel,), device, architecture, seed)
+    return evaluation
+
+
+def evaluate_kernels(
+    folder: Path, kernels: Sequence[Kernel], device: str = "auto", architecture: str = "H100", seed: int = 0
+) -> tuple[Evaluation, ...]:
+    """Evaluate kernels of one language, one after the other. Raises TaskError and DeviceError."""
+    kind = default_kind() if device == "auto" else device
+    spec = DeviceSpec(kind, folder, architecture, seed, kernels[0].language)
+    found: dict[int, Evaluation] = {}
+    with open_executor(spec, 1) as executor:
+        for number, kernel in enumerate(kernels):
+            executor.submit(number, kernel)
+            found.update(executor.wait())
+    return tuple(found[number] for number in range(len(kernels)))
+
+
+def compare(*runs: str | Path, at: int | None = None) -> RunComparison:
+    """Compare runs, or folders of runs: the best kernel of each, and whether the differences are significant.
+
+    `at` is the number of evaluations after which the best is compared, None for as many as all have made. Print the
+    result for sentences; its fields have the figures. Raises RunError and JournalError.
+    """
+    return compare_runs([run for side in dict.fromkeys(runs) for run in find_runs(Path(side))], at)
+
+
+def load_run(path: str | Path) -> Run:
+    """Load the run in a folder. Raises RunError and JournalError where it is no run or can't be read."""
+    return Run(load_view(Path(path)))
+
+
+def read_kernel(file: Path) -> Kernel:
+    """A kernel from a file, in the language that its suffix says. Raises TaskError."""
+    known = {language.suffix: language for language in SOURCE_LANGUAGES}
+    if file.suffix not in known:
+        raise TaskError(f"{file} is no kernel: its name ends neither in {' nor in '.join(known)}.")
+    try:
+        return Kernel(file.read_text(encoding="utf-8"), known[file.suffix])
+    except OSError as error:
+        raise TaskError(f"{file} can't be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{file} is not UTF-8 text.") from error
