@@ -81,8 +81,8 @@ class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `device` is what a `DeviceSpec` calls its kind; `workers` are 0 for as many as a cluster has room for.
     `spent` counts against the budget. `memory` is the file that earlier runs taught and this one is to be added to,
     None for no such file. `llm` is the model that proposes edits, with the experts of `mixture`; None for rules.
-    `replayed` is the folder of the run that this one repeats, with the replies that its model gave. `reward` is a key
-    of `mctskernel.profiling.reward.REWARDS`.
+    `replayed` is the folder of the run that this one repeats, with the replies that its model gave. `reward` names
+    a registered one.
     """
 
     task: str

@@ -26,8 +26,8 @@ from mctskernel.executors import open_executor, open_surrogate
 from mctskernel.executors.recorded import RecordedExecutor
 from mctskernel.forecast import Forecaster
 from mctskernel.memory import keep_snapshot, kept_snapshot, remember_run, take_snapshot
-from mctskernel.profiling.reward import REWARDS, Reward
 from mctskernel.proposers import OUTSIDE, open_proposer
+from mctskernel.registry import find_function
 from mctskernel.replaying import Schedule, ScheduledExecutor, ScheduledProposer, difference
 from mctskernel.report.terminal import trajectory_markdown
 from mctskernel.report.view import View
@@ -259,7 +259,7 @@ def open_search(
             budget=configuration.budget,
             follow=follow,
             stop_requested=stop_requested,
-            reward=_reward(configuration),
+            reward=find_function("reward", configuration.reward),
             spent_evaluations=configuration.spent.evaluations,
             spent_seconds=spent + configuration.spent.seconds,
             clock=recorded or time.monotonic,
@@ -347,16 +347,6 @@ def _async_proposer(proposer: Proposer, configuration: Configuration) -> AsyncPr
     if configuration.llm is None:
         return None
     return ThreadedProposer(proposer, (configuration.mixture or MixtureOptions()).in_flight)
-
-
-def _reward(configuration: Configuration) -> Reward:
-    found = REWARDS.get(configuration.reward)
-    if found is None:
-        raise RunError(
-            f"There is no reward '{configuration.reward}' here: there are {', '.join(REWARDS)}. One of your own is "
-            "entered in mctskernel.profiling.reward.REWARDS before its runs are opened."
-        )
-    return found
 
 
 def _dollars_left(budget: Budget, tree: Tree) -> float | None:

@@ -16,8 +16,8 @@ from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions, ModelError
 from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
-from mctskernel.profiling.reward import REWARDS
 from mctskernel.proposers import ASK_A_MODEL, LLM, MIXED, OUTSIDE, RULES
+from mctskernel.registry import RegistryError, check_name
 from mctskernel.run import Budget, Configuration
 from mctskernel.tree.choices import CHOICES
 from mctskernel.tree.policy import Policy, PolicyError
@@ -80,6 +80,11 @@ def read_settings(table: Mapping[str, Any], where: str, kind: type[Settings]) ->
             for key in nested:
                 fields = [field.name for field in msgspec.structs.fields(options)]
                 _check_name(str(key), fields, f"setting of {where}, {name},")
+    if isinstance(reward := others.get("reward"), str):
+        try:
+            check_name("reward", reward)
+        except RegistryError as error:
+            raise SettingError(f"In {where}: {error}") from error
     for name, known in _NAMED.items():
         if isinstance(value := others.get(name), str):
             _check_name(value, known, f"{name} (in {where})")
@@ -189,10 +194,9 @@ def _checked(name: str, value: object, where: str) -> str | int | float:
 
 _NAMED: Mapping[str, tuple[str, ...]] = {
     "proposer": PROPOSERS,
-    "reward": tuple(REWARDS),
     "language": (Language.CUDA.value, Language.TRITON.value),
 }
-"""Settings that are one of some names; rewards that a user enters later are known then."""
+"""Settings that are one of some names."""
 
 
 def _check_name(name: str, known: Iterable[str], what: str) -> None:

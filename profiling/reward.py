@@ -99,10 +99,8 @@ Reward = Callable[[Evaluation, Evaluation | None, Evaluation], Score]
 Without a root that ran an ok kernel gets 0 for its time.
 """
 
-REWARDS: dict[str, Reward] = {"composite": composite, "time": time_alone, "unguarded": unguarded}
-"""By the names of `--reward` and run.json. Others may be added."""
-
 DEFAULT = "composite"
+"""Of the registered rewards (`mctskernel.registry`)."""
 
 
 def _refused(evaluation: Evaluation) -> Score | None:

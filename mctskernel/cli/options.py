@@ -30,13 +30,12 @@ from mctskernel.profiling.architecture import (
 )
 from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
-from mctskernel.profiling.reward import REWARDS
 from mctskernel.proposers import MIXED, PROPOSERS, RULES
+from mctskernel.registry import RegistryError, check_name, names
 from mctskernel.run import Budget
 from mctskernel.search_settings import WALK, SearchSettings
 from mctskernel.tree.choices import with_settings
 from mctskernel.tree.policy import Policy
-from mctskernel.tree.strategies import STRATEGIES
 
 Command = Callable[..., Any]
 
@@ -69,6 +68,27 @@ def _parameters(option: Command) -> list[click.Parameter]:
     option(bare)
     found: list[click.Parameter] = bare.__click_params__  # type: ignore[attr-defined]  # set by click's decorator
     return found
+
+
+class Registered(click.ParamType[str]):
+    """An option's value: the name of a registered part of a kind, or MODULE:ATTRIBUTE."""
+
+    name = "name"
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name, if there is such a part."""
+        try:
+            check_name(self.kind, value)
+        except RegistryError as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - a ParamType
+        """The names, as the help page shows them."""
+        return f"[{'|'.join(names(self.kind))}|MODULE:ATTRIBUTE]"
 
 
 def described_gpu(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -391,7 +411,7 @@ def searching(
         language,
         click.option(
             "--strategy",
-            type=click.Choice(list(STRATEGIES)),
+            type=Registered("strategy"),
             help="What decides which edit is tried next. [default: depends on the device]",
         ),
         click.option(
@@ -404,7 +424,7 @@ def searching(
         ),
         click.option(
             "--reward",
-            type=click.Choice(list(REWARDS)),
+            type=Registered("reward"),
             default=DEFAULT_REWARD,
             show_default=True,
             help="The reward of an evaluation. The answer is chosen by time and final validation all the same.",

@@ -79,11 +79,16 @@ def unknown_name(name: str, known: Iterable[str], what: str) -> str:
 
 
 def _instead(name: str, names: list[str]) -> str:
-    lower = {each.lower(): each for each in names}
-    close = difflib.get_close_matches(name.lower(), lower, n=1)
-    if close:
-        return f". Did you mean '{lower[close[0]]}'?"
+    if close := nearest_name(name, names):
+        return f". Did you mean '{close}'?"
     return f"; there are {', '.join(names)}." if names else "."
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """The name that is most like a misspelt one; None if none is like it."""
+    lower = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name[:80].lower(), lower, n=1)
+    return lower[close[0]] if close else None
 
 
 def _known_at(kind: object, path: str, problem: str) -> str:

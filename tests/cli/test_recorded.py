@@ -170,7 +170,7 @@ def test_a_run_keeps_its_reward_and_goes_on_only_where_it_exists(tmp_path: Path)
     manifest = tmp_path / "run" / "run.json"
     manifest.write_text(re.sub(r'("reward": ?)"time"', r'\1"lean"', manifest.read_text()))
     resumed = mctskernel("resume", tmp_path / "run", "--budget", "9")
-    assert resumed.exit_code == 4
-    assert "There is no reward 'lean' here: there are composite, time, unguarded." in " ".join(
+    assert resumed.exit_code == 2
+    assert "There is no reward 'lean'. There are composite, time, unguarded," in " ".join(
         resumed.stderr.split()
     )

@@ -17,7 +17,8 @@ from mctskernel.core.evaluation import (
     Timing,
 )
 from mctskernel.profiling.guardrails import NOISE
-from mctskernel.profiling.reward import FAILURES, REWARDS, composite, fastest_first
+from mctskernel.profiling.reward import FAILURES, composite, fastest_first
+from mctskernel.registry import find, names
 
 SECONDS = st.floats(1e-7, 10.0)
 SHARES = st.floats(0.0, 1.0)
@@ -120,7 +121,10 @@ def test_the_answer_is_chosen_by_time_alone() -> None:
 def test_a_time_past_the_roofline_is_believed_by_the_unguarded_reward_alone() -> None:
     evaluation = timed(5e-4, quarantine="too fast")
 
-    rewards = {name: reward(evaluation, None, ROOT).reward for name, reward in REWARDS.items()}
+    rewards = {
+        name: reward(evaluation, None, ROOT).reward
+        for name, reward in ((name, find("reward", name)) for name in names("reward"))
+    }
 
     assert rewards["unguarded"] == pytest.approx(math.log(2))
     assert rewards["composite"] == rewards["time"] == FAILURES[Outcome.REJECTED]
