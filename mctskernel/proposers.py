@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager
 
 from mctskernel.async_proposer import NoProposer
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.task import Task
 from mctskernel.edits.llm import open_model
 from mctskernel.edits.llm.experts import MixtureOptions
-from mctskernel.edits.llm.model import Model
+from mctskernel.edits.llm.model import Model, OpenModel
 from mctskernel.edits.llm.proposer import MixedProposer, mixture
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.edits.proposer import RuleProposer
@@ -42,7 +42,7 @@ def open_proposer(
     configuration: Configuration,
     fingerprint: Mapping[str, str],
     dollars_left: float | None = None,
-    recording: Model | None = None,
+    recording: OpenModel | None = None,
 ) -> Iterator[Proposer]:
     """The proposer of a search-space cache's configurations, or the one that was chosen.
 
@@ -57,10 +57,7 @@ def open_proposer(
         yield RuleProposer()
     else:
         device = briefing_of(fingerprint.get("gpu", ""), fingerprint.get("architecture", ""), task)
-        opening = (
-            nullcontext(recording) if recording else open_model(configuration.llm, dollars_left=dollars_left)
-        )
-        with opening as model:
+        with closing(recording or open_model(configuration.llm, dollars_left=dollars_left)) as model:
             yield _who_asks(configuration, model, device)
 
 

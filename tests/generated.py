@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 from mctskernel.core.proposer import Exchange
 from mctskernel.edits.llm.model import Call
@@ -106,12 +105,6 @@ class Writer(ScriptedModel):
 
     def close(self) -> None:
         self.is_closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def files(folder: Path) -> set[str]:

@@ -6,20 +6,21 @@ import asyncio
 import json
 import os
 import re
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
 import httpx2
+import msgspec
 import openai
 
+from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.proposer import Exchange, Loss
-from mctskernel.edits.llm.background import Background
-from mctskernel.edits.llm.completion import Completion, error_message, read_completion
 from mctskernel.edits.llm.model import (
     OPENAI_URL,
     Call,
@@ -37,6 +38,7 @@ _NO_KEY = "none"
 """Sent where no key is set: the SDK makes no request without one, and self-hosted servers need none."""
 
 _CONNECT_SECONDS = 10.0
+_CLOSING_SECONDS = 1.0
 _MOST_WORDS = 300
 _LEAST_SECRET = 8
 """Characters below which a key is a placeholder such as `EMPTY`, and too common a word to be redacted."""
@@ -51,7 +53,7 @@ def open_client(options: LLMOptions, dollars_left: float | None = None) -> Clien
 
 
 class Client:
-    """A `Model` on a server. Its calls share an event loop in a thread, where `close` ends all of them."""
+    """A model on a server. Its calls share an event loop in a thread, where `close` ends all of them."""
 
     def __init__(self, options: LLMOptions, key: str, dollars_left: float | None) -> None:
         """Make no request yet. Raises ModelError if money is limited and the model has no price."""
@@ -77,7 +79,11 @@ class Client:
             )
         except httpx2.InvalidURL:
             raise ModelError("--base-url is not a URL, such as http://localhost:8000/v1.") from None
-        self._background = Background("language-model", at_end=self._openai.close)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="language-model", daemon=True)
+        self._thread.start()
 
     def complete(self, call: Call) -> Exchange:
         """Return one exchange, whatever the server does.
@@ -90,11 +96,9 @@ class Client:
         prompt, began = encode(call.messages), time.monotonic()
         bill = _Bill(price, prompt, self._options.max_output_tokens)
         try:
-            completion = self._background.run(self._answer(call, model, bill))
+            completion = self._run(self._answer(call, model, bill))
         except CancelledError:
-            completion = Completion(
-                loss=Loss.NO_REPLY, problem="The call was ended because the search stops."
-            )
+            completion = _lost("The call was ended because the search stops")
         return Exchange(
             purpose=call.purpose,
             model=model,
@@ -113,18 +117,41 @@ class Client:
 
     def close(self) -> None:
         """End the calls in flight, from any thread; they and all later ones return with a problem."""
-        self._background.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSING_SECONDS)
 
     def __repr__(self) -> str:
         return f"Client({self._options.model!r}, {self._options.url!r})"
+
+    def _run(self, work: Coroutine[Any, Any, Completion]) -> Completion:
+        """What the coroutine returns. Raises CancelledError (of concurrent.futures) once this is closed."""
+        with self._lock:
+            if self._closed:
+                work.close()
+                raise CancelledError
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        finally:
+            # Ctrl-C comes here as KeyboardInterrupt, and the work has to end with it.
+            future.cancel()
+
+    def _serve(self) -> None:
+        """The thread: calls until `close`, then their end and that of the connections."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            asyncio.set_event_loop(runner.get_loop())
+            self._loop.run_forever()
+            runner.run(self._end())
+
+    async def _end(self) -> None:
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self._openai.close()
 
     def _price(self, model: str) -> Price | None:
         price = self._options.price_of(model)
@@ -137,10 +164,10 @@ class Client:
 
     async def _answer(self, call: Call, model: str, bill: _Bill) -> Completion:
         if not await self._budget.hold(bill.most):
-            problem = (
-                f"A request could cost up to ${bill.most:.4f}, and ${self._budget.left or 0.0:.4f} is left."
+            left = self._budget.left or 0.0
+            return _lost(
+                f"A request could cost up to ${bill.most:.4f}, and ${left:.4f} is left", Loss.OVER_BUDGET
             )
-            return Completion(loss=Loss.OVER_BUDGET, problem=problem)
         try:
             return await self._send(call, model, bill)
         finally:
@@ -156,21 +183,21 @@ class Client:
                     **self._arguments(call, model)
                 )
         except TimeoutError:
-            return self._lost(f"brought no reply within {limit:g} s")
+            return _lost(f"{self._host} brought no reply within {limit:g} s")
         except _UnusableReplyError as error:
-            return self._lost(str(error), error.loss)
+            return _lost(f"{self._host} {error}", error.loss)
         except openai.APIStatusError as error:
             refused = error
         except openai.APIConnectionError as error:
             if isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
                 bill.refused(_requests(error.request))
-                return self._lost(f"could not be reached{_times(error.request)}")
+                return _lost(f"{self._host} could not be reached{_times(error.request)}")
             bill.sent(_requests(error.request))
             silent = isinstance(error, openai.APITimeoutError)
             event = "fell silent" if silent else "ended the connection before its reply was whole"
-            return self._lost(f"{event}{_times(error.request)}")
+            return _lost(f"{self._host} {event}{_times(error.request)}")
         except httpx2.HTTPError:
-            return self._lost("ended the connection before its reply was whole")
+            return _lost(f"{self._host} ended the connection before its reply was whole")
         if refused is not None:
             # Outside of the handler: a ModelError must not carry the server's words as its context.
             bill.refused(_requests(refused.request))
@@ -178,7 +205,7 @@ class Client:
         completion = read_completion(response.content)
         bill.answered(completion, response.retries_taken + 1)
         if completion.loss is Loss.NO_REPLY:
-            return self._lost(completion.problem)
+            return _lost(f"{self._host} {completion.problem}")
         self._has_answered = True
         return completion
 
@@ -223,11 +250,108 @@ class Client:
                     )
                 )
         if 300 <= status < 400:
-            return self._lost(f"answered {status}, a redirection, which is not followed")
-        return self._lost(f"answered {status}{_times(error.request)}{words}")
+            return _lost(f"{self._host} answered {status}, a redirection, which is not followed")
+        return _lost(f"{self._host} answered {status}{_times(error.request)}{words}")
 
-    def _lost(self, event: str, loss: Loss = Loss.NO_REPLY) -> Completion:
-        return Completion(loss=loss, problem=f"{self._host} {event}".rstrip(".") + ".")
+
+@dataclass(frozen=True)
+class Completion:
+    """A model's reply. `loss` and `problem` say why it isn't whole; `tokens` is None if the server counted none."""
+
+    text: str = ""
+    tokens: Tokens | None = None
+    loss: Loss | None = None
+    problem: str = ""
+
+
+def read_completion(body: bytes) -> Completion:
+    """The first choice of a chat completion; NO_REPLY, and what it is, for any other body. Nothing is raised."""
+    try:
+        content = json.loads(body.decode("utf-8-sig", "replace"))
+    except (ValueError, RecursionError):
+        return _lost(f"answered with {_other_than_json(body)}")
+    if isinstance(content, dict) and content.get("error") and not content.get("choices"):
+        return _lost(f"answered with an error in place of a reply: {_message_of(content['error'])[:300]}")
+    try:
+        choice = msgspec.convert(content, _Body).choices[0]
+    except (*UNDECODABLE, IndexError):
+        return _lost("answered with JSON that is no chat completion")
+    message, tokens = choice.message, _tokens(content.get("usage"))
+    parts = message.content or ""
+    text = clean(parts if isinstance(parts, str) else "".join(part.text or "" for part in parts))
+    if message.refusal:
+        return Completion(clean(message.refusal), tokens, Loss.REFUSAL, "The model refused.")
+    if choice.finish_reason == "content_filter":
+        return Completion(text, tokens, Loss.REFUSAL, "The server's content filter ended the reply.")
+    if choice.finish_reason == "length":
+        thought = "" if text.strip() else " before the model had come to its answer"
+        return Completion(
+            text, tokens, Loss.CUT_OFF, f"The reply was cut off at the limit of tokens{thought}."
+        )
+    if not text.strip():
+        return Completion("", tokens, Loss.EMPTY, "The reply is empty.")
+    return Completion(text, tokens)
+
+
+def _lost(event: str, loss: Loss = Loss.NO_REPLY) -> Completion:
+    return Completion(loss=loss, problem=event.rstrip(".") + ".")
+
+
+def _message_of(error: object) -> str:
+    """The words in the `error` of a body: a text, or an object that holds one."""
+    words = error.get("message") if isinstance(error, dict) else error
+    return clean(words) if isinstance(words, str) else ""
+
+
+def _tokens(usage: Any) -> Tokens | None:
+    try:
+        found = msgspec.convert(usage, _Usage)
+    except UNDECODABLE:
+        return None
+    if not found.prompt_tokens:
+        return None  # no prompt is empty: these zeros mean that nothing was counted
+    cached = found.prompt_tokens_details.cached_tokens if found.prompt_tokens_details else None
+    return Tokens(found.prompt_tokens, found.completion_tokens, cached or 0)
+
+
+def _other_than_json(body: bytes) -> str:
+    start = body[:256].lstrip().lower()
+    if not start:
+        return "an empty body"
+    if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+        return "a web page"
+    return "JSON that ends early" if start.startswith(b"{") else "something other than JSON"
+
+
+class _Part(msgspec.Struct):
+    text: str | None = None
+
+
+class _Message(msgspec.Struct):
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Body(msgspec.Struct):
+    choices: list[_Choice]
+
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: _Number | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: _Number
+    completion_tokens: _Number
+    prompt_tokens_details: _Details | None = None
 
 
 class Budget:
@@ -378,7 +502,7 @@ def _words(body: object, call: Call) -> str:
     """What an error says, after a colon, unless it quotes the prompt."""
     detail = body.get("detail") if isinstance(body, dict) else None
     listed = json.dumps(detail, ensure_ascii=False) if isinstance(detail, list) else ""
-    said = error_message(body) or error_message(detail) or clean(listed)
+    said = _message_of(body) or _message_of(detail) or clean(listed)
     words = " ".join(said.split())[:_MOST_WORDS]
     prompt = " ".join(" ".join(message.content.split()) for message in call.messages)
     starts = range(max(len(words) - _SHARED + 1, 0))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Literal, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -59,12 +58,6 @@ class OpenModel(Model, Protocol):
     def close(self) -> None:
         """End the calls in flight, from any thread; they and all later ones return with a problem."""
         ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
 
 def clean(text: str) -> str:

@@ -35,8 +35,7 @@ from mctskernel.edits.llm.experts import (
 )
 from mctskernel.edits.llm.model import Call, Model
 from mctskernel.edits.llm.prompt import messages_to_mend, messages_to_propose, messages_to_repair, quoted
-from mctskernel.edits.llm.replies import Reading, read_reply
-from mctskernel.edits.llm.reply_format import EDITS_SCHEMA
+from mctskernel.edits.llm.replies import EDITS_SCHEMA, Reading, read_reply
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.edits.proposer import RuleProposer
 

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
+from mctskernel.core.disk import write_whole
 from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.proposer import Exchange, Loss
 from mctskernel.edits.llm.model import Call, LLMOptions, ModelError, OpenModel, encode
 
 
-class _Closes:
-    """A context manager that closes itself."""
-
-    def close(self) -> None:
-        """Release what is held."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class CachedModel(_Closes):
+class CachedModel:
     """A model that is called only where a folder has no whole reply to an identical call."""
 
     def __init__(self, model: OpenModel, options: LLMOptions, folder: Path) -> None:
@@ -42,6 +26,7 @@ class CachedModel(_Closes):
         self._model = model
         self._options = options
         self._folder = folder
+        self.close = model.close
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -51,17 +36,26 @@ class CachedModel(_Closes):
     def complete(self, call: Call) -> Exchange:
         """Return the exchange of an identical call, free of charge, or else the model's."""
         file = self._file(call)
-        kept = _read(file)
-        if kept is not None:
-            return kept.exchange(call, self._options)
-        exchange = self._model.complete(call)
-        if exchange.loss is None and exchange.reply:
-            _write(file, _Kept.of(exchange))
-        return exchange
-
-    def close(self) -> None:
-        """Close the model."""
-        self._model.close()
+        try:
+            kept = msgspec.json.decode(file.read_bytes(), type=_Kept)
+        except (OSError, *UNDECODABLE):
+            # Nothing was kept, or the file is damaged: it is written anew.
+            exchange = self._model.complete(call)
+            if exchange.loss is None and exchange.reply:
+                _keep(file, exchange)
+            return exchange
+        return Exchange(
+            purpose=call.purpose,
+            model=call.model or self._options.model,
+            prompt=encode(call.messages),
+            reply=kept.reply,
+            expert=call.expert,
+            input_tokens=kept.input_tokens,
+            output_tokens=kept.output_tokens,
+            recorded=True,
+            requests=0,
+            estimated=kept.estimated,
+        )
 
     def _file(self, call: Call) -> Path:
         """The file of a call, named by all that decides its reply: the same model elsewhere is another model."""
@@ -86,42 +80,15 @@ class _Kept(msgspec.Struct, frozen=True):
     output_tokens: int
     estimated: bool
 
-    @classmethod
-    def of(cls, exchange: Exchange) -> _Kept:
-        return cls(exchange.reply, exchange.input_tokens, exchange.output_tokens, exchange.estimated)
 
-    def exchange(self, call: Call, options: LLMOptions) -> Exchange:
-        return Exchange(
-            purpose=call.purpose,
-            model=call.model or options.model,
-            prompt=encode(call.messages),
-            reply=self.reply,
-            expert=call.expert,
-            input_tokens=self.input_tokens,
-            output_tokens=self.output_tokens,
-            recorded=True,
-            requests=0,
-            estimated=self.estimated,
-        )
-
-
-def _read(file: Path) -> _Kept | None:
-    """What was kept; None for nothing, and for a damaged file, which is then written anew."""
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=_Kept)
-    except (OSError, *UNDECODABLE):
-        return None
-
-
-def _write(file: Path, kept: _Kept) -> None:
+def _keep(file: Path, exchange: Exchange) -> None:
     """Keep a reply so that it is never seen half-written. A full disk costs the reply later, not the search now."""
-    temporary = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    kept = _Kept(exchange.reply, exchange.input_tokens, exchange.output_tokens, exchange.estimated)
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.write_bytes(msgspec.json.encode(kept))
-        temporary.replace(file)
+        write_whole(file, msgspec.json.encode(kept))
     except OSError:
-        temporary.unlink(missing_ok=True)
+        return
 
 
 @dataclass(frozen=True)
@@ -132,7 +99,7 @@ class Recorded:
     exchange: Exchange
 
 
-class Recording(_Closes):
+class Recording:
     """Answers calls from recorded exchanges, each of which is used once.
 
     A call gets the next exchange with its very prompt, else the next one about its subject with its purpose and
@@ -164,6 +131,9 @@ class Recording(_Closes):
             problem = f"The recording has no such call ({call.purpose}{expert})."
             return replace(asked, problem=problem, loss=Loss.NO_REPLY)
         return replace(found, prompt=prompt, dollars=0.0, seconds=0.0, recorded=True, requests=0)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def _next(self, wanted: Recorded) -> Exchange | None:
         for key in _keys(wanted):

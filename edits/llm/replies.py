@@ -1,20 +1,24 @@
 """Read a model's reply: edits that apply to the kernel, edits that don't, and what was lost.
 
-A reply is hostile input: whatever its text, reading it takes bounded time and raises nothing.
+A reply is read as JSON by EDITS_SCHEMA, anywhere in the text and cut off or not, or else as SEARCH/REPLACE blocks and
+whole sources in fences. It is hostile input: whatever its text, reading it takes bounded time and raises nothing.
+Nothing is repaired: libraries that close what was cut off would return half a kernel as if it were whole.
 """
 
 from __future__ import annotations
 
+import difflib
+import json
+import math
 import re
-from dataclasses import dataclass, field, replace
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from mctskernel.core.edit import Block, Edit, Patch, WholeSource
+from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlanError, plan_of
 from mctskernel.core.proposer import Dropped, Loss
-from mctskernel.edits.llm.reply_format import MAX_PROSE, MAX_TITLE, Draft, Drafts, category_of, one_line
-from mctskernel.edits.llm.reply_json import drafts_in_json
-from mctskernel.edits.llm.reply_prose import drafts_in_prose, is_source
 from mctskernel.edits.patch import PatchError, apply
 
 MAX_REPLY = 1_000_000
@@ -23,17 +27,85 @@ MAX_REPLY = 1_000_000
 MAX_SOURCE_BYTES = 128 * 1024
 """Of a kernel after an edit, in UTF-8."""
 
+MAX_VALUES = 200
+"""JSON values that one reply is searched for."""
+
+MAX_LISTED = 1000
+"""Entries of a list that are looked at."""
+
 CONSIDERED = 4
 """Edits that are looked at, for each that is wanted."""
 
+MAX_TITLE = 120
+MAX_PROSE = 1000
 MAX_REASON = 800
-"""Characters of a reason: it may quote what a model wrote at any length."""
+"""Characters. A reason may quote what a model wrote at any length."""
 
 PRIOR = 0.5
 """Of an edit that names none."""
 
 LEAST_PRIOR = 0.01
 """Of an edit with a prior of zero or below: it is still tried at some point."""
+
+
+def _closed(properties: dict[str, object]) -> dict[str, object]:
+    """An object with these properties, all of them and no others, as strict modes ask for."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _text(description: str) -> dict[str, object]:
+    return {"type": "string", "description": description}
+
+
+def _or_null(kind: dict[str, object], description: str) -> dict[str, object]:
+    return {"anyOf": [kind, {"type": "null"}], "description": description}
+
+
+_BLOCK = _closed(
+    {
+        "search": _text("Whole lines of the source, verbatim, that occur in it once."),
+        "replace": _text("What takes their place."),
+    }
+)
+
+# Bounds such as `minimum` are said in words: not every server takes them, and some refuse a schema that has them. The
+# reasons come first, because a model writes the properties in this order.
+_EDIT = _closed(
+    {
+        "rationale": _text("Why this helps this kernel, from its evidence."),
+        "category": {"type": "string", "enum": [str(category) for category in Category]},
+        "title": _text("What is done, in one line."),
+        "expected_effect": _text("What becomes how much better, and what may become worse."),
+        "prior": {
+            "type": "number",
+            "description": "The probability, from 0 to 1, that the kernel gets faster.",
+        },
+        "patch": _or_null(
+            {"type": "array", "items": _BLOCK},
+            "The change, applied block by block; null where `source` is given.",
+        ),
+        "source": _or_null(
+            {"type": "string"},
+            "The whole new source, launch plan included, where little of the old one stays; else null.",
+        ),
+    }
+)
+
+EDITS_SCHEMA: Mapping[str, object] = _closed({"edits": {"type": "array", "items": _EDIT}})
+"""A reply with edits: every property required and no others allowed, as strict structured output needs."""
+
+DRAFT_SCHEMA: Mapping[str, object] = _closed(
+    {
+        "reference": _or_null({"type": "string"}, "The whole reference.py; null where it is given."),
+        "task": _or_null({"type": "string"}, "The whole task.toml; null where it is given."),
+    }
+)
+"""A reply that states a task."""
 
 
 @dataclass(frozen=True)
@@ -65,27 +137,49 @@ def read_reply(text: str, kernel: Kernel, limit: int) -> Reading:
     A reply without any edit has at least one loss.
     """
     answer, unfinished = _without_thoughts(_printable(text[:MAX_REPLY]))
-    cut = unfinished or len(text) > MAX_REPLY
-    drafts = _drafts(answer)
-    if not drafts.found:
-        return Reading(dropped=(_nothing(answer, drafts, cut=cut),))
-    sorter = _Sorter(kernel)
+    written = _written(answer)
+    cut = unfinished or written.cut or len(text) > MAX_REPLY
+    if not written.edits:
+        return Reading(dropped=(_nothing(answer, written, cut=cut),))
+    taken: dict[str, Edit] = {}  # by the identity of the kernel that an edit makes
+    unfit: list[Unfit] = []
+    dropped: list[Dropped] = []
     looked_at = 0
-    for draft in drafts.found[: CONSIDERED * limit]:
-        if len(sorter.edits) + len(sorter.unfit) >= limit:
+    for edit in written.edits[: CONSIDERED * limit]:
+        if len(taken) + len(unfit) >= limit:
             break
         looked_at += 1
-        sorter.add(draft)
-    if drafts.cut or cut:
-        sorter.dropped.append(Dropped(Loss.CUT_OFF, "The reply ends in the middle of an edit."))
-    greatest = max([1.0, *(edit.prior for edit in sorter.edits)])
-    return Reading(
-        tuple(replace(edit, prior=edit.prior / greatest) for edit in sorter.edits),
-        tuple(sorter.unfit),
-        tuple(sorter.dropped),
-        len(drafts.found) - looked_at,
-    )
+        found = edit if isinstance(edit, Dropped) else _fitted(edit, kernel, taken)
+        if isinstance(found, Unfit):
+            unfit.append(found)
+        elif isinstance(found, Dropped):
+            dropped.append(found)
+    if cut:
+        dropped.append(Dropped(Loss.CUT_OFF, "The reply ends in the middle of an edit."))
+    return Reading(tuple(taken.values()), tuple(unfit), tuple(dropped), len(written.edits) - looked_at)
 
+
+def one_line(text: str, most: int) -> str:
+    """A text on one line, without control or direction characters, cut to a number of characters."""
+    words = text[: 8 * most].split()
+    shown = ("".join(letter for letter in word if unicodedata.category(letter)[0] != "C") for word in words)
+    line = " ".join(word for word in shown if word)
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def category_of(text: str) -> Category:
+    """The category whose name is nearest to a text."""
+    name = text[:60].lower().replace("_", " ").strip()
+    nearest = difflib.get_close_matches(name, _CATEGORIES, 1)
+    return _CATEGORIES[nearest[0]] if nearest else Category.ALGORITHM
+
+
+_CATEGORIES = {
+    name.lower().replace("_", " "): category
+    for category in Category
+    for name in (category.value, category.name)
+}
+_NATIVE = {Language.CUDA: "__global__", Language.TRITON: "@triton.jit"}
 
 # All but line feeds and tabs, halves of surrogate pairs, and marks that reverse or hide text.
 _CONTROL = re.compile(
@@ -98,7 +192,30 @@ _REFUSAL = re.compile(
     r"|as an ai|against my|cannot (?:help|assist|comply)|can't (?:help|assist|comply))|\"refusal\"\s*:\s*\"",
     re.IGNORECASE,
 )
-_NATIVE = {Language.CUDA: "__global__", Language.TRITON: "@triton.jit"}
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The edits of a reply, and what of them can't be read, in order; not yet tried on a kernel.
+
+    `cut` says that the reply ends in the middle of something, `vacant` that its list of edits is empty.
+    """
+
+    edits: Sequence[Edit | Dropped] = ()
+    cut: bool = False
+    vacant: bool = False
+
+
+def _written(text: str) -> _Written:
+    listed = _in_json(text)
+    if listed.cut or any(isinstance(each, Edit) for each in listed.edits):
+        return listed
+    prose = _in_prose(text)
+    if prose.edits or prose.cut:
+        return prose
+    if _is_source(text) and "```" not in text and not listed.edits:
+        return _Written((_edit(WholeSource(text), {}),))
+    return listed
 
 
 def _printable(text: str) -> str:
@@ -120,25 +237,13 @@ def _without_thoughts(text: str) -> tuple[str, bool]:
     return text[position:], False
 
 
-def _drafts(text: str) -> Drafts:
-    listed = drafts_in_json(text)
-    if listed.any_change or listed.cut:
-        return listed
-    written = drafts_in_prose(text)
-    if written.found or written.cut:
-        return written
-    if is_source(text) and "```" not in text and not listed.found:
-        return Drafts((Draft(WholeSource(text)),))
-    return listed
-
-
-def _nothing(answer: str, drafts: Drafts, *, cut: bool) -> Dropped:
+def _nothing(answer: str, written: _Written, *, cut: bool) -> Dropped:
     """Why a reply holds no edit at all."""
-    if cut or drafts.cut:
+    if cut:
         return Dropped(Loss.CUT_OFF, "The reply ends before its first edit is whole.")
     if not answer.strip():
         return Dropped(Loss.EMPTY, "The reply is empty.")
-    if drafts.vacant:
+    if written.vacant:
         return Dropped(Loss.EMPTY, "The reply lists no edits.")
     if _REFUSAL.search(answer[:1000]):
         return Dropped(Loss.REFUSAL, f"The model refuses: {one_line(answer, MAX_TITLE)}")
@@ -149,72 +254,30 @@ def _nothing(answer: str, drafts: Drafts, *, cut: bool) -> Dropped:
     )
 
 
-@dataclass
-class _Sorter:
-    kernel: Kernel
-    edits: list[Edit] = field(default_factory=list)
-    unfit: list[Unfit] = field(default_factory=list)
-    dropped: list[Dropped] = field(default_factory=list)
-    titles: dict[str, str] = field(default_factory=dict)
-    """By the identity of the kernel that an edit makes."""
-
-    def add(self, draft: Draft | Dropped) -> None:
-        if isinstance(draft, Dropped):
-            self.dropped.append(draft)
-            return
-        fault = self._tried(_edit(draft))
-        if isinstance(fault, Unfit):
-            self.unfit.append(fault)
-        elif fault is not None:
-            self.dropped.append(fault)
-
-    def _tried(self, edit: Edit) -> Unfit | Dropped | None:
-        """Take an edit, or say what is wrong with it."""
-        native = _NATIVE.get(self.kernel.language, "")
-        if isinstance(edit.change, WholeSource) and native not in edit.change.source:
-            reason = f"The edit '{edit.title}' gives a source without any {native} function."
-            return Dropped(Loss.WRONG_SCHEMA, reason)
-        try:
-            result = apply(self.kernel, edit)
-        except PatchError as error:
-            if error.loss is Loss.NO_CHANGE:
-                reason = f"The edit '{edit.title}' changes nothing but comments or spacing."
-                return Dropped(error.loss, reason)
-            return Unfit(edit, error.loss, one_line(str(error), MAX_REASON))
-        size = len(result.source.encode())
-        if size > MAX_SOURCE_BYTES:
-            reason = (
-                f"The edit '{edit.title}' leaves {size} bytes of source; the limit is {MAX_SOURCE_BYTES}."
-            )
-            return Dropped(Loss.WRONG_SCHEMA, reason)
-        if result.identity in self.titles:
-            reason = f"The edit '{edit.title}' does the same as '{self.titles[result.identity]}'."
-            return Dropped(Loss.REPEATED, reason)
-        fault = _plan_fault(result)
-        if fault and not _plan_fault(self.kernel):
-            return Unfit(edit, Loss.WRONG_SCHEMA, one_line(fault, MAX_REASON))
-        self.titles[result.identity] = edit.title
-        self.edits.append(edit)
-        return None
-
-
-def _edit(draft: Draft) -> Edit:
-    category = category_of(draft.category, draft.title)
-    return Edit(
-        category,
-        one_line(draft.title, MAX_TITLE) or f"{category} edit",
-        _cleaned(draft.change),
-        one_line(draft.rationale, MAX_PROSE),
-        one_line(draft.expected_effect, MAX_PROSE),
-        PRIOR if draft.prior is None else max(draft.prior, LEAST_PRIOR),
-    )
-
-
-def _cleaned(change: Patch | WholeSource) -> Patch | WholeSource:
-    """The change without the control characters that JSON escapes brought in."""
-    if isinstance(change, WholeSource):
-        return WholeSource(_printable(change.source))
-    return Patch(tuple(Block(_printable(block.search), _printable(block.replace)) for block in change.blocks))
+def _fitted(edit: Edit, kernel: Kernel, taken: dict[str, Edit]) -> Unfit | Dropped | None:
+    """Take an edit that makes a new kernel, or say what is wrong with it."""
+    native = _NATIVE.get(kernel.language, "")
+    if isinstance(edit.change, WholeSource) and native not in edit.change.source:
+        reason = f"The edit '{edit.title}' gives a source without any {native} function."
+        return Dropped(Loss.WRONG_SCHEMA, reason)
+    try:
+        result = apply(kernel, edit)
+    except PatchError as error:
+        if error.loss is Loss.NO_CHANGE:
+            return Dropped(error.loss, f"The edit '{edit.title}' changes nothing but comments or spacing.")
+        return Unfit(edit, error.loss, one_line(str(error), MAX_REASON))
+    size = len(result.source.encode())
+    if size > MAX_SOURCE_BYTES:
+        reason = f"The edit '{edit.title}' leaves {size} bytes of source; the limit is {MAX_SOURCE_BYTES}."
+        return Dropped(Loss.WRONG_SCHEMA, reason)
+    if result.identity in taken:
+        reason = f"The edit '{edit.title}' does the same as '{taken[result.identity].title}'."
+        return Dropped(Loss.REPEATED, reason)
+    fault = _plan_fault(result)
+    if fault and not _plan_fault(kernel):
+        return Unfit(edit, Loss.WRONG_SCHEMA, one_line(fault, MAX_REASON))
+    taken[result.identity] = edit
+    return None
 
 
 def _plan_fault(kernel: Kernel) -> str:
@@ -223,3 +286,210 @@ def _plan_fault(kernel: Kernel) -> str:
     except LaunchPlanError as error:
         return str(error)
     return ""
+
+
+def _edit(change: Patch | WholeSource, members: Mapping[str, object]) -> Edit:
+    """An edit as a reply describes it."""
+
+    def words(name: str, most: int) -> str:
+        value = members.get(name)
+        return one_line(value, most) if isinstance(value, str) else ""
+
+    category = category_of(words("category", MAX_TITLE))
+    return Edit(
+        category,
+        words("title", MAX_TITLE) or f"{category} edit",
+        change,
+        words("rationale", MAX_PROSE),
+        words("expected_effect", MAX_PROSE),
+        _prior(members.get("prior")),
+    )
+
+
+def _prior(value: object) -> float:
+    """A prior given as a number or a percentage."""
+    text = str(value).strip() if isinstance(value, str | int | float) else ""
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        return PRIOR
+    if not math.isfinite(number):
+        return PRIOR
+    share = number / 100 if text.endswith("%") or number > 1 else number
+    return min(max(share, LEAST_PRIOR), 1.0)
+
+
+# Edits in JSON: each is decoded on its own where the list around it is cut off or broken.
+
+_FIELDS = ("rationale", "category", "title", "expected_effect", "prior", "patch", "source")
+_OPENING = re.compile(rf'(?:\[\s*+)?\{{\s*+"(?:edits|{"|".join(_FIELDS)})"\s*+:')
+
+# Line feeds and tabs in strings are taken as they are.
+_DECODER = json.JSONDecoder(strict=False)
+
+
+def _in_json(text: str) -> _Written:
+    """The edits of every JSON value in a text that looks like one or a list of them."""
+    found: list[Edit | Dropped] = []
+    vacant = is_whole = False
+    broken: ValueError | RecursionError | None = None
+    position = 0
+    for _ in range(MAX_VALUES):
+        opening = _OPENING.search(text, position)
+        if opening is None:
+            break
+        try:
+            value, position = _DECODER.raw_decode(text, opening.start())
+        except (ValueError, RecursionError) as error:
+            # What is inside may be whole: the edits of a list that is cut off.
+            position = opening.start() + 1
+            broken, is_whole = error, False
+        else:
+            if isinstance(value, dict):
+                vacant = vacant or value.get("edits") == []
+                value = value.get("edits", [value])
+            read = list(map(_of_json, value[:MAX_LISTED])) if isinstance(value, list) else []
+            found += read
+            # A whole list in an object whose last brackets are missing lost nothing.
+            is_whole = text[opening.start()] == "[" and bool(read)
+    cut = broken is not None and _ran_out(broken, text) and not is_whole
+    if broken is not None and not cut and not found:
+        found.append(Dropped(Loss.WRONG_SCHEMA, f"The JSON can't be read: {one_line(str(broken), 200)}."))
+    return _Written(found, cut, vacant)
+
+
+def _ran_out(error: ValueError | RecursionError, text: str) -> bool:
+    """Whether the text ended within a value."""
+    if not isinstance(error, json.JSONDecodeError):
+        return False
+    # A name, a number or an escape that is cut off is an error where it begins.
+    return error.msg.startswith("Unterminated string") or error.pos >= len(text.rstrip()) - len("undefined")
+
+
+def _of_json(value: object) -> Edit | Dropped:
+    if not isinstance(value, dict):
+        return Dropped(Loss.WRONG_SCHEMA, f"An edit is {type(value).__name__}, not an object.")
+    source = value.get("source")
+    blocks = _blocks(value.get("patch"))
+    if isinstance(source, str) and source.strip():
+        return _edit(WholeSource(_printable(_unfenced(source))), value)
+    if blocks:
+        return _edit(Patch(blocks), value)
+    title = one_line(str(value.get("title", ""))[:MAX_PROSE], MAX_TITLE)
+    fault = (
+        "a patch that isn't a list of {search, replace}" if value.get("patch") else "no patch and no source"
+    )
+    return Dropped(Loss.WRONG_SCHEMA, f"The edit '{title}' has {fault}.")
+
+
+def _blocks(value: object) -> tuple[Block, ...]:
+    """The blocks of a patch; none where it isn't a list of them."""
+    found = []
+    for each in value[:MAX_LISTED] if isinstance(value, list) else ():
+        search, replacement = (each.get("search"), each.get("replace")) if isinstance(each, dict) else (0, 0)
+        if not isinstance(search, str) or not isinstance(replacement, str):
+            return ()
+        found.append(Block(_printable(search), _printable(replacement)))
+    return tuple(found)
+
+
+def _unfenced(text: str) -> str:
+    """A source without the fence around it, if there is one."""
+    lines = text.strip().split("\n")
+    if len(lines) > 1 and lines[0].startswith("```") and lines[-1].strip() == "```":
+        return "\n".join(lines[1:-1]) + "\n"
+    return text
+
+
+# Edits in prose: a heading, lines such as `category: ...`, and blocks or a fenced source.
+
+_MARK = re.compile(
+    r"[ \t]*(?:(?P<search><{5,9} ?SEARCH)|(?P<divider>={5,9})|(?P<end>>{5,9} ?REPLACE)|(?P<fence>```[^`\n]{0,80}))"
+    r"[ \t]*$"
+)
+_HEADING = re.compile(
+    r"[ \t]*(?:#{1,6}[ \t]+|\*\*(?=[^*\n]+\*\*:?[ \t]*$))(?:(?:edit )?\d+[:.)] *)?(\S.*)$", re.I
+)
+_FIELD = re.compile(
+    r"[ \t]*(?:[-*+][ \t]+)?(?:\*\*)?(category|title|rationale|expected[ _]effect|prior)(?:\*\*)?[ \t]*:"
+    r"[ \t]*(?:\*\*)?[ \t]*(.*)$",
+    re.IGNORECASE,
+)
+
+
+@dataclass
+class _Section:
+    """An edit in prose: what its heading says of it, and its blocks or its source."""
+
+    members: dict[str, str]
+    blocks: list[Block] = field(default_factory=list)
+    source: str = ""
+
+    def edit(self) -> Edit:
+        """The edit; its blocks hold where it has both."""
+        return _edit(Patch(tuple(self.blocks)) if self.blocks else WholeSource(self.source), self.members)
+
+
+def _in_prose(text: str) -> _Written:
+    """The edits of a text. Changes under one heading, or between two headings, are one edit."""
+    sections: list[_Section] = []
+    lines: dict[str, list[str]] = {"prose": [], "search": [], "divider": [], "fence": []}
+    place, in_fence = "prose", False  # `place` is the mark after which we are
+
+    def section() -> _Section:
+        members = _members(lines["prose"])
+        lines["prose"] = []
+        if not sections or sections[-1].source or {"title", "category"} & members.keys():
+            sections.append(_Section(members))
+        return sections[-1]
+
+    for line in text.split("\n"):
+        match = _MARK.match(line)
+        mark = match.lastgroup if match else ""
+        if mark == "search" and place in ("prose", "fence"):
+            # A fence may be around the blocks.
+            in_fence, place = in_fence or place == "fence", "search"
+            lines["search"], lines["divider"] = [], []
+        elif mark == "divider" and place == "search":
+            place = "divider"
+        elif mark == "end" and place == "divider":
+            section().blocks.append(Block(_ended(lines["search"]), _ended(lines["divider"])))
+            place = "prose"
+        elif mark == "fence" and place == "prose":
+            place, in_fence = ("prose", False) if in_fence else ("fence", False)
+            lines["fence"] = []
+        elif mark == "fence" and place == "fence":
+            place = "prose"
+            if _is_source(source := _ended(lines["fence"])):
+                section().source = source
+        else:
+            lines[place].append(line)
+    cut = place in ("search", "divider") or (place == "fence" and _is_source("\n".join(lines["fence"])))
+    return _Written([each.edit() for each in sections], cut)
+
+
+def _members(lines: Sequence[str]) -> dict[str, str]:
+    """What the lines before a change say of an edit; the last line is its title where nothing else is."""
+    found: dict[str, str] = {}
+    current = ""
+    for line in lines:
+        if given := _FIELD.match(line):
+            current = given[1].lower().replace(" ", "_")
+            found[current] = given[2].strip("* \t")
+        elif heading := _HEADING.match(line):
+            # The fields above the last heading belong to another edit.
+            found, current = {"title": heading[1].strip("*#: \t")}, ""
+        elif current and line.strip():
+            found[current] += " " + line.strip()
+        else:
+            current = ""
+    return found
+
+
+def _ended(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _is_source(text: str) -> bool:
+    """Whether a text has a kernel in it, of either language."""
+    return any(native in text for native in _NATIVE.values())

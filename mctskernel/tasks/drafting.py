@@ -10,25 +10,20 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mctskernel.core.documents import DocumentError, parse_toml
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
+from mctskernel.core.proposer import Purpose
 from mctskernel.core.task import Shape, Task, TaskError, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import NoKernelError
-from mctskernel.edits.llm.generate import (
-    PLACEHOLDERS,
-    Statement,
-    draft_call,
-    mended_draft_call,
-    read_statement,
-)
-from mctskernel.edits.llm.model import Model
-from mctskernel.edits.llm.reply_format import one_line
+from mctskernel.edits.llm.model import Call, Model, clean
+from mctskernel.edits.llm.prompt import messages_to_draft, messages_to_mend_draft
+from mctskernel.edits.llm.replies import DRAFT_SCHEMA, one_line
 from mctskernel.tasks.check import MAX_REFERENCE_BYTES, reference_problems
 
 
@@ -79,15 +74,13 @@ _DRAFTED_KEYS = frozenset(
     {"deterministic", "flops", "independent", "inputs", "outputs", "scalars", "shapes", "tolerance"}
 )
 
-
-def make_folder(order: Order) -> None:
-    """Make the task's folder. Raises TaskError if there is anything in it."""
-    try:
-        order.folder.mkdir(parents=True, exist_ok=True)
-        if any(order.folder.iterdir()):
-            raise TaskError(f"{order.folder} already holds something: choose another --out-task.")
-    except OSError as error:
-        raise TaskError(f"{order.folder} can't be made: {error.strerror or error}.") from error
+_PLACEHOLDERS = {
+    Language.CUDA: '/*\n[[launch]]\nkernel = "none"\ngrid = [1]\nblock = [1]\nargs = []\n*/\n'
+    '#error "There is no kernel yet."\nextern "C" __global__ void none() {}\n',
+    Language.TRITON: '"""\n[[launch]]\nkernel = "none"\ngrid = [1]\nargs = []\n"""\n\n'
+    "import triton\n\n\n@triton.jit\ndef none():\n    there_is_no_kernel_yet\n",
+}
+"""The kernel of a task that has none yet: a launch plan, and nothing that could be built."""
 
 
 def draft_task(order: Order, model: Model, say: Say) -> Task:
@@ -95,56 +88,67 @@ def draft_task(order: Order, model: Model, say: Say) -> Task:
 
     Raises GenerationError when what a model states can't be used, and TaskError when what was given can't.
     """
-    order.kernel_file.write_text(PLACEHOLDERS[order.language].source, "utf-8")
+    order.kernel_file.write_text(_PLACEHOLDERS[order.language], "utf-8")
     if order.reference and order.task_file:
-        task = _written(order, Statement(order.reference, order.task_file))
-        problems = _problems(task)
-        if problems:
-            raise TaskError(problems[0])
+        task = _write(order, order.reference, order.task_file)
+        for problem in _reference_problems(task):
+            raise TaskError(problem)
         return task
-    first = call = draft_call(order.wanted, order.reference, order.task_file)
-    problems = ()
+    asked = messages_to_draft(order.wanted, order.reference, order.task_file)
+    call = Call(Purpose.GENERATE, asked, schema=DRAFT_SCHEMA, expert="task")
+    problems: list[str] = []
     for _ in range(DRAFTS):
         exchange = model.complete(call)
         if not exchange.reply.strip():
             reason = exchange.problem or "The reply was empty."
             raise GenerationError(f"The model states no task: {reason}")
-        statement = read_statement(exchange.reply, order.reference, order.task_file)
-        problems = tuple(_faults(order, statement))
+        stated = _members(exchange.reply)
+        reference = order.reference or stated.get("reference", "") or _in_fence(exchange.reply, "python")
+        task_file = order.task_file or stated.get("task", "") or _in_fence(exchange.reply, "toml")
+        problems = list(_faults(order, reference, task_file))
         if not problems:
-            task = _written(order, statement)
             for name in ("task.toml", "reference.py"):
                 say(f"--- {name}\n{(order.folder / name).read_text('utf-8')}")
-            return task
+            return load_task(order.folder, order.language)
         say(f"The task as the model states it can't be used: {problems[0]}")
-        call = mended_draft_call(first, exchange, problems)
+        mended = messages_to_mend_draft(asked, exchange.reply, problems)
+        call = replace(call, purpose=Purpose.MEND, messages=mended)
     raise GenerationError(f"The model states no task that can be used: {problems[0]}")
 
 
-def _faults(order: Order, statement: Statement) -> Iterator[str]:
-    """What is wrong with a statement of which a model wrote a part, in sentences; some only once others are mended."""
-    if not statement.reference.strip():
-        yield "The reply has no reference."
-    if not statement.task_file.strip():
-        yield "The reply has no task file."
-    elif not order.task_file and (unknown := _unknown_keys(statement.task_file)):
-        yield f"The task file has the key '{unknown[0]}' (known: {', '.join(sorted(_DRAFTED_KEYS))})."
-    elif statement.reference.strip():
-        yield from _task_faults(order, statement)
-
-
-def _task_faults(order: Order, statement: Statement) -> Iterator[str]:
+def _members(reply: str) -> dict[str, str]:
+    """The texts of the first object of a reply that is whole."""
+    start = max(reply.find("{"), 0)
     try:
-        task = _written(order, statement)
-        oversized = list(_size_faults(task))
-        yield from oversized or _problems(task)
+        value, _ = json.JSONDecoder(strict=False).raw_decode(reply, start)
+    except (ValueError, RecursionError):
+        return {}
+    members = value.items() if isinstance(value, dict) else ()
+    return {name: clean(text) for name, text in members if isinstance(text, str)}
+
+
+def _in_fence(reply: str, label: str) -> str:
+    found = re.search(rf"^```{label}[ \t]*\n(.*?)^```", reply, re.DOTALL | re.MULTILINE)
+    return clean(found[1]) if found else ""
+
+
+def _faults(order: Order, reference: str, task_file: str) -> Iterator[str]:
+    """What is wrong with a task of which a model wrote a part, in sentences; it is written if it can be read."""
+    if not reference.strip():
+        yield "The reply has no reference."
+    if not task_file.strip():
+        yield "The reply has no task file."
+    unknown = sorted(_keys(task_file).keys() - _DRAFTED_KEYS) if not order.task_file else []
+    if unknown:
+        known = ", ".join(sorted(_DRAFTED_KEYS))
+        yield f"The task file has the key '{one_line(unknown[0], 40)}' (known: {known})."
+    if unknown or not reference.strip() or not task_file.strip():
+        return
+    try:
+        task = _write(order, reference, task_file)
+        yield from list(_size_faults(task)) or _reference_problems(task)
     except TaskError as error:
         yield str(error)
-
-
-def _unknown_keys(text: str) -> list[str]:
-    """Keys that a model may not set; none for text that is no TOML, which is refused later."""
-    return [one_line(key, 40) for key in sorted(_keys(text).keys() - _DRAFTED_KEYS)]
 
 
 def _size_faults(task: Task) -> Iterator[str]:
@@ -166,26 +170,19 @@ def _bytes_at(task: Task, shape: Shape) -> int:
     return sum(math.prod(tensor.extents(shape)) * DTYPE_BYTES[tensor.dtype] for tensor in tensors)
 
 
-def _problems(task: Task) -> tuple[str, ...]:
+def _reference_problems(task: Task) -> list[str]:
     small = tuple(shape for shape in task.shapes if _bytes_at(task, shape) <= MAX_REFERENCE_BYTES)
-    return tuple(reference_problems(task, small))
+    return list(reference_problems(task, small))
 
 
-def _written(order: Order, statement: Statement) -> Task:
-    """The task of a statement, once it is written into the order's folder. Raises TaskError."""
-    reference, text = statement.reference, _headed(order, statement.task_file)
-    if order.unverified_reference and _keys(text).get("unverified_reference", True) is not True:
+def _write(order: Order, reference: str, task_file: str) -> Task:
+    """Write a task into the order's folder, with a name, a summary, and a warning where the reference isn't checked.
+
+    Raises TaskError.
+    """
+    given, lines = _keys(task_file), []
+    if order.unverified_reference and given.get("unverified_reference", True) is not True:
         raise TaskError("task.toml says that the reference was checked, but a model is to write it.")
-    (order.folder / "task.toml").write_text(text, "utf-8")
-    (order.folder / "reference.py").write_text(
-        reference if reference.endswith("\n") else f"{reference}\n", "utf-8"
-    )
-    return load_task(order.folder, order.language)
-
-
-def _headed(order: Order, text: str) -> str:
-    """A task file with a name, a summary, and the warning that the reference was not checked."""
-    given, lines = _keys(text), []
     if "name" not in given:
         lines.append(f'name = "{re.sub(r"[^0-9A-Za-z_]+", "_", order.folder.resolve().name)}"')
     if "summary" not in given:
@@ -196,10 +193,14 @@ def _headed(order: Order, text: str) -> str:
             "# Once you have read it and it is what you want, delete the next line.",
             "unverified_reference = true",
         ]
-    return "\n".join([*lines, "", text.strip("\n"), ""]) if lines else text
+    text = "\n".join([*lines, "", task_file.strip("\n"), ""]) if lines else task_file
+    (order.folder / "task.toml").write_text(text, "utf-8")
+    (order.folder / "reference.py").write_text(reference.rstrip("\n") + "\n", "utf-8")
+    return load_task(order.folder, order.language)
 
 
 def _keys(text: str) -> dict[str, Any]:
+    """The members of a task file; none of a text that is no TOML, which is refused later."""
     try:
         return parse_toml(text)
     except DocumentError:

@@ -15,32 +15,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
 from mctskernel.core.device import DeviceSpec
-from mctskernel.core.edit import Edit
 from mctskernel.core.evaluation import REPAIRABLE, Evaluation
 from mctskernel.core.executor import Executor
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.proposer import Exchange, ProposalRequest
-from mctskernel.core.task import Task
+from mctskernel.core.proposer import Exchange, Loss, ProposalRequest, Proposals, Purpose
+from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.experts import EXPERTS, Expert
-from mctskernel.edits.llm.generate import ask_for_kernel
 from mctskernel.edits.llm.model import Call, ModelError, OpenModel
-from mctskernel.edits.llm.proposer import LLMProposer
+from mctskernel.edits.llm.prompt import messages_to_generate
+from mctskernel.edits.llm.proposer import LLMProposer, converse
 from mctskernel.edits.llm.recording import Recorded
+from mctskernel.edits.llm.replies import EDITS_SCHEMA
 from mctskernel.edits.patch import PatchError, apply
 from mctskernel.executors import open_executor
 from mctskernel.profiling.architecture import briefing_of
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.profiling.sandboxed_reference import check_sandbox
-from mctskernel.tasks.drafting import GenerationError, Order, Say, draft_task, make_folder
+from mctskernel.tasks.drafting import GenerationError, Order, Say, draft_task
 from mctskernel.tree.trajectory import run_seconds
 
 TRANSCRIPT = "generation.jsonl"
@@ -96,59 +94,71 @@ def generate(
     """
     if order.unverified_reference:
         check_sandbox()
-    make_folder(order)
+    _make_folder(order.folder)
     transcript = Transcript(model, order.folder / TRANSCRIPT)
     try:
         task = draft_task(order, transcript, say)
         with open_executor(spec, workers) as executor:
-            told = executor.fingerprint()
-            briefing = briefing_of(told.get("gpu", ""), told.get("architecture", ""), task)
+            fingerprint = executor.fingerprint()
+            gpu, architecture = (fingerprint.get(name, "") for name in ("gpu", "architecture"))
+            briefing = briefing_of(gpu, architecture, task)
             writing = _Writing(order.wanted, task, effort, transcript, executor, briefing, say)
-            found, evaluations = writing.verified()
+            found = writing.verified()
     except BaseException:
         order.kernel_file.unlink(missing_ok=True)
         raise
     order.kernel_file.write_text(found[0].kernel.source, "utf-8")
     for other in found[1:]:
         order.kernel_file.with_stem(f"start_{other.expert}").write_text(other.kernel.source, "utf-8")
+    exchanges = transcript.exchanges
     return Generation(
         load_task(order.folder, order.language),
         found,
-        len(transcript.exchanges),
-        transcript.tokens,
-        transcript.dollars,
-        evaluations,
+        calls=len(exchanges),
+        tokens=sum(each.input_tokens + each.output_tokens for each in exchanges),
+        dollars=sum(each.dollars for each in exchanges),
+        evaluations=writing.evaluations,
     )
 
 
-@dataclass(frozen=True)
-class _Draft:
+def _make_folder(folder: Path) -> None:
+    """Raises TaskError if there is anything in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise TaskError(f"{folder} already holds something: choose another --out-task.")
+    except OSError as error:
+        raise TaskError(f"{folder} can't be made: {error.strerror or error}.") from error
+
+
+@dataclass
+class _Writer:
     """How far an expert is: its last kernel with its evaluation, and in sentences how its kernels ended.
 
     `problem` is the last of these, empty once a kernel is verified; without a kernel the next one is begun anew.
+    `is_silent` says that the model didn't answer when it was asked last.
     """
 
     expert: Expert
     kernel: Kernel | None = None
     evaluation: Evaluation | None = None
     problem: str = "It was not asked."
-    ended: tuple[str, ...] = ()
-    silent: bool = False
+    ended: list[str] = field(default_factory=list)
+    is_silent: bool = False
 
-    def failed(
-        self, problem: str, kernel: Kernel | None = None, evaluation: Evaluation | None = None
-    ) -> _Draft:
-        return replace(
-            self,
-            kernel=kernel,
-            evaluation=evaluation,
-            problem=problem,
-            ended=(*self.ended, problem),
-            silent=False,
-        )
+    def fail(self, problem: str, kernel: Kernel | None = None, evaluation: Evaluation | None = None) -> None:
+        """Note how a kernel ended; one that is given is to be repaired."""
+        self.kernel, self.evaluation, self.problem = kernel, evaluation, problem
+        self.ended.append(problem)
+
+    def __str__(self) -> str:
+        if self.problem or self.evaluation is None:
+            return f"{self.expert.name}: {self.problem}"
+        seconds = run_seconds(self.evaluation) or 0.0
+        return f"{self.expert.name}: verified, {seconds * 1e6:.4g} us, {self.evaluation.source}"
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Writing:
     """The experts at work on one task."""
 
@@ -159,96 +169,102 @@ class _Writing:
     executor: Executor
     briefing: tuple[str, ...]
     say: Say
+    evaluations: int = 0
 
-    def verified(self) -> tuple[tuple[Generated, ...], int]:
-        """The kernels that passed every check, the fastest first, and the evaluations that it took.
-
-        Raises GenerationError if there is none.
-        """
-        left, evaluations = self.effort.tries, 0
-        drafts = [_Draft(expert) for expert in self.effort.experts[:left]]
-        while left > 0 and (waiting := [place for place, each in enumerate(drafts) if each.problem]):
+    def verified(self) -> tuple[Generated, ...]:
+        """The kernels that passed every check, the fastest first. Raises GenerationError if there is none."""
+        left = self.effort.tries
+        writers = [_Writer(expert) for expert in self.effort.experts[:left]]
+        while left > 0 and (waiting := [each for each in writers if each.problem]):
             asked = waiting[:left]
             left -= len(asked)
-            told, evaluated = self._round([drafts[place] for place in asked], left)
-            evaluations += evaluated
-            for place, draft in zip(asked, told, strict=True):
-                drafts[place] = draft
-                self.say(f"{draft.expert.name}: {draft.problem or _told(draft)}")
-            if all(drafts[place].silent for place in asked):
+            self._round(asked, left)
+            for writer in asked:
+                self.say(str(writer))
+            if all(writer.is_silent for writer in asked):
                 break
         found: dict[str, Generated] = {}
-        for draft in drafts:
-            if not draft.problem and draft.kernel is not None and draft.evaluation is not None:
-                seconds = run_seconds(draft.evaluation) or float("inf")
-                made = Generated(draft.kernel, draft.expert.name, draft.evaluation, seconds)
+        for writer in writers:
+            if not writer.problem and writer.kernel is not None and writer.evaluation is not None:
+                seconds = run_seconds(writer.evaluation) or float("inf")
+                made = Generated(writer.kernel, writer.expert.name, writer.evaluation, seconds)
                 found.setdefault(made.kernel.identity, made)
         if not found:
-            reasons = " ".join(f"{draft.expert.name}: {draft.problem}" for draft in drafts)
+            reasons = " ".join(f"{writer.expert.name}: {writer.problem}" for writer in writers)
             raise GenerationError(f"No kernel is right after {self.effort.tries - left} tries. {reasons}")
-        return tuple(sorted(found.values(), key=lambda each: each.seconds)), evaluations
+        return tuple(sorted(found.values(), key=lambda each: each.seconds))
 
-    def _round(self, drafts: Sequence[_Draft], turn: int) -> tuple[list[_Draft], int]:
-        """Each expert's next kernel, evaluated, and how many evaluations that took; they are asked at the same time."""
-        seeds = [self.effort.seed + (turn << 8) + place for place in range(len(drafts))]
+    def _round(self, writers: Sequence[_Writer], turn: int) -> None:
+        """Each expert's next kernels, evaluated; the experts are asked at the same time."""
+        seeds = [self.effort.seed + (turn << 8) + place for place in range(len(writers))]
         with ThreadPoolExecutor(self.effort.at_once) as threads:
             try:
-                written = list(threads.map(self._written, drafts, seeds))
+                written = list(threads.map(self._kernels, writers, seeds))
             except BaseException:
                 self.model.close()  # The pool waits for the calls in flight.
                 raise
-        kernels = {kernel.identity: kernel for _, found in written for kernel in found}
-        evaluations = self._evaluated(kernels)
-        return [self._judged(draft, found, evaluations) for draft, found in written], len(evaluations)
-
-    def _written(self, draft: _Draft, seed: int) -> tuple[_Draft, tuple[Kernel, ...]]:
-        """A draft and the kernels that its expert now gives: a repair's are alternatives."""
-        if draft.kernel is not None and draft.evaluation is not None:
-            request = ProposalRequest(self.task, draft.kernel, draft.evaluation, seed=seed)
-            repairs = LLMProposer(self.model, self.briefing).repair(request)
-            kernels = _applied(draft.kernel, repairs.edits)
-            reasons = [each.reason for each in repairs.dropped]
-            silent = repairs.is_silent
-        else:
-            first = ask_for_kernel(
-                self.model,
-                self.task,
-                self.wanted,
-                draft.expert,
-                attempts=draft.ended,
-                device=self.briefing,
-                seed=seed,
-            )
-            kernels = () if first.kernel is None else (first.kernel,)
-            reasons, silent = [each.reason for each in first.losses], first.is_silent
-        if kernels:
-            return draft, kernels
-        problem = reasons[-1] if reasons else "The reply holds no kernel."
-        return replace(draft.failed(problem), silent=silent), ()
-
-    def _evaluated(self, kernels: dict[str, Kernel]) -> dict[str, Evaluation]:
-        waiting = dict(enumerate(kernels))
-        for ticket, identity in waiting.items():
+        kernels = {kernel.identity: kernel for found in written for kernel in found}
+        identities = list(kernels)
+        for ticket, identity in enumerate(identities):
             self.executor.submit(ticket, kernels[identity])
-        found: dict[str, Evaluation] = {}
-        while len(found) < len(kernels):
-            found |= {waiting[ticket]: evaluation for ticket, evaluation in self.executor.wait()}
-        return found
+        evaluations: dict[str, Evaluation] = {}
+        while len(evaluations) < len(kernels):
+            evaluations |= {identities[ticket]: each for ticket, each in self.executor.wait()}
+        self.evaluations += len(evaluations)
+        for writer, found in zip(writers, written, strict=True):
+            if found:
+                self._judge(writer, [(kernel, evaluations[kernel.identity]) for kernel in found])
 
-    def _judged(self, draft: _Draft, kernels: Sequence[Kernel], evaluations: dict[str, Evaluation]) -> _Draft:
-        """The draft with the first of its kernels that is right, or else with the first."""
-        failures = []
-        for kernel in kernels:
-            evaluation = evaluations[kernel.identity]
-            problem = self._problem(kernel, evaluation)
-            if not problem:
-                return replace(draft, kernel=kernel, evaluation=evaluation, problem="", silent=False)
-            failures.append(
-                draft.failed(problem, kernel, evaluation)
-                if evaluation.outcome in REPAIRABLE
-                else draft.failed(problem)
-            )
-        return failures[0] if failures else draft
+    def _kernels(self, writer: _Writer, seed: int) -> list[Kernel]:
+        """The kernels that an expert now gives: a repair's are alternatives. None is a failure."""
+        if writer.kernel is not None and writer.evaluation is not None:
+            edited = writer.kernel
+            request = ProposalRequest(self.task, edited, writer.evaluation, seed=seed)
+            reply = LLMProposer(self.model, self.briefing).repair(request)
+        else:
+            edited = self.task.starting_kernel
+            reply = self._first(writer, seed)
+        kernels, problem = [], "The reply holds no kernel."
+        for edit in reply.edits:
+            try:
+                kernels.append(apply(edited, edit))
+            except PatchError as error:
+                problem = str(error)
+        writer.is_silent = not kernels and any(
+            each.loss in (Loss.NO_REPLY, Loss.OVER_BUDGET) for each in reply.dropped
+        )
+        if not kernels:
+            writer.fail(reply.dropped[-1].reason if reply.dropped else problem)
+        return kernels
+
+    def _first(self, writer: _Writer, seed: int) -> Proposals:
+        """A reply with a first kernel, as an edit of the task's placeholder."""
+        expert, placeholder = writer.expert, self.task.starting_kernel
+        call = Call(
+            Purpose.GENERATE,
+            messages_to_generate(self.task, self.wanted, expert, writer.ended, self.briefing),
+            schema=EDITS_SCHEMA,
+            expert=expert.name,
+            model=expert.model,
+            temperature=expert.temperature,
+            seed=seed,
+            subject=placeholder.identity,
+        )
+        return converse(self.model, call, placeholder, 1)
+
+    def _judge(self, writer: _Writer, judged: Sequence[tuple[Kernel, Evaluation]]) -> None:
+        """Take the first kernel that is right, or else go on with the first."""
+        problems = []
+        for kernel, evaluation in judged:
+            problems.append(self._problem(kernel, evaluation))
+            if not problems[-1]:
+                writer.kernel, writer.evaluation, writer.problem = kernel, evaluation, ""
+                return
+        kernel, evaluation = judged[0]
+        if evaluation.outcome in REPAIRABLE:
+            writer.fail(problems[0], kernel, evaluation)
+        else:
+            writer.fail(problems[0])
 
     def _problem(self, kernel: Kernel, evaluation: Evaluation) -> str:
         if not evaluation.ok:
@@ -256,44 +272,19 @@ class _Writing:
         if not is_eligible(evaluation):
             return f"its time is impossible: {evaluation.quarantine}"
         # The held-out shapes stay secret. The kernel is its own baseline.
-        gate = self.executor.final_validation(kernel, kernel)
-        return "" if gate.ok else f"{gate.outcome}: at held-out shapes."
-
-
-def _told(draft: _Draft) -> str:
-    seconds = run_seconds(draft.evaluation) if draft.evaluation is not None else None
-    source = f", {draft.evaluation.source}" if draft.evaluation is not None else ""
-    return f"verified, {(seconds or 0.0) * 1e6:.4g} us{source}"
-
-
-def _applied(kernel: Kernel, edits: Sequence[Edit]) -> tuple[Kernel, ...]:
-    found = []
-    for edit in edits:
-        try:
-            found.append(apply(kernel, edit))
-        except PatchError:
-            continue
-    return tuple(found)
+        validated = self.executor.final_validation(kernel, kernel)
+        return "" if validated.ok else f"{validated.outcome}: at held-out shapes."
 
 
 class Transcript:
     """A model whose exchanges are appended to a file, a JSON object a line. Several threads may call at once."""
 
     def __init__(self, model: OpenModel, path: Path) -> None:
+        self.close = model.close
+        self.exchanges: list[Exchange] = []
         self._model = model
         self._path = path
         self._lock = threading.Lock()
-        self.exchanges: list[Exchange] = []
-
-    @property
-    def dollars(self) -> float:
-        """What was paid so far."""
-        return sum(exchange.dollars for exchange in self.exchanges)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that went in and came out so far."""
-        return sum(exchange.input_tokens + exchange.output_tokens for exchange in self.exchanges)
 
     def complete(self, call: Call) -> Exchange:
         """The model's exchange, once it is written down."""
@@ -303,18 +294,6 @@ class Transcript:
             with self._path.open("ab") as file:
                 file.write(msgspec.json.encode(Recorded(call.subject, exchange)) + b"\n")
         return exchange
-
-    def close(self) -> None:
-        """Close the model."""
-        self._model.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def read_transcript(path: Path) -> Iterator[Recorded]:

@@ -97,7 +97,6 @@ and then the output:
 
 Both should help.
 """
-HUNK = "@@ -7,3 +7,3 @@\n */\n-#define BLOCK 256\n+#define BLOCK 512\n \n"
 
 
 def _reply(*edits: object) -> str:
@@ -121,31 +120,6 @@ CASES = (
     Case("raw line feeds", THREE.replace("\\n", "\n"), TITLES),
     Case("control characters", THREE.replace("Bigger", "Big\\u0000\\u202eger\\u001b"), TITLES),
     Case("half a surrogate pair", THREE.replace("0.0f;\\n#pragma", "0.0f;\\ud800\\n#pragma"), TITLES),
-    Case(
-        "other names",
-        json.dumps(
-            {
-                "proposals": [
-                    {
-                        "name": "Bigger blocks",
-                        "type": "Block size",
-                        "changes": [{"old": "#define BLOCK 256", "new": "#define BLOCK 512"}],
-                    }
-                ]
-            }
-        ),
-        TITLES[:1],
-    ),
-    Case(
-        "patch as text",
-        _reply(
-            {
-                **BIGGER,
-                "patch": "<<<<<<< SEARCH\n#define BLOCK 256\n=======\n#define BLOCK 512\n>>>>>>> REPLACE",
-            }
-        ),
-        TITLES[:1],
-    ),
     Case("fenced source", _reply({**WHOLE, "source": f"```cuda\n{WHOLE_TEXT}```"}), TITLES[2:]),
     Case(
         "patch that fits nowhere beside a source",
@@ -182,11 +156,6 @@ CASES = (
     ),
     Case("source cut off", f"## One\n```cuda\n{WHOLE_TEXT[:-40]}", losses=(Loss.CUT_OFF,)),
     Case("nothing but source", WHOLE_TEXT, ("algorithm edit",)),
-    Case(
-        "difference in a fence",
-        f"## Bigger blocks\n```diff\n--- a/kernel.cu\n+++ b/kernel.cu\n{HUNK}```\n",
-        TITLES[:1],
-    ),
     Case(
         "triton patch",
         _reply({**BIGGER, "patch": [{"search": "num_warps = 1", "replace": "num_warps = 8"}]}),

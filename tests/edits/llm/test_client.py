@@ -10,7 +10,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import openai
@@ -51,7 +51,7 @@ def asking(
     limits = {"retries": RETRIES, "max_output_tokens": 1000, "key_variable": "SOME_KEY"}
     with serving(*behaviours) as server:
         configured = LLMOptions("some-model", base_url=server.url, **{**limits, **options})
-        with open_client(configured, dollars) as client:
+        with closing(open_client(configured, dollars)) as client:
             yield client, server
 
 
@@ -175,7 +175,7 @@ def test_a_call_is_bounded_in_time(behaviour: Behaviour) -> None:
 def test_a_server_that_is_not_there_is_a_problem() -> None:
     with serving(replies()) as server:
         url = server.url
-    with open_client(LLMOptions("m", base_url=url, retries=RETRIES)) as client:
+    with closing(open_client(LLMOptions("m", base_url=url, retries=RETRIES))) as client:
         exchange = client.complete(CALL)
     assert "could not be reached" in exchange.problem
     assert (exchange.requests, exchange.input_tokens, exchange.dollars) == (RETRIES + 1, 0, 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ CALL = Call(
 @contextmanager
 def caching(server: Server, folder: Path, **options: Any) -> Iterator[OpenModel]:
     configured = LLMOptions("m", base_url=server.url, cache=str(folder), retries=0, **options)
-    with open_model(configured) as model:
+    with closing(open_model(configured)) as model:
         yield model
 
 
