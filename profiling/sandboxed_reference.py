@@ -12,7 +12,6 @@ import contextlib
 import inspect
 import os
 import resource
-import select
 import socket
 import sys
 import threading
@@ -30,7 +29,8 @@ from mctskernel.core.task import Array, TaskError
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement
 from mctskernel.profiling.processes import child_process
-from mctskernel.profiling.processes.channel import Channel, ProtocolError, die_with_parent
+from mctskernel.profiling.processes.channel import Channel, die_with_parent, requests
+from mctskernel.profiling.processes.child_process import LostError
 
 START_SECONDS = 60.0
 CALL_SECONDS = 300.0
@@ -160,13 +160,11 @@ class SandboxedReference:
                 if not self._loaded:
                     self._load()
                 return _called(self._child, arguments)
-            except (_LostError, ProtocolError, OSError, ValueError) as error:
-                message = str(error)
-                if isinstance(error, _HungUpError):
-                    message = f"it {self._child.stop_reason()}. {self._child.last_words()[-500:]}".strip()
+            except (LostError, OSError, ValueError) as error:
+                log = error.log[-500:] if isinstance(error, LostError) else ""
                 self._end()
                 self._renew()
-                raise TaskError(f"The reference's process was lost: {message}") from error
+                raise TaskError(f"The reference's process was lost: {error} {log}".strip()) from error
 
     def _renew(self) -> None:
         self._child = child = _start()
@@ -176,7 +174,7 @@ class SandboxedReference:
     def _load(self) -> None:
         _check_confined(self._child)
         self._child.channel.send(Load(self._source))
-        reply = _received(self._child, CALL_SECONDS)
+        reply = self._child.receive(REPLIES, CALL_SECONDS)
         if isinstance(reply, Failed):
             self._end()
             self._renew()
@@ -215,14 +213,6 @@ def header_of(array: Array) -> ArrayHeader:
     return ArrayHeader(array.dtype.name, array.shape)
 
 
-class _LostError(RuntimeError):
-    """No answer came; the message says why."""
-
-
-class _HungUpError(_LostError):
-    """The process has ended."""
-
-
 def _signature(source: str) -> inspect.Signature:
     """The parameters of the function `reference`, without running anything."""
     if len(source) > MAX_SOURCE_CHARACTERS:
@@ -254,6 +244,7 @@ def _start() -> child_process.ChildProcess:
     try:
         child = child_process.start(
             "mctskernel.profiling.sandboxed_reference",
+            "runs the reference",
             policy=lambda scratch: confinement(scratch, memory_bytes),
             own_session=False,
         )
@@ -265,7 +256,7 @@ def _start() -> child_process.ChildProcess:
 
 def _check_confined(child: child_process.ChildProcess) -> None:
     """Wait until a process is confined. Raises TaskError where a mechanism is missing."""
-    reply = _received(child, START_SECONDS)
+    reply = child.receive(REPLIES, START_SECONDS)
     in_force = reply.mechanisms if isinstance(reply, Confined) else ()
     missing = [
         name for name in REQUIRED if name not in in_force and not (name == "Landlock" and child.wrapped)
@@ -283,31 +274,20 @@ def _called(child: child_process.ChildProcess, arguments: dict[str, object]) -> 
     deadline = time.monotonic() + CALL_SECONDS
     child.channel.send(Call({name: header_of(each) for name, each in arrays.items()}, numbers))
     send_arrays(child.channel, list(arrays.values()))
-    reply = _received(child, CALL_SECONDS)
+    reply = child.receive(REPLIES, CALL_SECONDS)
     if isinstance(reply, Failed):
         raise TaskError(f"The reference failed: {reply.message}")
     if not isinstance(reply, Returned):
-        raise _LostError("it answered what it wasn't asked.")
+        raise ValueError("it answered what it wasn't asked.")
     if sum(header.nbytes for header in reply.arrays) > MAX_RETURNED_BYTES:
-        raise _LostError(f"it returned more than {MAX_RETURNED_BYTES >> 30} GiB.")
+        raise ValueError(f"it returned more than {MAX_RETURNED_BYTES >> 30} GiB.")
 
     def pieces() -> Iterator[Any]:
         while True:
-            yield _received(child, deadline - time.monotonic())
+            yield child.receive(REPLIES, deadline - time.monotonic())
 
     found = collect_arrays(list(reply.arrays), pieces())
     return tuple(found) if reply.is_tuple or len(found) != 1 else found[0]
-
-
-def _received(child: child_process.ChildProcess, seconds: float) -> Any:
-    channel, deadline = child.channel, time.monotonic() + seconds
-    while (reply := channel.next_message(REPLIES)) is None:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([channel], [], [], left)[0]:
-            raise _LostError(f"it took more than its limit of {CALL_SECONDS:g} s.")
-        if not channel.receive_available():
-            raise _HungUpError("it ended.")
-    return reply
 
 
 def _kill(child: child_process.ChildProcess) -> None:
@@ -323,9 +303,9 @@ def main() -> None:
     """Answer until the parent hangs up."""
     die_with_parent(int(sys.argv[2]))
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    requests = _requests(channel)
+    messages = requests(channel, REQUESTS)
     reference: Callable[..., Any] | None = None
-    for request in requests:
+    for request in messages:
         match request:
             case Confine():
                 channel.send(_confined(request))
@@ -336,7 +316,7 @@ def main() -> None:
                 except (Exception, SystemExit) as error:  # noqa: BLE001 - a model wrote what runs here
                     channel.send(_failure(error))
             case Call():
-                _call(channel, requests, reference, request)
+                _call(channel, messages, reference, request)
             case _:
                 return
 
@@ -355,9 +335,9 @@ def _loaded(source: str) -> Callable[..., Any]:
 
 
 def _call(
-    channel: Channel, requests: Iterator[Any], reference: Callable[..., Any] | None, request: Call
+    channel: Channel, messages: Iterator[Any], reference: Callable[..., Any] | None, request: Call
 ) -> None:
-    arrays = collect_arrays(list(request.arrays.values()), requests)
+    arrays = collect_arrays(list(request.arrays.values()), messages)
     try:
         if reference is None:
             raise ValueError("nothing is loaded")
@@ -370,14 +350,6 @@ def _call(
         return
     channel.send(reply)
     send_arrays(channel, returned)
-
-
-def _requests(channel: Channel) -> Iterator[Any]:
-    while True:
-        while (request := channel.next_message(REQUESTS)) is None:
-            if not channel.receive_available():
-                return
-        yield request
 
 
 def _failure(error: BaseException) -> Failed:

@@ -18,8 +18,8 @@ from pathlib import Path
 from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.experiments.gauntlet.corpus import CORPUS, CorpusError
 from mctskernel.experiments.gauntlet.run import Report, Result, Verdict
+from mctskernel.profiling.pytorch.client import ForkServer, fork_server
 from mctskernel.profiling.pytorch.evaluator import Limits, ModuleVerdict, Settings, open_evaluator
-from mctskernel.profiling.pytorch.processes import ForkServer, fork_server
 
 NO_GAIN = "no gain"
 LIMITS = Limits(load_seconds=120.0, call_seconds=5.0)

@@ -16,7 +16,8 @@ import numpy as np
 from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check
 from mctskernel.core.task import Array, Shape, Task, Tensor
-from mctskernel.profiling.gpu.protocol import Place, Read, SharedWindow, TensorPlace
+from mctskernel.profiling.gpu.protocol import Place, Read, TensorPlace
+from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.sampling import Sample, draw_sample, whole
 from mctskernel.profiling.verify import Case, draw_verification, judge, poison_word
 

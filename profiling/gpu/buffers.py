@@ -25,9 +25,9 @@ from mctskernel.profiling.gpu.protocol import (
     Plan,
     Read,
     ScratchPlace,
-    SharedWindow,
     TensorPlace,
 )
+from mctskernel.profiling.processes.shared_window import SharedWindow
 
 GUARD_BYTES = 1 << 16
 """The smallest guard on either side of a buffer."""

@@ -36,7 +36,7 @@ from mctskernel.profiling.guardrails import (
     quarantine_reason,
     worn_check,
 )
-from mctskernel.profiling.processes.conversation import LostError
+from mctskernel.profiling.processes.child_process import LostError
 from mctskernel.profiling.processes.worker_process import Prepared
 from mctskernel.profiling.ptx_text import variables
 from mctskernel.profiling.stages import Stages

@@ -9,17 +9,16 @@ from typing import Protocol
 
 from mctskernel.profiling.gpu.protocol import (
     GPU_REQUESTS,
-    Broken,
     Failed,
     GpuReply,
     GpuRequest,
     Opened,
     OpenGpu,
-    SharedWindow,
 )
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement, counter_capabilities, gpu_devices
-from mctskernel.profiling.processes.channel import serve
+from mctskernel.profiling.processes.channel import Broken, serve
+from mctskernel.profiling.processes.shared_window import SharedWindow
 
 PROGRAMS = 8
 """How many disassemblers may run at a time."""

@@ -6,77 +6,12 @@ what is right. Bytes of tensors travel through a `SharedWindow`; offsets are int
 
 from __future__ import annotations
 
-import fcntl
-import mmap
-import os
-
 import msgspec
-import numpy as np
 
-from mctskernel.core.dtypes import DType
 from mctskernel.core.evaluation import Conditions
-from mctskernel.core.task import Array
 from mctskernel.profiling.ceilings import Ceilings
 from mctskernel.profiling.gpu.cuda_driver import Gpu
-
-ALIGNMENT = 4096
-
-
-class SharedWindow:
-    """Anonymous shared memory behind a file descriptor, which a child process inherits.
-
-    It grows at its end; reserved places stay. The child opens the same descriptor with `fd=`. It is sealed against
-    shrinking: reading memory that a child had cut off would end this process.
-    """
-
-    def __init__(self, fd: int | None = None) -> None:
-        self.fd = _create() if fd is None else fd
-        self._end = 0
-        self._map: mmap.mmap | None = None
-
-    def reserve(self, nbytes: int) -> int:
-        """Reserve bytes; returns their offset."""
-        offset = self._end
-        self._end += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
-        os.ftruncate(self.fd, self._end)
-        return offset
-
-    def put(self, array: Array) -> int:
-        """Reserve room for an array and copy it there; returns its offset."""
-        offset = self.reserve(array.nbytes)
-        self.bytes_at(offset, array.nbytes)[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return offset
-
-    def bytes_at(self, offset: int, nbytes: int) -> Array:
-        """A view of some bytes. Raises ValueError for bytes outside of the window."""
-        if offset < 0 or nbytes < 0 or offset + nbytes > self._mapped(offset + nbytes):
-            raise ValueError(f"The shared window has no bytes {offset} to {offset + nbytes}.")
-        assert self._map is not None  # noqa: S101 - `_mapped` saw to it
-        return np.frombuffer(self._map, np.uint8, nbytes, offset)
-
-    def array_at(self, offset: int, dtype: DType, extents: tuple[int, ...]) -> Array:
-        """A view of an array."""
-        count = int(np.prod(extents, dtype=np.int64))
-        return self.bytes_at(offset, count * dtype.itemsize).view(dtype).reshape(extents)
-
-    def close(self) -> None:
-        """Free the memory once no view of it is left."""
-        self._map = None
-        os.close(self.fd)
-
-    def _mapped(self, end: int) -> int:
-        """The mapped size, at least `end` where the window is that large. Older views stay valid."""
-        if self._map is None or len(self._map) < end:
-            size = os.fstat(self.fd).st_size
-            if size >= end and size:
-                self._map = mmap.mmap(self.fd, size)
-        return len(self._map) if self._map is not None else 0
-
-
-def _create() -> int:
-    fd = os.memfd_create("mctskernel-window", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-    return fd
+from mctskernel.profiling.processes.channel import Broken, Ready
 
 
 class OpenGpu(msgspec.Struct, tag=True, frozen=True):
@@ -106,7 +41,7 @@ class TensorPlace(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, tag=True, frozen=True):
-    """Put tensors on the GPU, until the process ends. Answered by Done."""
+    """Put tensors on the GPU, until the process ends. Answered by Ready."""
 
     arena: int
     tensors: tuple[TensorPlace, ...]
@@ -222,7 +157,7 @@ class Count(msgspec.Struct, tag=True, frozen=True):
 
 
 class ReleaseCounters(msgspec.Struct, tag=True, frozen=True):
-    """Let other processes read counters on the GPU. Answered by Done."""
+    """Let other processes read counters on the GPU. Answered by Ready."""
 
 
 class Opened(msgspec.Struct, tag=True, frozen=True):
@@ -240,10 +175,6 @@ class Opened(msgspec.Struct, tag=True, frozen=True):
     def notes(self) -> tuple[str, ...]:
         """What can't be measured on this GPU, and why."""
         return tuple(sentence for sentence in (self.counters, self.state) if sentence)
-
-
-class Done(msgspec.Struct, tag=True, frozen=True):
-    """It was done."""
 
 
 class Loaded(msgspec.Struct, tag=True, frozen=True):
@@ -321,14 +252,8 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     lost: bool
 
 
-class Broken(msgspec.Struct, tag=True, frozen=True):
-    """The GPU can't be used; the process ends now."""
-
-    message: str
-
-
 GpuRequest = OpenGpu | Place | Load | Run | Wear | Time | Recheck | Count | ReleaseCounters
-GpuReply = Opened | Done | Loaded | Ran | Timed | Rechecked | Counted | Failed | Broken
+GpuReply = Opened | Ready | Loaded | Ran | Timed | Rechecked | Counted | Failed | Broken
 
 GPU_REQUESTS: msgspec.msgpack.Decoder[GpuRequest] = msgspec.msgpack.Decoder(GpuRequest)
 GPU_REPLIES: msgspec.msgpack.Decoder[GpuReply] = msgspec.msgpack.Decoder(GpuReply)

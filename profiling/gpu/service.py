@@ -17,10 +17,8 @@ from mctskernel.profiling.gpu.cuda_driver import (
 from mctskernel.profiling.gpu.cupti import CountersUnavailableError, RangeProfiler, when_free
 from mctskernel.profiling.gpu.device_kernels import Digests, Scrub, Segment
 from mctskernel.profiling.gpu.protocol import (
-    Broken,
     Count,
     Counted,
-    Done,
     Failed,
     GpuReply,
     GpuRequest,
@@ -36,7 +34,6 @@ from mctskernel.profiling.gpu.protocol import (
     Rechecked,
     ReleaseCounters,
     Run,
-    SharedWindow,
     Time,
     Timed,
     TimedRun,
@@ -44,6 +41,8 @@ from mctskernel.profiling.gpu.protocol import (
 )
 from mctskernel.profiling.gpu.state import GpuMonitor, Monitor, StateUnavailableError, Unmonitored
 from mctskernel.profiling.gpu.timing import Cleaner, Schedule, TimedRuns, interleaved
+from mctskernel.profiling.processes.channel import Broken, Ready
+from mctskernel.profiling.processes.shared_window import SharedWindow
 
 TRESPASS = "The kernel writes to memory of the evaluator that no argument of its points to."
 
@@ -108,12 +107,12 @@ class GpuService:
             return str(error)
         return ""
 
-    def _place(self, request: Place) -> Done:
+    def _place(self, request: Place) -> Ready:
         arena = self._arenas[request.arena] = place(request.tensors, self._window)
         self._input_digests[request.arena] = [
             self._digests.now(arena.fresh_inputs(variant)) for variant in range(arena.variants)
         ]
-        return Done()
+        return Ready()
 
     def _load(self, request: Load) -> Loaded:
         if request.slot in self._kernels:
@@ -246,10 +245,10 @@ class GpuService:
                 problem = str(error)
             return Counted(launches, problem, self._trespass(foreign, before))
 
-    def _release_counters(self, _: ReleaseCounters) -> Done:
+    def _release_counters(self, _: ReleaseCounters) -> Ready:
         if self._profiler is not None:
             self._profiler.release()
-        return Done()
+        return Ready()
 
     def _bound(self, plan: Plan) -> AbstractContextManager[BoundPlan]:
         return bound(plan, self._arenas[plan.arena], self._kernels[plan.slot])

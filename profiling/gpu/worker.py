@@ -18,11 +18,9 @@ from mctskernel.profiling.candidate import Candidate, RefusedError
 from mctskernel.profiling.gpu.arenas import Arena, draw_arenas
 from mctskernel.profiling.gpu.protocol import (
     GPU_REPLIES,
-    Broken,
     Code,
     Count,
     Counted,
-    Done,
     Failed,
     GpuReply,
     GpuRequest,
@@ -39,14 +37,16 @@ from mctskernel.profiling.gpu.protocol import (
     ReleaseCounters,
     Run,
     ScratchPlace,
-    SharedWindow,
     Step,
     Time,
     Timed,
     TimedRun,
     Wear,
 )
-from mctskernel.profiling.processes.conversation import Conversation, LostError
+from mctskernel.profiling.processes.channel import Ready
+from mctskernel.profiling.processes.child_process import LostError
+from mctskernel.profiling.processes.conversation import Conversation
+from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.ptx_text import variables
 
 GPU_SERVICE = "mctskernel.profiling.gpu.service:GpuService"
@@ -61,8 +61,6 @@ MEMORY_BYTES = 6 << 30
 
 BASELINE, CANDIDATE = 0, 1
 """The slots of the kernel that times are interleaved with, and of the one that is evaluated."""
-
-UNEXPECTED = "The GPU process sent an unexpected reply."
 
 Expected = TypeVar("Expected")
 Reply = TypeVar("Reply", Ran, Timed, Rechecked, Counted)
@@ -147,7 +145,7 @@ class GpuWorker:
         request = Time(*self._plans(candidate, arena), seconds, baseline_runs, arena.reads)
         timed = self._own(self._ask(request, TIME_SECONDS, Timed, candidate), candidate)
         if not timed.samples or not timed.baseline or len(timed.judged) != len(arena.variants):
-            raise self._unexpected()
+            raise self._process.unexpected()
         self._check_variants(arena, timed.runs)
         return timed
 
@@ -184,16 +182,12 @@ class GpuWorker:
 
     def _set_up(self, reply: GpuReply) -> None:
         """Bring a new process to the state of the last one."""
-        match reply:
-            case Opened():
-                self._opened = reply
-            case Broken(message):
-                raise DeviceError(message)
-            case _:
-                raise LostError(Outcome.CRASH, UNEXPECTED)
+        if not isinstance(reply, Opened):
+            raise self._process.unexpected()
+        self._opened = reply
         for arena in self.arenas:
             match self._process.ask(arena.place, PLACE_SECONDS):
-                case Done():
+                case Ready():
                     pass
                 case Failed(message, lost=True):
                     # No candidate has run in this process: the machine failed, and another process may succeed.
@@ -205,7 +199,7 @@ class GpuWorker:
                         f"{message} Perhaps another process is using it."
                     )
                 case _:
-                    raise LostError(Outcome.CRASH, UNEXPECTED)
+                    raise self._process.unexpected()
         if self._baseline is not None:
             self._load(BASELINE, self._baseline)
 
@@ -241,27 +235,17 @@ class GpuWorker:
         reply = self._process.ask(request, seconds)
         if isinstance(reply, expected):
             return reply
-        match reply:
-            case Failed(message, lost):
-                if lost:
-                    self._process.renew()
-                outcome = Outcome.CRASH if lost else Outcome.LAUNCH_ERROR
-                guard = Guard.SEPARATE_PROCESS if lost else Guard.LAUNCH_LIMITS
-                raise RefusedError(outcome, guard, message, candidate)
-            case Broken(message):
-                raise DeviceError(message)
-            case _:
-                raise self._unexpected()
+        if not isinstance(reply, Failed):
+            raise self._process.unexpected()
+        if reply.lost:
+            self._process.renew()
+            raise RefusedError(Outcome.CRASH, Guard.SEPARATE_PROCESS, reply.message, candidate)
+        raise RefusedError(Outcome.LAUNCH_ERROR, Guard.LAUNCH_LIMITS, reply.message, candidate)
 
     def _check_variants(self, arena: Arena, runs: Sequence[TimedRun]) -> None:
         """Raise LostError for runs on inputs that don't exist."""
         if any(not 0 <= run.variant < len(arena.variants) for run in runs):
-            raise self._unexpected()
-
-    def _unexpected(self) -> LostError:
-        """Replace the process: nothing that it sends can be relied on."""
-        self._process.renew()
-        return LostError(Outcome.CRASH, UNEXPECTED)
+            raise self._process.unexpected()
 
 
 def _codes(candidate: Candidate) -> tuple[Code, ...]:

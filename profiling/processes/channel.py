@@ -1,7 +1,8 @@
 """Messages between two processes: MessagePack behind a length, on one socket.
 
 Each side decodes into types that it names, so that a process that a candidate has subverted can send nothing but
-well-formed values of bounded size. `serve` is the child's side.
+well-formed values of bounded size. `serve` is the child's side; every kind of child may
+answer `Ready` or `Broken`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,25 +31,39 @@ Answer = Callable[[Message], tuple[msgspec.Struct, bool]]
 """Gives the reply to a request, and whether the process must end after sending it."""
 
 
+class Ready(msgspec.Struct, tag=True, frozen=True):
+    """It was done; there is nothing to say."""
+
+
+class Broken(msgspec.Struct, tag=True, frozen=True):
+    """The machine or the task can't be used; the process ends now."""
+
+    message: str
+
+
 class ProtocolError(RuntimeError):
     """The other side sent something that is not a valid message."""
 
 
 class Channel:
-    """One end of the socket."""
+    """One end of the socket. Up to `max_descriptors` that come beside messages are kept in `descriptors`."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, max_descriptors: int = 0) -> None:
         self._socket = connection
         self._buffer = bytearray()
+        self._max_descriptors = max_descriptors
+        self.descriptors: list[int] = []
 
     def fileno(self) -> int:
         """For `select`."""
         return self._socket.fileno()
 
-    def send(self, message: msgspec.Struct) -> None:
+    def send(self, message: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> None:
         """Send one message, blocking until it is sent. Raises OSError when the other side is gone."""
         payload = msgspec.msgpack.encode(message, enc_hook=os.fspath)
-        self._socket.sendall(_LENGTH.pack(len(payload)) + payload)
+        packet = _LENGTH.pack(len(payload)) + payload
+        sent = socket.send_fds(self._socket, [packet], descriptors) if descriptors else 0
+        self._socket.sendall(packet[sent:])
 
     def has_unread(self) -> bool:
         """Whether bytes have arrived that `next_message` hasn't returned."""
@@ -62,7 +77,11 @@ class Channel:
     def receive_available(self) -> bool:
         """Read what has arrived, blocking if nothing has; False when the other side is gone."""
         try:
-            arrived = self._socket.recv(1 << 20)
+            if self._max_descriptors:
+                arrived, found, _, _ = socket.recv_fds(self._socket, 1 << 20, self._max_descriptors)
+                self.descriptors += found
+            else:
+                arrived = self._socket.recv(1 << 20)
         except ConnectionError:
             return False
         self._buffer += arrived
@@ -74,7 +93,7 @@ class Channel:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)
         if length > MAX_MESSAGE_BYTES:
-            raise ProtocolError(f"a message of {length} bytes is over the limit of {MAX_MESSAGE_BYTES}")
+            raise ProtocolError(f"a message of {length} bytes, over the limit of {MAX_MESSAGE_BYTES}")
         end = _LENGTH.size + length
         if len(self._buffer) < end:
             return None
@@ -99,18 +118,23 @@ def decode_path(kind: type, value: Any) -> Any:
 
 def serve(decoder: msgspec.msgpack.Decoder[Message], answer: Answer[Message]) -> None:
     """Answer requests in a child process until the parent is gone: `MODULE SOCKET LIFELINE [SHARED...]`."""
-    connection, lifeline = int(sys.argv[1]), int(sys.argv[2])
-    die_with_parent(lifeline)
-    channel = Channel(socket.socket(fileno=connection))
-    while True:
-        while (request := channel.next_message(decoder)) is None:
-            if not channel.receive_available():
-                return
+    die_with_parent(int(sys.argv[2]))
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
+    for request in requests(channel, decoder):
         reply, leaving = answer(request)
         channel.send(reply)
         if leaving:
             # No clean-up: what a broken CUDA context holds can't be freed, and trying may hang.
             os._exit(0)
+
+
+def requests(channel: Channel, decoder: msgspec.msgpack.Decoder[Message]) -> Iterator[Message]:
+    """The messages of the other side until it is gone."""
+    while True:
+        while (request := channel.next_message(decoder)) is None:
+            if not channel.receive_available():
+                return
+        yield request
 
 
 def die_with_parent(lifeline: int) -> None:

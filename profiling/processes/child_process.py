@@ -1,4 +1,4 @@
-"""Starting and stopping a worker's process: its folder, its environment, the pipe that ends it with its parent."""
+"""A child process: its folder, its environment, the pipe that ends it with its parent, requests and replies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import re
+import select
 import shutil
 import signal
 import site
@@ -16,17 +17,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
+import msgspec
+
+from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.isolation import landlock
 from mctskernel.profiling.isolation.bubblewrap import bubblewrap_command, find_bubblewrap
 from mctskernel.profiling.isolation.confinement import hide_memory
 from mctskernel.profiling.isolation.kernel_calls import RefusedByKernelError
 from mctskernel.profiling.isolation.policy import READABLE_VARIABLE, Confinement
-from mctskernel.profiling.processes.channel import Channel
+from mctskernel.profiling.processes.channel import Channel, ProtocolError
+from mctskernel.profiling.processes.sessions import end_session, resume_session, stop_session
 from mctskernel.profiling.stages import STAGE_FILE
 
 _LOG = logging.getLogger(__name__)
@@ -35,8 +40,9 @@ MAX_STDERR_BYTES = 20_000
 HANG_UP_SECONDS = 1.0
 """How long a process that closed its socket may take to end by itself."""
 
-MAX_SWEEPS = 100
-"""How often to look for processes of a session that were started while it was being ended."""
+MAX_FOLDER_BYTES = 2 << 30
+FOLDER_CHECK_SECONDS = 1.0
+"""How often the size of a process's folder is checked while waiting for its reply."""
 
 _KEPT_VARIABLES = (
     "PATH",
@@ -54,32 +60,85 @@ _KEPT_PREFIXES = ("CUDA_", "NVIDIA_", "NVRTC_")
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL")
 
 
-@dataclass(frozen=True)
+Reply = TypeVar("Reply")
+
+
+class LostError(RuntimeError):
+    """The process was lost during a request; `log` is the end of its standard error."""
+
+    def __init__(self, outcome: Outcome, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.message = message
+        self.log = log
+
+    @property
+    def guard(self) -> Guard:
+        """The guard that refuses a candidate that did this to its process."""
+        return Guard.TIME_LIMIT if self.outcome is Outcome.TIMEOUT else Guard.SEPARATE_PROCESS
+
+
+@dataclass
 class ChildProcess:
-    """A running worker process, the leader of a session of its own, with a folder of its own.
+    """A running process, the leader of a session of its own, with a folder of its own.
 
     The process ends when `lifeline`, the writing end of a pipe, is closed: by `kill`, or when this process ends.
     `stderr` and `stage_file` are files that it writes, opened here before it starts, since it may replace a name in its
-    folder by a link to another file. `wrapped` says that it runs in bubblewrap.
+    folder by a link to another file. `role` is what it does, for messages: `evaluated the kernel`. `how_ended` says
+    how it ended, `exited with status 3`, and is empty while it runs. `wrapped` says that it runs in bubblewrap.
     """
 
-    process: subprocess.Popen[bytes]
+    role: str
     channel: Channel
     lifeline: int
     scratch: Path
     stderr: BinaryIO
     stage_file: BinaryIO
+    pid: int
+    how_ended: Callable[[], str]
+    reap: Callable[[], object]
     wrapped: bool = False
+    _folder_checked: float = field(default_factory=time.monotonic, init=False)
 
-    @property
-    def pid(self) -> int:
-        """The process's number."""
-        return self.process.pid
+    def ask(self, request: msgspec.Struct, replies: msgspec.msgpack.Decoder[Reply], seconds: float) -> Reply:
+        """The reply to a request. Raises LostError when there is none in time; the process goes on all the same."""
+        # A process that died while idle is noticed when its socket is read.
+        with contextlib.suppress(OSError):
+            self.channel.send(request)
+        return self.receive(replies, seconds)
+
+    def receive(self, replies: msgspec.msgpack.Decoder[Reply], seconds: float) -> Reply:
+        """The reply to what was sent. Raises LostError."""
+        channel, deadline = self.channel, time.monotonic() + seconds
+        try:
+            while (reply := channel.next_message(replies)) is None:
+                left = deadline - time.monotonic()
+                self._check_folder()
+                if left > 0 and not select.select([channel], [], [], min(left, FOLDER_CHECK_SECONDS))[0]:
+                    continue
+                if left <= 0:
+                    stage = self._stage()
+                    within = f" It was in the stage '{stage}'." if stage else ""
+                    slow = f"took more than its limit of {seconds:g} s.{within}"
+                    raise self._lost(Outcome.TIMEOUT, slow)
+                if not channel.receive_available():
+                    raise self._lost(Outcome.CRASH, f"{self.stop_reason()}.")
+        except ProtocolError as error:
+            raise self._lost(Outcome.CRASH, f"sent {error}.") from error
+        return reply
+
+    def pause(self) -> None:
+        """Stop it and what it started: nothing of it runs until `resume`."""
+        stop_session(self.pid)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        resume_session(self.pid)
 
     def kill(self) -> None:
         """End the process and everything that it started, at once, and remove its folder."""
-        end_session(self.process.pid)
-        self.process.wait()
+        end_session(self.pid)
+        self.reap()
         self.channel.close()
         os.close(self.lifeline)
         self.stderr.close()
@@ -89,60 +148,63 @@ class ChildProcess:
     def terminate(self) -> None:
         """End the process at once; a thread that waits for its reply sees the socket close. `kill` cleans up later."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(self.pid, signal.SIGKILL)
 
     def stop_reason(self) -> str:
         """How a process that has closed its socket ended: `exited with status 3`."""
-        # It is not reaped yet, so that its process group keeps its number until all of it is killed.
-        peek = os.WEXITED | os.WNOHANG | os.WNOWAIT
         end = time.monotonic() + HANG_UP_SECONDS
-        while (status := os.waitid(os.P_PID, self.process.pid, peek)) is None:
+        while not (how := self.how_ended()):
             if time.monotonic() > end:
                 return "hung up"
             time.sleep(0.005)
-        if self.wrapped and status.si_code == os.CLD_EXITED and status.si_status > _SIGNALLED:
-            return f"was killed by {_signal_name(status.si_status - _SIGNALLED)}"
-        if status.si_code == os.CLD_EXITED:
-            return f"exited with status {status.si_status}"
-        return f"was killed by {_signal_name(status.si_status)}"
+        return how
 
     def last_words(self) -> str:
         """The end of its standard error."""
-        return end_of(self.stderr)
+        return _end_of(self.stderr)
 
-    def stage(self) -> str:
+    def _stage(self) -> str:
         """The stage of an evaluation that it has written down; empty for anything that isn't a stage."""
-        words = end_of(self.stage_file)
+        words = _end_of(self.stage_file)
         return words if re.fullmatch(r"[a-z][a-z ]{1,30}", words) else ""
+
+    def _check_folder(self) -> None:
+        if time.monotonic() - self._folder_checked < FOLDER_CHECK_SECONDS:
+            return
+        self._folder_checked = time.monotonic()
+        if _folder_bytes(self.scratch) > MAX_FOLDER_BYTES:
+            raise self._lost(Outcome.CRASH, f"wrote more than its limit of {MAX_FOLDER_BYTES >> 20} MiB.")
+
+    def _lost(self, outcome: Outcome, how: str) -> LostError:
+        return LostError(outcome, f"The process that {self.role} {how}", self.last_words())
+
+
+Launched = tuple[int, Callable[[], str], Callable[[], object]]
+"""A process's number, how it ended, and how it is reaped."""
 
 
 def start(
     module: str,
+    role: str,
     shared: tuple[int, ...] = (),
     policy: Callable[[Path], Confinement] | None = None,
     *,
-    threads: int = 1,
-    within: Path | None = None,
     own_session: bool = True,
 ) -> ChildProcess:
     """Start a process that runs a module, which waits for its first request; it inherits the descriptors `shared`.
 
     `policy` returns, given the process's folder, what it may do from its start, where this machine has bubblewrap.
-    Without it the process is unconfined until it confines itself. Its libraries for linear algebra may use `threads`.
-    Its folder is made `within` another, or in the folder for temporary files. Without an `own_session` it leads a
-    process group of this session: a confined process may start one so, and it ends with the session.
+    Without it the process is unconfined until it confines itself. Without an `own_session` it leads a process group
+    of this session: a confined process may start one so, and it ends with the session.
     """
     _protect_this_process()
-    scratch = Path(tempfile.mkdtemp(prefix="mctskernel-worker-", dir=within))
-    ours, theirs = socket.socketpair()
-    watched, lifeline = os.pipe()
-    inherited = (theirs.fileno(), watched, *shared)
-    command: tuple[str, ...] = (sys.executable, "-P", "-m", module, *map(str, inherited))
     bubblewrap = find_bubblewrap() if policy is not None else None
-    if policy is not None and bubblewrap is not None:
-        command = bubblewrap_command(bubblewrap, policy(scratch), command)
-    stderr, stage_file = (scratch / "stderr").open("w+b"), (scratch / STAGE_FILE).open("w+b")
-    try:
+
+    def launch(scratch: Path, descriptors: tuple[int, ...], stderr: BinaryIO) -> Launched:
+        inherited = (*descriptors, *shared)
+        command: tuple[str, ...] = (sys.executable, "-P", "-m", module, *map(str, inherited))
+        if policy is not None and bubblewrap is not None:
+            command = bubblewrap_command(bubblewrap, policy(scratch), command)
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             command,
             stdin=subprocess.DEVNULL,
@@ -152,15 +214,50 @@ def start(
             start_new_session=own_session,
             process_group=None if own_session else 0,
             cwd=scratch,
-            env=worker_environment(scratch, threads),
+            env=worker_environment(scratch),
         )
+        wrapped = bubblewrap is not None
+        return process.pid, lambda: how_ended(process.pid, wrapped=wrapped), process.wait
+
+    child = launched(role, launch)
+    child.wrapped = bubblewrap is not None
+    return child
+
+
+def launched(role: str, launch: Callable[[Path, tuple[int, ...], BinaryIO], Launched]) -> ChildProcess:
+    """A process that `launch` starts, given its folder, its socket and lifeline, and the file of its standard error."""
+    scratch = Path(tempfile.mkdtemp(prefix="mctskernel-worker-"))
+    ours, theirs = socket.socketpair()
+    watched, lifeline = os.pipe()
+    stderr, stage_file = (scratch / "stderr").open("w+b"), (scratch / STAGE_FILE).open("w+b")
+    try:
+        started = launch(scratch, (theirs.fileno(), watched), stderr)
     finally:
         theirs.close()
         os.close(watched)
-    return ChildProcess(process, Channel(ours), lifeline, scratch, stderr, stage_file, bubblewrap is not None)
+    return ChildProcess(role, Channel(ours), lifeline, scratch, stderr, stage_file, *started)
 
 
-def end_of(file: BinaryIO) -> str:
+def how_ended(pid: int, *, wrapped: bool = False) -> str:
+    """How a child of ours ended, `exited with status 3`; empty while it runs.
+
+    It isn't reaped, so that its process group keeps its number until all of it is killed.
+    """
+    status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if status is None:
+        return ""
+    number, exited = status.si_status, status.si_code == os.CLD_EXITED
+    if wrapped and exited and number > _SIGNALLED:
+        number, exited = number - _SIGNALLED, False
+    if exited:
+        return f"exited with status {number}"
+    try:
+        return f"was killed by {signal.Signals(number).name}"
+    except ValueError:
+        return f"was killed by signal {number}"
+
+
+def _end_of(file: BinaryIO) -> str:
     """The end of an open file that another process writes; the file's position stays."""
     try:
         size = os.fstat(file.fileno()).st_size
@@ -187,25 +284,7 @@ def _protect_this_process() -> None:
             hide_memory()
 
 
-def end_session(leader: int) -> None:
-    """End a process that leads a session of its own and everything in it, groups of their own included.
-
-    To be called before the leader is reaped, so that its number isn't reused. A confined process can't leave
-    its session.
-    """
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(leader, signal.SIGKILL)
-    for _ in range(MAX_SWEEPS):
-        left = [each for each in _session_members(leader) if each != leader]
-        if not left:
-            return
-        for each in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(each, signal.SIGKILL)
-        time.sleep(0.001)
-
-
-def folder_bytes(folder: Path) -> int:
+def _folder_bytes(folder: Path) -> int:
     """The disk space of a folder's files; files that disappear meanwhile don't count."""
     total = 0
     for where, _, files in os.walk(folder):
@@ -215,7 +294,7 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
-def worker_environment(scratch: Path, threads: int = 1) -> dict[str, str]:
+def worker_environment(scratch: Path) -> dict[str, str]:
     """The environment of a worker: variables to find its libraries and the GPU, and no secrets."""
     kept = {
         name: value
@@ -233,7 +312,7 @@ def worker_environment(scratch: Path, threads: int = 1) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "TMPDIR": str(scratch),
         # One core each: several workers share the machine, and results must not depend on their number.
-        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)),
+        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     }
 
 
@@ -244,22 +323,3 @@ def environment_without_secrets() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in _KEPT_VARIABLES or not any(word in name.upper() for word in _SECRET_WORDS)
     }
-
-
-def _session_members(session: int) -> list[int]:
-    """The living processes of a session. None where the system has no /proc."""
-    members = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            # Behind the program's name, which may hold anything: state, parent, group, session.
-            state, _, _, found, *_ = (process / "stat").read_text().rpartition(")")[2].split()
-            if int(found) == session and state not in "ZX":
-                members.append(int(process.name))
-    return members
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

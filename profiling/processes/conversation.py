@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -12,36 +10,18 @@ from typing import Generic, TypeVar
 import msgspec
 
 from mctskernel.core.device import DeviceError
-from mctskernel.core.evaluation import Guard, Outcome
+from mctskernel.core.evaluation import Outcome
 from mctskernel.profiling.isolation.policy import Confinement
 from mctskernel.profiling.processes import child_process
-from mctskernel.profiling.processes.channel import ProtocolError
+from mctskernel.profiling.processes.channel import Broken
+from mctskernel.profiling.processes.child_process import LostError
 
 MAX_FAILED_STARTS = 3
 OPENING_SECONDS = 180.0
 REOPENING_SECONDS = 20.0
 """How long a replacement may take to open: what is slow the first time has been read by then."""
 
-MAX_FOLDER_BYTES = 2 << 30
-FOLDER_CHECK_SECONDS = 1.0
-"""How often the size of a process's folder is checked while waiting for its reply."""
-
 Reply = TypeVar("Reply")
-
-
-class LostError(RuntimeError):
-    """The process was lost during a request and has been replaced; `log` is the end of its standard error."""
-
-    def __init__(self, outcome: Outcome, message: str, log: str = "") -> None:
-        super().__init__(message)
-        self.outcome = outcome
-        self.message = message
-        self.log = log
-
-    @property
-    def guard(self) -> Guard:
-        """The guard that refuses a candidate that did this to its process."""
-        return Guard.TIME_LIMIT if self.outcome is Outcome.TIMEOUT else Guard.SEPARATE_PROCESS
 
 
 class Conversation(Generic[Reply]):
@@ -70,7 +50,6 @@ class Conversation(Generic[Reply]):
         self._failed_starts = 0
         self._was_open = self._ready = False
         self._interrupted = self._closed = False
-        self._folder_checked = time.monotonic()
         self._child = self._start()
 
     @property
@@ -81,38 +60,48 @@ class Conversation(Generic[Reply]):
     def ask(self, request: msgspec.Struct, seconds: float) -> Reply:
         """The reply to a request, waited for up to `seconds` once the process is open.
 
-        Raises LostError when there is none, and DeviceError when no process can be opened at all.
+        Raises LostError when there is none: the process has been replaced. Raises DeviceError when no process can be
+        opened at all, or the reply is Broken.
         """
         self.open()
         if self._child.channel.has_unread():
             # A reply that no request asked for would pass for the reply to this one.
             self.renew()
             self.open()
-        # A process that died while idle is noticed when its socket is read.
-        with contextlib.suppress(OSError):
-            self._child.channel.send(request)
-        return self._receive(seconds)
+        try:
+            reply = self._child.ask(request, self._replies, seconds)
+        except LostError:
+            self.renew()
+            raise
+        return _usable(reply)
 
     def open(self) -> None:
         """Wait until the process is open."""
-        if self._ready:
-            # This may be a request of `opened`: the start has succeeded only when that has returned.
-            return
+        # This may be called by `opened`: the start has succeeded only when that has returned.
         while not self._ready:
+            child, seconds = self._child, self._opening_seconds
             try:
-                patience = self._opening_seconds
-                reply = self._receive(min(patience, REOPENING_SECONDS) if self._was_open else patience)
+                reply = child.receive(
+                    self._replies, min(seconds, REOPENING_SECONDS) if self._was_open else seconds
+                )
                 # From here on `opened` may send requests.
                 self._ready = self._was_open = True
-                self._opened(reply)
+                self._opened(_usable(reply))
+                self._failed_starts = 0
             except LostError as error:
+                if self._child is child:  # `opened` may have replaced it
+                    self.renew()
                 self._failed_starts += 1
                 # A start that took minutes is not tried again.
                 slow = error.outcome is Outcome.TIMEOUT
                 if slow or self._interrupted or self._failed_starts >= MAX_FAILED_STARTS:
                     reason = f"{error.message} {error.log}".strip()
                     raise DeviceError(f"The evaluator can't be started: {reason}") from error
-        self._failed_starts = 0
+
+    def unexpected(self) -> LostError:
+        """Replace a process that sent a wrong kind of reply: a candidate may have taken it over."""
+        self.renew()
+        return LostError(Outcome.CRASH, f"The process that {self._role} sent an unexpected reply.")
 
     def renew(self) -> None:
         """Replace the process."""
@@ -136,40 +125,14 @@ class Conversation(Generic[Reply]):
             self._child.kill()
 
     def _start(self) -> child_process.ChildProcess:
-        child = child_process.start(self._module, self._shared, self._policy)
+        child = child_process.start(self._module, self._role, self._shared, self._policy)
         with contextlib.suppress(OSError):
             child.channel.send(self._opening)
         return child
 
-    def _receive(self, seconds: float) -> Reply:
-        channel, deadline = self._child.channel, time.monotonic() + seconds
-        try:
-            while (reply := channel.next_message(self._replies)) is None:
-                left = deadline - time.monotonic()
-                self._check_folder()
-                if left > 0 and not select.select([channel], [], [], min(left, FOLDER_CHECK_SECONDS))[0]:
-                    continue
-                if left <= 0:
-                    stage = self._child.stage()
-                    slow = f"The process that {self._role} took more than its limit of {seconds:g} s."
-                    slow += f" It was in the stage '{stage}'." if stage else ""
-                    raise self._lost(Outcome.TIMEOUT, slow)
-                if not channel.receive_available():
-                    how = self._child.stop_reason()
-                    raise self._lost(Outcome.CRASH, f"The process that {self._role} {how}.")
-        except ProtocolError as error:
-            raise self._lost(Outcome.CRASH, f"The process that {self._role} sent {error}.") from error
-        return reply
 
-    def _check_folder(self) -> None:
-        if time.monotonic() - self._folder_checked < FOLDER_CHECK_SECONDS:
-            return
-        self._folder_checked = time.monotonic()
-        if child_process.folder_bytes(self._child.scratch) > MAX_FOLDER_BYTES:
-            full = f"wrote more than its limit of {MAX_FOLDER_BYTES >> 20} MiB"
-            raise self._lost(Outcome.CRASH, f"The process that {self._role} {full}.")
-
-    def _lost(self, outcome: Outcome, message: str) -> LostError:
-        log = self._child.last_words()
-        self.renew()
-        return LostError(outcome, message, log)
+def _usable(reply: Reply) -> Reply:
+    """Raise DeviceError for a machine that can't be used."""
+    if isinstance(reply, Broken):
+        raise DeviceError(reply.message)
+    return reply

@@ -13,10 +13,11 @@ from mctskernel.core.evaluation import Evaluation, Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.devices import open_device
-from mctskernel.profiling.processes.conversation import Conversation, LostError
+from mctskernel.profiling.processes.channel import Ready
+from mctskernel.profiling.processes.child_process import LostError
+from mctskernel.profiling.processes.conversation import Conversation
 from mctskernel.profiling.processes.worker_process import (
     REPLIES,
-    Broken,
     Evaluate,
     Evaluated,
     Fingerprint,
@@ -24,14 +25,11 @@ from mctskernel.profiling.processes.worker_process import (
     Open,
     Prepare,
     Prepared,
-    Ready,
     Reply,
     confinement,
 )
 
 Opener = Callable[[DeviceSpec], Device]
-
-UNEXPECTED = "The worker sent an unexpected reply."
 
 BUILD_SECONDS = 20.0
 """Few kernels take a second. One that takes this long would hold up a search more than it could gain."""
@@ -71,7 +69,7 @@ class Worker:
             "evaluated the kernel" if opener is not None else "compiled the kernel",
             opening,
             REPLIES,
-            _check_ready,
+            self._opened,
             policy=partial(confinement, opening),
             opening_seconds=self._limits.opening_seconds,
         )
@@ -88,7 +86,7 @@ class Worker:
                 case Evaluated(evaluation, _, built):
                     build_cache.keep(built, kernel.source)
                     return evaluation
-            raise self._unexpected()
+            raise self._process.unexpected()
         except LostError as error:
             return self._lost(error, error.outcome)
 
@@ -101,7 +99,7 @@ class Worker:
                     return Prepared(candidate, stage_seconds)
                 case Evaluated(evaluation):
                     return evaluation
-            raise self._unexpected()
+            raise self._process.unexpected()
         except LostError as error:
             timeout = error.outcome is Outcome.TIMEOUT
             return self._lost(error, Outcome.TIMEOUT if timeout else Outcome.BUILD_ERROR)
@@ -112,7 +110,7 @@ class Worker:
             match self._ask(Fingerprint()):
                 case Fingerprinted(values):
                     return values
-            raise self._unexpected()
+            raise self._process.unexpected()
         except LostError as error:
             raise DeviceError(error.message) from error
 
@@ -126,16 +124,13 @@ class Worker:
 
     def _ask(self, request: msgspec.Struct) -> Reply:
         reply = self._process.ask(request, self._limits.seconds)
-        if isinstance(reply, Broken):
-            raise DeviceError(reply.message)
         if isinstance(reply, Evaluated) and reply.leaving:
             self._process.renew()
         return reply
 
-    def _unexpected(self) -> LostError:
-        """Replace the process: a candidate may have taken it over."""
-        self._process.renew()
-        return LostError(Outcome.CRASH, UNEXPECTED)
+    def _opened(self, reply: Reply) -> None:
+        if not isinstance(reply, Ready):
+            raise self._process.unexpected()
 
     def _lost(self, error: LostError, outcome: Outcome) -> Evaluation:
         seconds = {"evaluation": self._limits.seconds} if outcome is Outcome.TIMEOUT else {}
@@ -149,10 +144,3 @@ def compile_worker(spec: DeviceSpec, architecture: str) -> Worker:
     # Compilers get no seed: candidates must not know their inputs.
     spec = replace(spec, architecture=architecture, seed=0)
     return Worker(spec, limits=Limits(BUILD_SECONDS), opener=None)
-
-
-def _check_ready(reply: Reply) -> None:
-    if isinstance(reply, Broken):
-        raise DeviceError(reply.message)
-    if not isinstance(reply, Ready):
-        raise LostError(Outcome.CRASH, UNEXPECTED)

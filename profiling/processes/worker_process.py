@@ -23,7 +23,7 @@ from mctskernel.profiling import build_cache
 from mctskernel.profiling.candidate import Candidate, RefusedError, prepare
 from mctskernel.profiling.isolation.confinement import confine
 from mctskernel.profiling.isolation.policy import Confinement
-from mctskernel.profiling.processes.channel import decode_path, serve
+from mctskernel.profiling.processes.channel import Broken, Ready, decode_path, serve
 from mctskernel.profiling.stages import Stages, note_stages_in
 
 PROGRAMS = 8
@@ -57,10 +57,6 @@ class Fingerprint(msgspec.Struct, tag=True, frozen=True):
     """Answered by Fingerprinted."""
 
 
-class Ready(msgspec.Struct, tag=True, frozen=True):
-    """The task is loaded and the device is open."""
-
-
 class Evaluated(msgspec.Struct, tag=True, frozen=True):
     """An evaluation. `leaving` says that the process ends now: it may be out of memory, or out of order.
 
@@ -84,12 +80,6 @@ class Fingerprinted(msgspec.Struct, tag=True, frozen=True):
     """The device's fingerprint."""
 
     values: dict[str, str]
-
-
-class Broken(msgspec.Struct, tag=True, frozen=True):
-    """The machine or the task can't be used; the process ends now."""
-
-    message: str
 
 
 Request = Open | Evaluate | Prepare | Fingerprint

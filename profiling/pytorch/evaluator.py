@@ -15,27 +15,29 @@ import numpy as np
 
 from mctskernel.core.evaluation import Check, Evaluation, Guard, Outcome, Source
 from mctskernel.core.task import TaskError
-from mctskernel.profiling.pytorch.memory import HostMemory, Memory
-from mctskernel.profiling.pytorch.processes import ForkServer, fork_server
-from mctskernel.profiling.pytorch.protocol import Role, tensor_specs
-from mctskernel.profiling.pytorch.source import check_source
+from mctskernel.profiling.pytorch.client import (
+    ECHO,
+    Call,
+    ForkServer,
+    Model,
+    ModuleError,
+    ReferenceClient,
+    Round,
+    WorkerClient,
+    echo_model,
+    fork_server,
+)
+from mctskernel.profiling.pytorch.memory import DeviceMemory, HostMemory
+from mctskernel.profiling.pytorch.protocol import tensor_specs
 from mctskernel.profiling.pytorch.verdict import (
     Samples,
     Speedup,
     Verdict,
     check_call,
     check_outputs,
+    check_source,
     failed,
     speedup_of,
-)
-from mctskernel.profiling.pytorch.worker_client import (
-    ECHO,
-    Call,
-    ModuleError,
-    ReferenceClient,
-    Round,
-    WorkerClient,
-    echo_model,
 )
 from mctskernel.profiling.stages import Stages
 
@@ -113,29 +115,27 @@ class ModuleEvaluator:
 
             open_gpu()
         self._rng = np.random.default_rng(np.random.SeedSequence(settings.seed).spawn(1)[0])
-        process = server.fork(Role.REFERENCE, "computes the reference")
-        stack.callback(process.kill)
         limits = settings.limits
         self._reference = ReferenceClient(
-            process, reference, settings.device, limits.memory_bytes, limits.load_seconds
+            server, reference, settings.device, limits.memory_bytes, limits.load_seconds
         )
+        stack.callback(self._reference.close)
         self._model = self._reference.model(self._seed(), from_seed=False)
         self._pattern = self._reference.draw(self._seed())
         self._check_repeats()
         with _blaming_the_task():
-            self._baseline = self._worker(stack, "runs the reference", reference, "Model")
-            self._echo = self._worker(stack, "echoes", ECHO, "Model")
-            nothing = echo_model(self._pattern.outputs, self._pattern.plain)
+            self._baseline = self._worker(stack, "runs the reference", reference, "Model", self._model)
+            nothing = echo_model(self._pattern.plain)
+            self._echo = self._worker(stack, "echoes", ECHO, "Model", nothing)
             self._echo.construct(nothing, limits.load_seconds)
-            nothing.close()
-        stack.callback(self._close_model)
 
     def evaluate(self, candidate: str) -> ModuleVerdict:
         """The verdict on a module's source."""
         trial = _Trial()
         with ExitStack() as stack:
             try:
-                trial.flags += check_source(candidate, own_kernels=self._settings.own_kernels)
+                if refusal := check_source(candidate, own_kernels=self._settings.own_kernels):
+                    raise ModuleError(*refusal)
                 speedup = self._try(candidate, trial, stack)
             except ModuleError as error:
                 return ModuleVerdict(trial.refused(error))
@@ -153,7 +153,7 @@ class ModuleEvaluator:
             self._new_model(from_seed=False)
             quiet = self._quiet_rounds()
         with stages.timed("build"):
-            worker = self._worker(stack, "calls the module", candidate, "ModelNew")
+            worker = self._worker(stack, "calls the module", candidate, "ModelNew", self._model)
         with stages.timed("verify"):
             for number in range(MODELS):
                 if number:
@@ -176,7 +176,7 @@ class ModuleEvaluator:
             self._construct(worker)
 
     def _construct(self, worker: WorkerClient) -> bool:
-        with _running(worker):
+        with worker.running():
             return worker.construct(self._model, self._settings.limits.load_seconds)
 
     def _verify(self, worker: WorkerClient, trial: _Trial) -> None:
@@ -186,7 +186,7 @@ class ModuleEvaluator:
             call = self._call(worker, drawn)
             trial.add(check_call(drawn, call, self._settings.seed))
             if earlier is not None:
-                with _running(worker):
+                with worker.running():
                     again = worker.reread(self._settings.limits.call_seconds)
                 if not np.array_equal(again, earlier.snapshot.outputs):
                     message = "The outputs of an earlier call were overwritten by a later one."
@@ -232,39 +232,34 @@ class ModuleEvaluator:
 
     def _call(self, worker: WorkerClient, drawn: Round) -> Call:
         """One call, with every other worker stopped."""
-        with _running(worker):
+        with worker.running():
             return worker.call(drawn, self._rng, self._settings.limits.call_seconds)
 
-    def _close_model(self) -> None:
-        self._model.close()
-
     def _new_model(self, *, from_seed: bool) -> None:
-        self._model.close()
         self._model = self._reference.model(self._seed(), from_seed=from_seed)
         with _blaming_the_task():
             self._construct(self._baseline)
 
     def _draw(self) -> Round:
-        drawn = self._reference.draw(self._seed())
-        if drawn.inputs != self._pattern.inputs or drawn.outputs != self._pattern.outputs:
+        drawn, pattern = self._reference.draw(self._seed()), self._pattern
+        if (drawn.inputs.structure, drawn.plain.structure) != (
+            pattern.inputs.structure,
+            pattern.plain.structure,
+        ):
             raise TaskError("The reference's get_inputs gives other shapes each time.")
         return drawn
 
-    def _worker(self, stack: ExitStack, doing: str, source: str, class_name: str) -> WorkerClient:
-        process = self._server.fork(Role.WORKER, doing)
-        worker = WorkerClient(process, self._pattern.outputs, self._memory())
+    def _worker(
+        self, stack: ExitStack, doing: str, source: str, class_name: str, model: Model
+    ) -> WorkerClient:
+        """A worker that has loaded a source, with room for models as large as `model`."""
+        device, limits, pattern = self._settings.device, self._settings.limits, self._pattern
+        outputs = tuple(tensor_specs(pattern.plain.structure))
+        memory = (HostMemory if device == "cpu" else DeviceMemory)(outputs, pattern.inputs.content.nbytes)
+        worker = WorkerClient(self._server, doing, pattern.plain.structure, memory, model)
         stack.callback(worker.close)
-        limits = self._settings.limits
-        worker.load(source, class_name, self._settings.device, limits.memory_bytes, limits.load_seconds)
+        worker.load(source, class_name, device, limits.memory_bytes, limits.load_seconds)
         return worker
-
-    def _memory(self) -> Memory:
-        outputs = tuple(tensor_specs(self._pattern.outputs))
-        if self._settings.device == "cpu":
-            return HostMemory(outputs)
-        from mctskernel.profiling.pytorch.memory import DeviceMemory  # noqa: PLC0415 - needs a driver
-
-        return DeviceMemory(outputs, self._pattern.content.nbytes)
 
     def _check_health(self) -> None:
         drawn = self._draw()
@@ -274,24 +269,14 @@ class ModuleEvaluator:
     def _check_repeats(self) -> None:
         seed = self._seed()
         first, second = self._reference.draw(seed), self._reference.draw(seed)
-        if not np.array_equal(first.content, second.content):
+        if not np.array_equal(first.inputs.content, second.inputs.content):
             raise TaskError("The reference's get_inputs gives other inputs under the same seed.")
-        itself = replace(first, expected=first.outputs, truth=first.plain)
-        if not check_outputs(itself, second.plain, seed).check.passed:
+        itself = replace(first, truth=first.plain)
+        if not check_outputs(itself, second.plain.content, seed).check.passed:
             raise TaskError("The reference gives other outputs for the same inputs.")
 
     def _seed(self) -> int:
         return int(self._rng.integers(0, 1 << 62))
-
-
-@contextmanager
-def _running(worker: WorkerClient) -> Iterator[None]:
-    """Let a worker run; before and after it is stopped, so that it can't disturb the others."""
-    worker.resume()
-    try:
-        yield
-    finally:
-        worker.pause()
 
 
 @contextmanager

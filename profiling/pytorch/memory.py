@@ -1,7 +1,8 @@
 """A worker's inputs and outputs in shared memory, as the module evaluator sees them.
 
-A candidate that watched its memory could start before the clock does. So the inputs of a call are in a window of
-their own, whose descriptor the worker gets with the request to run and not before.
+A candidate that watched its memory could start before the clock does. So the inputs of a call are copied there when
+the clock runs and not before. Calls use two memories for inputs alternately: a module's output may be one of its
+inputs, where it works in place, and must still be there after the next call.
 
 On a GPU the evaluator allocates the memory and a worker maps it through file descriptors (CUDA's virtual memory
 management, section 4.16 of the programming guide); inputs are staged in memory without a descriptor.
@@ -9,12 +10,10 @@ management, section 4.16 of the programming guide); inputs are staged in memory 
 
 from __future__ import annotations
 
-import fcntl
-import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from cuda.bindings import driver as cu
@@ -22,47 +21,12 @@ from cuda.bindings import driver as cu
 from mctskernel.core.device import DeviceError
 from mctskernel.core.task import Array
 from mctskernel.profiling.gpu.cuda_driver import CudaError, call
+from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays, places
 from mctskernel.profiling.verify import poison
 
 PROBES = 512
 """How many elements of each output are read at the moment when the clock stops."""
-
-_ONE_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-
-
-@dataclass(frozen=True)
-class Window:
-    """A descriptor of shared memory, and its bytes."""
-
-    descriptor: int
-    bytes: Array
-
-    def close(self) -> None:
-        """Close the descriptor; views keep the memory alive."""
-        os.close(self.descriptor)
-
-
-def new_window(nbytes: int) -> Window:
-    """Fresh shared memory, all zeros."""
-    descriptor = os.memfd_create("mctskernel-module", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, nbytes)
-    # A worker could shrink it, and reading what is gone would end this process.
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _ONE_SIZE)
-    return opened(descriptor)
-
-
-def opened(descriptor: int) -> Window:
-    """Shared memory that another process made."""
-    size = os.fstat(descriptor).st_size
-    return Window(descriptor, np.frombuffer(mmap.mmap(descriptor, size), np.uint8))
-
-
-def window_of(content: Array) -> Window:
-    """Fresh shared memory with a copy of some bytes."""
-    window = new_window(content.nbytes)
-    window.bytes[:] = content
-    return window
 
 
 @dataclass(frozen=True)
@@ -74,111 +38,63 @@ class Snapshot:
     settled: bool
 
 
-class Memory(Protocol):
-    """Where the inputs of a worker's calls come from and its outputs go."""
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """What the worker maps once: its outputs, and on a GPU two memories for inputs."""
-        ...
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Their sizes in bytes, as they are mapped."""
-        ...
-
-    @property
-    def buffer(self) -> int:
-        """Which of the mapped memories holds the inputs of the next call."""
-        ...
-
-    def prepare(self, content: Array, rng: np.random.Generator) -> None:
-        """Before the clock runs: poison the outputs, and stage the inputs where the worker doesn't see them."""
-        ...
-
-    def publish(self) -> tuple[int, ...]:
-        """While the clock runs: give the worker the inputs. Returns descriptors for the request to run."""
-        ...
-
-    def probe(self) -> None:
-        """When the worker says that it is done, before the clock stops: secure the outputs."""
-        ...
-
-    def collect(self) -> Snapshot:
-        """After the clock has stopped."""
-        ...
-
-    def poison(self) -> None:
-        """Overwrite every output, so that one that isn't written again is noticed."""
-        ...
-
-    def outputs(self) -> Array:
-        """The bytes of the outputs as they are now."""
-        ...
-
-    def close(self) -> None:
-        """Free it."""
-        ...
-
-
 class HostMemory:
-    """Memory of this machine. A few elements at random places are read at the moment when the clock stops."""
+    """Memory of this machine. A few elements at random places are read at the moment when the clock stops.
 
-    buffer = 0
+    A worker maps the `descriptors` of a memory for outputs and two for inputs, of these `sizes` in bytes; `inputs`
+    says which of the two holds the inputs of the next call.
+    """
 
-    def __init__(self, outputs: Sequence[TensorSpec]) -> None:
-        self._window = new_window(places(outputs)[1])
+    def __init__(self, outputs: Sequence[TensorSpec], inputs_bytes: int) -> None:
         self._poison = poisoned(outputs)
-        self._arrays = [each.reshape(-1) for each in arrays(self._window.bytes, outputs)]
-        self._inputs: Window | None = None
+        self.sizes = (self._poison.nbytes, inputs_bytes, inputs_bytes)
+        self._windows = tuple(SharedWindow(nbytes=size) for size in self.sizes)
+        self.descriptors = tuple(each.fd for each in self._windows)
+        self._outputs, *self._inputs = (
+            each.bytes_at(0, size) for each, size in zip(self._windows, self.sizes, strict=True)
+        )
+        self._arrays = [each.reshape(-1) for each in arrays(self._outputs, outputs)]
+        self.inputs = 0
+        self._staged = np.empty(0, np.uint8)
         self._chosen: list[Array] = []
         self._probed: list[Array] = []
 
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        return (self._window.descriptor,)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return (self._window.bytes.nbytes,)
-
     def prepare(self, content: Array, rng: np.random.Generator) -> None:
-        self._drop_inputs()
-        self._inputs = window_of(content)
+        """Before the clock runs: poison the outputs, and stage the inputs where the worker doesn't see them."""
+        self.inputs = 1 - self.inputs
+        self._staged = content
         self.poison()
         self._chosen = [rng.integers(0, max(each.size, 1), min(each.size, PROBES)) for each in self._arrays]
 
-    def publish(self) -> tuple[int, ...]:
-        return (self._inputs.descriptor,) if self._inputs is not None else ()
+    def publish(self) -> None:
+        """While the clock runs: give the worker the inputs."""
+        self._inputs[self.inputs][:] = self._staged
 
     def probe(self) -> None:
+        """When the worker says that it is done, before the clock stops: secure the outputs."""
         self._probed = [each[chosen] for each, chosen in zip(self._arrays, self._chosen, strict=True)]
 
     def collect(self) -> Snapshot:
-        outputs, inputs = self.outputs(), self._drop_inputs()
+        """After the clock has stopped."""
+        outputs = self.outputs()
         settled = all(
             np.array_equal(before.view(np.uint8), each[chosen].view(np.uint8))
             for before, each, chosen in zip(self._probed, self._arrays, self._chosen, strict=True)
         )
-        return Snapshot(outputs, inputs, settled)
+        return Snapshot(outputs, self._inputs[self.inputs].copy(), settled)
 
     def poison(self) -> None:
-        self._window.bytes[:] = self._poison
+        """Overwrite every output, so that one that isn't written again is noticed."""
+        self._outputs[:] = self._poison
 
     def outputs(self) -> Array:
-        return self._window.bytes.copy()
+        """The bytes of the outputs as they are now."""
+        return self._outputs.copy()
 
     def close(self) -> None:
-        self._drop_inputs()
-        self._window.close()
-
-    def _drop_inputs(self) -> Array:
-        """Close the window of a call's inputs, which may have ended badly; returns their bytes."""
-        inputs, self._inputs = self._inputs, None
-        if inputs is None:
-            return np.empty(0, np.uint8)
-        inputs.close()
-        return inputs.bytes
+        """Free it."""
+        for window in self._windows:
+            window.close()
 
 
 def poisoned(tensors: Sequence[TensorSpec]) -> Array:
@@ -212,41 +128,31 @@ class SharedBuffer:
 
 
 class DeviceMemory:
-    """GPU memory: the outputs of a worker's calls and the inputs of the last two. Needs a current context.
-
-    Calls use two memories for inputs alternately: a module's output may be one of its inputs, where it works in
-    place, and must still be there after the next call.
-    """
+    """The same in GPU memory. Needs a current context."""
 
     def __init__(self, outputs: Sequence[TensorSpec], inputs_bytes: int) -> None:
         poison = poisoned(outputs)
         self._outputs = shared_buffer(poison.nbytes)
         self._inputs = (shared_buffer(inputs_bytes), shared_buffer(inputs_bytes))
-        self.buffer = 0
+        shared = (self._outputs, *self._inputs)
+        self.descriptors = tuple(each.descriptor for each in shared)
+        self.sizes = tuple(each.size for each in shared)
+        self.inputs = 0
         self._staged = int(_call(cu.cuMemAlloc, inputs_bytes))
         self._poison = int(_call(cu.cuMemAlloc, poison.nbytes))
         self._copied = int(_call(cu.cuMemAlloc, poison.nbytes))
         _call(cu.cuMemcpyHtoD, self._poison, poison.ctypes.data, poison.nbytes)
 
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        return self._outputs.descriptor, *(each.descriptor for each in self._inputs)
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return self._outputs.size, *(each.size for each in self._inputs)
-
     def prepare(self, content: Array, rng: np.random.Generator) -> None:  # noqa: ARG002 - all of it is copied
-        self.buffer = 1 - self.buffer
+        self.inputs = 1 - self.inputs
         self.poison()
         _call(cu.cuMemcpyHtoD, self._staged, content.ctypes.data, content.nbytes)
         _call(cu.cuCtxSynchronize)
 
-    def publish(self) -> tuple[int, ...]:
-        inputs = self._inputs[self.buffer]
+    def publish(self) -> None:
+        inputs = self._inputs[self.inputs]
         _call(cu.cuMemcpyDtoD, inputs.pointer, self._staged, inputs.nbytes)
         _call(cu.cuCtxSynchronize)
-        return ()
 
     def probe(self) -> None:
         """Copy the outputs to where no worker reaches them."""
@@ -254,7 +160,7 @@ class DeviceMemory:
         _call(cu.cuCtxSynchronize)
 
     def collect(self) -> Snapshot:
-        inputs = self._inputs[self.buffer]
+        inputs = self._inputs[self.inputs]
         outputs = _downloaded(self._copied, self._outputs.nbytes)
         return Snapshot(outputs, _downloaded(inputs.pointer, inputs.nbytes), settled=True)
 
@@ -270,6 +176,9 @@ class DeviceMemory:
             shared.close()
         for pointer in (self._staged, self._poison, self._copied):
             _call(cu.cuMemFree, pointer)
+
+
+Memory = HostMemory | DeviceMemory
 
 
 def shared_buffer(nbytes: int) -> SharedBuffer:

@@ -1,29 +1,22 @@
 """Messages between the module evaluator and its processes.
 
-One packet on a socket is one message; file descriptors travel beside it. What a candidate's worker answers is a
-claim: the evaluator shows it to the user and uses it for nothing else.
+Tensors are in memory that both sides map. What a candidate's worker answers is a claim: the evaluator shows it to
+the user and uses it for nothing else.
 """
 
 from __future__ import annotations
 
-import array
 import enum
-import os
-import socket
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
 import numpy as np
 
-from mctskernel.core.documents import UNDECODABLE
 from mctskernel.core.dtypes import DTYPE_BYTES, DType, numpy_dtype
 from mctskernel.core.task import Array
-from mctskernel.profiling.processes.channel import Message, ProtocolError
-
-MAX_PACKET_BYTES = 128 << 10
-MAX_DESCRIPTORS = 4
-ALIGNMENT = 4096
+from mctskernel.profiling.processes.channel import Ready
+from mctskernel.profiling.processes.shared_window import ALIGNMENT
 
 ELEMENT_BYTES = {**DTYPE_BYTES, "bool": 1, "complex64": 8, "complex128": 16}
 """Size in bytes of each element type that tensors may have here."""
@@ -91,7 +84,7 @@ def tensor_specs(structure: Structure) -> Iterator[TensorSpec]:
 
 
 def places(tensors: Sequence[TensorSpec]) -> tuple[tuple[int, ...], int]:
-    """Where in a window of shared memory each tensor begins, and the window's size, in bytes."""
+    """Where in shared memory each tensor begins, and the memory's size, in bytes."""
     offsets, end = [], 0
     for tensor in tensors:
         offsets.append(end)
@@ -99,20 +92,32 @@ def places(tensors: Sequence[TensorSpec]) -> tuple[tuple[int, ...], int]:
     return tuple(offsets), max(end, ALIGNMENT)
 
 
-def arrays(window: Array, tensors: Sequence[TensorSpec]) -> tuple[Array, ...]:
-    """Views of the tensors in a window of bytes."""
+def arrays(memory: Array, tensors: Sequence[TensorSpec]) -> tuple[Array, ...]:
+    """Views of the tensors in shared memory."""
     offsets, _ = places(tensors)
     return tuple(
-        window[offset : offset + tensor.nbytes].view(tensor.numpy).reshape(tensor.shape)
+        memory[offset : offset + tensor.nbytes].view(tensor.numpy).reshape(tensor.shape)
         for offset, tensor in zip(offsets, tensors, strict=True)
     )
 
 
-class Attach(msgspec.Struct, tag=True, frozen=True):
-    """The first request: confine yourself and map memory. Answered by Ready or Failed.
+class Stored(msgspec.Struct, frozen=True):
+    """A value whose tensors are in the process's `SharedWindow`, from an offset on."""
 
-    Beside it: memory for the outputs of all calls, and on a GPU two memories for inputs, which calls use alternately;
-    `sizes` are their bytes there.
+    structure: Structure
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its tensors there."""
+        return places(list(tensor_specs(self.structure)))[1]
+
+
+class Attach(msgspec.Struct, tag=True, frozen=True):
+    """The first request: map the memories for outputs and inputs, and confine yourself. Answered by Ready or Failed.
+
+    `sizes` are the bytes of those memories, which the process inherits behind its `SharedWindow`: one for the outputs
+    of all calls, two for inputs, which calls use alternately. The reference has none.
     """
 
     device: str
@@ -127,17 +132,22 @@ class Load(msgspec.Struct, tag=True, frozen=True):
     class_name: str
 
 
-class Construct(msgspec.Struct, tag=True, frozen=True):
-    """Make a model of `arguments` under a seed, with the reference's weights. Beside it: a window of each.
+class Create(msgspec.Struct, tag=True, frozen=True):
+    """For the reference: make a model under a seed. Answered by Weights or Failed.
 
-    Answered by Constructed or Failed. The reference gets neither and answers with Weights; `from_seed` asks it for
-    weights that follow from the seed alone.
+    `from_seed` asks for weights that follow from the seed alone.
     """
 
     seed: int
-    arguments: Structure
-    weights: Structure
     from_seed: bool
+
+
+class Construct(msgspec.Struct, tag=True, frozen=True):
+    """Make a model of `arguments` under a seed, with the reference's weights. Answered by Constructed or Failed."""
+
+    seed: int
+    arguments: Stored
+    weights: Stored
 
 
 class Prepare(msgspec.Struct, tag=True, frozen=True):
@@ -145,14 +155,11 @@ class Prepare(msgspec.Struct, tag=True, frozen=True):
 
 
 class Run(msgspec.Struct, tag=True, frozen=True):
-    """Call the model once. Beside it on a CPU: a window of inputs. Answered by Done or Failed.
-
-    `buffer` says on a GPU which of the two memories holds the inputs.
-    """
+    """Call the model once on the inputs in one of the two memories. Answered by Done or Failed."""
 
     inputs: Structure
     outputs: Structure
-    buffer: int = 0
+    memory: int
 
 
 class Reread(msgspec.Struct, tag=True, frozen=True):
@@ -167,10 +174,6 @@ class Draw(msgspec.Struct, tag=True, frozen=True):
     seed: int
 
 
-class Ready(msgspec.Struct, tag=True, frozen=True):
-    """Done; there is nothing to say."""
-
-
 class Constructed(msgspec.Struct, tag=True, frozen=True):
     """A model was made. `loaded` says whether all the weights fit it by name and shape."""
 
@@ -178,10 +181,10 @@ class Constructed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Weights(msgspec.Struct, tag=True, frozen=True):
-    """The reference's model was made. Beside it: a window of its arguments, one of its weights."""
+    """The reference's model was made of these arguments, and has these weights."""
 
-    arguments: Structure
-    weights: Structure
+    arguments: Stored
+    weights: Stored
 
 
 class Done(msgspec.Struct, tag=True, frozen=True):
@@ -191,14 +194,14 @@ class Done(msgspec.Struct, tag=True, frozen=True):
 
 
 class Drawn(msgspec.Struct, tag=True, frozen=True):
-    """Fresh inputs. Beside it windows of the inputs, of the outputs in 64-bit floats, and of the plain outputs.
+    """Fresh inputs, their outputs in 64-bit floats, and the plain outputs.
 
     `changed` says that the reference changed its inputs in place.
     """
 
-    inputs: Structure
-    expected: Structure
-    plain: Structure
+    inputs: Stored
+    expected: Stored
+    plain: Stored
     changed: bool
 
 
@@ -217,14 +220,17 @@ class Role(enum.StrEnum):
 
 
 class Fork(msgspec.Struct, tag=True, frozen=True):
-    """For the fork server: start a process. Beside it: its socket, lifeline and standard error. Answered by Forked."""
+    """For the fork server: start a process. Answered by Forked.
+
+    Beside it are descriptors: the process's socket, its lifeline, its standard error, its memories.
+    """
 
     role: Role
     scratch: str
 
 
 class Wait(msgspec.Struct, tag=True, frozen=True):
-    """For the fork server: how did a process end? Answered by Ended. `reap` frees its number."""
+    """For the fork server: how did a process end? Answered by Ended. `reap` waits for that and frees its number."""
 
     pid: int
     reap: bool = False
@@ -242,54 +248,12 @@ class Ended(msgspec.Struct, tag=True, frozen=True):
     how: str
 
 
-Request = Attach | Load | Construct | Prepare | Run | Reread | Draw
+Request = Attach | Load | Create | Construct | Prepare | Run | Reread | Draw
 Reply = Ready | Constructed | Weights | Done | Drawn | Failed
+ForkRequest = Fork | Wait
+ForkReply = Forked | Ended
 
 REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 REPLIES: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
-FORK_REQUESTS: msgspec.msgpack.Decoder[Fork | Wait] = msgspec.msgpack.Decoder(Fork | Wait)
-FORK_REPLIES: msgspec.msgpack.Decoder[Forked | Ended] = msgspec.msgpack.Decoder(Forked | Ended)
-
-
-def send(connection: socket.socket, message: msgspec.Struct, descriptors: tuple[int, ...] = ()) -> None:
-    """Send one message with its descriptors. Raises OSError when the other side is gone or the message too large."""
-    socket.send_fds(connection, [msgspec.msgpack.encode(message)], descriptors)
-
-
-def receive(
-    connection: socket.socket, decoder: msgspec.msgpack.Decoder[Message]
-) -> tuple[Message, tuple[int, ...]] | None:
-    """The next message and its descriptors, which are ours to close; None when the other side is gone.
-
-    Raises ProtocolError for anything else, and TimeoutError as the socket does.
-    """
-    size = MAX_DESCRIPTORS * array.array("i").itemsize
-    try:
-        packet, ancillary, flags, _ = connection.recvmsg(MAX_PACKET_BYTES, socket.CMSG_SPACE(size))
-    except ConnectionError:
-        return None
-    found = array.array("i")
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found.frombytes(data[: len(data) - len(data) % found.itemsize])
-    try:
-        if not packet:
-            message = None
-        elif flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            raise ProtocolError("a message that is too large")
-        else:
-            message = decoder.decode(packet)
-    except (ProtocolError, *UNDECODABLE) as error:
-        _close(found)
-        if isinstance(error, ProtocolError):
-            raise
-        raise ProtocolError(f"a malformed message: {error}") from error
-    if message is None:
-        _close(found)
-        return None
-    return message, tuple(found)
-
-
-def _close(descriptors: array.array[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
+FORK_REQUESTS: msgspec.msgpack.Decoder[ForkRequest] = msgspec.msgpack.Decoder(ForkRequest)
+FORK_REPLIES: msgspec.msgpack.Decoder[ForkReply] = msgspec.msgpack.Decoder(ForkReply)

@@ -1,17 +1,18 @@
-"""Whether a module's outputs are right, and how much faster it is than the reference."""
+"""Whether a module's source is refused unrun, its outputs are right, and how much faster it is than the reference."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mctskernel.core.dtypes import is_floating
-from mctskernel.core.evaluation import Check, Guard, Timing
+from mctskernel.core.evaluation import Check, Guard, Outcome, Timing
 from mctskernel.core.task import Array, Tolerance
+from mctskernel.profiling.pytorch.client import Call, Round
 from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays, tensor_specs
-from mctskernel.profiling.pytorch.worker_client import Call, Round
 from mctskernel.profiling.verify import Comparison, compare
 
 TOLERANCES = {
@@ -32,8 +33,31 @@ CONFIDENCE = 0.95
 SLOWED = 0.9
 """Below this ratio of the baseline's times, before and beside the candidate, the candidate counts as disturbing it."""
 
+MAX_SOURCE_CHARACTERS = 1_000_000
+
+_KERNEL_MAKERS = frozenset(
+    {"load_inline", "jit", "RawKernel", "RawModule", "ElementwiseKernel", "compile_ptx"}
+)
+
 LABEL = "as given"
 """The shape of modules' checks and times: their inputs are the reference's own."""
+
+
+def check_source(source: str, *, own_kernels: bool) -> tuple[Outcome, str, str, Guard] | None:
+    """Why a candidate's source is refused unrun: the outcome, a sentence, no log, and the guard.
+
+    Refusals are certain. A source that passes may hide anything, so no verdict rests on this.
+    """
+    if len(source) > MAX_SOURCE_CHARACTERS:
+        message = f"The source has {len(source)} characters; the limit is {MAX_SOURCE_CHARACTERS}."
+        return Outcome.REJECTED, message, "", Guard.SOURCE_RULES
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return Outcome.BUILD_ERROR, f"The source is not Python: {error}", "", Guard.COMPILER
+    if own_kernels and (message := _without_own_kernel(tree)):
+        return Outcome.REJECTED, message, "", Guard.FOREIGN_CALLS
+    return None
 
 
 @dataclass(frozen=True)
@@ -56,7 +80,11 @@ def check_call(drawn: Round, call: Call, seed: int) -> Verdict:
         message = "The outputs still changed after the module's process said that it was done."
         return failed(message, seed, Guard.TIMED_OUTPUTS)
     verdict = check_outputs(drawn, snapshot.outputs, seed)
-    if verdict.check.passed and not drawn.changed and not np.array_equal(snapshot.inputs, drawn.content):
+    if (
+        verdict.check.passed
+        and not drawn.changed
+        and not np.array_equal(snapshot.inputs, drawn.inputs.content)
+    ):
         return failed("An input was changed in place.", seed, Guard.UNTOUCHED_INPUTS)
     return verdict
 
@@ -64,10 +92,10 @@ def check_call(drawn: Round, call: Call, seed: int) -> Verdict:
 def check_outputs(drawn: Round, outputs: Array, seed: int) -> Verdict:
     """The verdict on a window of outputs."""
     worst = 0.0
-    wanted = list(tensor_specs(drawn.outputs))
-    truths = arrays(drawn.truth, list(tensor_specs(drawn.expected)))
+    wanted = list(tensor_specs(drawn.plain.structure))
+    truths = arrays(drawn.truth.content, list(tensor_specs(drawn.truth.structure)))
     for number, (spec, actual, truth, plain) in enumerate(
-        zip(wanted, arrays(outputs, wanted), truths, arrays(drawn.plain, wanted), strict=True)
+        zip(wanted, arrays(outputs, wanted), truths, arrays(drawn.plain.content, wanted), strict=True)
     ):
         comparison = compare_tensor(spec, actual, truth, plain)
         if not comparison.passed:
@@ -182,3 +210,57 @@ def _undisturbed(beside: Array, quiet: Sequence[float]) -> tuple[Array, float]:
 def _interval(draws: Array) -> tuple[float, float]:
     low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
+
+
+def _without_own_kernel(tree: ast.Module) -> str:
+    """Why a module certainly computes nothing with a kernel of its own; empty otherwise."""
+    nodes = list(ast.walk(tree))
+    kernels = {
+        node.name
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and any(map(_makes_kernel, node.decorator_list))
+    }
+    compiled = any(
+        (isinstance(node, ast.Call) and _makes_kernel(node.func)) or _imports_extension(node)
+        for node in nodes
+    )
+    if not kernels and not compiled:
+        return "A kernel of its own was asked for, and the module defines none."
+    launched = {
+        node.value.id
+        for node in nodes
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+    }
+    if not compiled and not launched & kernels:
+        return f"The module defines {', '.join(sorted(kernels))} and launches none of them."
+    for node in nodes:
+        if isinstance(node, ast.ExceptHandler):
+            for call in (found for each in node.body for found in ast.walk(each)):
+                if isinstance(call, ast.Call) and _root(call.func) in {"torch", "F", "super"}:
+                    return f"Line {call.lineno}: where its kernel fails, the module falls back on PyTorch."
+    return ""
+
+
+def _makes_kernel(node: ast.expr) -> bool:
+    return any(name in _KERNEL_MAKERS for each in ast.walk(node) for name in _names(each))
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(name) | ast.Attribute(attr=name) | ast.FunctionDef(name):
+            yield name
+
+
+def _imports_extension(node: ast.AST) -> bool:
+    match node:
+        case ast.ImportFrom(module=str(module)):
+            return module.endswith("cpp_extension")
+        case ast.Import(names):
+            return any(alias.name.endswith("cpp_extension") for alias in names)
+    return False
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""

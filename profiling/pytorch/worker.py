@@ -10,15 +10,16 @@ publishes the inputs when it starts, and finds the outputs in its own memory.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import importlib.util
+import mmap
 import os
-import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,18 @@ import torch
 
 from mctskernel.profiling.isolation.confinement import confine, hide_memory
 from mctskernel.profiling.isolation.policy import Confinement, gpu_devices
-from mctskernel.profiling.processes.channel import die_with_parent
+from mctskernel.profiling.processes.channel import Channel, Ready, die_with_parent, requests
+from mctskernel.profiling.processes.child_process import how_ended
+from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.pytorch.protocol import (
+    ELEMENT_BYTES,
     FORK_REQUESTS,
     REQUESTS,
     Attach,
+    Constant,
     Construct,
     Constructed,
+    Create,
     DictSpec,
     Done,
     Draw,
@@ -42,32 +48,20 @@ from mctskernel.profiling.pytorch.protocol import (
     Failed,
     Fork,
     Forked,
+    ListSpec,
     Load,
     Prepare,
-    Ready,
     Reply,
     Request,
     Reread,
     Role,
     Run,
+    Stored,
     Structure,
+    TensorSpec,
     Weights,
-    receive,
-    send,
+    places,
     tensor_specs,
-)
-from mctskernel.profiling.pytorch.tensors import (
-    Tensors,
-    UnsupportedValueError,
-    flatten,
-    mapped,
-    unflatten,
-    unpacked,
-    varied_initialisation,
-    vary_constants,
-    views,
-    window_of,
-    write,
 )
 
 MAX_LOG_CHARACTERS = 20_000
@@ -75,90 +69,84 @@ MODULE_NAME = "candidate"
 PROCESSES = 64
 """Compilers that a module may have running at a time."""
 
-Answered = tuple[Reply, tuple[int, ...]]
-"""A reply, and descriptors to close after it is sent."""
+MAX_DESCRIPTORS = 8
+
+NOISE = 0.1
+
+Tensors = list[Any]
+
+_KINDS = (torch.Tensor, torch.nn.Parameter)
 
 
-def serve(connection: socket.socket) -> None:
-    """Run a candidate's module until the evaluator hangs up."""
-    worker = Worker()
-    _serve(connection, lambda request, descriptors: (worker.answer(request, descriptors), ()))
-
-
-def serve_reference(connection: socket.socket) -> None:
-    """Run the reference until the evaluator hangs up."""
-    reference = ReferenceWorker()
-    _serve(connection, lambda request, _: reference.answer(request))
-
-
-def _serve(connection: socket.socket, answer: Callable[[Request, tuple[int, ...]], Answered]) -> None:
-    while (received := receive(connection, REQUESTS)) is not None:
+def serve(channel: Channel, answer: Callable[[Request], Reply]) -> None:
+    """Answer until the evaluator hangs up."""
+    for request in requests(channel, REQUESTS):
         try:
-            reply, descriptors = answer(*received)
+            reply = answer(request)
         except Exception as error:  # noqa: BLE001 - whatever a module raises is its outcome
             log = "".join(traceback.format_exception(error))[-MAX_LOG_CHARACTERS:]
-            reply, descriptors = Failed(f"{type(error).__name__}: {error}"[:2000], log), ()
-        send(connection, reply, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
+            reply = Failed(f"{type(error).__name__}: {error}"[:2000], log)
+        channel.send(reply)
 
 
 @dataclass
 class Worker:
     """One module and one model of it.
 
-    `window` is the memory for outputs, `inputs` on a GPU the two for inputs; `kept` are the outputs of the last two
-    calls.
+    `memories` are the descriptors of the memories for outputs and inputs. `kept` are the outputs of the last two calls.
     """
 
+    window: SharedWindow
+    memories: tuple[int, ...]
     device: str = "cpu"
     model_class: Callable[..., Any] | None = None
     model: Any = None
-    window: Any = None
+    outputs: Any = None
     inputs: tuple[Any, ...] = ()
     kept: list[Any] = field(default_factory=list)
 
-    def answer(self, request: Request, descriptors: tuple[int, ...]) -> Reply:
+    def answer(self, request: Request) -> Reply:
         """The reply to a request. Raises whatever the module raises."""
         match request:
             case Attach():
-                return self._attach(request, descriptors)
+                return self._attach(request)
             case Load(source, class_name):
                 self.model_class = load_class(source, class_name)
                 return Ready()
             case Construct():
-                return self._construct(request, descriptors)
+                return self._construct(request)
             case Prepare():
                 self._synchronize()
                 return Ready()
             case Run():
-                return self._run(request, descriptors)
+                return self._run(request)
             case Reread(outputs):
                 return self._written(self.kept[0], outputs)
-            case Draw():
-                raise UnsupportedValueError("a candidate draws no inputs")
+            case Create() | Draw():
+                raise UnsupportedValueError("a candidate draws no inputs and no weights")
 
-    def _attach(self, request: Attach, descriptors: tuple[int, ...]) -> Ready:
+    def _attach(self, request: Attach) -> Ready:
         self.device = request.device
-        if self.device == "cuda":
+        on_gpu = self.device == "cuda"
+        if on_gpu:
             # Before it is confined: CUDA can't be initialised afterwards. No candidate is here yet.
             from mctskernel.profiling.pytorch.memory import mapped_on_device  # noqa: PLC0415 - needs a driver
 
-            self.window, *inputs = map(mapped_on_device, descriptors, request.sizes)
-            self.inputs = tuple(inputs)
+            self.outputs, *inputs = map(mapped_on_device, self.memories, request.sizes)
         else:
-            self.window = mapped(descriptors[0])
-        devices = gpu_devices() if self.device == "cuda" else ()
+            self.outputs, *inputs = map(mapped, self.memories)
+        self.inputs = tuple(inputs)
+        devices = gpu_devices() if on_gpu else ()
         confine(
             Confinement(Path.cwd(), devices=devices, processes=PROCESSES, memory_bytes=request.memory_bytes)
         )
         return Ready()
 
-    def _construct(self, request: Construct, descriptors: tuple[int, ...]) -> Constructed:
+    def _construct(self, request: Construct) -> Constructed:
         if self.model_class is None:
             raise UnsupportedValueError("no module is loaded")
-        arguments = unpacked(request.arguments, descriptors[0], self.device)
-        weights = unpacked(request.weights, descriptors[1])
+        arguments = stored_value(self.window, request.arguments, self.device)
+        weights = stored_value(self.window, request.weights)
         model = construct(self.model_class, arguments, request.seed)
         own = {name: tensor.shape for name, tensor in model.state_dict().items()}
         loaded = all(own.get(name) == tensor.shape for name, tensor in weights.items())
@@ -167,8 +155,8 @@ class Worker:
         self.model, self.kept = model.to(self.device), []
         return Constructed(loaded)
 
-    def _run(self, request: Run, descriptors: tuple[int, ...]) -> Done:
-        memory = mapped(descriptors[0]) if descriptors else self.inputs[request.buffer]
+    def _run(self, request: Run) -> Done:
+        memory = self.inputs[request.memory]
         inputs = unflatten(request.inputs, views(memory, list(tensor_specs(request.inputs))))
         with torch.no_grad():
             outputs = self.model(*inputs)
@@ -180,7 +168,7 @@ class Worker:
         if any(tensor.device.type != self.device for tensor in tensors):
             raise UnsupportedValueError(f"an output that isn't on the device {self.device}")
         if given == wanted:
-            write(self.window, list(tensor_specs(wanted)), tensors)
+            write(self.outputs, list(tensor_specs(wanted)), tensors)
             self._synchronize()
         return Done(given)
 
@@ -193,13 +181,14 @@ class Worker:
 class ReferenceWorker:
     """The reference's module: it makes weights that no candidate has made, draws inputs and computes their outputs."""
 
+    window: SharedWindow
     model_class: Callable[..., Any] | None = None
     get_inputs: Callable[[], Any] = list
     get_init_inputs: Callable[[], Any] = list
     model: Any = None
     device: str = "cpu"
 
-    def answer(self, request: Request) -> Answered:
+    def answer(self, request: Request) -> Reply:
         """The reply to a request. Raises whatever the module raises."""
         match request:
             case Attach():
@@ -210,15 +199,15 @@ class ReferenceWorker:
                 module = sys.modules[MODULE_NAME]
                 self.get_inputs = module.get_inputs
                 self.get_init_inputs = getattr(module, "get_init_inputs", list)
-            case Construct():
-                return self._construct(request)
+            case Create():
+                return self._create(request)
             case Draw(seed):
                 return self._draw(seed)
             case _:
                 raise UnsupportedValueError("the reference is timed in a worker")
-        return Ready(), ()
+        return Ready()
 
-    def _construct(self, request: Construct) -> Answered:
+    def _create(self, request: Create) -> Weights:
         if self.model_class is None:
             raise UnsupportedValueError("no reference is loaded")
         torch.manual_seed(request.seed + 1)
@@ -230,9 +219,11 @@ class ReferenceWorker:
         weights = {name: tensor.detach().cpu() for name, tensor in self.model.state_dict().items()}
         described = DictSpec(tuple(weights), tuple(flatten(tensor)[0] for tensor in weights.values()))
         self.model.to(self.device)
-        return Weights(structure, described), (window_of(tensors), window_of(list(weights.values())))
+        self.window.clear()
+        stored = store(self.window, structure, tensors)
+        return Weights(stored, store(self.window, described, list(weights.values())))
 
-    def _draw(self, seed: int) -> Answered:
+    def _draw(self, seed: int) -> Drawn:
         torch.manual_seed(seed)
         structure, tensors = flatten(list(self.get_inputs()))
         tensors = [tensor.to(self.device) for tensor in tensors]
@@ -242,8 +233,13 @@ class ReferenceWorker:
             plain, plain_tensors = flatten(copy.deepcopy(self.model)(*unflatten(structure, own)))
             changed = any(not _same_bits(a, b) for a, b in zip(own, tensors, strict=True))
             expected, truth = self._in_float64(structure, tensors) or (plain, plain_tensors)
-        windows = (window_of(tensors), window_of(truth), window_of(plain_tensors))
-        return Drawn(structure, expected, plain, changed), windows
+        self.window.clear()
+        return Drawn(
+            store(self.window, structure, tensors),
+            store(self.window, expected, truth),
+            store(self.window, plain, plain_tensors),
+            changed,
+        )
 
     def _in_float64(self, structure: Structure, tensors: Tensors) -> tuple[Structure, Tensors] | None:
         """The model's outputs in 64-bit floats; None where its code insists on another precision."""
@@ -291,36 +287,184 @@ def _same_bits(ours: Any, theirs: Any) -> bool:
     return bool(torch.equal(ours, theirs))
 
 
+class UnsupportedValueError(TypeError):
+    """A value that can't be sent; the message says which."""
+
+
+def flatten(value: Any) -> tuple[Structure, Tensors]:
+    """A value's structure and its tensors in order. Raises UnsupportedValueError."""
+    found: Tensors = []
+    return _structure(value, found), found
+
+
+def unflatten(structure: Structure, tensors: Sequence[Any]) -> Any:
+    """The value that `flatten` flattened."""
+    return _value(structure, iter(tensors))
+
+
+def store(window: SharedWindow, structure: Structure, tensors: Sequence[Any]) -> Stored:
+    """Copy a value's tensors into a window."""
+    wanted = list(tensor_specs(structure))
+    stored = Stored(structure, window.reserve(places(wanted)[1]))
+    write(_bytes_of(window, stored), wanted, tensors)
+    return stored
+
+
+def stored_value(window: SharedWindow, stored: Stored, device: str = "cpu") -> Any:
+    """A value with copies of its tensors on a device."""
+    found = views(_bytes_of(window, stored), list(tensor_specs(stored.structure)))
+    return unflatten(stored.structure, [each.clone().to(device) for each in found])
+
+
+def _bytes_of(window: SharedWindow, stored: Stored) -> Any:
+    return torch.from_numpy(window.bytes_at(stored.offset, stored.nbytes))
+
+
+def mapped(descriptor: int) -> Any:
+    """The bytes of shared memory, every page of them present; closes the descriptor."""
+    size = os.fstat(descriptor).st_size
+    memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    os.close(descriptor)
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+def views(memory: Any, wanted: Sequence[TensorSpec]) -> Tensors:
+    """The tensors in shared memory, in place."""
+    return [
+        memory[offset : offset + spec.nbytes].view(getattr(torch, spec.dtype)).view(spec.shape)
+        for offset, spec in zip(places(wanted)[0], wanted, strict=True)
+    ]
+
+
+def write(memory: Any, wanted: Sequence[TensorSpec], tensors: Sequence[Any]) -> None:
+    """Copy tensors into shared memory. Raises UnsupportedValueError for one of another type or shape."""
+    if len(wanted) != len(tensors):
+        raise UnsupportedValueError(f"{len(tensors)} tensors, not {len(wanted)}")
+    for view, spec, tensor in zip(views(memory, wanted), wanted, tensors, strict=True):
+        if spec_of(tensor) != spec:
+            raise UnsupportedValueError(f"a tensor {spec_of(tensor)}, not {spec}")
+        view.copy_(tensor)
+
+
+def spec_of(tensor: Any) -> TensorSpec:
+    """A tensor's type and shape. Raises UnsupportedValueError for a type that can't be sent."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype not in ELEMENT_BYTES:
+        raise UnsupportedValueError(f"a tensor of {dtype}, which can't be compared here")
+    return TensorSpec(dtype, tuple(tensor.shape))
+
+
+def _structure(value: Any, found: Tensors) -> Structure:
+    if type(value) in _KINDS:
+        found.append(value.detach())
+        return spec_of(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return Constant(value)
+    if isinstance(value, list | tuple):
+        items = tuple(_structure(each, found) for each in value)
+        return ListSpec("list" if isinstance(value, list) else "tuple", items)
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return DictSpec(tuple(value), tuple(_structure(each, found) for each in value.values()))
+    raise UnsupportedValueError(f"a value of type {type(value).__name__}, which can't be compared here")
+
+
+def _value(structure: Structure, tensors: Iterator[Any]) -> Any:
+    match structure:
+        case TensorSpec():
+            return next(tensors)
+        case Constant(value):
+            return value
+        case ListSpec(kind, items):
+            values = [_value(item, tensors) for item in items]
+            return values if kind == "list" else tuple(values)
+        case DictSpec(keys, items):
+            return {key: _value(item, tensors) for key, item in zip(keys, items, strict=True)}
+
+
+@contextlib.contextmanager
+def varied_initialisation() -> Iterator[None]:
+    """While this lasts, parameters that modules would fill with a constant get noise from PyTorch's generator.
+
+    Modules begin with biases of zero and scales of one, and a candidate that leaves them out would look right.
+    """
+    norm = torch.nn.modules.batchnorm._NormBase
+    before = {name: getattr(torch.nn.init, name) for name in ("zeros_", "ones_", "constant_")}
+    reset = norm.reset_running_stats
+    for name, fill in before.items():
+        setattr(torch.nn.init, name, _noisy(fill))
+    norm.reset_running_stats = _noisy_statistics(reset)  # type: ignore[method-assign] # undone below
+    try:
+        yield
+    finally:
+        for name, fill in before.items():
+            setattr(torch.nn.init, name, fill)
+        norm.reset_running_stats = reset  # type: ignore[method-assign] # as it was
+
+
+def vary_constants(model: Any) -> None:
+    """Add noise to the floating-point parameters that are constant all the same."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            constant = parameter.numel() and bool((parameter == parameter.flatten()[0]).all())
+            if parameter.is_floating_point() and constant:
+                add_noise(parameter)
+
+
+def add_noise(tensor: Any) -> Any:
+    """Noise of a tenth of each value, or of one where it is zero; no sign changes."""
+    if not tensor.is_floating_point():
+        return tensor
+    with torch.no_grad():
+        noise = torch.rand(tensor.shape, dtype=torch.float32, device="cpu").mul_(2).sub_(1).to(tensor)
+        return tensor.add_(NOISE * noise * torch.where(tensor == 0, torch.ones_like(tensor), tensor.abs()))
+
+
+def _noisy(fill: Callable[..., Any]) -> Callable[..., Any]:
+    def filled(tensor: Any, *values: Any, **named: Any) -> Any:
+        return add_noise(fill(tensor, *values, **named))
+
+    return filled
+
+
+def _noisy_statistics(reset: Callable[..., None]) -> Callable[..., None]:
+    def filled(module: Any) -> None:
+        reset(module)
+        if module.track_running_stats:
+            add_noise(module.running_mean)
+            add_noise(module.running_var)
+
+    return filled
+
+
 def main() -> None:
     """Fork and reap until the parent hangs up."""
     die_with_parent(int(sys.argv[2]))
-    connection = socket.socket(fileno=int(sys.argv[1]))
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])), MAX_DESCRIPTORS)
     torch.set_num_threads(1)
     gc.freeze()  # pages that a collection writes to would be copied in every fork
-    while (received := receive(connection, FORK_REQUESTS)) is not None:
-        request, descriptors = received
-        if not isinstance(request, Fork):
-            send(connection, Ended(_stop_reason(request.pid)))
+    for request in requests(channel, FORK_REQUESTS):
+        if isinstance(request, Fork):
+            descriptors, channel.descriptors = channel.descriptors, []
+            pid = os.fork()
+            if pid == 0:
+                _become(request, *descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            channel.send(Forked(pid))
+        else:
             if request.reap:
-                os.waitpid(request.pid, os.WNOHANG)
-            continue
-        pid = os.fork()
-        if pid == 0:
-            _become(request, descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        send(connection, Forked(pid))
+                os.waitpid(request.pid, 0)
+            channel.send(Ended("" if request.reap else how_ended(request.pid)))
 
 
-def _become(request: Fork, descriptors: tuple[int, ...]) -> None:
+def _become(request: Fork, connection: int, lifeline: int, stderr: int, window: int, *memories: int) -> None:
     """The forked process: never returns."""
     status, scratch = 1, request.scratch
     try:
         os.setsid()
-        connection, lifeline, stderr = descriptors
         os.dup2(stderr, 2)
         os.close(stderr)
-        _close_others({0, 1, 2, connection, lifeline})
+        _close_others({0, 1, 2, connection, lifeline, window, *memories})
         die_with_parent(lifeline)
         os.chdir(scratch)
         os.environ.update(
@@ -330,8 +474,9 @@ def _become(request: Fork, descriptors: tuple[int, ...]) -> None:
             TRITON_CACHE_DIR=f"{scratch}/triton",
             TORCHINDUCTOR_CACHE_DIR=f"{scratch}/inductor",
         )
-        serve_role = serve if request.role is Role.WORKER else serve_reference
-        serve_role(socket.socket(fileno=connection))
+        shared = SharedWindow(window)
+        worker = ReferenceWorker(shared) if request.role is Role.REFERENCE else Worker(shared, memories)
+        serve(Channel(socket.socket(fileno=connection)), worker.answer)
         status = 0
     except BaseException:  # noqa: BLE001 - a fork must not go on as its parent
         traceback.print_exc()
@@ -346,15 +491,6 @@ def _close_others(kept: set[int]) -> None:
                 os.close(int(name))
             except OSError:
                 continue  # the one that listed them
-
-
-def _stop_reason(pid: int) -> str:
-    status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if status is None:
-        return ""
-    if status.si_code == os.CLD_EXITED:
-        return f"exited with status {status.si_status}"
-    return f"was killed by {signal.Signals(status.si_status).name}"
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from mctskernel.profiling.gpu.cuda_driver import DeviceBuffer
 from mctskernel.profiling.gpu.device_kernels import Scrub
-from mctskernel.profiling.gpu.protocol import Broken, Load, Loaded, Opened, OpenGpu
+from mctskernel.profiling.gpu.protocol import Load, Loaded, Opened, OpenGpu
 from mctskernel.profiling.gpu.service import GpuService
 from mctskernel.profiling.gpu.timing import Cleaner
+from mctskernel.profiling.processes.channel import Broken
 
 
 class NoScrub(Scrub):

@@ -13,10 +13,8 @@ from mctskernel.profiling.ceilings import Ceilings
 from mctskernel.profiling.gpu.cuda_driver import Gpu
 from mctskernel.profiling.gpu.protocol import (
     Batch,
-    Broken,
     Count,
     Counted,
-    Done,
     Failed,
     GpuReply,
     GpuRequest,
@@ -32,7 +30,6 @@ from mctskernel.profiling.gpu.protocol import (
     Rechecked,
     ReleaseCounters,
     Run,
-    SharedWindow,
     Step,
     TensorPlace,
     Time,
@@ -40,6 +37,8 @@ from mctskernel.profiling.gpu.protocol import (
     TimedRun,
     Wear,
 )
+from mctskernel.profiling.processes.channel import Broken, Ready
+from mctskernel.profiling.processes.shared_window import SharedWindow
 
 GPU = Gpu("Fake GPU", "00", "13.0", "sm_90", 50 << 20, 232448, 3.35e12)
 SECONDS = {"twice": 100e-6, "faster": 50e-6, "impossible": 1e-12}
@@ -79,7 +78,7 @@ class FakeGpu:
         match request:
             case Place(arena, tensors):
                 self.places[arena] = tensors
-                return Done()
+                return Ready()
             case Load(_, codes):
                 names = [entry for code in codes for entry in code.entries]
                 return Loaded(dict.fromkeys(names, 32 if "narrow" in names else 1024))
@@ -97,7 +96,7 @@ class FakeGpu:
                 self.fetch(plan, reads[found.variant])
                 return failure or Rechecked(found)
             case ReleaseCounters():
-                return Done()
+                return Ready()
             case Count(plan):
                 if any(each.entry == "trespasses_last" for each in plan.launches):
                     return Counted((), trespass="It writes elsewhere.")

@@ -37,7 +37,8 @@ from pathlib import Path
 
 from fake_gpu import FakeGpu
 
-from mctskernel.profiling.gpu.protocol import Broken, Count, ReleaseCounters, Time
+from mctskernel.profiling.gpu.protocol import Count, ReleaseCounters, Time
+from mctskernel.profiling.processes.channel import Broken
 
 
 class LoggingGpu(FakeGpu):

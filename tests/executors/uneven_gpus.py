@@ -8,8 +8,9 @@ import msgspec
 from fake_gpu import FakeGpu
 
 from mctskernel.core.evaluation import ClockEvent, Conditions, GpuState
-from mctskernel.profiling.gpu.protocol import Broken, GpuReply, Opened, OpenGpu, Plan, Read, Timed
+from mctskernel.profiling.gpu.protocol import GpuReply, Opened, OpenGpu, Plan, Read, Timed
 from mctskernel.profiling.gpu.timing import Runs, Schedule, interleaved
+from mctskernel.profiling.processes.channel import Broken
 
 FULL_MHZ = 1980
 STEADY = GpuState(FULL_MHZ, 2619, 40, 300.0)

@@ -17,7 +17,8 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.executors.gpu import GpuExecutor
 from mctskernel.executors.local import LocalExecutor
-from mctskernel.profiling.gpu.protocol import Broken, GpuReply, GpuRequest, Opened, OpenGpu
+from mctskernel.profiling.gpu.protocol import GpuReply, GpuRequest, Opened, OpenGpu
+from mctskernel.profiling.processes.channel import Broken
 
 FOLDER = "CUDA_TEST_FOLDER"
 """The variable with the folder of two files: `broken-gpu` holds a GPU's number, `late-gpu` lets the third one open."""

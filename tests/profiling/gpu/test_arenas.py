@@ -11,7 +11,7 @@ import pytest
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.gpu import arenas
 from mctskernel.profiling.gpu.arenas import VARIANTS, Arena, draw_arenas
-from mctskernel.profiling.gpu.protocol import SharedWindow
+from mctskernel.profiling.processes.shared_window import SharedWindow
 
 TOML = """\
 name = "twice"

@@ -15,7 +15,7 @@ from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling import build_cache
-from mctskernel.profiling.processes import conversation
+from mctskernel.profiling.processes import child_process
 from mctskernel.profiling.processes.worker import Limits, Worker
 from tests.profiling.isolation.kernels import NEEDS_LANDLOCK
 
@@ -55,7 +55,7 @@ def test_an_answer_to_what_nobody_asked_is_no_answer_to_the_next_question(worker
 
 @pytest.mark.slow
 def test_a_worker_that_fills_its_folder_is_ended(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "MAX_FOLDER_BYTES", 4 << 20)
+    monkeypatch.setattr(child_process, "MAX_FOLDER_BYTES", 4 << 20)
     evaluation = worker.evaluate(Kernel(f"fill {8 << 20}"))
     assert evaluation.outcome is Outcome.CRASH
     assert "4 MiB" in evaluation.message

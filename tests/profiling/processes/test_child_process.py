@@ -33,7 +33,7 @@ def environment_of(pid: int) -> bytes:
 
 @pytest.mark.usefixtures("secrets")
 def test_a_worker_gets_no_key_in_its_environment() -> None:
-    child = child_process.start("mctskernel.profiling.processes.worker_process")
+    child = child_process.start("mctskernel.profiling.processes.worker_process", "compiled")
     try:
         environment = environment_of(child.pid)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.profiling.gpu.protocol import SharedWindow
+from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.ptx_text import variables
 
 
@@ -55,3 +56,14 @@ def test_the_variables_of_a_ptx_module_are_those_that_outlive_a_launch() -> None
 }
 """
     assert variables(ptx) == ("seen", "table", "fixed")
+
+
+@pytest.mark.parametrize(("nbytes", "size"), [(0, 1), (4096, 0), (4096, 1 << 20)])
+def test_a_child_cannot_shrink_a_window_and_a_fixed_one_keeps_its_size(nbytes: int, size: int) -> None:
+    window = SharedWindow(nbytes=nbytes)
+    window.put(np.zeros(4096, np.uint8))
+    with pytest.raises(PermissionError):
+        os.ftruncate(window.fd, size)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(window.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    window.close()

@@ -12,8 +12,8 @@ import pytest
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.task import TaskError
 from mctskernel.experiments.gauntlet.modules import read_modules, run_modules
+from mctskernel.profiling.pytorch.client import ForkServer, fork_server
 from mctskernel.profiling.pytorch.evaluator import Limits, Settings, open_evaluator
-from mctskernel.profiling.pytorch.processes import ForkServer, fork_server
 
 pytest.importorskip("torch")
 

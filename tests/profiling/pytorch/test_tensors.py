@@ -11,15 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel.profiling.pytorch.protocol import (
-    Structure,
-    TensorSpec,
-    arrays,
-    places,
-)
+from mctskernel.profiling.processes.shared_window import SharedWindow
+from mctskernel.profiling.pytorch.protocol import Stored, TensorSpec, arrays, places
 
 torch = pytest.importorskip("torch")
-tensors = pytest.importorskip("mctskernel.profiling.pytorch.tensors")
+worker = pytest.importorskip("mctskernel.profiling.pytorch.worker")
 
 pytestmark = pytest.mark.slow  # imports PyTorch
 
@@ -61,14 +57,17 @@ def same(ours: Any, theirs: Any) -> bool:
     return type(ours) is type(theirs) and bool(ours == theirs)
 
 
-@given(values)
-def test_a_value_comes_back_from_its_structure_and_its_window(value: Any) -> None:
-    structure, found = tensors.flatten(value)
-    descriptor = tensors.window_of(found)
-    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(structure), type=Structure)
-    assert same(tensors.unpacked(sent, descriptor), value)
-    with pytest.raises(OSError, match="descriptor"):
-        os.fstat(descriptor)
+@given(st.lists(values, max_size=3))
+def test_values_come_back_from_their_structures_and_the_window(given_values: list[Any]) -> None:
+    window = SharedWindow()
+    stored = [worker.store(window, *worker.flatten(value)) for value in given_values]
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(stored), type=list[Stored])
+    other = SharedWindow(os.dup(window.fd))
+    assert all(
+        same(worker.stored_value(other, each), value) for each, value in zip(sent, given_values, strict=True)
+    )
+    for each in (window, other):
+        each.close()
 
 
 def test_tensors_of_a_window_do_not_overlap_and_are_aligned() -> None:
@@ -87,14 +86,14 @@ def test_tensors_of_a_window_do_not_overlap_and_are_aligned() -> None:
 
 
 def test_a_type_that_cannot_be_compared_is_named() -> None:
-    with pytest.raises(tensors.UnsupportedValueError, match="float8_e5m2fnuz"):
-        tensors.flatten(torch.zeros(2).to(torch.float8_e5m2fnuz))
-    with pytest.raises(tensors.UnsupportedValueError, match="set"):
-        tensors.flatten({1, 2})
+    with pytest.raises(worker.UnsupportedValueError, match="float8_e5m2fnuz"):
+        worker.flatten(torch.zeros(2).to(torch.float8_e5m2fnuz))
+    with pytest.raises(worker.UnsupportedValueError, match="set"):
+        worker.flatten({1, 2})
 
 
 def test_no_parameter_and_no_statistic_is_constant() -> None:
-    with tensors.varied_initialisation():
+    with worker.varied_initialisation():
         model = torch.nn.Sequential(
             torch.nn.LayerNorm(16), torch.nn.BatchNorm1d(16), torch.nn.GroupNorm(2, 16)
         )
@@ -111,6 +110,6 @@ def test_parameters_that_are_constant_all_the_same_are_varied() -> None:
             self.shift = torch.nn.Parameter(torch.zeros(8))
 
     model = Scaled()
-    tensors.vary_constants(model)
+    worker.vary_constants(model)
     assert len(model.scale.unique()) > 1
     assert len(model.shift.unique()) > 1

@@ -1,4 +1,4 @@
-"""Whether a module's outputs are right, and its speed-up over the reference."""
+"""Whether a module's source is refused, its outputs are right, and its speed-up over the reference."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mctskernel.core.evaluation import Guard
+from mctskernel.core.evaluation import Guard, Outcome
 from mctskernel.core.task import Array
+from mctskernel.profiling.pytorch.client import Call, Round, Value
 from mctskernel.profiling.pytorch.memory import HostMemory, Snapshot
 from mctskernel.profiling.pytorch.protocol import ListSpec, TensorSpec, arrays, places
-from mctskernel.profiling.pytorch.verdict import Samples, check_call, compare_tensor, speedup_of
-from mctskernel.profiling.pytorch.worker_client import Call, Round
+from mctskernel.profiling.pytorch.verdict import (
+    MAX_SOURCE_CHARACTERS,
+    Samples,
+    check_call,
+    check_source,
+    compare_tensor,
+    speedup_of,
+)
 
 INPUT, OUTPUT, WIDE = (
     TensorSpec("float32", (8, 16)),
@@ -31,12 +38,9 @@ def filled(spec: TensorSpec, values: Array) -> Array:
 
 TRUTH = RNG.normal(size=(8, 16))
 DRAWN = Round(
-    ListSpec("list", (INPUT,)),
-    filled(INPUT, RNG.normal(size=(8, 16))),
-    WIDE,
-    filled(WIDE, TRUTH),
-    OUTPUT,
-    filled(OUTPUT, TRUTH.astype(np.float32)),
+    Value(ListSpec("list", (INPUT,)), filled(INPUT, RNG.normal(size=(8, 16)))),
+    Value(WIDE, filled(WIDE, TRUTH)),
+    Value(OUTPUT, filled(OUTPUT, TRUTH.astype(np.float32))),
     changed=False,
 )
 
@@ -44,12 +48,12 @@ DRAWN = Round(
 def judged(
     outputs: Array, *, inputs: Array | None = None, settled: bool = True, drawn: Round = DRAWN
 ) -> Guard | None:
-    snapshot = Snapshot(outputs, drawn.content if inputs is None else inputs, settled)
+    snapshot = Snapshot(outputs, drawn.inputs.content if inputs is None else inputs, settled)
     return check_call(drawn, Call(1.0, snapshot), 0).guard
 
 
 def test_what_the_reference_gives_is_right() -> None:
-    assert judged(DRAWN.plain) is None
+    assert judged(DRAWN.plain.content) is None
 
 
 def test_a_rounding_more_is_right_and_one_in_sixteen_bits_is_not() -> None:
@@ -65,21 +69,21 @@ def test_one_wrong_element_is_seen(value: float) -> None:
 
 
 def test_unwritten_outputs_are_named() -> None:
-    memory = HostMemory([OUTPUT])
+    memory = HostMemory([OUTPUT], 4096)
     memory.poison()
     assert judged(memory.outputs()) is Guard.POISON
     memory.close()
 
 
 def test_outputs_that_change_after_the_clock_has_stopped_are_wrong_even_if_they_are_right() -> None:
-    assert judged(DRAWN.plain, settled=False) is Guard.TIMED_OUTPUTS
+    assert judged(DRAWN.plain.content, settled=False) is Guard.TIMED_OUTPUTS
 
 
 def test_an_input_that_was_changed_is_wrong_unless_the_reference_changes_it_too() -> None:
-    changed = DRAWN.content.copy()
+    changed = DRAWN.inputs.content.copy()
     changed[0] ^= 1
-    assert judged(DRAWN.plain, inputs=changed) is Guard.UNTOUCHED_INPUTS
-    assert judged(DRAWN.plain, inputs=changed, drawn=replace(DRAWN, changed=True)) is None
+    assert judged(DRAWN.plain.content, inputs=changed) is Guard.UNTOUCHED_INPUTS
+    assert judged(DRAWN.plain.content, inputs=changed, drawn=replace(DRAWN, changed=True)) is None
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e-20, 1e-30])
@@ -159,3 +163,75 @@ def test_a_module_that_slows_others_down_gains_nothing_by_it() -> None:
     found = speedup_of(samples(600e-6, 600e-6, beside=4.0))
     assert found.ratio == pytest.approx(1.0, rel=0.05)
     assert "slower beside this module" in found.flags[0]
+
+
+PLAIN = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return torch.relu(x)\n"
+
+TRITON = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def relu(x, out, n, SIZE: tl.constexpr):
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    tl.store(out + at, tl.maximum(tl.load(x + at, mask=at < n), 0), mask=at < n)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        relu[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), 256)
+        return out
+"""
+
+EXTENSION = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+module = load_inline("m", cpp_sources="", functions=["f"])
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return module.f(x)
+"""
+
+
+@pytest.mark.parametrize("source", [TRITON, EXTENSION])
+def test_a_module_with_kernels_of_its_own_is_accepted(source: str) -> None:
+    assert check_source(source, own_kernels=True) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (PLAIN, "defines none"),
+        (
+            TRITON.replace("relu[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), 256)", "out = x.relu()"),
+            "launches none",
+        ),
+        (
+            TRITON.replace(
+                "        return out", "        try:\n            return out\n        except Exception:\n"
+            )
+            + "            return torch.relu(x)\n",
+            "falls back",
+        ),
+    ],
+)
+def test_a_module_without_is_refused(source: str, words: str) -> None:
+    assert check_source(source, own_kernels=False) is None
+    refused = check_source(source, own_kernels=True)
+    assert refused is not None
+    assert words in refused[1]
+    assert refused[::3] == (Outcome.REJECTED, Guard.FOREIGN_CALLS)
+
+
+@pytest.mark.parametrize(
+    ("source", "guard"),
+    [(each, Guard.COMPILER) for each in ("class", "x = 1\0", "(" * 5000, "-" * 200_000 + "1")]
+    + [("#" * (MAX_SOURCE_CHARACTERS + 1), Guard.SOURCE_RULES)],
+    ids=["no Python", "null", "too deep", "deep expression", "huge"],
+)
+def test_a_source_that_cannot_be_a_module_is_refused(source: str, guard: Guard) -> None:
+    refused = check_source(source, own_kernels=False)
+    assert refused is not None
+    assert refused[3] is guard

@@ -1,11 +1,11 @@
-"""A thread watches every descriptor for inputs that come before the word go, and works ahead.
+"""A thread watches the memories that it shares with the evaluator for inputs that come before the word go.
 
 Reference: matmul
 Caught by: comparison with the reference
 """
 
-import mmap
-import os
+import ctypes
+import re
 import threading
 import time
 
@@ -16,20 +16,23 @@ SIZES = 4 * 192 * 256, 4 * 256 * 128
 seen = []
 
 
+def memories():
+    for line in open("/proc/self/maps"):
+        found = re.match(r"(\w+)-(\w+) rw-s .*memfd", line)
+        if found and int(found[2], 16) - int(found[1], 16) == sum(SIZES):
+            yield (ctypes.c_byte * sum(SIZES)).from_address(int(found[1], 16))
+
+
 def watch():
-    known = set()
+    known = {}
     while True:
-        for name in os.listdir("/proc/self/fd"):
-            try:
-                size = os.fstat(int(name)).st_size
-                if "memfd" in os.readlink(f"/proc/self/fd/{name}") and size == sum(SIZES) and name not in known:
-                    known.add(name)
-                    content = mmap.mmap(int(name), size)
-                    a = torch.frombuffer(content, dtype=torch.float32, count=192 * 256).view(192, 256)
-                    b = torch.frombuffer(content, dtype=torch.float32, offset=SIZES[0]).view(256, 128)
-                    seen.append(a @ b)
-            except (OSError, ValueError):
-                continue
+        for at, memory in enumerate(memories()):
+            start = bytes(memory[:64])
+            if known.setdefault(at, start) != start:
+                known[at] = start
+                a = torch.frombuffer(memory, dtype=torch.float32, count=192 * 256).view(192, 256)
+                b = torch.frombuffer(memory, dtype=torch.float32, offset=SIZES[0]).view(256, 128)
+                seen.append(a @ b)
         time.sleep(0.001)
 
 

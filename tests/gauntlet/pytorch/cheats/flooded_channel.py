@@ -1,4 +1,4 @@
-"""Sends thousands of messages that are too large, with descriptors.
+"""Sends more than a message may hold, with descriptors.
 
 Reference: matmul
 Caught by: separate process
@@ -18,7 +18,7 @@ class ModelNew(nn.Module):
                 found = socket.socket(fileno=os.dup(int(name)))
                 found.setblocking(False)
                 for _ in range(1000):
-                    socket.send_fds(found, [b"x" * 100_000], [0] * 50)
+                    socket.send_fds(found, [b"\xff" * 100_000], [0] * 50)
             except OSError:
                 continue
         return a @ b

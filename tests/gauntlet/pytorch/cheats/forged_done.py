@@ -1,4 +1,4 @@
-"""Answers the next call before it comes, on the socket that it finds among its descriptors.
+"""Answers before it has computed anything, on the socket that it finds among its descriptors.
 
 Reference: matmul
 Caught by: poisoned outputs
@@ -6,6 +6,8 @@ Caught by: poisoned outputs
 
 import os
 import socket
+import struct
+import time
 
 import msgspec
 import torch
@@ -23,9 +25,11 @@ def channels():
 class ModelNew(nn.Module):
     def forward(self, a, b):
         done = {"type": "Done", "given": {"type": "tensor", "dtype": "float32", "shape": [192, 128]}}
+        message = msgspec.msgpack.encode(done)
         for channel in channels():
             try:
-                channel.send(msgspec.msgpack.encode(done))
+                channel.send(struct.pack("<Q", len(message)) + message)
             except OSError:
                 continue
+        time.sleep(0.1)
         return a @ b

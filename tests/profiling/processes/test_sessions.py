@@ -1,23 +1,17 @@
-"""Stopping whole sessions, and messages from a process that sends what it likes."""
+"""Stopping, resuming and ending whole sessions."""
 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from mctskernel.profiling.processes.channel import ProtocolError
-from mctskernel.profiling.pytorch.processes import end_session, resume_session, stop_session
-from mctskernel.profiling.pytorch.protocol import MAX_PACKET_BYTES, REPLIES, Failed, Ready, receive, send
-
-Pair = tuple[socket.socket, socket.socket]
+from mctskernel.profiling.processes.sessions import end_session, resume_session, stop_session
 
 NEEDS_PROC = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 
@@ -102,57 +96,3 @@ def test_a_process_whose_first_thread_has_ended_is_ended_too() -> None:
         finally:
             end_session(process.pid)
         wait_for(lambda: all(map(is_gone, pids)))
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
-        yield ours, theirs
-
-
-def open_descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a Path would open more
-
-
-def test_a_message_arrives_with_its_descriptors(pair: Pair) -> None:
-    ours, theirs = pair
-    reading, writing = os.pipe()
-    send(theirs, Failed("so", "and so"), (writing,))
-    received = receive(ours, REPLIES)
-    assert received is not None
-    message, descriptors = received
-    assert message == Failed("so", "and so")
-    os.write(descriptors[0], b"x")
-    assert os.read(reading, 1) == b"x"
-    for descriptor in (reading, writing, *descriptors):
-        os.close(descriptor)
-    theirs.close()
-    assert receive(ours, REPLIES) is None
-
-
-@pytest.mark.parametrize(
-    ("packet", "descriptors"),
-    [
-        (b"\xc1", 2),
-        (b"", 2),
-        (b"x" * (MAX_PACKET_BYTES + 1), 2),
-        (msgspec.msgpack.encode({"type": "Evaluated"}), 2),
-        (b"\x91" * 100_000, 2),
-        (b"\x81\xa4type\xa5Rea\x91dy", 2),
-        (msgspec.msgpack.encode(Ready()), 50),
-    ],
-    ids=["garbage", "empty", "too large", "another type", "too deep", "no UTF-8", "many descriptors"],
-)
-def test_an_invalid_message_is_refused_and_its_descriptors_closed(
-    pair: Pair, packet: bytes, descriptors: int
-) -> None:
-    ours, theirs = pair
-    before = open_descriptors()
-    socket.send_fds(theirs, [packet], [0] * descriptors)
-    if packet:
-        with pytest.raises(ProtocolError):
-            receive(ours, REPLIES)
-    else:
-        assert receive(ours, REPLIES) is None
-    assert open_descriptors() == before

@@ -1,0 +1,337 @@
+"""The module evaluator's processes as it sees them: the server that forks them, a candidate's worker, the reference."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import msgspec
+import numpy as np
+
+from mctskernel.core.device import DeviceError
+from mctskernel.core.evaluation import Guard, Outcome
+from mctskernel.core.task import Array, TaskError
+from mctskernel.profiling.processes import child_process
+from mctskernel.profiling.processes.channel import Ready
+from mctskernel.profiling.processes.child_process import ChildProcess, Launched, LostError
+from mctskernel.profiling.processes.shared_window import ALIGNMENT, SharedWindow
+from mctskernel.profiling.pytorch.memory import Memory, Snapshot
+from mctskernel.profiling.pytorch.protocol import (
+    FORK_REPLIES,
+    REPLIES,
+    Attach,
+    Construct,
+    Constructed,
+    Create,
+    DictSpec,
+    Done,
+    Draw,
+    Drawn,
+    Ended,
+    Failed,
+    Fork,
+    Forked,
+    ForkReply,
+    ForkRequest,
+    ListSpec,
+    Load,
+    Prepare,
+    Reread,
+    Role,
+    Run,
+    Stored,
+    Structure,
+    Wait,
+    Weights,
+)
+
+STARTING_SECONDS = 180.0
+FORKING_SECONDS = 30.0
+
+ECHO = """\
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, outputs):
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, *inputs):
+        return self.outputs
+"""
+"""A module that computes nothing: its calls take as long as the round trip to a worker, copies of outputs included."""
+
+Expected = TypeVar("Expected", bound=msgspec.Struct)
+
+
+class ModuleError(RuntimeError):
+    """A module that can't be evaluated any further, with its outcome."""
+
+    def __init__(self, outcome: Outcome, message: str, log: str = "", guard: Guard | None = None) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.message = message
+        self.log = log
+        self.guard = guard
+
+
+class ForkServer:
+    """A process with PyTorch imported, from which those that run modules are forked. For one thread."""
+
+    def __init__(self) -> None:
+        self._child = child_process.start("mctskernel.profiling.pytorch.worker", "forks modules' processes")
+        self._seconds = STARTING_SECONDS
+
+    def fork(self, role: Role, doing: str, memories: tuple[int, ...]) -> ChildProcess:
+        """A new process with the descriptors of memories; `doing` is what it does, for messages: `calls the module`.
+
+        Raises DeviceError.
+        """
+
+        def launch(scratch: Path, descriptors: tuple[int, ...], stderr: BinaryIO) -> Launched:
+            inherited = (*descriptors, stderr.fileno(), *memories)
+            pid = self._ask(Fork(role, str(scratch)), Forked, inherited).pid
+            return (
+                pid,
+                lambda: self._ask(Wait(pid), Ended).how,
+                lambda: self._ask(Wait(pid, reap=True), Ended),
+            )
+
+        return child_process.launched(doing, launch)
+
+    def close(self) -> None:
+        """End it."""
+        self._child.kill()
+
+    def _ask(
+        self, request: ForkRequest, expected: type[Expected], descriptors: tuple[int, ...] = ()
+    ) -> Expected:
+        try:
+            self._child.channel.send(request, descriptors)
+            reply: ForkReply = self._child.receive(FORK_REPLIES, self._seconds)
+        except (OSError, LostError) as error:
+            log = self._child.last_words()[-2000:]
+            raise DeviceError(f"PyTorch's processes can't be started: {error} {log}".strip()) from error
+        if not isinstance(reply, expected):
+            raise DeviceError(
+                "PyTorch's processes can't be started: the fork server answered another question."
+            )
+        self._seconds = FORKING_SECONDS
+        return reply
+
+
+@contextlib.contextmanager
+def fork_server() -> Iterator[ForkServer]:
+    """A fork server that ends with the block, and everything that it forked with it."""
+    server = ForkServer()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value: its structure, and the bytes of its tensors as they lie in shared memory."""
+
+    structure: Structure
+    content: Array
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a model is made from: a seed, the constructor's arguments, and the reference's weights."""
+
+    seed: int
+    arguments: Value
+    weights: Value
+
+    @property
+    def nbytes(self) -> int:
+        """The room that it takes in a worker's memory."""
+        return self.arguments.content.nbytes + self.weights.content.nbytes
+
+
+@dataclass(frozen=True)
+class Round:
+    """Fresh inputs and their right outputs: in 64-bit floats, and as the reference computes them."""
+
+    inputs: Value
+    truth: Value
+    plain: Value
+    changed: bool
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: seconds by the evaluator's clock, and the memory after it."""
+
+    seconds: float
+    snapshot: Snapshot
+
+
+class WorkerClient:
+    """A worker's process, with the memory for its inputs and outputs, and room for models as large as `model`.
+
+    Requests raise ModuleError for what the module does.
+    """
+
+    def __init__(
+        self, server: ForkServer, doing: str, outputs: Structure, memory: Memory, model: Model
+    ) -> None:
+        self._structure, self._memory = outputs, memory
+        self._room = model.nbytes
+        self._window = SharedWindow(nbytes=self._room)
+        self._process = server.fork(Role.WORKER, doing, (self._window.fd, *memory.descriptors))
+
+    def load(self, source: str, class_name: str, device: str, memory_bytes: int, seconds: float) -> None:
+        """Run the source."""
+        attach = Attach(device, memory_bytes, self._memory.sizes)
+        self._ask(attach, Ready, Outcome.LAUNCH_ERROR, seconds)
+        self._ask(Load(source, class_name), Ready, Outcome.BUILD_ERROR, seconds)
+
+    def construct(self, model: Model, seconds: float) -> bool:
+        """Make a model; whether the worker says that the weights fit. Raises TaskError for one that is larger."""
+        if model.nbytes > self._room:
+            raise TaskError("The reference's get_init_inputs gives other shapes each time.")
+        self._window.clear()
+        arguments, weights = (
+            Stored(each.structure, self._window.put(each.content))
+            for each in (model.arguments, model.weights)
+        )
+        request = Construct(model.seed, arguments, weights)
+        return self._ask(request, Constructed, Outcome.BUILD_ERROR, seconds).loaded
+
+    def call(self, drawn: Round, rng: np.random.Generator, seconds: float) -> Call:
+        """Call the model on fresh inputs.
+
+        The clock runs from when the inputs are given until elements at random places are read, after the worker said
+        that it is done: what isn't there by then is missing.
+        """
+        memory = self._memory
+        memory.prepare(drawn.inputs.content, rng)
+        self._ask(Prepare(), Ready, Outcome.CRASH, seconds)
+        run = Run(drawn.inputs.structure, self._structure, memory.inputs)
+        began = time.perf_counter()
+        memory.publish()
+        reply = self._reply(run, seconds)
+        memory.probe()
+        ended = time.perf_counter()
+        snapshot = memory.collect()
+        self._check(reply, Done, Outcome.LAUNCH_ERROR)
+        return Call(ended - began, snapshot)
+
+    def reread(self, seconds: float) -> Array:
+        """The bytes of the outputs of the call before the last, as they are now."""
+        self._memory.poison()
+        self._ask(Reread(self._structure), Done, Outcome.LAUNCH_ERROR, seconds)
+        return self._memory.outputs()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Let the process run; before and after it is stopped, so that it can't disturb others."""
+        self._process.resume()
+        try:
+            yield
+        finally:
+            self._process.pause()
+
+    def close(self) -> None:
+        """End its process."""
+        self._process.kill()
+        self._memory.close()
+        self._window.close()
+
+    def _ask(
+        self, request: msgspec.Struct, expected: type[Expected], outcome: Outcome, seconds: float
+    ) -> Expected:
+        return self._check(self._reply(request, seconds), expected, outcome)
+
+    def _reply(self, request: msgspec.Struct, seconds: float) -> msgspec.Struct:
+        if self._process.channel.has_unread():
+            raise _unasked()
+        try:
+            return self._process.ask(request, REPLIES, seconds)
+        except LostError as error:
+            raise ModuleError(error.outcome, error.message, _printable(error.log), error.guard) from error
+
+    def _check(self, reply: msgspec.Struct, expected: type[Expected], outcome: Outcome) -> Expected:
+        if isinstance(reply, Failed):
+            raise ModuleError(outcome, _printable(reply.message), _printable(reply.log))
+        if not isinstance(reply, expected):
+            raise _unasked()
+        if isinstance(reply, Done) and reply.given != self._structure:
+            message = f"The module returns {_printable(str(reply.given))[:500]}, not {self._structure}."
+            raise ModuleError(Outcome.WRONG_RESULT, message, guard=Guard.COMPARISON)
+        return reply
+
+
+class ReferenceClient:
+    """The reference's process. Whatever fails in it is the task's fault: TaskError."""
+
+    def __init__(
+        self, server: ForkServer, source: str, device: str, memory_bytes: int, seconds: float
+    ) -> None:
+        self._seconds = seconds
+        self._window = SharedWindow()
+        self._process = server.fork(Role.REFERENCE, "computes the reference", (self._window.fd,))
+        try:
+            self._ask(Attach(device, memory_bytes), Ready)
+            self._ask(Load(source, "Model"), Ready)
+        except TaskError:
+            self.close()
+            raise
+
+    def model(self, seed: int, *, from_seed: bool) -> Model:
+        """Make the model anew; `from_seed` for a candidate that takes no weights."""
+        made = self._ask(Create(seed, from_seed), Weights)
+        return Model(seed, self._value(made.arguments), self._value(made.weights))
+
+    def draw(self, seed: int) -> Round:
+        """Fresh inputs for the model that was made last."""
+        drawn = self._ask(Draw(seed), Drawn)
+        inputs, truth, plain = map(self._value, (drawn.inputs, drawn.expected, drawn.plain))
+        return Round(inputs, truth, plain, drawn.changed)
+
+    def close(self) -> None:
+        """End its process."""
+        self._process.kill()
+        self._window.close()
+
+    def _value(self, stored: Stored) -> Value:
+        return Value(stored.structure, self._window.bytes_at(stored.offset, stored.nbytes).copy())
+
+    def _ask(self, request: msgspec.Struct, expected: type[Expected]) -> Expected:
+        try:
+            reply = self._process.ask(request, REPLIES, self._seconds)
+        except LostError as error:
+            raise TaskError(f"The reference can't be used: {error.message} {error.log}".strip()) from error
+        if isinstance(reply, Failed):
+            raise TaskError(f"The reference can't be used: {reply.message}")
+        if not isinstance(reply, expected):
+            raise TaskError("The reference can't be used: its process gave an answer to another question.")
+        return reply
+
+
+def echo_model(plain: Value) -> Model:
+    """A model of `ECHO` that returns the same outputs every time."""
+    nothing = DictSpec((), ())
+    arguments = ListSpec("tuple", (ListSpec("list", (plain.structure,)), nothing))
+    return Model(0, Value(arguments, plain.content), Value(nothing, np.zeros(ALIGNMENT, np.uint8)))
+
+
+def _unasked() -> ModuleError:
+    message = "The module's process gave an answer to another question."
+    return ModuleError(Outcome.REJECTED, message, guard=Guard.SEPARATE_PROCESS)
+
+
+def _printable(text: str) -> str:
+    """Without what a terminal would take for a command: a candidate wrote the text."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text
+    )
