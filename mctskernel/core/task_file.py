@@ -105,7 +105,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
     _check_links(folder)
     where = folder / "task.toml"
     try:
-        document = parse_toml(_read(where))
+        document = parse_toml(read_text(where))
         if "space" in document:
             return _space_task(folder, read_as(document, _SpaceFile), where)
         file = read_as(document, _TaskFile)
@@ -127,7 +127,7 @@ def load_task(folder: Path, language: Language | None = None) -> Task:
         held_out_shapes=file.shapes.held_out,
         held_out_timed_shapes=file.shapes.held_out_timed,
         tolerance=tolerance,
-        starting_kernel=Kernel(_read(kernel_file), _language_of(kernel_file)),
+        starting_kernel=Kernel(read_text(kernel_file), _language_of(kernel_file)),
         flops=file.flops,
         independent=file.independent,
         deterministic=file.deterministic,
@@ -282,7 +282,7 @@ def _space_task(folder: Path, file: _SpaceFile, where: Path) -> Task:
     language = Language.CONFIGURATION
     return recorded_task(
         _name(file.name, folder, where),
-        Kernel(_read(folder / f"kernel{language.suffix}"), language),
+        Kernel(read_text(folder / f"kernel{language.suffix}"), language),
         folder=folder,
         summary=file.summary,
         space=file.space,
@@ -463,24 +463,33 @@ def _check_links(folder: Path) -> None:
         raise TaskError(f"{stray} is a link that leads out of the task's folder: put the file itself there.")
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of a file of a task or problem, with plain line ends. Raises TaskError."""
+    try:
+        return read_bytes(path).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{path} can't be read: {error}.") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file of a task or problem. Raises TaskError."""
     if path.exists() and not path.is_file():
         # A pipe would be waited for.
         raise TaskError(f"{path} is not a file.")
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise TaskError(f"{path} is larger than {MAX_BYTES >> 20} MiB.")
-        return data.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError as error:
         raise TaskError(f"{path} is missing.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path} can't be read: {error}.") from error
+    except OSError as error:
+        raise TaskError(f"{path} can't be read: {error.strerror or error}.") from error
+    if len(data) > MAX_BYTES:
+        raise TaskError(f"{path} is larger than {MAX_BYTES >> 20} MiB.")
+    return data
 
 
 def _reference_module(path: Path) -> dict[str, Any]:
-    _read(path)
+    read_text(path)
     try:
         code = runpy.run_path(str(path), run_name="mctskernel_reference")
     except (Exception, SystemExit) as error:
@@ -494,7 +503,7 @@ def _sandboxed(path: Path) -> dict[str, Any]:
     """A reference that a language model wrote; the sandbox is found by name, as the core imports no `profiling`."""
     sandbox = importlib.import_module("mctskernel.profiling.sandboxed_reference")
     try:
-        return {"reference": sandbox.SandboxedReference(_read(path))}
+        return {"reference": sandbox.SandboxedReference(read_text(path))}
     except TaskError as error:
         raise TaskError(f"{path}: {error}") from error
 

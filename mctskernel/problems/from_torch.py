@@ -125,6 +125,9 @@ def _task(
     inputs = inputs_of(dimensions.extents)
     outputs = output_tensors(function, inputs, dimensions.sizes, dimensions.granularity)
     verify, held_out = awkward_shapes(dimensions, lambda shape: works(dimensions.extents, shape))
+    narrow = any(tensor.dtype in {"float16", "bfloat16"} for tensor in outputs)
+    drawn = (drawn_tensors(inputs, shape, "cpu") for shape in (*verify, *held_out))
+    own = own_errors(function, drawn, outputs) if narrow else {}
     return TorchTask(
         name="",
         summary=f"{name}, from PyTorch.",
@@ -135,7 +138,7 @@ def _task(
         verify=verify,
         held_out=held_out,
         granularity=dimensions.granularity,
-        tolerance=tolerance_table(outputs, _own_errors(function, inputs, outputs, (*verify, *held_out)), ()),
+        tolerance=tolerance_table(outputs, own, ()),
         independent=_independent(function, inputs, outputs, dimensions),
         reference="",
     )
@@ -147,19 +150,6 @@ def _input(name: str, dtype: str, extents: tuple[str | int, ...], last: str | in
         return Tensor(name, dtype, extents)
     high = 1 if DTYPE_BYTES[dtype] == 1 else f"{last} - 1" if isinstance(last, str) else last - 1
     return Tensor(name, dtype, extents, "integers", 0, high)
-
-
-def _own_errors(
-    function: Callable[..., Any], inputs: Sequence[Tensor], outputs: Sequence[Tensor], shapes: Sequence[Shape]
-) -> dict[str, float]:
-    """The rounding errors of the function itself, for outputs of 16 bits."""
-    if not any(tensor.dtype in {"float16", "bfloat16"} for tensor in outputs):
-        return {}
-    found: dict[str, float] = {}
-    for shape in shapes:
-        errors = own_errors(function, drawn_tensors(inputs, shape, "cpu"), outputs)
-        found = {name: max(found.get(name, 0.0), error) for name, error in errors.items()}
-    return found
 
 
 def _independent(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,11 @@ def read_record(folder: Path, kind: type[Record]) -> Record:
 def record_text(record: msgspec.Struct) -> bytes:
     """The content of `PROBLEM_FILE`, indented."""
     return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+def task_name(text: str) -> str:
+    """A text as the name of a task and its folder."""
+    return re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII).strip("_.-") or "problem"
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,14 @@ import msgspec
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import write_new_task
-from mctskernel.problems.definitions.folder import FLASHINFER_BENCH_PROBLEMS, SOL_EXECBENCH_PROBLEMS
-from mctskernel.problems.gpu_mode.reference import GPU_MODE
+from mctskernel.problems.definitions import DEFINITIONS
+from mctskernel.problems.gpu_mode import GPU_MODE
 from mctskernel.problems.kernelbench.benchmark import KERNELBENCH
 from mctskernel.problems.problem import PROBLEM_FILE, Benchmark, Problem, read_record
 from mctskernel.tasks.builtin import builtin_tasks
 
 BENCHMARKS: Mapping[str, Benchmark] = {
-    benchmark.name: benchmark
-    for benchmark in (KERNELBENCH, SOL_EXECBENCH_PROBLEMS, FLASHINFER_BENCH_PROBLEMS, GPU_MODE)
+    benchmark.name: benchmark for benchmark in (KERNELBENCH, *DEFINITIONS, GPU_MODE)
 }
 """By name."""
 

@@ -14,9 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from mctskernel.core.dtypes import is_floating
+from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating, numpy_dtype
 from mctskernel.core.task import Array, TaskError
 
 _ONE_CALL = threading.Lock()
@@ -42,12 +40,43 @@ def in_numpy(function: Callable[..., Any], *inputs: Array) -> Array | tuple[Arra
         before = torch.get_default_dtype()
         torch.set_default_dtype(precision)
         try:
-            result = function(*(_tensor(array, precision) for array in inputs))
+            result = function(*(tensor_of(array, precision) for array in inputs))
         finally:
             torch.set_default_dtype(before)
-    if isinstance(result, torch.Tensor):
-        return _array(result)
-    return tuple(_array(each) for each in result)
+    return array_of(result) if isinstance(result, torch.Tensor) else tuple(map(array_of, result))
+
+
+def listed_results(result: Any) -> tuple[Any, ...]:
+    """The results of a function as a tuple."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def tensor_of(array: Array, precision: Any) -> Any:
+    """A copy of an array as a tensor; floating-point numbers in this precision of PyTorch."""
+    import torch  # noqa: PLC0415 - as above
+
+    if not is_floating(array.dtype):
+        return torch.from_numpy(array.copy())
+    return torch.from_numpy(array.astype(arithmetic_dtype(array.dtype), order="C")).to(precision)
+
+
+def array_of(tensor: Any) -> Array:
+    """A tensor's values, with an extent of 1 where it has none. Raises TaskError for what tasks don't support."""
+    import torch  # noqa: PLC0415 - as above
+
+    if not isinstance(tensor, torch.Tensor):
+        raise TaskError(f"A tensor is needed, not a {type(tensor).__name__}.")
+    name = dtype_name(tensor)
+    if name not in DTYPE_BYTES:
+        raise TaskError(f"A tensor of {name} isn't supported.")
+    narrow = tensor.is_floating_point() and tensor.element_size() < 4
+    values: Array = (tensor.float() if narrow else tensor).detach().cpu().contiguous().numpy()
+    return values.reshape(values.shape or (1,)).astype(numpy_dtype(name), copy=False)
+
+
+def dtype_name(tensor: Any) -> str:
+    """The name of a tensor's element type."""
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 @functools.lru_cache
@@ -66,20 +95,6 @@ def find_function(where: str, name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return] # any callable
 
 
-def _tensor(array: Array, precision: Any) -> Any:
-    import torch  # noqa: PLC0415 - as above
-
-    if is_floating(array.dtype):
-        wide = array.astype(np.float64 if precision == torch.float64 else np.float32)
-        return torch.from_numpy(np.ascontiguousarray(wide))
-    return torch.from_numpy(np.ascontiguousarray(array).copy())
-
-
-def _array(tensor: Any) -> Array:
-    found: Array = tensor.detach().contiguous().numpy()
-    return found
-
-
 def _in_precision(precision: Any) -> Any:
     """Within this mode casts and new tensors keep this floating-point precision."""
     import torch  # noqa: PLC0415 - as above
@@ -91,13 +106,10 @@ def _in_precision(precision: Any) -> Any:
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function in casts:
                 return args[0].to(precision)
-            args = tuple(_wide(each, precision) for each in args)
-            return function(*args, **{name: _wide(each, precision) for name, each in (kwargs or {}).items()})
+            args = tuple(map(wide, args))
+            return function(*args, **{name: wide(each) for name, each in (kwargs or {}).items()})
+
+    def wide(value: Any) -> Any:
+        return precision if isinstance(value, torch.dtype) and value.is_floating_point else value
 
     return InPrecision()
-
-
-def _wide(value: Any, precision: Any) -> Any:
-    import torch  # noqa: PLC0415 - as above
-
-    return precision if isinstance(value, torch.dtype) and value.is_floating_point else value

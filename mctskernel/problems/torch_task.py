@@ -15,11 +15,13 @@ import tomlkit
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Shape, TaskError, Tensor
+from mctskernel.problems.host_code.expressions import docstring
 from mctskernel.problems.inductor.generated import InductorError
 from mctskernel.problems.inductor.sizes import Names, distinct_sizes
 from mctskernel.problems.inductor.start import compiled_start
 from mctskernel.problems.plain_cuda import PlainCudaError, kernel_source
 from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
+from mctskernel.problems.torch_reference import dtype_name
 
 Called = Callable[..., Any]
 """Takes tensors in the order of a task's inputs, on any device, and returns a tensor or a tuple of them."""
@@ -89,6 +91,33 @@ def problem_of(benchmark: str, draft: Draft, language: Language) -> Problem:
     return Problem(benchmark, task.name, files, draft.notes)
 
 
+def reference_text(
+    about: str,
+    module: str,
+    inputs: Sequence[str],
+    dimensions: Sequence[str],
+    *,
+    sees_shape: bool = False,
+    makes_inputs: bool,
+) -> str:
+    """The text of a reference.py that calls `call_reference` and `make_problem_inputs` of a module."""
+    shape = [f"{name}={name}" for name in dimensions]
+    parameters = [*inputs, *(dimensions if sees_shape else ())]
+    given = ["FOLDER", *inputs, *(shape if sees_shape else ())]
+    text = (
+        f"{docstring(about)}\n\nfrom pathlib import Path\n\n"
+        f"from {module} import call_reference{', make_problem_inputs' if makes_inputs else ''}\n\n"
+        "FOLDER = Path(__file__).parent\n\n\n"
+        f"def reference({', '.join(parameters)}):\n    return call_reference({', '.join(given)})\n"
+    )
+    if not makes_inputs:
+        return text
+    return text + (
+        f"\n\ndef make_inputs({', '.join(['rng', *dimensions])}):\n"
+        f"    return make_problem_inputs({', '.join(['FOLDER', 'rng', *shape])})\n"
+    )
+
+
 def starting_kernel(task: TorchTask, language: Language) -> tuple[str, str]:
     """The source of a starting kernel, or an empty text and the reason.
 
@@ -144,7 +173,7 @@ def output_tensors(
     found = tuple(
         Tensor(
             "out" if len(given) == 1 else f"out{number}",
-            str(tensor.dtype).removeprefix("torch."),
+            dtype_name(tensor),
             tuple(names.expression(size) or size for size in tensor.shape) or (1,),
         )
         for number, tensor in enumerate(given)
@@ -237,9 +266,9 @@ def listed(result: object) -> list[Any]:
     if strange or not given:
         what = type(strange[0]).__name__ if strange else "nothing"
         raise TaskError(f"It returns {what}; a tensor or a tuple of tensors is needed.")
-    unknown = [str(each.dtype) for each in given if str(each.dtype).removeprefix("torch.") not in DTYPE_BYTES]
+    unknown = [dtype_name(each) for each in given if dtype_name(each) not in DTYPE_BYTES]
     if unknown:
-        raise TaskError(f"It returns a tensor of {unknown[0].removeprefix('torch.')}, which isn't supported.")
+        raise TaskError(f"It returns a tensor of {unknown[0]}, which isn't supported.")
     return given
 
 

@@ -23,7 +23,7 @@ from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.launch_plan import LaunchPlan, LaunchPlanError, ResolvedLaunch, plan_of, resolve
 from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import Array, Shape, Task, TaskError, Tensor, shape_label
-from mctskernel.core.task_file import languages, load_task
+from mctskernel.core.task_file import languages, load_task, read_text
 from mctskernel.edits.syntax import Function, Parameter, parse
 from mctskernel.profiling.contract import contract_in_words, contradictions
 from mctskernel.profiling.devices import open_for_check
@@ -320,14 +320,7 @@ def evaluate_modules(
     TaskError for a reference that can't be used or a file that can't be read, and DeviceError for a machine that lacks
     something.
     """
-    sources = {path: _module_text(path) for path in candidates}
-    with open_evaluator(_module_text(reference), settings) as evaluator:
+    sources = {path: read_text(path) for path in candidates}
+    with open_evaluator(read_text(reference), settings) as evaluator:
         for path, source in sources.items():
             yield path, evaluator.evaluate(source)
-
-
-def _module_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path} can't be read: {error}") from error

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mctskernel.core.kernel import Kernel, leading_comment
 from mctskernel.core.task import TaskError
-from mctskernel.core.task_file import write_new_task
+from mctskernel.core.task_file import read_text, write_new_task
 from mctskernel.edits.nodes import Parameter
 from mctskernel.edits.syntax import Function, parse
 from mctskernel.profiling.source_rules import breach
@@ -45,10 +45,7 @@ def create_task_from_cuda(folder: Path, file: Path, kernel: str = "") -> Drafted
 
     Raises TaskError before anything is written.
     """
-    try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{file} can't be read: {error}.") from error
+    text = read_text(file)
     functions = _chosen(file, text, kernel)
     drafted = _draft(file, text, functions)
     write_new_task(folder, drafted.files)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mctskernel.core.task import Bound, Tensor
-from mctskernel.problems.tolerance import row_errors, tolerance_table
+from mctskernel.problems.tolerance import rounding_error, tolerance_table
 
 SINGLE = Tensor("single", "float32", ("rows", "cols"))
 HALF = Tensor("half", "float16", ("rows",))
@@ -32,6 +32,5 @@ def test_an_output_of_another_type_has_a_table_of_its_own() -> None:
 
 def test_errors_are_shares_of_a_row_s_largest_value() -> None:
     exact = np.array([[1.0, -10.0], [0.1, 0.0]])
-    near = exact + np.array([[0.5, 0.0], [0.0, 0.01]])
-    found = row_errors([SINGLE, INDEX], [near, np.array([1])], [exact, np.array([2])])
-    assert found == {"single": pytest.approx(0.1)}
+    found = rounding_error(exact + np.array([[0.5, 0.0], [0.0, 0.01]]), exact)
+    assert found == pytest.approx((0.1, 0.25))

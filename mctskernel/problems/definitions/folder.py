@@ -10,17 +10,16 @@ import ast
 import keyword
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.dtypes import DTYPE_BYTES
-from mctskernel.core.kernel import Language
-from mctskernel.core.task import Shape, TaskError, shape_label
+from mctskernel.core.task import Shape, TaskError, Tensor, shape_label
+from mctskernel.core.task_file import read_bytes
 from mctskernel.problems.definitions.definition import (
     FLASHINFER_BENCH,
     SOL_EXECBENCH,
@@ -34,14 +33,8 @@ from mctskernel.problems.definitions.definition import (
     Workload,
     constraint_holds,
 )
-from mctskernel.problems.definitions.reference import FULL_RANGE, WORKLOAD, input_tensors, task_tensor
-from mctskernel.problems.definitions.solution import solution
-from mctskernel.problems.problem import Benchmark, Memory, Problem, available_memory
-
-MOST_BYTES = 16 << 20
-"""The largest definition, and the largest file of workloads."""
-
-MOST_WORKLOADS = 1000
+from mctskernel.problems.definitions.reference import FULL_RANGE, WORKLOAD, input_tensors, output_tensors
+from mctskernel.problems.problem import Memory, available_memory
 
 DATA_VARIABLE = "FLASHINFER_TRACE_DIR"
 """Another folder of data files, as in SOL-ExecBench's harness."""
@@ -94,25 +87,6 @@ def is_definition(path: Path, benchmark: str) -> bool:
     return benchmark == FLASHINFER_BENCH and _root_of(path) is not None
 
 
-def read(path: Path, language: Language) -> Problem:
-    """Read a problem as a task. Runs its reference at small sizes. Raises TaskError."""
-    from mctskernel.problems.definitions.task import task_of  # noqa: PLC0415 - imports PyTorch
-
-    found = find_definition(path)
-    try:
-        return task_of(found, language)
-    except TaskError as error:
-        raise TaskError(f"{path}: {error}") from error
-
-
-FLASHINFER_BENCH_PROBLEMS = Benchmark(
-    FLASHINFER_BENCH, partial(is_definition, benchmark=FLASHINFER_BENCH), read, solution
-)
-SOL_EXECBENCH_PROBLEMS = Benchmark(
-    SOL_EXECBENCH, partial(is_definition, benchmark=SOL_EXECBENCH), read, solution
-)
-
-
 def find_definition(path: Path) -> Found:
     """The definition at a path: a folder, or the definition's own file. Raises TaskError."""
     if path.is_dir() and not (path / "definition.json").is_file():
@@ -138,7 +112,7 @@ def find_definition(path: Path) -> Found:
 def read_definition(file: Path) -> Definition:
     """Read a definition. Raises TaskError."""
     try:
-        return msgspec.json.decode(_bytes(file), type=Definition)
+        return msgspec.json.decode(read_bytes(file), type=Definition)
     except UNDECODABLE as error:
         raise TaskError(f"{file} is no definition: {excerpt(error)}.") from error
 
@@ -148,8 +122,6 @@ def read_workloads(file: Path) -> tuple[Workload, ...]:
     found = tuple(_workloads(file))
     if not found:
         raise TaskError(f"{file} holds no workload.")
-    if len(found) > MOST_WORKLOADS:
-        raise TaskError(f"{file} holds {len(found)} workloads; at most {MOST_WORKLOADS} are read.")
     uuids = [each.uuid for each in found]
     twice = next((each for each in uuids if uuids.count(each) > 1), None)
     if twice is not None:
@@ -158,7 +130,7 @@ def read_workloads(file: Path) -> tuple[Workload, ...]:
 
 
 def _workloads(file: Path) -> Iterator[Workload]:
-    for number, line in enumerate(_bytes(file).split(b"\n"), 1):
+    for number, line in enumerate(read_bytes(file).split(b"\n"), 1):
         if line.strip():
             try:
                 is_trace = "workload" in msgspec.json.decode(line, type=dict[str, msgspec.Raw])
@@ -167,28 +139,9 @@ def _workloads(file: Path) -> Iterator[Workload]:
                 raise TaskError(f"{file}, line {number} is no workload: {excerpt(error)}.") from error
 
 
-def _bytes(file: Path) -> bytes:
-    if file.exists() and not file.is_file():
-        raise TaskError(f"{file} is not a file.")
-    try:
-        with file.open("rb") as opened:
-            data = opened.read(MOST_BYTES + 1)
-    except FileNotFoundError as error:
-        raise TaskError(f"{file} is missing.") from error
-    except OSError as error:
-        raise TaskError(f"{file} can't be read: {error.strerror or error}.") from error
-    if len(data) > MOST_BYTES:
-        raise TaskError(f"{file} is larger than {MOST_BYTES >> 20} MiB.")
-    return data
-
-
 def _root_of(file: Path) -> Path | None:
     """The data set that a definition's file is in."""
     return next((each.parent for each in file.absolute().parents if each.name == "definitions"), None)
-
-
-MOST_REFERENCE = 1 << 20
-"""The most characters of a reference."""
 
 
 def check_definition(definition: Definition) -> None:
@@ -274,10 +227,6 @@ def _check_spec(name: str, spec: Spec, *, output: bool) -> None:
 
 
 def _check_reference(definition: Definition) -> None:
-    if len(definition.reference) > MOST_REFERENCE:
-        raise TaskError(
-            f"Its reference has {len(definition.reference)} characters; at most {MOST_REFERENCE} are read."
-        )
     try:
         functions = {
             node.name: node.args
@@ -344,10 +293,7 @@ def _check_extents(
             raise TaskError(
                 f"In the workload {workload.uuid} {name} is {size}; the definition makes it {values[name]}."
             )
-    tensors = [
-        *input_tensors(definition, axes),
-        *(task_tensor(name, spec, axes) for name, spec in definition.outputs.items()),
-    ]
+    tensors = (*input_tensors(definition, axes), *output_tensors(definition, axes))
     for tensor in tensors:
         if any(extent < 1 for extent in tensor.extents(shape)):
             raise TaskError(
@@ -359,6 +305,9 @@ def _check_extents(
             raise TaskError(
                 f"The workload {workload.uuid} breaks a constraint at {shape_label(shape)}: {text}"
             )
-    # Python's integers, since numpy's products would overflow.
-    needed = sum(math.prod(tensor.extents(shape)) * DTYPE_BYTES[tensor.dtype] for tensor in tensors)
-    memory.require(needed, f"The workload {workload.uuid}")
+    memory.require(nbytes(tensors, shape), f"The workload {workload.uuid}")
+
+
+def nbytes(tensors: Sequence[Tensor], shape: Shape) -> int:
+    """Bytes of tensors at a shape, in Python's integers, since numpy's products would overflow."""
+    return sum(math.prod(tensor.extents(shape)) * DTYPE_BYTES[tensor.dtype] for tensor in tensors)

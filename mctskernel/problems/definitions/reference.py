@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from mctskernel.core.documents import excerpt
-from mctskernel.core.dtypes import DTYPE_BYTES, numpy_dtype
+from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.task import Array, Shape, TaskError, Tensor
 from mctskernel.problems.definitions.definition import (
     Axes,
@@ -26,7 +26,7 @@ from mctskernel.problems.definitions.definition import (
     read_axes,
 )
 from mctskernel.problems.problem import read_record
-from mctskernel.problems.torch_reference import find_function, in_numpy
+from mctskernel.problems.torch_reference import array_of, find_function, in_numpy, listed_results
 
 RUN_FILE = "run.py"
 """The definition's reference in a task's folder."""
@@ -66,7 +66,7 @@ def read_definition_problem(folder: Path) -> DefinitionProblem:
     return read_record(folder, DefinitionProblem)
 
 
-def call_definition(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:
+def call_reference(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:
     """Call the reference, in the precision of its inputs. Raises TaskError."""
     problem = read_definition_problem(folder)
     return in_numpy(definition_function(problem, find_function(str(folder / RUN_FILE), "run")), *inputs)
@@ -75,11 +75,15 @@ def call_definition(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:
 def definition_function(problem: DefinitionProblem, run: Callable[..., Any]) -> Callable[..., Any]:
     """`run` as a function of the tensor inputs, which returns a tuple of outputs, or the only one."""
     definition = problem.definition
+    given = [spec for spec in definition.inputs.values() if spec.shape is not None]
 
     def function(*tensors: Any) -> Any:
-        left = iter(tensors)
+        left = (
+            tensor.reshape(()) if each.shape == () else tensor
+            for each, tensor in zip(given, tensors, strict=True)
+        )
         arguments = [
-            problem.scalars[name] if spec.shape is None else _shaped(next(left), spec)
+            problem.scalars[name] if spec.shape is None else next(left)
             for name, spec in definition.inputs.items()
         ]
         outputs = _outputs(definition, run(*arguments))
@@ -88,7 +92,7 @@ def definition_function(problem: DefinitionProblem, run: Callable[..., Any]) -> 
     return function
 
 
-def make_definition_inputs(folder: Path, rng: np.random.Generator, **shape: int) -> dict[str, Array]:
+def make_problem_inputs(folder: Path, rng: np.random.Generator, /, **shape: int) -> dict[str, Array]:
     """Fresh inputs at a shape, those of its workload if it has one. Raises TaskError."""
     problem = read_definition_problem(folder)
     definition, axes = problem.definition, read_axes(problem.definition)
@@ -130,12 +134,16 @@ def custom_values(
 
 def input_tensors(definition: Definition, axes: Axes) -> tuple[Tensor, ...]:
     """The task's inputs."""
-    return tuple(
-        task_tensor(name, spec, axes) for name, spec in definition.inputs.items() if spec.shape is not None
-    )
+    tensors = {name: spec for name, spec in definition.inputs.items() if spec.shape is not None}
+    return tuple(_task_tensor(name, spec, axes) for name, spec in tensors.items())
 
 
-def task_tensor(name: str, spec: Spec, axes: Axes) -> Tensor:
+def output_tensors(definition: Definition, axes: Axes) -> tuple[Tensor, ...]:
+    """The task's outputs."""
+    return tuple(_task_tensor(name, spec, axes) for name, spec in definition.outputs.items())
+
+
+def _task_tensor(name: str, spec: Spec, axes: Axes) -> Tensor:
     """An input or output as a tensor of the task, with at least one extent."""
     dtype = DTYPES.get(spec.dtype, spec.dtype)
     extents = axes.of(spec) or (1,)
@@ -143,11 +151,6 @@ def task_tensor(name: str, spec: Spec, axes: Axes) -> Tensor:
         low, high = FULL_RANGE[dtype]
         return Tensor(name, dtype, extents, "integers", low, high)
     return Tensor(name, dtype, extents, "normal" if "float" in dtype else "integers")
-
-
-def digest(data: bytes) -> str:
-    """The SHA-256 of data."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def stored_tensors(file: Path) -> Mapping[str, Array]:
@@ -161,7 +164,7 @@ def stored_tensors(file: Path) -> Mapping[str, Array]:
             "pip install 'mctskernel[benchmarks]'."
         ) from error
     try:
-        return {name: _array(tensor) for name, tensor in load_file(file).items()}
+        return {name: array_of(tensor) for name, tensor in load_file(file).items()}
     except (OSError, ValueError, SafetensorError) as error:
         raise TaskError(f"{file} can't be read: {excerpt(error)}.") from error
 
@@ -187,44 +190,23 @@ def _loaded(file: Path, sha256: str) -> Mapping[str, Array]:
 
 
 def _checked(value: Any, tensor: Tensor, shape: Shape, what: str) -> Array:
-    array = value if isinstance(value, np.ndarray) else _array(value)
+    array = value if isinstance(value, np.ndarray) else array_of(value)
     expected = tensor.extents(shape)
-    if array.dtype != numpy_dtype(tensor.dtype) or (array.shape or (1,)) != expected:
+    if array.dtype != numpy_dtype(tensor.dtype) or array.shape != expected:
         raise TaskError(
             f"{what} gives '{tensor.name}' as {array.dtype} {array.shape}; the definition says {tensor.dtype} "
             f"{expected}."
         )
-    return np.ascontiguousarray(array.reshape(expected))
-
-
-def _array(value: Any) -> Array:
-    import torch  # noqa: PLC0415 - an extra
-
-    if not isinstance(value, torch.Tensor):
-        raise TaskError(f"An input is a {type(value).__name__}; a tensor is needed.")
-    name = str(value.dtype).removeprefix("torch.")
-    if name not in DTYPE_BYTES:
-        raise TaskError(f"An input is a tensor of {name}, which isn't supported.")
-    tensor = value.detach().cpu()
-    wide = tensor.float() if tensor.is_floating_point() and tensor.element_size() < 4 else tensor
-    array: Array = wide.numpy().astype(numpy_dtype(name))
     return array
 
 
-def _shaped(tensor: Any, spec: Spec) -> Any:
-    return tensor if spec.shape else tensor.reshape(())
-
-
 def _outputs(definition: Definition, result: object) -> Sequence[Any]:
-    """The results of `run` in the order of the outputs, each with at least one extent. Raises TaskError."""
+    """The results of `run` in the order of the outputs. Raises TaskError."""
     import torch  # noqa: PLC0415 - an extra
 
     names = list(definition.outputs)
-    if isinstance(result, Mapping):
-        found = [result.get(name) for name in names]
-    else:
-        found = list(result) if isinstance(result, tuple | list) else [result]
+    found = listed_results([*map(result.get, names)] if isinstance(result, Mapping) else result)
     if len(found) != len(names) or not all(isinstance(each, torch.Tensor) for each in found):
         given = ", ".join(type(each).__name__ for each in found)
         raise TaskError(f"run returns {given}; the definition's outputs are the tensors {', '.join(names)}.")
-    return [each.reshape(1) if each.dim() == 0 else each for each in found]  # type: ignore[union-attr] # are tensors
+    return found

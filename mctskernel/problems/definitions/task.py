@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import msgspec
 import numpy as np
 import torch
 
-from mctskernel.core.dtypes import DTYPE_BYTES, arithmetic_dtype, is_floating, numpy_dtype, rounding_unit
+from mctskernel.core.dtypes import is_floating, numpy_dtype, rounding_unit
 from mctskernel.core.expression import ExpressionError
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Array, Bound, Shape, TaskError, Tensor, shape_label
@@ -25,6 +26,7 @@ from mctskernel.problems.definitions.folder import (
     check_definition,
     fixed_scalars,
     has_files,
+    nbytes,
     unchecked_constraints,
     workload_shapes,
 )
@@ -33,19 +35,24 @@ from mctskernel.problems.definitions.reference import (
     WORKLOAD,
     DefinitionProblem,
     Given,
-    call_definition,
+    call_reference,
     custom_values,
     definition_function,
-    digest,
     input_tensors,
-    make_definition_inputs,
-    task_tensor,
+    make_problem_inputs,
+    output_tensors,
 )
-from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text
-from mctskernel.problems.tolerance import floating, imprecisions, listed_arrays, row_errors, tolerance_table
+from mctskernel.problems.problem import PROBLEM_FILE, Problem, record_text, task_name
+from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
-from mctskernel.problems.torch_reference import find_function
-from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension, problem_of
+from mctskernel.problems.torch_reference import find_function, listed_results, tensor_of
+from mctskernel.problems.torch_task import (
+    Draft,
+    TorchTask,
+    independent_dimension,
+    problem_of,
+    reference_text,
+)
 from mctskernel.run import TASK_FILE_LIMIT
 
 SMALL = 1 << 20
@@ -112,8 +119,7 @@ class _Trial:
     @cached_property
     def outputs(self) -> tuple[Tensor, ...]:
         """The task's outputs."""
-        outputs = self.problem.definition.outputs.items()
-        return tuple(task_tensor(name, spec, self.axes) for name, spec in outputs)
+        return output_tensors(self.problem.definition, self.axes)
 
     @property
     def has_files(self) -> bool:
@@ -137,36 +143,28 @@ class _Trial:
 
     def nbytes(self, shape: Shape) -> int:
         """Bytes of all inputs and outputs at a shape."""
-        tensors = (*self.inputs, *self.outputs)
-        return sum(math.prod(tensor.extents(shape)) * DTYPE_BYTES[tensor.dtype] for tensor in tensors)
+        return nbytes((*self.inputs, *self.outputs), shape)
 
     def drawn(self, shape: Shape, seed: int) -> dict[str, Array]:
         """Inputs at a shape."""
-        rng = np.random.default_rng(seed)
-        if self.is_made:
-            return make_definition_inputs(self.folder, rng, **shape)
-        return {tensor.name: tensor.draw(shape, rng) for tensor in self.inputs}
+        return make_problem_inputs(self.folder, np.random.default_rng(seed), **shape)
 
     def truth(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs in 64-bit floats. Raises TaskError."""
         wide = [each.astype(np.float64) if is_floating(each.dtype) else each for each in inputs.values()]
         try:
             with np.errstate(all="ignore"):
-                result = call_definition(self.folder, *wide)
+                result = call_reference(self.folder, *wide)
         except TaskError:
             raise
         except (Exception, SystemExit) as error:
             raise TaskError(f"Its reference raised {type(error).__name__}: {error}") from error
-        return {tensor.name: array for tensor, array in zip(self.outputs, listed_arrays(result), strict=True)}
+        return dict(zip((tensor.name for tensor in self.outputs), listed_results(result), strict=True))
 
-    def own(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in the reference's own precision; empty where the CPU doesn't support it."""
-        try:
-            with torch.no_grad():
-                result = self.function(*(_tensor(inputs[each.name], each.dtype) for each in self.inputs))
-        except (RuntimeError, NotImplementedError, ValueError, TypeError):
-            return []
-        return [each.double().numpy() for each in (result if isinstance(result, tuple) else (result,))]
+    def tensors(self, shape: Shape) -> dict[str, Any]:
+        """Inputs at a shape as PyTorch's tensors."""
+        drawn = self.drawn(shape, 1)
+        return {each.name: tensor_of(drawn[each.name], getattr(torch, each.dtype)) for each in self.inputs}
 
     def check_outputs(self, outputs: Mapping[str, Array], shape: Shape) -> None:
         """Raise TaskError where outputs have other shapes than in the definition."""
@@ -186,9 +184,10 @@ def _drafted(trial: _Trial, own_files: Mapping[str, bytes]) -> Draft:
     small = [shape for shape in by_size if trial.nbytes(shape) <= SMALL][:MOST_VERIFIED]
     verify = (*awkward, *small) or (by_size[0],)
     notes = [*_notes(trial), *_try(trial, verify)]
-    own = _own_errors(trial, verify)
+    tried = sorted((each for each in verify if trial.nbytes(each) <= TRIED), key=trial.nbytes)
+    own = own_errors(trial.function, map(trial.tensors, tried[-MOST_TRIED:]), trial.outputs)
     task = TorchTask(
-        name=_task_name(problem.name),
+        name=task_name(problem.name),
         summary=problem.definition.description or f"{problem.name} of {problem.benchmark}.",
         function=trial.function,
         inputs=trial.inputs,
@@ -196,7 +195,13 @@ def _drafted(trial: _Trial, own_files: Mapping[str, bytes]) -> Draft:
         search=problem.shapes,
         verify=verify,
         held_out=held_out,
-        reference=_reference(trial),
+        reference=reference_text(
+            f"The reference of a problem of {problem.benchmark}, which is in {RUN_FILE}.",
+            call_reference.__module__,
+            [tensor.name for tensor in trial.inputs],
+            [*trial.axes.dimensions, *([WORKLOAD] if trial.is_numbered else [])],
+            makes_inputs=trial.is_made,
+        ),
         scalars={name: int(v) if isinstance(v, bool) else v for name, v in problem.scalars.items()},
         tolerance=tolerance_table(trial.outputs, own, _bounds(trial)),
         independent="" if trial.is_made else _independent(trial),
@@ -248,18 +253,6 @@ def _try(trial: _Trial, shapes: Sequence[Shape]) -> Iterator[str]:
                 )
 
 
-def _own_errors(trial: _Trial, shapes: Sequence[Shape]) -> dict[str, float]:
-    """The errors of the reference's own precision, relative to a row's largest value."""
-    found: dict[str, float] = {}
-    tried = sorted((each for each in shapes if trial.nbytes(each) <= TRIED), key=trial.nbytes)
-    for shape in tried[-MOST_TRIED:]:
-        inputs = trial.drawn(shape, 1)
-        if own := trial.own(inputs):
-            errors = row_errors(trial.outputs, own, list(trial.truth(inputs).values()))
-            found = {name: max(found.get(name, 0.0), error) for name, error in errors.items()}
-    return found
-
-
 def _independent(trial: _Trial) -> str:
     def wide(*tensors: Any) -> Any:
         inputs = {each.name: tensor.numpy() for each, tensor in zip(trial.inputs, tensors, strict=True)}
@@ -267,11 +260,8 @@ def _independent(trial: _Trial) -> str:
 
     def values(shape: Shape) -> dict[str, Any]:
         number = {WORKLOAD: 0} if trial.is_numbered else {}
-        arrays = trial.drawn({**shape, **number}, 2)
-        return {
-            name: torch.from_numpy(each.astype(np.float64) if is_floating(each.dtype) else each)
-            for name, each in arrays.items()
-        }
+        drawn = trial.drawn({**shape, **number}, 2)
+        return {name: tensor_of(each, torch.float64) for name, each in drawn.items()}
 
     grains = dict.fromkeys(trial.axes.dimensions, 1)
     return independent_dimension(wide, values, trial.inputs, trial.outputs, grains)
@@ -306,27 +296,6 @@ def _bound(benchmark: str, allowed: Allowed, rounding: float) -> Bound:
     return Bound(max(share * allowed.max_rtol, rounding), share * allowed.max_atol, most)
 
 
-def _reference(trial: _Trial) -> str:
-    """The text of reference.py."""
-    names = ", ".join(tensor.name for tensor in trial.inputs)
-    functions = "call_definition, make_definition_inputs" if trial.is_made else "call_definition"
-    text = (
-        f'"""The reference of a problem of {trial.problem.benchmark}, which is in {RUN_FILE}."""\n\n'
-        "from pathlib import Path\n\n"
-        f"from mctskernel.problems.definitions.reference import {functions}\n\n"
-        "FOLDER = Path(__file__).parent\n\n\n"
-        f"def reference({names}):\n    return call_definition(FOLDER, {names})\n"
-    )
-    if not trial.is_made:
-        return text
-    dimensions = [*trial.axes.dimensions, *([WORKLOAD] if trial.is_numbered else [])]
-    given = ["FOLDER", "rng", *(f"{name}={name}" for name in dimensions)]
-    return text + (
-        f"\n\ndef make_inputs({', '.join(['rng', *dimensions])}):\n"
-        f"    return make_definition_inputs({', '.join(given)})\n"
-    )
-
-
 def _given_files(found: Found) -> tuple[dict[str, Given], dict[str, bytes]]:
     """The files that workloads name, and the content of those small enough to copy."""
     given: dict[str, Given] = {}
@@ -336,7 +305,7 @@ def _given_files(found: Found) -> tuple[dict[str, Given], dict[str, bytes]]:
         if isinstance(source, Safetensors) and source.path not in given:
             file = found.file(source.path)
             data = file.read_bytes()
-            sha256, name = digest(data), str(file)
+            sha256, name = hashlib.sha256(data).hexdigest(), str(file)
             if len(data) <= TASK_FILE_LIMIT:
                 name = f"given_{sha256[:16]}.safetensors"
                 copied[name] = data
@@ -360,16 +329,5 @@ def _with_custom_scalars(folder: Path, problem: DefinitionProblem, axes: Axes) -
     return msgspec.structs.replace(problem, scalars={name: first[name] for name in names})
 
 
-def _task_name(name: str) -> str:
-    """A definition's name as that of a task, which may be a folder's."""
-    kept = "".join(each if each.isalnum() or each in "_.-" else "_" for each in name)
-    return kept if kept[:1].isalnum() or kept[:1] == "_" else f"_{kept}"
-
-
 def _without_number(shape: Shape) -> dict[str, int]:
     return {name: size for name, size in shape.items() if name != WORKLOAD}
-
-
-def _tensor(array: Array, dtype: str) -> Any:
-    wide = array.astype(arithmetic_dtype(array.dtype)) if is_floating(array.dtype) else array.copy()
-    return torch.from_numpy(wide).to(getattr(torch, dtype))

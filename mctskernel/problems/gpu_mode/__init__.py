@@ -1,1 +1,74 @@
-"""Problems of GPU MODE."""
+"""Problems of GPU MODE: a folder with task.yml and reference.py; a solution is a submission.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mctskernel.core.kernel import Kernel, Language
+from mctskernel.core.task import Task, TaskError
+from mctskernel.problems.gpu_mode.reference import GpuModeProblem, read_gpu_mode_problem
+from mctskernel.problems.gpu_mode.task_file import NAME, TASK_FILE, folder_of, read_task_file
+from mctskernel.problems.host_code import HostCodeError, host_module, host_module_into
+from mctskernel.problems.host_code.expressions import solve
+from mctskernel.problems.problem import Benchmark, Problem
+
+
+def read(path: Path, language: Language) -> Problem:
+    """Read a problem as a task. Runs its Python. Raises TaskError."""
+    from mctskernel.problems.gpu_mode.task import drafted  # noqa: PLC0415 - imports PyTorch, an extra
+    from mctskernel.problems.torch_task import problem_of  # noqa: PLC0415 - as above
+
+    folder = folder_of(path)
+    if folder is None:
+        raise TaskError(f"{path} has no {TASK_FILE}.")
+    return problem_of(NAME, drafted(read_task_file(folder)), language)
+
+
+SUBMISSION = "submission.py"
+
+_FUNCTION = "custom_kernel"
+
+
+def solution(task: Task, kernel: Kernel) -> Mapping[str, str]:
+    """submission.py. Raises TaskError for a kernel that can't stand in a module."""
+    problem = read_gpu_mode_problem(task.folder)
+    into = len(problem.buffers) == len(problem.outputs)
+    write = host_module_into if into else host_module
+    try:
+        module = write(task, kernel, function="run", reserved=[_FUNCTION])
+    except HostCodeError as error:
+        raise TaskError(f"This kernel has no {SUBMISSION}: {error}") from error
+    return {SUBMISSION: f"{module}\n\n{_entry(task, problem, into=into)}"}
+
+
+def _entry(task: Task, problem: GpuModeProblem, *, into: bool) -> str:
+    """The function that the harness calls; `into` says that it writes into the buffers of the data."""
+    places = {
+        leaf.input or leaf.buffer or leaf.dimension: f"data{leaf.subscripts}"
+        for leaf in reversed(problem.leaves)
+    }
+    tensors = [tensor.name for tensor in task.inputs] + (list(problem.outputs) if into else [])
+    given = [f"{places[name]}.reshape(1)" if name in problem.scalars else places[name] for name in tensors]
+    solved = _solved_dimensions(task, into=into)
+    dimensions = dict.fromkeys(leaf.dimension for leaf in problem.leaves if leaf.dimension)
+    given += [f"{name}={places[name]}" for name in dimensions if name not in solved]
+    call = f"run({', '.join(given)})"
+    if into:
+        results = ", ".join(places[name] for name in problem.outputs)
+        return f"def {_FUNCTION}(data):\n    {call}\n    return {results}\n"
+    names = ", ".join(problem.outputs)
+    results = ", ".join(
+        f"{name}.reshape(())" if name in problem.scalars else name for name in problem.outputs
+    )
+    return f"def {_FUNCTION}(data):\n    {names} = {call}\n    return {results}\n"
+
+
+def _solved_dimensions(task: Task, *, into: bool) -> frozenset[str]:
+    """The dimensions that the host code computes from shapes."""
+    tensors = (*task.inputs, *task.outputs) if into else task.inputs
+    names = [name for name in task.search_shapes[0] if name != task.inputs_by]
+    return frozenset(each.name for each in solve(tensors, names))
+
+
+GPU_MODE = Benchmark(NAME, lambda path: folder_of(path) is not None, read, solution)

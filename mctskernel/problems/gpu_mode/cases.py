@@ -22,8 +22,9 @@ from torch.utils import _pytree as pytree
 from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.task import TaskError
-from mctskernel.problems.gpu_mode.reference import Arguments
+from mctskernel.problems.gpu_mode.task_file import Arguments
 from mctskernel.problems.one_device import OnDevice
+from mctskernel.problems.torch_reference import dtype_name
 
 MOST_SEED = 1 << 16
 """Seeds are small, because some problems add them to their numbers."""
@@ -268,11 +269,6 @@ def find_buffers(program: Program, data: Any, cases: Sequence[Case]) -> dict[str
 def output_names(count: int) -> list[str]:
     """The names of a task's outputs."""
     return ["out"] if count == 1 else [f"out{number}" for number in range(count)]
-
-
-def dtype_name(tensor: Any) -> str:
-    """The name of a tensor's element type."""
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def cloned(data: Any) -> Any:

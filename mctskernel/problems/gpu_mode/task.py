@@ -23,7 +23,6 @@ from mctskernel.problems.gpu_mode.cases import (
     Program,
     Sizes,
     check_alike,
-    dtype_name,
     find_buffers,
     load_program,
     output_names,
@@ -31,19 +30,23 @@ from mctskernel.problems.gpu_mode.cases import (
 )
 from mctskernel.problems.gpu_mode.reference import (
     MODULE_FILE,
-    NAME,
-    Arguments,
     GpuModeProblem,
     Leaf,
-    TaskFile,
     TensorType,
-    integer_arguments,
+    call_reference,
     reference_function,
 )
-from mctskernel.problems.host_code.expressions import docstring
+from mctskernel.problems.gpu_mode.task_file import NAME, Arguments, TaskFile, integer_arguments
 from mctskernel.problems.problem import available_memory
-from mctskernel.problems.tolerance import floating, imprecisions, own_errors, tolerance_table
-from mctskernel.problems.torch_task import Draft, TorchTask, drawn_tensors, independent_dimension
+from mctskernel.problems.tolerance import OwnError, floating, imprecisions, own_errors, tolerance_table
+from mctskernel.problems.torch_reference import dtype_name
+from mctskernel.problems.torch_task import (
+    Draft,
+    TorchTask,
+    drawn_tensors,
+    independent_dimension,
+    reference_text,
+)
 
 CASE = "case"
 """The dimension that numbers the cases."""
@@ -149,17 +152,24 @@ def _task(file: TaskFile, signature: _Signature, problem: GpuModeProblem, progra
     """The task, without `independent` and the tolerance."""
     shapes = tuple(map(signature.shape, range(len(file.cases))))
     search = shapes[len(file.tests) :]
-    names = tuple(tensor.name for tensor in signature.inputs)
     return TorchTask(
         name=file.name,
         summary=_summary(file),
-        function=reference_function(problem, program, search[0], names),
+        function=reference_function(problem, program, search[0]),
         inputs=signature.inputs,
         outputs=signature.outputs,
         search=search,
         verify=shapes[: len(file.tests)],
         granularity={name: math.gcd(*sizes) for name, sizes in signature.dimensions.items()},
-        reference=_reference(file, names, list(signature.dimensions)),
+        reference=reference_text(
+            f"{file.name} of {NAME}.\n\n{file.description}\n\nIts reference.py:\n\n"
+            f"{file.modules['reference'].strip()}\n",
+            call_reference.__module__,
+            [tensor.name for tensor in signature.inputs],
+            [*signature.dimensions, CASE],
+            sees_shape=True,
+            makes_inputs=True,
+        ),
         inputs_by=CASE,
         own_files={MODULE_FILE.format(name=name): text.encode() for name, text in file.modules.items()},
     )
@@ -265,12 +275,12 @@ def _outputs(cases: Sequence[Case], dimensions: Dimensions, name: str) -> tuple[
 
 def _own_errors(
     program: Program, arguments: Arguments, problem: GpuModeProblem, task: TorchTask
-) -> dict[str, float]:
+) -> dict[str, OwnError]:
     """The errors of the reference's own precision against 64-bit floats, in one case."""
     leaves = pytree.tree_leaves(program.generate(arguments, SEED))
     tensors = {leaf.input: tensor for leaf, tensor in zip(problem.leaves, leaves, strict=True) if leaf.input}
     shape = task.verify[problem.cases.index(dict(arguments))]
-    return own_errors(reference_function(problem, program, shape, tuple(tensors)), tensors, task.outputs)
+    return own_errors(reference_function(problem, program, shape), [tensors], task.outputs)
 
 
 def _compared_outputs(task: TorchTask) -> tuple[Tensor, ...]:
@@ -303,19 +313,3 @@ def _ranking(file: TaskFile) -> list[str]:
         return []
     what = {"last": "its last benchmark alone", "mean": "the mean of its benchmarks"}[file.ranking_by]
     return [f"It is ranked by {what}; a search takes the geometric mean of all {len(file.benchmarks)}."]
-
-
-def _reference(file: TaskFile, inputs: Sequence[str], dimensions: Sequence[str]) -> str:
-    text = docstring(
-        f"{file.name} of {NAME}.\n\n{file.description}\n\nIts reference.py:\n\n{file.modules['reference'].strip()}\n"
-    )
-    shape = f"{{{', '.join(f'{name!r}: {name}' for name in (*dimensions, CASE))}}}"
-    given = f"{{{', '.join(f'{name!r}: {name}' for name in inputs)}}}"
-    return (
-        f"{text}\n\nfrom pathlib import Path\n\n"
-        "from mctskernel.problems.gpu_mode.reference import call_reference, make_case_inputs\n\n\n"
-        f"def reference({', '.join((*inputs, *dimensions, CASE))}):\n"
-        f"    return call_reference(Path(__file__).parent, {shape}, {given})\n\n\n"
-        f"def make_inputs({', '.join(('rng', *dimensions, CASE))}):\n"
-        f"    return make_case_inputs(Path(__file__).parent, rng, {shape})\n"
-    )

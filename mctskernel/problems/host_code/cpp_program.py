@@ -172,7 +172,6 @@ def _written(launch: ResolvedLaunch, real: Sequence[bool], buffers: Mapping[str,
             else Argument(_literal(value), Kind.REAL if is_real else Kind.WHOLE)
             for value, is_real in zip(launch.arguments, real, strict=True)
         ),
-        frozenset(),
     )
 
 

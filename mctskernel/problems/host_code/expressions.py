@@ -67,8 +67,7 @@ _CALLED_OPERATORS: Mapping[type[ast.operator], str] = {
     ast.RShift: "shift_right",
 }
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
-_BUILT_IN = frozenset({"min", "max", "abs"})
-_OWN = frozenset({"ceil_div", "next_pow2"})
+_CALLABLE = frozenset({"min", "max", "abs", "ceil_div", "next_pow2"})
 
 
 @dataclass(frozen=True)
@@ -81,11 +80,10 @@ class Variable:
 
 @dataclass(frozen=True)
 class Translation:
-    """Python source, whether its value is always an integer, and the functions of `ARITHMETIC` that it calls."""
+    """Python source, and whether its value is always an integer."""
 
     source: str
     is_whole: bool
-    calls: frozenset[str] = frozenset()
 
 
 def translate(
@@ -95,8 +93,8 @@ def translate(
     if not isinstance(text, str):
         return Translation(ast.unparse(_number(text)), isinstance(text, int))
     try:
-        node, is_whole, calls = _translated(ast.parse(text.strip(), mode="eval").body, variables, functions)
-        return Translation(ast.unparse(node), is_whole, calls)
+        node, is_whole = _translated(ast.parse(text.strip(), mode="eval").body, variables, functions)
+        return Translation(ast.unparse(node), is_whole)
     except HostCodeError:
         raise
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -110,47 +108,42 @@ def translate_whole(
     found = translate(text, variables, functions)
     if found.is_whole:
         return found
-    source = f"{functions['whole']}({found.source})"
-    return Translation(source, is_whole=True, calls=found.calls | {"whole"})
-
-
-_Translated = tuple[ast.expr, bool, frozenset[str]]
+    return Translation(f"{functions['whole']}({found.source})", is_whole=True)
 
 
 def _translated(
     node: ast.expr, variables: Mapping[str, Variable], functions: Mapping[str, str]
-) -> _Translated:
-    def inner(operand: ast.expr) -> _Translated:
-        return _translated(operand, variables, functions)
+) -> tuple[ast.expr, bool]:
+    """An expression in Python, and whether it is always an integer."""
+
+    def inner(*operands: ast.expr) -> tuple[list[ast.expr], bool]:
+        found = [_translated(each, variables, functions) for each in operands]
+        return [each for each, _ in found], all(is_whole for _, is_whole in found)
 
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-            return _number(value), isinstance(value, int), frozenset()
+            return _number(value), isinstance(value, int)
         case ast.Name(id=name) if name in variables:
-            known = variables[name]
-            return ast.Name(known.name), known.is_whole, frozenset()
+            return ast.Name(variables[name].name), variables[name].is_whole
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            negated, is_whole, calls = inner(operand)
-            return ast.UnaryOp(ast.USub(), negated), is_whole, calls
+            parts, is_whole = inner(operand)
+            return ast.UnaryOp(ast.USub(), *parts), is_whole
         case ast.BinOp(op=op, left=left, right=right) if isinstance(op, _OPERATORS):
-            (one, one_whole, some), (other, other_whole, more) = inner(left), inner(right)
-            return ast.BinOp(one, op, other), one_whole and other_whole, some | more
+            (one, other), is_whole = inner(left, right)
+            return ast.BinOp(one, op, other), is_whole
         case ast.BinOp(op=op, left=left, right=right) if type(op) in _CALLED_OPERATORS:
-            called = _CALLED_OPERATORS[type(op)]
-            (one, one_whole, some), (other, other_whole, more) = inner(left), inner(right)
-            return _call(functions[called], one, other), one_whole and other_whole, some | more | {called}
+            parts, is_whole = inner(left, right)
+            return _call(functions[_CALLED_OPERATORS[type(op)]], *parts), is_whole
         case ast.Compare(left=left, ops=[op], comparators=[right]) if isinstance(op, _COMPARISONS):
-            (one, _, some), (other, _, more) = inner(left), inner(right)
-            return _call("int", ast.Compare(one, [op], [other])), True, some | more
+            (one, other), _ = inner(left, right)
+            return _call("int", ast.Compare(one, [op], [other])), True
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            parts = inner(test), inner(body), inner(orelse)
-            calls = frozenset().union(*(each[2] for each in parts))
-            return ast.IfExp(*(each[0] for each in parts)), parts[1][1] and parts[2][1], calls
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _BUILT_IN | _OWN:
-            given = [inner(argument) for argument in arguments]
-            calls = frozenset({name} & _OWN).union(*(each[2] for each in given))
-            is_whole = name == "next_pow2" or all(each[1] for each in given)
-            return _call(functions.get(name, name), *(each[0] for each in given)), is_whole, calls
+            (condition,), _ = inner(test)
+            parts, is_whole = inner(body, orelse)
+            return ast.IfExp(condition, *parts), is_whole
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _CALLABLE:
+            parts, is_whole = inner(*arguments)
+            return _call(functions.get(name, name), *parts), is_whole or name == "next_pow2"
     raise HostCodeError(
         f"'{ast.unparse(node)}' can't be written as host code: it is not arithmetic over known names."
     )
@@ -233,29 +226,24 @@ def _solved(extent: Extent, wanted: Sequence[str], known: Mapping[str, Solved]) 
 
 def _undone(tree: ast.expr, unknown: str, value: ast.expr) -> tuple[ast.expr, ast.expr, str] | None:
     """Solve `tree == value` for one operand of the outermost operation: that operand, and its value."""
-    match tree:
-        case ast.BinOp(left=left, op=op, right=right):
-            inner, other = (left, right) if _mentions(left, unknown) else (right, left)
-        case _:
-            return None
-    match op:
+    if not isinstance(tree, ast.BinOp):
+        return None
+    is_left = any(isinstance(node, ast.Name) and node.id == unknown for node in ast.walk(tree.left))
+    inner, other = (tree.left, tree.right) if is_left else (tree.right, tree.left)
+    match tree.op:
         case ast.Add():
             return inner, ast.BinOp(value, ast.Sub(), other), ""
-        case ast.Sub() if inner is left:
+        case ast.Sub() if is_left:
             return inner, ast.BinOp(value, ast.Add(), other), ""
         case ast.Sub():
             return inner, ast.BinOp(other, ast.Sub(), value), ""
         case ast.Mult():
             return inner, ast.BinOp(value, ast.FloorDiv(), other), ""
-        case ast.Div() if inner is left:
+        case ast.Div() if is_left:
             return inner, ast.BinOp(value, ast.Mult(), other), ""
-        case ast.Div() | ast.FloorDiv() if inner is right:
+        case ast.Div() | ast.FloorDiv() if not is_left:
             return inner, ast.BinOp(other, ast.FloorDiv(), value), ast.unparse(other)
     return None
-
-
-def _mentions(tree: ast.expr, name: str) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(tree))
 
 
 _NEVER = frozenset({*keyword.kwlist, *dir(builtins)})
@@ -277,20 +265,17 @@ class Names:
 
 def raw_literal(text: str) -> str:
     """A literal for a text: a raw string over several lines where possible, else an escaped one."""
-    literal = f"r'''{text}'''"
-    return literal if _stands_for(literal, text) else repr(text)
+    return _literal(text, f"r'''{text}'''")
 
 
 def docstring(text: str) -> str:
     """A literal for a docstring."""
-    literal = f'"""{text}"""'
-    return literal if _stands_for(literal, text) else repr(text)
+    return _literal(text, f'"""{text}"""')
 
 
-def _stands_for(literal: str, text: str) -> bool:
-    if not text.replace("\n", "").replace("\t", "").isprintable():
-        return False
+def _literal(text: str, wanted: str) -> str:
     try:
-        return bool(ast.literal_eval(literal) == text)
+        stands = bool(ast.literal_eval(wanted) == text)
     except (SyntaxError, ValueError):
-        return False
+        stands = False
+    return wanted if stands and text.replace("\n", "").replace("\t", "").isprintable() else repr(text)

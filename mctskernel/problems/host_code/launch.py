@@ -12,7 +12,6 @@ from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan, LaunchPlanEr
 from mctskernel.core.task import Task
 from mctskernel.problems.host_code.expressions import (
     HostCodeError,
-    Translation,
     Variable,
     translate,
     translate_whole,
@@ -48,14 +47,13 @@ class Options:
 
 @dataclass(frozen=True)
 class WrittenLaunch:
-    """A launch; `grid` and `block` have three extents each, and `calls` are the functions of `ARITHMETIC` in it."""
+    """A launch; `grid` and `block` have three extents each."""
 
     kernel: str
     grid: tuple[str, ...]
     block: tuple[str, ...]
     shared: str
     arguments: tuple[Argument, ...]
-    calls: frozenset[str]
     options: Options | None = None
 
 
@@ -66,25 +64,20 @@ def write_launch(
     functions: Mapping[str, str],
 ) -> WrittenLaunch:
     """Translate a launch; `buffers` are the module's names of tensors and scratch buffers. Raises HostCodeError."""
-    calls: set[str] = set()
-
-    def source(translation: Translation) -> str:
-        calls.update(translation.calls)
-        return translation.source
 
     def whole(extent: Extent) -> str:
-        return source(translate_whole(extent, variables, functions))
+        return translate_whole(extent, variables, functions).source
 
     def argument(value: Extent | float) -> Argument:
         if isinstance(value, str) and value in buffers:
             return Argument(buffers[value], Kind.BUFFER)
         number = translate(value, variables, functions)
-        return Argument(source(number), Kind.WHOLE if number.is_whole else Kind.REAL)
+        return Argument(number.source, Kind.WHOLE if number.is_whole else Kind.REAL)
 
     options = None
     if launch.triton is not None:
         options = Options(
-            {name: source(translate(each, variables, functions)) for name, each in launch.triton.constexprs},
+            {name: translate(each, variables, functions).source for name, each in launch.triton.constexprs},
             whole(launch.triton.num_warps),
             whole(launch.triton.num_stages),
         )
@@ -94,7 +87,6 @@ def write_launch(
         _three([whole(extent) for extent in launch.block]),
         whole(launch.shared),
         tuple(argument(each) for each in launch.args),
-        frozenset(calls),
         options,
     )
 

@@ -94,13 +94,10 @@ class _Writer:
         self._arithmetic = {name: given[name] for name in ARITHMETIC}
         kernels = (launch.kernel for launch in self._plan.launches)
         self._scope = _Scope.of(task, kernel, self._plan, Names((*given.values(), *kernels)))
-        self._calls: set[str] = set()
         launches = [
             write_launch(launch, self._scope.buffers, self._scope.variables, self._arithmetic)
             for launch in self._plan.launches
         ]
-        for each in launches:
-            self._calls |= each.calls
         if triton is not None:
             imported = "import torch" if self._torch == "torch" else f"import torch as {self._torch}"
             self._head = f"{kernel.source.rstrip()}\n\n{imported}\n"
@@ -145,7 +142,7 @@ class _Writer:
         arithmetic = [
             source.format(name=self._arithmetic[name])
             for name, source in ARITHMETIC.items()
-            if name in self._calls
+            if f"{self._arithmetic[name]}(" in f"{launch}\n{function}"
         ]
         checks = [_CHECKS.substitute(self._names)]
         if self._names["check_place"] in function:
@@ -183,13 +180,11 @@ class _Writer:
             variables = {**scope.variables, SIZE: Variable(size)}
             if each.divides:
                 rest = translate_whole(f"({each.divides}) % {SIZE}", variables, self._arithmetic)
-                self._calls |= rest.calls
                 lines += [
                     f"if {rest.source}:",
                     f'    raise ValueError("{each.name} doesn\'t follow from the shape of {each.extent.tensor}.")',
                 ]
             found = translate_whole(each.expression, variables, self._arithmetic)
-            self._calls |= found.calls
             lines.append(f"{scope.dimensions[each.name]} = {found.source}")
         written = {tensor.name for tensor in task.outputs}
         given = {(each.extent.tensor, each.extent.axis) for each in solved if each.expression == SIZE}
@@ -223,13 +218,8 @@ class _Writer:
         return f"{self._task.name}: of {arriving} makes {leaving}."
 
     def _shape(self, shape: Sequence[int | str]) -> str:
-        extents = [self._whole(extent) for extent in shape]
+        extents = [translate_whole(each, self._scope.variables, self._arithmetic).source for each in shape]
         return f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
-
-    def _whole(self, extent: int | str) -> str:
-        found = translate_whole(extent, self._scope.variables, self._arithmetic)
-        self._calls |= found.calls
-        return found.source
 
     def _dtype(self, name: str) -> str:
         return f"{self._torch}.{name}"

@@ -104,8 +104,7 @@ class _Rewritten:
         self._config = config
         self._suffix = "" if number is None else f"_{number}"
         self._axes = _GRIDS[kernel.grid]
-        self.function = _copy(kernel.function)
-        self.function.decorator_list = [ast.parse("triton.jit", mode="eval").body]
+        self.function = _jitted(kernel.function)
         self._sizes = _taken_sizes(self.function)
         self._parameters = [p.arg for p in self.function.args.args if p.annotation is None]
         blocks = [p.arg for p in self.function.args.args if p.annotation is not None]
@@ -113,11 +112,12 @@ class _Rewritten:
         if missing:
             raise InductorError(f"The value of {missing[0]} in PyTorch's launch of {kernel.name} is unknown.")
         persistent = _taken_blocks(self.function)
-        for statement in (self.function, *kernel.helpers):
-            statement.body = [s for s in statement.body if not _is_assertion(s)] or [ast.Pass()]
+        own_helpers = [_jitted(each) for each in kernel.helpers]
+        for each in (self.function, *own_helpers):
+            each.body = [s for s in each.body if not _is_assertion(s)] or [ast.Pass()]
         rewriting = RewrittenNames(helpers)
         sized = _Sized(names)
-        self.helpers = tuple(_helper(rewriting.visit_FunctionDef(_copy(each))) for each in kernel.helpers)
+        self.helpers = tuple(map(rewriting.visit_FunctionDef, own_helpers))
         self.function = rewriting.visit_FunctionDef(self.function)
         self.function.body = [
             _settled(sized.visit(statement), self._sizes, names) for statement in self.function.body
@@ -125,10 +125,12 @@ class _Rewritten:
         self.function.body = _without_unused(_with_one_name(self.function))
         self._constexprs = {block: block + self._suffix for block in blocks}
         self._constexprs |= {block: f"next_pow2({self._numel(block, names)})" for block in persistent}
-        self._constexprs |= {name: name for name in sorted(_names_read(self.function) & sized.names)}
+        read = {node.id for node in ast.walk(self.function) if isinstance(node, ast.Name)}
+        self._constexprs |= {name: name for name in sorted(read & sized.names)}
         self.constants = [f"{block}{self._suffix} = {config.blocks[block]}" for block in blocks]
         given = [name for name in self._parameters if name not in self._sizes]
-        self.function.args = _parameters(given, list(self._constexprs))
+        parameters = ", ".join((*given, *(f"{name}: tl.constexpr" for name in self._constexprs)))
+        self.function.args = _function(f"def f({parameters}): pass").args
 
     def launch(self, call: Call, buffers: Mapping[str, str], names: Names) -> str:
         """The TOML table of a launch."""
@@ -180,16 +182,15 @@ class _Sized(ast.NodeTransformer):
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         """A number that may be a size."""
-        match node.value:
-            case bool():
-                return node
-            case int() | float() as value if SMALLEST <= value < _LARGEST and value == int(value):
-                expression = self._names.expression(int(value))
-                if expression is not None:
-                    found = ast.parse(expression, mode="eval").body
-                    self.names |= {each.id for each in ast.walk(found) if isinstance(each, ast.Name)}
-                    return found
-        return node
+        value = node.value
+        if not isinstance(value, int | float) or not (SMALLEST <= value < _LARGEST and value == int(value)):
+            return node
+        expression = self._names.expression(int(value))
+        if expression is None:
+            return node
+        found = ast.parse(expression, mode="eval").body
+        self.names |= {each.id for each in ast.walk(found) if isinstance(each, ast.Name)}
+        return found
 
 
 def _settled(statement: ast.stmt, sizes: Mapping[str, int], names: Names) -> ast.stmt:
@@ -202,11 +203,8 @@ def _settled(statement: ast.stmt, sizes: Mapping[str, int], names: Names) -> ast
             prefix := mask.removesuffix("mask")
         ) != mask and f"{prefix}numel" in sizes:
             size, block = _expression(sizes[f"{prefix}numel"], names), f"{prefix.upper()}BLOCK"
-            text = f"if {size} % {block} == 0:\n    {mask} = tl.full({index}.shape, True, tl.int1)\nelse:\n    pass"
-            found = ast.parse(text).body[0]
-            assert isinstance(found, ast.If)  # noqa: S101 - as written above
-            found.orelse = [statement]
-            return found
+            full = ast.parse(f"{mask} = tl.full({index}.shape, True, tl.int1)").body
+            return ast.If(ast.parse(f"{size} % {block} == 0", mode="eval").body, full, [statement])
     return statement
 
 
@@ -229,32 +227,27 @@ def _with_one_name(function: ast.FunctionDef) -> ast.FunctionDef:
 
 def _without_unused(function: ast.FunctionDef) -> list[ast.stmt]:
     """The body without unused assignments, which every generated kernel has."""
-    while True:
+    before = ""
+    while (text := ast.unparse(function)) != before:
+        before = text
         read = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        remover = _Remover(frozenset(read))
-        remover.visit(function)
-        if not remover.removed:
-            return function.body
+        _Remover(read).visit(function)
+    return function.body
 
 
 class _Remover(ast.NodeTransformer):
-    """Removes unused assignments without calls."""
+    """Removes assignments, without calls, of names that aren't read."""
 
-    def __init__(self, read: frozenset[str]) -> None:
+    def __init__(self, read: set[str]) -> None:
         self._read = read
-        self.removed = 0
 
     def visit_Assign(self, node: ast.Assign) -> ast.Assign | None:
         """Keep or remove an assignment."""
+        calls = any(isinstance(each, ast.Call) for each in ast.walk(node.value))
         match node.targets:
-            case [ast.Name(id=name)] if name not in self._read and not _calls(node.value):
-                self.removed += 1
+            case [ast.Name(id=name)] if name not in self._read and not calls:
                 return None
         return node
-
-
-def _calls(node: ast.AST) -> bool:
-    return any(isinstance(each, ast.Call) for each in ast.walk(node))
 
 
 def _taken_sizes(function: ast.FunctionDef) -> dict[str, int]:
@@ -291,26 +284,17 @@ def _is_assertion(statement: ast.stmt) -> bool:
     return False
 
 
-def _helper(function: ast.FunctionDef) -> ast.FunctionDef:
-    function.decorator_list = [ast.parse("triton.jit", mode="eval").body]
-    return function
-
-
-def _copy(function: ast.FunctionDef) -> ast.FunctionDef:
-    copied = ast.parse(ast.unparse(function)).body[0]
-    assert isinstance(copied, ast.FunctionDef)  # noqa: S101 - it was one
+def _jitted(function: ast.FunctionDef) -> ast.FunctionDef:
+    """A copy of a function, decorated with `@triton.jit` alone."""
+    copied = _function(ast.unparse(function))
+    copied.decorator_list = [ast.parse("triton.jit", mode="eval").body]
     return copied
 
 
-def _names_read(function: ast.FunctionDef) -> set[str]:
-    return {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
-
-
-def _parameters(plain: Sequence[str], constexprs: Sequence[str]) -> ast.arguments:
-    text = ", ".join((*plain, *(f"{name}: tl.constexpr" for name in constexprs)))
-    function = ast.parse(f"def f({text}): pass").body[0]
-    assert isinstance(function, ast.FunctionDef)  # noqa: S101 - as written above
-    return function.args
+def _function(text: str) -> ast.FunctionDef:
+    (found,) = ast.parse(text).body
+    assert isinstance(found, ast.FunctionDef)  # noqa: S101 - as it was written
+    return found
 
 
 def _dtype(name: str) -> str:
@@ -354,7 +338,7 @@ class Helpers:
 
     def __init__(self, source: str) -> None:
         """`source` is the text of PyTorch's `torch._inductor.runtime.triton_helpers`."""
-        self._known = _functions(source) | _functions(_REPLACEMENTS)
+        self.known = _functions(source) | _functions(_REPLACEMENTS)
         self._wanted: dict[str, ast.FunctionDef] = {}
 
     @property
@@ -362,29 +346,25 @@ class Helpers:
         """The needed functions, each after those that it calls."""
         return tuple(self._wanted.values())
 
-    def has(self, name: str) -> bool:
-        """Whether there is such a helper."""
-        return name in self._known
-
     def want(self, name: str) -> str:
         """Add a helper; returns its name in the candidate. Raises InductorError for an unknown one."""
         if name not in self._wanted:
-            function = self._known.get(name)
+            function = self.known.get(name)
             if function is None:
                 raise InductorError(f"The generated code calls the helper '{name}', which is unknown.")
             self._wanted[name] = self._inlined(function)
         return PREFIX + name
 
     def _inlined(self, function: ast.FunctionDef) -> ast.FunctionDef:
-        copied = ast.parse(ast.unparse(function)).body[0]
-        assert isinstance(copied, ast.FunctionDef)  # noqa: S101 - it was one
-        for default in copied.args.args:
-            if default.annotation is not None and ast.unparse(default.annotation) != "tl.constexpr":
-                default.annotation = None
-        copied.body = _without_docstring(copied.body)
+        copied = _jitted(function)
+        for parameter in copied.args.args:
+            if parameter.annotation is not None and ast.unparse(parameter.annotation) != "tl.constexpr":
+                parameter.annotation = None
+        if ast.get_docstring(copied) is not None:
+            del copied.body[0]
         copied.name = PREFIX + function.name
-        copied.decorator_list = [ast.parse("triton.jit", mode="eval").body]
-        local = {node.id for node in ast.walk(copied) if isinstance(node, ast.Name) and _is_store(node)}
+        names = (node for node in ast.walk(copied) if isinstance(node, ast.Name))
+        local = {node.id for node in names if isinstance(node.ctx, ast.Store)}
         local.update(parameter.arg for parameter in copied.args.args)
         return RewrittenNames(self, frozenset(local)).visit_FunctionDef(copied)
 
@@ -414,21 +394,10 @@ class RewrittenNames(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """A helper that another helper uses."""
-        if isinstance(node.ctx, ast.Load) and node.id not in self._local and self._helpers.has(node.id):
+        if isinstance(node.ctx, ast.Load) and node.id not in self._local and node.id in self._helpers.known:
             return ast.Name(self._helpers.want(node.id), ast.Load())
         return node
 
 
 def _functions(source: str) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
-
-
-def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
-    match body:
-        case [ast.Expr(value=ast.Constant(value=str())), *rest]:
-            return list(rest)
-    return body
-
-
-def _is_store(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)

@@ -158,17 +158,12 @@ class _Body:
                 func=ast.Name(id="empty_strided_cuda"), args=[extents, _, dtype]
             ):
                 self.buffers[name] = Buffer(name, self._extents(extents), _text(dtype).removeprefix("torch."))
-            case (
-                ast.Name(id=name),
-                ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[ast.Name(id=of), _, _, offset]),
-            ):
-                if _number(offset) != 0:
-                    raise InductorError(f"torch.compile's code uses a part of a buffer: {_text(value)}")
-                self.aliases[name] = self._root(of)
-            case ast.Name(id=name), ast.Name(id=of):
-                self.aliases[name] = self._root(of)
             case ast.Name(id=name), _ if (number := self._evaluated(value)) is not None:
                 self.numbers[name] = number
+            case ast.Name(id=name), _ if (buffer := self._buffer(value)) is not None:
+                self.aliases[name] = buffer
+            case _, ast.Call(func=ast.Name(id="reinterpret_tensor")):
+                raise InductorError(f"torch.compile's code uses a part of a buffer: {_text(value)}")
             case _:
                 raise InductorError(_refusal(value))
 
@@ -184,32 +179,30 @@ class _Body:
         raise InductorError(_refusal(call))
 
     def _argument(self, node: ast.expr) -> str | int | float:
-        match node:
-            case ast.Name(id=name) if name not in self.numbers:
-                return self._root(name)
-            case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[ast.Name(id=of), _, _, offset]):
-                if _number(offset) == 0:
-                    return self._root(of)
-        number = self._evaluated(node)
-        if number is None:
+        found: str | float | None = self._evaluated(node)
+        found = self._buffer(node) if found is None else found
+        if found is None:
             raise InductorError(f"torch.compile's code passes an unsupported argument: {_text(node)}")
-        return number
+        return found
 
     def _output(self, node: ast.expr) -> str:
-        match node:
-            case ast.Name(id=name):
-                found = self._root(name)
-            case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[ast.Name(id=of), _, _, offset]) if (
-                _number(offset) == 0
-            ):
-                found = self._root(of)
-            case _:
-                raise InductorError(
-                    f"torch.compile's code returns something else than a buffer: {_text(node)}"
-                )
+        found = self._buffer(node)
+        if found is None:
+            raise InductorError(f"torch.compile's code returns something else than a buffer: {_text(node)}")
         if found not in self.buffers:
             raise InductorError(f"torch.compile's code returns an input unchanged: {found}.")
         return found
+
+    def _buffer(self, node: ast.expr) -> str | None:
+        """The buffer or input that an expression is all of."""
+        match node:
+            case ast.Call(func=ast.Name(id="reinterpret_tensor"), args=[ast.Name(id=name), _, _, offset]) if (
+                _number(offset) == 0
+            ):
+                return self._root(name)
+            case ast.Name(id=name):
+                return self._root(name)
+        return None
 
     def _root(self, name: str) -> str:
         return self.aliases.get(name, name)
@@ -228,13 +221,11 @@ class _Body:
 
 
 def _number(node: ast.expr) -> int | float | None:
-    match node:
-        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-            return value
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            found = _number(operand)
-            return None if found is None else -found
-    return None
+    try:
+        found = ast.literal_eval(node)
+    except ValueError:
+        return None
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
 def _refusal(node: ast.expr) -> str:

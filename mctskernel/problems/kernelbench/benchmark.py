@@ -15,6 +15,7 @@ from pathlib import Path
 from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.kernel import Kernel, Language
 from mctskernel.core.task import Task, TaskError
+from mctskernel.core.task_file import read_text
 from mctskernel.problems.host_code import HostCodeError, host_module
 from mctskernel.problems.kernelbench.reference import SOURCE_FILE, ModuleProblem, read_module_problem
 from mctskernel.problems.problem import Benchmark, Problem
@@ -43,7 +44,7 @@ def recognises(path: Path) -> bool:
 
 def read(path: Path, language: Language) -> Problem:
     """Read a problem as a task. Runs the file, and its Model at a small shape. Raises TaskError."""
-    text = _text(path)
+    text = read_text(path)
     try:
         missing = [what for name, what in _REQUIRED.items() if name not in _defined(text)]
     except SyntaxError as error:
@@ -65,13 +66,6 @@ def read(path: Path, language: Language) -> Problem:
     draft = drafted(path, own_files, benchmark=NAME, tolerance=TOLERANCE, most_dimensions=1)
     simpler = problem_of(NAME, draft, language)
     return simpler if simpler.has_kernel else problem
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path} can't be read: {error}") from error
 
 
 def _defined(text: str) -> set[str]:

@@ -17,14 +17,9 @@ from mctskernel.core.dtypes import DTYPE_BYTES
 from mctskernel.core.task import Shape, TaskError, Tensor
 from mctskernel.problems.kernelbench.drawing import Drawn, Extents, Sizes, drawn_again
 from mctskernel.problems.kernelbench.probing import LongestReduction, LongestSums
-from mctskernel.problems.kernelbench.reference import (
-    Argument,
-    ValueSource,
-    module_function,
-    state_of,
-    with_extents,
-)
+from mctskernel.problems.kernelbench.reference import Argument, ValueSource, module_function, state_of
 from mctskernel.problems.torch_dimensions import Dimensions, awkward_shapes
+from mctskernel.problems.torch_reference import dtype_name
 from mctskernel.problems.torch_task import Called, called, extents_agree, output_tensors
 
 NORMAL = Drawn("normal")
@@ -172,16 +167,12 @@ class Operands:
     @cached_property
     def function(self) -> Called:
         """Forward as a function of the inputs in their order."""
-        return with_extents(self._forward)
+        return module_function(self.model, self.arguments, self.state, self.scalars)
 
     @cached_property
     def gives_scalar(self) -> bool:
         """Whether the result of forward has no extents."""
-        return bool(called(self._forward, self.inputs, self.sizes, "meta").dim() == 0)
-
-    @property
-    def _forward(self) -> Called:
-        return module_function(self.model, self.arguments, self.state, self.scalars)
+        return bool(called(self.function, self.inputs, self.sizes, "meta").dim() == 0)
 
     @cached_property
     def factories(self) -> tuple[Extents, ...]:
@@ -339,7 +330,6 @@ def _around(tensor: Any) -> Drawn:
 def _dtype(name: str, tensor: Any) -> str:
     if tensor.is_floating_point():
         return "float32"  # KernelBench's harness converts all
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if dtype not in DTYPE_BYTES:
-        raise TaskError(f"'{name}' is a tensor of {dtype}, which isn't supported.")
-    return dtype
+    if dtype_name(tensor) not in DTYPE_BYTES:
+        raise TaskError(f"'{name}' is a tensor of {dtype_name(tensor)}, which isn't supported.")
+    return dtype_name(tensor)

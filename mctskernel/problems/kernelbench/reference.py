@@ -153,23 +153,13 @@ def module_function(
     return function
 
 
-def with_extents(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with an extent of 1 for a result without extents, as a task's outputs have."""
-
-    def extended(*tensors: Any) -> Any:
-        result = function(*tensors)
-        return result.reshape(1) if hasattr(result, "dim") and result.dim() == 0 else result
-
-    return extended
-
-
-def call_problem(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:
+def call_reference(folder: Path, *inputs: Array) -> Array | tuple[Array, ...]:
     """Call the problem of a task's folder on the CPU, in the precision of its inputs. Raises TaskError."""
     wide = any(array.dtype == np.float64 for array in inputs)
     return in_numpy(_function(folder, wide), *inputs)
 
 
-def make_problem_inputs(folder: Path, rng: np.random.Generator, **shape: int) -> dict[str, Array]:
+def make_problem_inputs(folder: Path, rng: np.random.Generator, /, **shape: int) -> dict[str, Array]:
     """Fresh inputs of the problem of a task's folder, as its `get_inputs` makes them, at a shape."""
     from mctskernel.problems.kernelbench.drawing import drawn_again  # noqa: PLC0415 - imports PyTorch
 
@@ -209,7 +199,7 @@ def _function(folder: Path, wide: bool) -> Callable[..., Any]:  # noqa: FBT001 -
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 setattr(module, name, value.to(precision))
-    return with_extents(module_function(model, problem.arguments, problem.state, problem.scalars))
+    return module_function(model, problem.arguments, problem.state, problem.scalars)
 
 
 def state_of(model: Any) -> dict[str, Any]:

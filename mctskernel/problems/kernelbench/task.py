@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,15 +24,16 @@ from mctskernel.problems.kernelbench.reference import (
     Origin,
     Plain,
     ValueSource,
+    call_reference,
     made_model,
     run_problem,
     without_running_statistics,
 )
 from mctskernel.problems.plain_cuda.schedule import LONG
-from mctskernel.problems.problem import Memory, available_memory
-from mctskernel.problems.tolerance import own_error
+from mctskernel.problems.problem import Memory, available_memory, task_name
+from mctskernel.problems.tolerance import OwnError, own_errors
 from mctskernel.problems.torch_dimensions import Dimensions, find_dimensions
-from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension
+from mctskernel.problems.torch_task import Draft, TorchTask, independent_dimension, reference_text
 
 MOST_VARYING = 12
 """With more tensors than this only the extents of forward's arguments vary, not those of parameters."""
@@ -192,7 +192,7 @@ def drafted(
     evaluated = replace(operands, model=copy.deepcopy(original).eval())
     problem = ModuleProblem(
         benchmark,
-        _task_name(path),
+        task_name(path.stem),
         arguments,
         operands.state,
         (*operands.scalars, *(["out"] if operands.gives_scalar else [])),
@@ -206,14 +206,14 @@ def drafted(
 
 def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> TorchTask:
     verify, held_out = operands.awkward_shapes
-    errors = [own_error(operands.function, operands.values(shape, seed=1)) for shape in verify[:3]]
-    own = max(each.of_row for each in errors)
-    reachable = all(OWN_ERRORS * each.of_element <= tolerance for each in errors)
+    drawn = (operands.values(shape, seed=1) for shape in verify[:3])
+    own = own_errors(operands.function, drawn, operands.outputs).get("out", OwnError())
+    reachable = OWN_ERRORS * own.of_element <= tolerance
     shapes = (operands.sizes, *verify, *held_out)
     sums = [operands.longest_sums(shape) for shape in shapes]
     added = max(map(max, sums))
     in_order = max(2, min(max(each.of_numbers for each in sums), LONG))
-    relative = min(tolerance, max(RELATIVE, OWN_ERRORS * own, added * UNIT))
+    relative = min(tolerance, max(RELATIVE, OWN_ERRORS * own.of_row, added * UNIT))
     return TorchTask(
         name=problem.name,
         summary=f"{problem.name}, of {problem.benchmark}.",
@@ -237,7 +237,13 @@ def _task(operands: Operands, problem: ModuleProblem, tolerance: float) -> Torch
             operands.outputs,
             operands.granularity,
         ),
-        reference=_reference(operands, problem),
+        reference=reference_text(
+            f"{problem.name} of {problem.benchmark}: the forward of its Model.",
+            call_reference.__module__,
+            [each.name for each in operands.inputs],
+            list(operands.sizes),
+            makes_inputs=operands.are_made,
+        ),
     )
 
 
@@ -249,24 +255,6 @@ def _notes(operands: Operands, problem: ModuleProblem, tolerance: Mapping[str, A
         *([_OF_ONE_SIZE] if not operands.sizes else []),
         *([] if "element" in tolerance else [_IMPRECISE]),
     ]
-
-
-def _reference(operands: Operands, problem: ModuleProblem) -> str:
-    names = ", ".join(each.name for each in operands.inputs)
-    made = ""
-    if operands.are_made:
-        dimensions = list(operands.sizes)
-        passed = "".join(f", {each}={each}" for each in dimensions)
-        made = (
-            f"\n\ndef make_inputs({', '.join(['rng', *dimensions])}):\n"
-            f"    return make_problem_inputs(Path(__file__).parent, rng{passed})\n"
-        )
-    imported = "call_problem, make_problem_inputs" if made else "call_problem"
-    return (
-        f'"""{problem.name} of {problem.benchmark}: the forward of its Model."""\n\n'
-        f"from pathlib import Path\n\nfrom mctskernel.problems.kernelbench.reference import {imported}\n\n\n"
-        f"def reference({names}):\n    return call_problem(Path(__file__).parent, {names})\n{made}"
-    )
 
 
 def _arguments(model_class: Any, watched: Watched) -> tuple[tuple[Argument, ...], tuple[Operand, ...]]:
@@ -319,8 +307,3 @@ def _origin(operand: Operand, operands: Operands) -> Origin:
         tensor.low,
         tensor.high,
     )
-
-
-def _task_name(path: Path) -> str:
-    name = re.sub(r"[^\w.-]+", "_", path.stem).strip("_.-")
-    return name or "problem"

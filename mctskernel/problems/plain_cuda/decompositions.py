@@ -42,16 +42,9 @@ _KEPT = {aten.ones, aten.zeros, aten.full, aten.full_like, aten.zeros_like, aten
 """Operators that core ATen decomposes, and that read better whole."""
 
 _DROPOUTS = {
-    "dropout",
-    "dropout_",
-    "alpha_dropout",
-    "alpha_dropout_",
-    "feature_dropout",
-    "feature_dropout_",
-    "feature_alpha_dropout",
-    "feature_alpha_dropout_",
-    "native_dropout",
+    f"{kind}dropout{end}" for kind in ("", "alpha_", "feature_", "feature_alpha_") for end in ("", "_")
 }
+_DROPOUTS |= {"native_dropout"}
 
 
 @lru_cache
@@ -125,15 +118,13 @@ def _max_pool1d(
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Any:
+) -> Tensor:
     size, step, pad, gap = (
         each[0] if isinstance(each, tuple | list) else each
         for each in (kernel_size, stride or kernel_size, padding, dilation)
     )
-    pooled: Any = torch.nn.functional.max_pool2d
-    found = pooled(tensor.unsqueeze(-2), (1, size), (1, step), (0, pad), (1, gap), ceil_mode, return_indices)
-    return tuple(each.squeeze(-2) for each in found) if return_indices else found.squeeze(-2)
+    wide = tensor.unsqueeze(-2)
+    return torch.max_pool2d(wide, (1, size), (1, step), (0, pad), (1, gap), ceil_mode).squeeze(-2)
 
 
 _PLAIN_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
@@ -166,16 +157,6 @@ def _var_mean(
     return variance.to(tensor.dtype), (mean if keepdim else mean.squeeze(dims)).to(tensor.dtype)
 
 
-def _var(
-    tensor: Tensor,
-    dim: Sequence[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> Tensor:
-    return _var_mean(tensor, dim, correction=correction, keepdim=keepdim)[0]
-
-
 def _batch_norm(
     tensor: Tensor,
     weight: Tensor | None,
@@ -203,22 +184,14 @@ def _batch_norm(
     return found.to(tensor.dtype), mean.flatten(), scale.flatten()
 
 
-def _batch_norm_without_statistics(
-    tensor: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _batch_norm_as_trained(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    tensor, weight, bias, mean, variance, momentum, eps = given
+    return _batch_norm(tensor, weight, bias, mean, variance, False, momentum, eps)
+
+
+def _batch_norm_without_statistics(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    tensor, weight, bias, training, momentum, eps = given
     return _batch_norm(tensor, weight, bias, None, None, training, momentum, eps)
-
-
-def _batch_norm_as_trained(
-    tensor: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _batch_norm(tensor, weight, bias, running_mean, running_var, False, momentum, eps)
 
 
 def _extreme(
@@ -241,21 +214,14 @@ def _repeat_interleave(tensor: Tensor, repeats: int, dim: int | None = None) -> 
     if dim is None:
         tensor, dim = tensor.flatten(), 0
     dim %= tensor.dim()
-    shape = list(tensor.shape)
-    wide = tensor.unsqueeze(dim + 1).expand(*shape[: dim + 1], repeats, *shape[dim + 1 :])
-    return wide.reshape(*shape[:dim], shape[dim] * repeats, *shape[dim + 1 :])
+    wide = tensor.unsqueeze(dim + 1).expand(*tensor.shape[: dim + 1], repeats, *tensor.shape[dim + 1 :])
+    return wide.flatten(dim, dim + 1)
 
 
 def _sort(
     tensor: Tensor, dim: int = -1, descending: bool = False, *, stable: bool | None = False
 ) -> tuple[Tensor, Tensor]:
     return _ranked(tensor, dim, tensor.shape[dim] if tensor.dim() else 1, largest=descending)
-
-
-def _stable_sort(
-    tensor: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False
-) -> tuple[Tensor, Tensor]:
-    return _sort(tensor, dim, descending, stable=stable)
 
 
 def _topk(
@@ -287,7 +253,7 @@ def _ranked(tensor: Tensor, dim: int, count: int, *, largest: bool) -> tuple[Ten
 
 _OWN: dict[Any, Callable[..., Any]] = {
     aten.var_mean.correction: _var_mean,
-    aten.var.correction: _var,
+    aten.var.correction: lambda *given, **named: _var_mean(*given, **named)[0],
     aten.native_batch_norm.default: _batch_norm,
     aten._native_batch_norm_legit.default: _batch_norm,
     aten._native_batch_norm_legit_no_training.default: _batch_norm_as_trained,
@@ -298,7 +264,7 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten.baddbmm.default: _addmm,
     aten.addmv.default: _addmm,
     aten.sort.default: _sort,
-    aten.sort.stable: _stable_sort,
+    aten.sort.stable: _sort,
     aten.topk.default: _topk,
     aten.median.dim: _median,
     aten.repeat_interleave.self_int: _repeat_interleave,

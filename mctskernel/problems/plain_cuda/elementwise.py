@@ -12,45 +12,34 @@ from torch.fx import Node
 
 from mctskernel.problems.plain_cuda.body import Body, Index, node_type, numbers
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted, literal
-from mctskernel.problems.plain_cuda.rules import Kind, argument, is_tensor, operand, rule, scalar
+from mctskernel.problems.plain_cuda.rules import (
+    Kind,
+    argument,
+    base_name,
+    is_tensor,
+    operand,
+    rule,
+    scalar,
+    takes,
+)
+
+_SAME_NAME = (
+    "acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp exp2 expm1 floor lgamma log log10 log1p log2 rsqrt "
+    "sin sinh sqrt tan tanh trunc"
+)
+"""Functions of one number that CUDA calls as PyTorch does."""
 
 _UNARY: Mapping[str, str] = {
+    **{name: f"{name}{{f}}({{0}})" for name in _SAME_NAME.split()},
     "abs": "fabs{f}({0})",
-    "acos": "acos{f}({0})",
-    "acosh": "acosh{f}({0})",
-    "asin": "asin{f}({0})",
-    "asinh": "asinh{f}({0})",
-    "atan": "atan{f}({0})",
-    "atanh": "atanh{f}({0})",
-    "ceil": "ceil{f}({0})",
-    "cos": "cos{f}({0})",
-    "cosh": "cosh{f}({0})",
-    "erf": "erf{f}({0})",
-    "erfc": "erfc{f}({0})",
-    "exp": "exp{f}({0})",
-    "exp2": "exp2{f}({0})",
-    "expm1": "expm1{f}({0})",
-    "floor": "floor{f}({0})",
-    "lgamma": "lgamma{f}({0})",
-    "log": "log{f}({0})",
-    "log10": "log10{f}({0})",
-    "log1p": "log1p{f}({0})",
-    "log2": "log2{f}({0})",
     "neg": "-{0}",
     "reciprocal": "{one} / {0}",
     "relu": "{0} < {zero} ? {zero} : {0}",
     "round": "rint{f}({0})",
-    "rsqrt": "rsqrt{f}({0})",
     "sigmoid": "{one} / ({one} + exp{f}(-{0}))",
     "sign": "({kind})(({zero} < {0}) - ({0} < {zero}))",
     "silu": "{0} / ({one} + exp{f}(-{0}))",
-    "sin": "sin{f}({0})",
-    "sinh": "sinh{f}({0})",
-    "sqrt": "sqrt{f}({0})",
     "square": "{0} * {0}",
-    "tan": "tan{f}({0})",
-    "tanh": "tanh{f}({0})",
-    "trunc": "trunc{f}({0})",
 }
 """For floating-point numbers. `relu` keeps NaN, as in PyTorch."""
 
@@ -65,18 +54,12 @@ _UNARY_WHOLE: Mapping[str, str] = {
 }
 
 _BINARY: Mapping[str, str] = {
+    **{name: f"{name}{{f}}({{0}}, {{1}})" for name in "atan2 copysign fmod hypot fmax fmin pow".split()},
     "add": "{0} + {1}",
-    "atan2": "atan2{f}({0}, {1})",
-    "copysign": "copysign{f}({0}, {1})",
     "div": "{0} / {1}",
-    "fmod": "fmod{f}({0}, {1})",
-    "hypot": "hypot{f}({0}, {1})",
     "maximum": "{0} > {1} || {0} != {0} ? {0} : {1}",
     "minimum": "{0} < {1} || {0} != {0} ? {0} : {1}",
-    "fmax": "fmax{f}({0}, {1})",
-    "fmin": "fmin{f}({0}, {1})",
     "mul": "{0} * {1}",
-    "pow": "pow{f}({0}, {1})",
     "remainder": "{0} - floor{f}({0} / {1}) * {1}",
     "sub": "{0} - {1}",
 }
@@ -94,6 +77,7 @@ _BINARY_WHOLE: Mapping[str, str] = {
     "maximum": "{0} > {1} ? {0} : {1}",
     "minimum": "{0} < {1} ? {0} : {1}",
     "mul": "{0} * {1}",
+    "pow": "({kind})llrint(pow((double){0}, (double){1}))",
     "remainder": "({0} % {1} + {1}) % {1}",
     "sub": "{0} - {1}",
 }
@@ -130,23 +114,18 @@ _COMPARED: Mapping[str, str] = {
 
 @rule(*_UNARY, *_UNARY_WHOLE, *_BINARY, *_BINARY_WHOLE, kind=Kind.ELEMENT)
 def _arithmetic(body: Body, node: Node, index: Index) -> str:
-    dtype, name = numbers(node), _name(node)
+    dtype, name = numbers(node), base_name(node)
     operands = [operand(body, value, index, dtype) for value in _operands(node)]
-    if name == "div" and node.kwargs.get("rounding_mode"):
-        return body.let(
-            computed_type(dtype),
-            node.name,
-            _rounded_quotient(str(node.kwargs["rounding_mode"]), operands, dtype),
-        )
     alpha = node.kwargs.get("alpha", 1)
     if alpha != 1:
         operands[1] = f"{scalar(body, alpha, dtype)} * {operands[1]}"
-    if name == "pow" and (power := _small_power(node, operands[0])):
-        return body.let(computed_type(dtype), node.name, power)
-    table = _table(dtype)
-    if name == "pow" and not dtype.is_floating_point:
-        table = {"pow": "({kind})llrint(pow((double){0}, (double){1}))"}
-    return body.let(computed_type(dtype), node.name, _filled(table[name], operands, dtype))
+    if name == "div" and node.kwargs.get("rounding_mode"):
+        text = _rounded_quotient(str(node.kwargs["rounding_mode"]), operands, dtype)
+    elif name == "pow" and (power := _small_power(node, operands[0])):
+        text = power
+    else:
+        text = _filled(_table(dtype)[name], operands, dtype)
+    return body.let(computed_type(dtype), node.name, text)
 
 
 @rule(*_COMPARED, kind=Kind.ELEMENT)
@@ -154,7 +133,7 @@ def _comparison(body: Body, node: Node, index: Index) -> str:
     values = _operands(node)
     dtype = _common_type(values)
     operands = [operand(body, value, index, dtype) for value in values]
-    return body.let("bool", node.name, _filled(_COMPARED[_name(node)], operands, dtype))
+    return body.let("bool", node.name, _filled(_COMPARED[base_name(node)], operands, dtype))
 
 
 @rule("where", kind=Kind.ELEMENT)
@@ -171,8 +150,7 @@ def _clamp(body: Body, node: Node, index: Index) -> str:
     dtype, kind = numbers(node), node_type(node)
     value = operand(body, argument(node, "self"), index, dtype)
     for name, sign in (("min", "<"), ("max", ">")):
-        bound = _bound(node, name)
-        if bound is not None:
+        if takes(node, name) and (bound := argument(node, name)) is not None:
             limit = operand(body, bound, index, dtype)
             value = body.let(kind, node.name, f"{value} {sign} {limit} ? {limit} : {value}")
     return value
@@ -209,13 +187,8 @@ def _addcmul(body: Body, node: Node, index: Index) -> str:
     )
 
 
-@rule("copy", kind=Kind.ELEMENT)
-def _copy(body: Body, node: Node, index: Index) -> str:
-    return operand(body, argument(node, "src"), index, numbers(node))
-
-
-@rule("fill", kind=Kind.ELEMENT)
-def _fill(body: Body, node: Node, index: Index) -> str:
+@rule("copy", "fill", kind=Kind.ELEMENT)
+def _second(body: Body, node: Node, index: Index) -> str:
     return operand(body, node.args[1], index, numbers(node))
 
 
@@ -229,13 +202,7 @@ def _table(dtype: torch.dtype) -> Mapping[str, str]:
 
 def _operands(node: Node) -> list[Any]:
     names = ("self", "other", "exponent", "input")
-    given = {each.name for each in node.target._schema.arguments}  # type: ignore[union-attr]
-    return [argument(node, name) for name in names if name in given]
-
-
-def _bound(node: Node, name: str) -> Any:
-    given = {each.name for each in node.target._schema.arguments}  # type: ignore[union-attr]
-    return argument(node, name) if name in given else None
+    return [argument(node, name) for name in names if takes(node, name)]
 
 
 def _common_type(values: list[Any]) -> torch.dtype:
@@ -288,7 +255,3 @@ def _is_plain(text: str) -> bool:
 
 def _suffix(dtype: torch.dtype) -> str:
     return "" if dtype == torch.float64 else "f"
-
-
-def _name(node: Node) -> str:
-    return str(node.target).split(".")[1]

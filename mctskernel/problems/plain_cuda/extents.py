@@ -142,20 +142,13 @@ class _CppFloat(_Printer):
     def _print_FloorDiv(self, expr: Any) -> str:
         return f"(float)({in_cpp(expr)})"
 
-    def _print_FloatPow(self, expr: Any) -> str:
+    def _print_Pow(self, expr: Any, rational: bool = False) -> str:  # noqa: FBT001, FBT002, ARG002 - as sympy calls it
         base, exponent = expr.args
         return f"powf({self._print(base)}, {self._print(exponent)})"
 
-    def _print_Pow(self, expr: Any, rational: bool = False) -> str:  # noqa: FBT001, FBT002, ARG002 - as sympy calls it
-        return self._print_FloatPow(expr)
+    _print_FloatPow = _print_PowByNatural = _print_Pow
 
-    _print_PowByNatural = _print_Pow
+    def _called(self, expr: Any) -> str:
+        return f"{type(expr).__name__.removeprefix('OpaqueUnaryFn_')}f({self._print(expr.args[0])})"
 
-    def _print_OpaqueUnaryFn_sqrt(self, expr: Any) -> str:
-        return f"sqrtf({self._print(expr.args[0])})"
-
-    def _print_OpaqueUnaryFn_log(self, expr: Any) -> str:
-        return f"logf({self._print(expr.args[0])})"
-
-    def _print_OpaqueUnaryFn_exp(self, expr: Any) -> str:
-        return f"expf({self._print(expr.args[0])})"
+    _print_OpaqueUnaryFn_sqrt = _print_OpaqueUnaryFn_log = _print_OpaqueUnaryFn_exp = _called

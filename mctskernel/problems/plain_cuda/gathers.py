@@ -12,7 +12,16 @@ from mctskernel.problems.plain_cuda import PlainCudaError
 from mctskernel.problems.plain_cuda.body import Body, Index, node_type, numbers
 from mctskernel.problems.plain_cuda.element_types import converted
 from mctskernel.problems.plain_cuda.extents import ONE
-from mctskernel.problems.plain_cuda.rules import Kind, argument, axis, broadcast, operand, rule
+from mctskernel.problems.plain_cuda.rules import (
+    Kind,
+    argument,
+    axis,
+    base_name,
+    broadcast,
+    operand,
+    rule,
+    takes,
+)
 
 
 @rule("embedding", kind=Kind.ELEMENT)
@@ -22,19 +31,12 @@ def _embedding(body: Body, node: Node, index: Index) -> str:
     return body.read(weight, (row, index[-1]))
 
 
-@rule("index_select", kind=Kind.ELEMENT)
-def _index_select(body: Body, node: Node, index: Index) -> str:
-    source, indices = argument(node, "self"), argument(node, "index")
-    dim = axis(node, argument(node, "dim"))
-    place = _place(body, indices, index[dim : dim + len(body.extents(indices))], body.extents(source)[dim])
-    return body.read(source, (*index[:dim], place, *index[dim + 1 :]))
-
-
-@rule("gather", kind=Kind.ELEMENT)
+@rule("index_select", "gather", kind=Kind.ELEMENT)
 def _gather(body: Body, node: Node, index: Index) -> str:
     source, indices = argument(node, "self"), argument(node, "index")
     dim = axis(node, argument(node, "dim"))
-    place = _place(body, indices, index, body.extents(source)[dim])
+    at = index if base_name(node) == "gather" else index[dim : dim + len(body.extents(indices))]
+    place = _place(body, indices, at, body.extents(source)[dim])
     return body.read(source, (*index[:dim], place, *index[dim + 1 :]))
 
 
@@ -64,11 +66,12 @@ def _index(body: Body, node: Node, index: Index) -> str:
 def _scatter(body: Body, node: Node, index: Index) -> str:
     """Of several elements that are written to one place without a reduction, the last one counts."""
     source, indices = argument(node, "self"), argument(node, "index")
-    dim, dtype, name = axis(node, argument(node, "dim")), numbers(node), str(node.target)
-    given = {each.name for each in node.target._schema.arguments}  # type: ignore[union-attr]
-    combine = "{0} += {1};" if name.startswith("aten.scatter_add") else "{0} = {1};"
-    if "reduce" in given:
-        combine = _combined(argument(node, "reduce"), name)
+    dim, dtype = axis(node, argument(node, "dim")), numbers(node)
+    combine = "{0} += {1};" if base_name(node) == "scatter_add" else "{0} = {1};"
+    if takes(node, "reduce"):
+        if (reduce := argument(node, "reduce")) not in _COMBINED:
+            raise PlainCudaError(f"There is no plain CUDA C++ for {node.target} with reduce='{reduce}'.")
+        combine = _COMBINED[reduce]
     found = body.variable(node_type(node), "value", body.read(source, index))
     extents, own = body.extents(indices), body.extents(node)
     inside = [
@@ -83,7 +86,7 @@ def _scatter(body: Body, node: Node, index: Index) -> str:
         at = (*index[:dim], j, *index[dim + 1 :])
         place = _place(body, indices, at, own[dim])
         blocks.enter_context(body.block(f"if ({place} == {index[dim]}) {{"))
-        written = argument(node, "src" if "src" in given else "value")
+        written = argument(node, "src" if takes(node, "src") else "value")
         value = operand(body, written, at, dtype)
         body.line(combine.format(found, value))
     return found
@@ -129,18 +132,14 @@ def _masked(body: Body, node: Node, index: Index) -> str:
     return f"({chosen} ? {value} : {converted(body.read(source, index), numbers(source), dtype)})"
 
 
-def _combined(reduce: str, name: str) -> str:
-    found = {
-        "sum": "{0} += {1};",
-        "add": "{0} += {1};",
-        "prod": "{0} *= {1};",
-        "multiply": "{0} *= {1};",
-        "amax": "{0} = {1} > {0} ? {1} : {0};",
-        "amin": "{0} = {1} < {0} ? {1} : {0};",
-    }
-    if reduce not in found:
-        raise PlainCudaError(f"There is no plain CUDA C++ for {name} with reduce='{reduce}'.")
-    return found[reduce]
+_COMBINED = {
+    "sum": "{0} += {1};",
+    "add": "{0} += {1};",
+    "prod": "{0} *= {1};",
+    "multiply": "{0} *= {1};",
+    "amax": "{0} = {1} > {0} ? {1} : {0};",
+    "amin": "{0} = {1} < {0} ? {1} : {0};",
+}
 
 
 def _place(body: Body, indices: Any, index: Index, extent: Any) -> str:

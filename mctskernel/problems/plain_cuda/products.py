@@ -18,9 +18,8 @@ _AXES = {1: ("col",), 2: ("row", "col"), 3: ("depth", "row", "col")}
 
 @rule("mm", "bmm", "mv", "dot", "vdot", kind=Kind.STORED, repeats=True)
 def _product(body: Body, node: Node, index: Index) -> str:
-    left, right = node.args
-    assert isinstance(left, Node)  # noqa: S101 - two tensors
-    assert isinstance(right, Node)  # noqa: S101 - as above
+    operands: Any = node.args
+    left, right = operands
     dtype = numbers(node)
     batch = index[:1] if len(body.extents(left)) == 3 else ()
     row = index[len(batch) : len(batch) + len(body.extents(left)) - len(batch) - 1]
@@ -57,34 +56,27 @@ def _convolution(body: Body, node: Node, index: Index) -> str:
         if in_group != ONE:
             channel = loops.enter_context(body.loop("c", "0", body.size(in_group)))
         taps, tests, places = [], [], []
-        for number, (axis_name, extent) in enumerate(zip(_AXES[rank], filters[2:], strict=True)):
-            tap = (
-                "0"
-                if extent == ONE
-                else loops.enter_context(body.loop(f"tap_{axis_name}", "0", body.size(extent)))
-            )
+        for number, (name, extent) in enumerate(zip(_AXES[rank], filters[2:], strict=True)):
+            tap = "0"
+            if extent != ONE:
+                tap = loops.enter_context(body.loop(f"tap_{name}", "0", body.size(extent)))
             taps.append(tap)
             here, size = index[2 + number], body.size(extents[2 + number])
-            if not transposed:
-                start = minus(times(here, str(stride[number])), str(padding[number]))
-                place = body.let(
-                    body.index_type, f"in_{axis_name}", plus(start, times(tap, str(dilation[number])))
-                )
-                inside = f"{place} >= 0 && {place} < {size}"
-                free = padding[number] == 0
+            step, pad, gap = stride[number], padding[number], times(tap, str(dilation[number]))
+            if transposed:
+                reach = minus(plus(here, str(pad)), gap)
+                place = reach = body.let(body.index_type, f"reach_{name}", reach)
+                test = f"{reach} >= 0 && "
+                if step != 1:
+                    place = body.let(body.index_type, f"in_{name}", f"{reach} / {step}")
+                    test += f"{reach} % {step} == 0 && "
             else:
-                reach = body.let(
-                    body.index_type,
-                    f"reach_{axis_name}",
-                    minus(plus(here, str(padding[number])), times(tap, str(dilation[number]))),
-                )
-                place, inside, free = reach, f"{reach} >= 0 && {reach} < {size}", False
-                if stride[number] != 1:
-                    place = body.let(body.index_type, f"in_{axis_name}", f"{reach} / {stride[number]}")
-                    inside = f"{reach} >= 0 && {reach} % {stride[number]} == 0 && {place} < {size}"
+                start = minus(times(here, str(step)), str(pad))
+                place = body.let(body.index_type, f"in_{name}", plus(start, gap))
+                test = f"{place} >= 0 && "
             places.append(place)
-            if not free:
-                tests.append(inside)
+            if transposed or pad:
+                tests.append(f"{test}{place} < {size}")
         if tests:
             loops.enter_context(body.block(f"if ({' && '.join(tests)}) {{"))
         from_channel = plus(times(group, body.size(in_group)), channel)
@@ -143,31 +135,36 @@ def _avg_pool(body: Body, node: Node, index: Index) -> str:
 def _window(body: Body, pool: Node, index: Index, blocks: contextlib.ExitStack) -> Index:
     """Loop over a window with dilation, without what lies outside of the tensor."""
     rank, extents = _rank(pool), body.extents(pool.args[0])  # type: ignore[arg-type] # a node
-    size = _each(argument(pool, "kernel_size"), rank)
-    stride = _each(argument(pool, "stride") or size, rank)
-    padding, dilation = (_each(argument(pool, name), rank) for name in ("padding", "dilation"))
+    starts, size = _starts(pool, index), _each(argument(pool, "kernel_size"), rank)
+    dilation = _each(argument(pool, "dilation"), rank)
     places, tests = [], []
     for number, name in enumerate(_AXES[rank]):
         tap = blocks.enter_context(body.loop(f"tap_{name}", "0", str(size[number])))
-        start = minus(times(index[number - rank], str(stride[number])), str(padding[number]))
-        place = body.let(body.index_type, f"in_{name}", plus(start, times(tap, str(dilation[number]))))
+        reach = plus(starts[number], times(tap, str(dilation[number])))
+        place = body.let(body.index_type, f"in_{name}", reach)
         places.append(place)
         tests.append(f"{place} >= 0 && {place} < {body.size(extents[number - rank])}")
     blocks.enter_context(body.block(f"if ({' && '.join(tests)}) {{"))
     return (*index[:-rank], *places)
 
 
+def _starts(pool: Node, index: Index) -> list[str]:
+    """Where a window begins along each axis, which may be outside of the tensor."""
+    rank = _rank(pool)
+    stride = _each(argument(pool, "stride") or argument(pool, "kernel_size"), rank)
+    padding = _each(argument(pool, "padding"), rank)
+    places = zip(index[-rank:], stride, padding, strict=True)
+    return [minus(times(each, str(step)), str(before)) for each, step, before in places]
+
+
 def _clipped_window(body: Body, pool: Node, index: Index, blocks: contextlib.ExitStack) -> tuple[Index, str]:
     """Loop over the part of a window that lies inside of the tensor; returns the divisor of a mean too."""
     rank, extents = _rank(pool), body.extents(pool.args[0])  # type: ignore[arg-type] # a node
-    size = _each(argument(pool, "kernel_size"), rank)
-    stride = _each(argument(pool, "stride") or size, rank)
-    padding = _each(argument(pool, "padding"), rank)
-    counts, bounds = [], []
+    size, padding = (_each(argument(pool, name), rank) for name in ("kernel_size", "padding"))
+    starts, counts, bounds = _starts(pool, index), [], []
     for number, name in enumerate(_AXES[rank]):
         extent = body.size(extents[number - rank])
-        first_tap = minus(times(index[number - rank], str(stride[number])), str(padding[number]))
-        start = body.let(body.index_type, f"start_{name}", first_tap)
+        start = body.let(body.index_type, f"start_{name}", starts[number])
         clipped = f"min({start} + {size[number]}, {extent} + {padding[number]})"
         end = body.let(body.index_type, f"end_{name}", clipped)
         first = body.let(body.index_type, f"first_{name}", f"max({start}, 0)")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,43 +12,43 @@ from torch.fx import Node
 from mctskernel.problems.plain_cuda.body import Body, Index, Place, numbers
 from mctskernel.problems.plain_cuda.element_types import computed_type, converted, highest, literal, lowest
 from mctskernel.problems.plain_cuda.extents import ONE, count_in_cpp
-from mctskernel.problems.plain_cuda.rules import Kind, argument, axis, operator_name, rule
+from mctskernel.problems.plain_cuda.rules import Kind, argument, axis, base_name, operator_name, rule, takes
 
-
-@dataclass(frozen=True)
-class Reduction:
-    """`combine` is a statement that adds the element {1} to the accumulator {0}, which begins as `start`."""
-
-    combine: str
-    start: str
-
-
-_REDUCTIONS: Mapping[str, Reduction] = {
-    "sum": Reduction("{0} += {1};", "0"),
-    "mean": Reduction("{0} += {1};", "0"),
-    "prod": Reduction("{0} *= {1};", "1"),
-    "amax": Reduction("{0} = {1} > {0} || {1} != {1} ? {1} : {0};", "lowest"),
-    "max": Reduction("{0} = {1} > {0} || {1} != {1} ? {1} : {0};", "lowest"),
-    "amin": Reduction("{0} = {1} < {0} || {1} != {1} ? {1} : {0};", "highest"),
-    "min": Reduction("{0} = {1} < {0} || {1} != {1} ? {1} : {0};", "highest"),
-    "any": Reduction("{0} = {0} || {1};", "0"),
-    "all": Reduction("{0} = {0} && {1};", "1"),
+_SUM = ("{0} += {1};", "0")
+_LARGEST = ("{0} = {1} > {0} || {1} != {1} ? {1} : {0};", "lowest")
+_SMALLEST = ("{0} = {1} < {0} || {1} != {1} ? {1} : {0};", "highest")
+_REDUCTIONS: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("sum", "mean"), _SUM),
+    "prod": ("{0} *= {1};", "1"),
+    **dict.fromkeys(("amax", "max"), _LARGEST),
+    **dict.fromkeys(("amin", "min"), _SMALLEST),
+    "any": ("{0} = {0} || {1};", "0"),
+    "all": ("{0} = {0} && {1};", "1"),
 }
+"""The statement that adds the element {1} to the accumulator {0}, and what that begins as."""
 
 
 @rule(*_REDUCTIONS, kind=Kind.STORED)
 def _reduce(body: Body, node: Node, index: Index) -> str:
     source: Any = node.args[0]
-    dims, extents, dtype = reduced_axes(node), body.extents(source), accumulated(node)
-    found = body.variable(computed_type(dtype), _name(node), _start(node))
+    dtype = accumulated(node)
+    found = body.variable(computed_type(dtype), base_name(node), _start(node))
+    with _loops(body, node, index) as inner:
+        _combine(body, node, found, converted(body.read(source, inner), numbers(source), dtype))
+    return _finished(body, node, found)
+
+
+@contextlib.contextmanager
+def _loops(body: Body, node: Node, index: Index) -> Iterator[list[str]]:
+    """Loops over the reduced axes; gives the operand's index."""
+    dims, extents = reduced_axes(node), body.extents(node.args[0])  # type: ignore[arg-type] # a node
     inner = list(kept_index(node, index))
     with contextlib.ExitStack() as loops:
         for number, dim in enumerate(dims):
             if extents[dim] != ONE:
                 word = f"k{number}" if len(dims) > 1 else "k"
                 inner[dim] = loops.enter_context(body.loop(word, "0", body.size(extents[dim])))
-        _combine(body, node, found, converted(body.read(source, inner), numbers(source), dtype))
-    return _finished(body, node, found)
+        yield inner
 
 
 def splits(node: Node) -> bool:
@@ -61,7 +60,7 @@ def part_of_reduction(body: Body, node: Node, index: Index, parts: int) -> str:
     """The reduction of every `parts`-th element; the last axis of the index is the first element."""
     source: Any = node.args[0]
     dims, extents, dtype = reduced_axes(node), body.extents(source), accumulated(node)
-    found = body.variable(computed_type(dtype), _name(node), _start(node))
+    found = body.variable(computed_type(dtype), base_name(node), _start(node))
     inner = list(kept_index(node, index[:-1]))
     reduced = tuple(extents[dim] for dim in dims)
     with body.loop("k", index[-1], count_in_cpp(reduced), str(parts)) as k:
@@ -71,43 +70,39 @@ def part_of_reduction(body: Body, node: Node, index: Index, parts: int) -> str:
     return found
 
 
-def part_of_parts(body: Body, node: Node, index: Index, place: Place, parts: int) -> str:
-    """The reduction of every `parts`-th stored part; the last axis of the index is the first part."""
-    return _reduced_parts(body, node, index[:-1], place, (index[-1], str(parts)))
-
-
-def reduction_of_parts(body: Body, node: Node, index: Index, place: Place) -> str:
-    """The reduction of all stored parts."""
-    return _finished(body, node, _reduced_parts(body, node, index, place, ("0", "1")))
-
-
-def _reduced_parts(body: Body, node: Node, index: Index, place: Place, loop: tuple[str, str]) -> str:
-    dtype = accumulated(node)
-    found = body.variable(computed_type(dtype), _name(node), _start(node))
-    start, step = loop
-    with body.loop("part", start, body.size(place.extents[-1]), step) as part:
+def part_of_parts(
+    body: Body, node: Node, index: Index, place: Place, *, first: str = "0", parts: int = 1
+) -> str:
+    """The reduction of every `parts`-th stored part, from the first one on."""
+    found = body.variable(computed_type(accumulated(node)), base_name(node), _start(node))
+    with body.loop("part", first, body.size(place.extents[-1]), str(parts)) as part:
         _combine(body, node, found, body.load(place, (*index, part)))
     return found
 
 
 def accumulated(node: Node) -> torch.dtype:
     """The type of a reduction's accumulator."""
-    if _name(node) in {"any", "all"}:
+    if base_name(node) in {"any", "all"}:
         return torch.bool
     dtype = numbers(node)
     return torch.float32 if dtype in {torch.float16, torch.bfloat16} else dtype
 
 
 def _combine(body: Body, node: Node, found: str, value: str) -> None:
-    reduction = _REDUCTIONS[_name(node)]
-    if reduction.combine.count("{1}") > 1:
+    combine, _ = _REDUCTIONS[base_name(node)]
+    if combine.count("{1}") > 1:
         value = body.let(computed_type(accumulated(node)), "value", value)
-    body.line(reduction.combine.format(found, value))
+    body.line(combine.format(found, value))
+
+
+def reduction_of_parts(body: Body, node: Node, index: Index, place: Place) -> str:
+    """The reduction of all stored parts."""
+    return _finished(body, node, part_of_parts(body, node, index, place))
 
 
 def _finished(body: Body, node: Node, found: str) -> str:
     dtype = accumulated(node)
-    if _name(node) == "mean":
+    if base_name(node) == "mean":
         source: Any = node.args[0]
         extents = body.extents(source)
         count = count_in_cpp([extents[dim] for dim in reduced_axes(node)])
@@ -115,25 +110,15 @@ def _finished(body: Body, node: Node, found: str) -> str:
     return converted(found, dtype, numbers(node))
 
 
-def _name(node: Node) -> str:
-    return str(node.target).split(".")[1]
-
-
 @rule("argmax", "argmin", kind=Kind.STORED)
 def _place(body: Body, node: Node, index: Index) -> str:
     source = node.args[0]
     assert isinstance(source, Node)  # noqa: S101 - the tensor that is reduced
     sign, dtype = (">" if "argmax" in str(node.target) else "<"), numbers(source)
-    dims, inner = reduced_axes(node), list(kept_index(node, index))
-    extents = body.extents(source)
-    kind = computed_type(dtype)
+    dims, extents, kind = reduced_axes(node), body.extents(source), computed_type(dtype)
     best = body.variable(kind, "best", literal(lowest(dtype) if sign == ">" else highest(dtype), dtype))
     found = body.variable("long long", "place", "-1")
-    with contextlib.ExitStack() as loops:
-        for number, dim in enumerate(dims):
-            if extents[dim] != ONE:
-                word = f"k{number}" if len(dims) > 1 else "k"
-                inner[dim] = loops.enter_context(body.loop(word, "0", body.size(extents[dim])))
+    with _loops(body, node, index) as inner:
         value = body.let(kind, "value", body.read(source, inner))
         flat = body.flat(tuple(inner[dim] for dim in dims), tuple(extents[dim] for dim in dims))
         with body.block(
@@ -162,8 +147,7 @@ def _scan(body: Body, node: Node, index: Index) -> str:
 def reduced_axes(node: Node) -> list[int]:
     """The axes that a reduction removes, in order."""
     source: Any = node.args[0]
-    given = {each.name for each in node.target._schema.arguments}  # type: ignore[union-attr]
-    dims = argument(node, "dim") if "dim" in given else None
+    dims = argument(node, "dim") if takes(node, "dim") else None
     if dims is None or dims == []:
         return list(range(source.meta["val"].dim()))
     return sorted(axis(source, dim) for dim in (dims if isinstance(dims, list | tuple) else [dims]))
@@ -180,7 +164,7 @@ def kept_index(node: Node, index: Index) -> Index:
 
 
 def _start(node: Node) -> str:
-    start, dtype = _REDUCTIONS[_name(node)].start, accumulated(node)
+    start, dtype = _REDUCTIONS[base_name(node)][1], accumulated(node)
     if start in {"lowest", "highest"}:
         return literal(lowest(dtype) if start == "lowest" else highest(dtype), dtype)
     return literal(int(start), dtype)

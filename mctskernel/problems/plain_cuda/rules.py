@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 from torch.fx import Node
 
@@ -72,6 +71,16 @@ def operator_name(node: Node) -> str:
     return ".".join(str(node.target).split(".")[:2])
 
 
+def base_name(node: Node) -> str:
+    """The name of a node's operator without its namespace, such as `add`."""
+    return str(node.target).split(".")[1]
+
+
+def takes(node: Node, name: str) -> bool:
+    """Whether an operator has an argument of this name."""
+    return any(each.name == name for each in node.target._schema.arguments)  # type: ignore[union-attr]
+
+
 def source_of(node: Node) -> tuple[Node, int]:
     """The node of the operator, and the number of its result."""
     if node.target is operator.getitem:
@@ -120,7 +129,7 @@ def scalar(body: Body, value: Any, dtype: torch.dtype) -> str:
     if number.is_number:
         return literal(float(number) if dtype.is_floating_point else int(number), dtype)
     if dtype.is_floating_point:
-        text = f"(float)({in_cpp(number)})" if _is_whole(number) else float_in_cpp(number)
+        text = f"(float)({in_cpp(number)})" if number.is_integer else float_in_cpp(number)
         return text if computed_type(dtype) == "float" else f"({computed_type(dtype)})({text})"
     return converted(f"({in_cpp(number)})", torch.int32, dtype)
 
@@ -129,10 +138,6 @@ def axis(node: Node, dim: Any) -> int:
     """A dimension as a non-negative number."""
     rank = node.meta["val"].dim()
     return int(dim) % rank if rank else 0
-
-
-def _is_whole(number: sympy.Expr) -> bool:
-    return bool(number.is_integer)
 
 
 def _refusal(node: Node) -> str:

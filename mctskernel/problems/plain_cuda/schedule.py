@@ -182,7 +182,7 @@ class _Schedule:
             node,
             second,
             second.extents,
-            lambda body, at: part_of_parts(body, node, at, first, fewer),
+            lambda body, at: part_of_parts(body, node, at[:-1], first, first=at[-1], parts=fewer),
             parts=first.name,
         )
         yield _Job(

@@ -12,29 +12,28 @@ from torch.fx import Node
 from mctskernel.problems.plain_cuda.body import Body, Index, minus, node_type, numbers, plus, times
 from mctskernel.problems.plain_cuda.element_types import converted, literal
 from mctskernel.problems.plain_cuda.extents import ONE, in_cpp, product, same
-from mctskernel.problems.plain_cuda.rules import Kind, argument, axis, operand, rule, scalar, source_of
-
-
-@rule(
-    "alias",
-    "clone",
-    "contiguous",
-    "detach",
-    "lift_fresh_copy",
-    "lift_fresh",
-    "_conj",
-    "positive",
-    kind=Kind.VIEW,
+from mctskernel.problems.plain_cuda.rules import (
+    Kind,
+    argument,
+    axis,
+    base_name,
+    operand,
+    rule,
+    scalar,
+    source_of,
+    takes,
 )
+
+
+@rule(*"alias clone contiguous detach lift_fresh_copy lift_fresh _conj positive".split(), kind=Kind.VIEW)
 def _same(body: Body, node: Node, index: Index) -> str:
     return body.read(argument(node, "self"), index)
 
 
 @rule("view", "reshape", "_unsafe_view", "_reshape_alias", "squeeze", "unsqueeze", "flatten", kind=Kind.VIEW)
 def _reshape(body: Body, node: Node, index: Index) -> str:
-    source = node.args[0]
-    assert isinstance(source, Node)  # noqa: S101 - the tensor that is viewed
-    return body.read(source, reshaped(body, index, body.extents(node), body.extents(source)))
+    source: Any = node.args[0]
+    return body.read(source, _reshaped(body, index, body.extents(node), body.extents(source)))
 
 
 @rule("expand", "broadcast_to", kind=Kind.VIEW)
@@ -42,33 +41,29 @@ def _expand(body: Body, node: Node, index: Index) -> str:
     return operand(body, node.args[0], index, numbers(node))
 
 
-@rule("permute", kind=Kind.VIEW)
+@rule("permute", "t", "transpose", kind=Kind.VIEW)
 def _permute(body: Body, node: Node, index: Index) -> str:
+    order = list(range(len(index)))
+    match base_name(node):
+        case "permute":
+            order = [axis(node, dim) for dim in argument(node, "dims")]
+        case "transpose":
+            left, right = (axis(node, argument(node, name)) for name in ("dim0", "dim1"))
+            order[left], order[right] = right, left
+        case _:
+            order.reverse()
     found = ["0"] * len(index)
-    for each, dim in zip(index, argument(node, "dims"), strict=True):
-        found[axis(node, dim)] = each
-    return body.read(node.args[0], found)
-
-
-@rule("t", kind=Kind.VIEW)
-def _t(body: Body, node: Node, index: Index) -> str:
-    return body.read(node.args[0], index[::-1])
-
-
-@rule("transpose", kind=Kind.VIEW)
-def _transpose(body: Body, node: Node, index: Index) -> str:
-    found, left, right = list(index), axis(node, argument(node, "dim0")), axis(node, argument(node, "dim1"))
-    found[left], found[right] = found[right], found[left]
+    for each, dim in zip(index, order, strict=True):
+        found[dim] = each
     return body.read(node.args[0], found)
 
 
 @rule("select", kind=Kind.VIEW)
 def _select(body: Body, node: Node, index: Index) -> str:
-    source = node.args[0]
-    dim = axis(source, argument(node, "dim"))  # type: ignore[arg-type]
-    return body.read(
-        source, (*index[:dim], _from_start(body, source, dim, argument(node, "index")), *index[dim:])
-    )
+    source: Any = node.args[0]
+    dim = axis(source, argument(node, "dim"))
+    place = _from_start(body, source, dim, argument(node, "index"))
+    return body.read(source, (*index[:dim], place, *index[dim:]))
 
 
 @rule("slice", kind=Kind.VIEW)
@@ -98,19 +93,15 @@ def _split(body: Body, node: Node, index: Index) -> str:
 
 @rule("diagonal", kind=Kind.VIEW)
 def _diagonal(body: Body, node: Node, index: Index) -> str:
-    source = node.args[0]
-    first, second = (axis(source, argument(node, name)) for name in ("dim1", "dim2"))  # type: ignore[arg-type]
+    source: Any = node.args[0]
+    first, second = (axis(source, argument(node, name)) for name in ("dim1", "dim2"))
     offset = int(argument(node, "offset"))
+    along = {
+        first: plus(index[-1], str(max(-offset, 0))),
+        second: plus(index[-1], str(max(offset, 0))),
+    }
     others = iter(index[:-1])
-    found = [
-        plus(index[-1], str(max(-offset, 0)))
-        if dim == first
-        else plus(index[-1], str(max(offset, 0)))
-        if dim == second
-        else next(others)
-        for dim in range(len(index) + 1)
-    ]
-    return body.read(source, found)
+    return body.read(source, [along.get(dim) or next(others) for dim in range(len(index) + 1)])
 
 
 @rule("as_strided", kind=Kind.VIEW)
@@ -143,14 +134,9 @@ def _cat(body: Body, node: Node, index: Index) -> str:
     start: sympy.Expr = sympy.Integer(0)
     for number, tensor in enumerate(tensors):
         end = start + body.extents(tensor)[dim]
-        last = number == len(tensors) - 1
-        test = (
-            "else {"
-            if last and number
-            else f"{'else ' if number else ''}if ({index[dim]} < {in_cpp(end)}) {{"
-        )
+        test = f"{'else ' if number else ''}if ({index[dim]} < {in_cpp(end)}) {{"
         before = body.size(start)
-        with body.block(test):
+        with body.block("else {" if 0 < number == len(tensors) - 1 else test):
             value = body.read(tensor, _moved(index, dim, minus(index[dim], before)))
             body.line(f"{found} = {converted(value, numbers(tensor), dtype)};")
         start = end
@@ -197,35 +183,18 @@ def _pad(body: Body, node: Node, index: Index) -> str:
     return value
 
 
-@rule("full", "full_like", "new_full", kind=Kind.VIEW)
+@rule("full", "full_like", "new_full", "scalar_tensor", kind=Kind.VIEW)
 def _full(body: Body, node: Node, index: Index) -> str:
-    return scalar(body, argument(node, "fill_value"), numbers(node))
+    name = "s" if takes(node, "s") else "fill_value"
+    return scalar(body, argument(node, name), numbers(node))
 
 
-@rule(
-    "zeros",
-    "zeros_like",
-    "new_zeros",
-    "empty",
-    "empty_like",
-    "new_empty",
-    "empty_strided",
-    "empty_permuted",
-    "new_empty_strided",
-    kind=Kind.VIEW,
-)
-def _zeros(body: Body, node: Node, index: Index) -> str:
-    return literal(0, numbers(node))
+_EMPTY = "empty empty_like new_empty empty_strided empty_permuted new_empty_strided"
 
 
-@rule("ones", "ones_like", "new_ones", kind=Kind.VIEW)
-def _ones(body: Body, node: Node, index: Index) -> str:
-    return literal(1, numbers(node))
-
-
-@rule("scalar_tensor", kind=Kind.VIEW)
-def _scalar_tensor(body: Body, node: Node, index: Index) -> str:
-    return scalar(body, argument(node, "s"), numbers(node))
+@rule(*"zeros zeros_like new_zeros ones ones_like new_ones".split(), *_EMPTY.split(), kind=Kind.VIEW)
+def _constant(body: Body, node: Node, index: Index) -> str:
+    return literal("ones" in base_name(node), numbers(node))
 
 
 @rule("arange", kind=Kind.VIEW)
@@ -238,7 +207,7 @@ def _arange(body: Body, node: Node, index: Index) -> str:
     return converted(f"({plus(first, times(index[0], each))})", torch.int32, dtype)
 
 
-def reshaped(body: Body, index: Index, extents: Sequence[sympy.Expr], wanted: Sequence[sympy.Expr]) -> Index:
+def _reshaped(body: Body, index: Index, extents: Sequence[sympy.Expr], wanted: Sequence[sympy.Expr]) -> Index:
     """The index of the same element after a reshape in row-major order."""
     found = ["0"] * len(wanted)
     for here, there in _groups(extents, wanted):

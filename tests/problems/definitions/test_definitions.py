@@ -15,16 +15,11 @@ from hypothesis import strategies as st
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
+from mctskernel.problems.definitions import read
 from mctskernel.problems.definitions.definition import Const, Definition, Expr, Spec, Var, read_axes
-from mctskernel.problems.definitions.folder import (
-    FLASHINFER_BENCH_PROBLEMS,
-    SOL_EXECBENCH_PROBLEMS,
-    find_definition,
-    read,
-    read_definition,
-    read_workloads,
-)
+from mctskernel.problems.definitions.folder import find_definition, read_definition, read_workloads
 from mctskernel.problems.problem import Problem
+from mctskernel.problems.registry import BENCHMARKS
 from tests.problems.definitions.folders import (
     CUSTOM,
     DEFINITION,
@@ -79,9 +74,9 @@ def test_each_workload_is_a_shape_with_its_own_tolerance(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_data_set_of_flashinfer_bench_is_read(tmp_path: Path) -> None:
     file = write_flashinfer(tmp_path, DEFINITION, TWO)
-    assert FLASHINFER_BENCH_PROBLEMS.recognises(file)
-    assert FLASHINFER_BENCH_PROBLEMS.recognises(tmp_path)
-    assert not SOL_EXECBENCH_PROBLEMS.recognises(file)
+    assert BENCHMARKS["flashinfer-bench"].recognises(file)
+    assert BENCHMARKS["flashinfer-bench"].recognises(tmp_path)
+    assert not BENCHMARKS["SOL-ExecBench"].recognises(file)
     with pytest.raises(TaskError, match="name the file of one"):
         find_definition(tmp_path)
     task = loaded(read(file, Language.CUDA), tmp_path / "task")

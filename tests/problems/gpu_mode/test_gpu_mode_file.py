@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mctskernel.core.task import TaskError
-from mctskernel.problems.gpu_mode.reference import read_task_file, recognises
+from mctskernel.problems.gpu_mode.task_file import folder_of, read_task_file
 from mctskernel.problems.registry import find_benchmark
 from tests.problems.gpu_mode.folders import YAML, write_task
 
@@ -18,8 +18,8 @@ def test_a_folder_with_a_task_file_is_read(tmp_path: Path) -> None:
     benchmark = find_benchmark(folder)
     assert benchmark is not None
     assert benchmark.name == "GPU MODE"
-    assert recognises(folder / "task.yml")
-    assert not recognises(tmp_path)
+    assert folder_of(folder / "task.yml") == folder
+    assert folder_of(tmp_path) is None
     found = read_task_file(folder)
     assert (found.name, len(found.tests), len(found.benchmarks)) == ("scale_py", 2, 2)
     assert set(found.modules) == {"task", "utils", "reference"}

@@ -13,7 +13,7 @@ import pytest
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
 from mctskernel.problems.host_code import host_module, host_module_into
-from tests.host_code.run_interpreted import widened
+from tests.problems.host_code.run_interpreted import widened
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
         if name in FILLED:
             (folder / f"{name}-into.py").write_text(host_module_into(task, task.starting_kernel))
     done = subprocess.run(
-        [sys.executable, "tests/host_code/run_interpreted.py", str(folder)],
+        [sys.executable, "tests/problems/host_code/run_interpreted.py", str(folder)],
         env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": "."},
         capture_output=True,
         text=True,

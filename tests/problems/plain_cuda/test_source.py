@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import plan_of
 from mctskernel.problems.plain_cuda import PlainCudaError
-from tests.plain_cuda.verified import SIZES, source_of, tensor
+from tests.problems.plain_cuda.verified import SIZES, source_of, tensor
 
 pytestmark = pytest.mark.slow
 

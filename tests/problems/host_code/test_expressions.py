@@ -69,7 +69,6 @@ def test_a_translation_has_the_value_that_the_plan_has(text: str, values: dict[s
     found = value_of(written.source, values)
     assert found == expected
     assert not written.is_whole or isinstance(found, int)
-    assert all(LOCAL[name] in written.source for name in written.calls)
 
 
 @settings(max_examples=40, deadline=None)

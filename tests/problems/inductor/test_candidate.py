@@ -13,7 +13,7 @@ from mctskernel.core.launch_plan import plan_of
 from mctskernel.problems.inductor.candidate import candidate_source
 from mctskernel.problems.inductor.generated import InductorError, read_generated
 from mctskernel.tasks.check import check_task
-from tests.inductor import recorded
+from tests.problems.inductor import recorded
 
 pytest.importorskip("torch", reason="the extra `gpu` is not installed")
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - as everybody calls it
 from torch import Tensor
 
-from tests.plain_cuda.verified import source_of, tensor, wrong
+from tests.problems.plain_cuda.verified import source_of, tensor, wrong
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mctskernel.problems.inductor.generated import InductorError, read_generated
-from tests.inductor import recorded
+from tests.problems.inductor import recorded
 
 
 def test_reads_kernels_calls_and_outputs() -> None:

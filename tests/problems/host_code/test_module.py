@@ -11,7 +11,7 @@ import torch
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Tensor
 from mctskernel.problems.host_code import host_module, host_module_into
-from tests.host_code.test_module_text import CUDA, double, task
+from tests.problems.host_code.test_module_text import CUDA, double, task
 
 pytestmark = pytest.mark.slow
 
