@@ -17,13 +17,13 @@ from mctskernel.cli.options import GPUS, described_gpu
 from mctskernel.cli.plain_console import PlainConsole
 from mctskernel.core.device import DeviceError
 from mctskernel.profiling.architecture import FILE_SUFFIX, load_architecture
+from mctskernel.profiling.calibration.benchmarks import microbenchmarks
 from mctskernel.profiling.calibration.calibration import (
     Calibration,
     calibrate_gpu,
     closest_architecture,
     constants,
     document,
-    microbenchmarks,
 )
 from mctskernel.profiling.calibration.machine import open_machine
 from mctskernel.profiling.calibration.microbenchmark import Machine

@@ -19,16 +19,21 @@ from mctskernel.profiling.architecture import (
     known_architectures,
     load_architecture,
 )
-from mctskernel.profiling.calibration import arithmetic, memory
+from mctskernel.profiling.calibration.benchmarks import (
+    LONG_RUN,
+    SHORT_RUN,
+    clock,
+    is_filled_by_mma,
+    microbenchmarks,
+    runs_of,
+)
 from mctskernel.profiling.calibration.microbenchmark import (
     Board,
     Machine,
     Measured,
     Microbenchmark,
     Refused,
-    Timings,
-    fit,
-    time_benchmark,
+    measure,
 )
 from mctskernel.profiling.gpu.cuda_driver import CudaError
 
@@ -43,7 +48,6 @@ WARM_UP_CYCLES = 50_000_000
 """Half a second in all."""
 
 CLOCK_CHANGE = 0.02
-CLOCK_AGAIN = "chip.clock_hz, at the end"
 
 Follow = Callable[[str], None]
 
@@ -53,7 +57,6 @@ class Calibration:
     """A GPU's constants as measured, beside the `shipped` description that the rest was taken from.
 
     `sources` says of every constant of `architecture` where it comes from, by its path (`throughput.fma`).
-    `timings` are what everything was computed from.
     """
 
     architecture: Architecture
@@ -61,7 +64,6 @@ class Calibration:
     sources: Mapping[str, str]
     measured: Mapping[str, Measured]
     refused: tuple[Refused, ...]
-    timings: Mapping[str, Timings]
     notes: tuple[str, ...] = ()
 
 
@@ -77,42 +79,24 @@ def calibrate_gpu(
     The file is to be called `name`, or as the driver calls the GPU. `follow` is called
     with the name of every microbenchmark before it runs. Raises CudaError when the GPU is lost.
     """
-    return describe_gpu(machine.board, time_gpu(machine, follow, now), like, name)
-
-
-def time_gpu(machine: Machine, follow: Follow, now: Callable[[], float]) -> dict[str, Timings | Refused]:
-    """Run every microbenchmark, the clock's first and once more at the end."""
-    began, first = now(), clock(machine.board)
-    follow(first.constant)
-    _warm_up(first, machine)
-    found: dict[str, Timings | Refused] = {first.constant: _time(first, machine)}
-    for benchmark in microbenchmarks(machine.board):
+    board = machine.board
+    began, beat = now(), clock(board)
+    follow(beat.constant)
+    _warm_up(beat, machine)
+    first = _measure(beat, machine, 0.0)
+    clock_hz = first.value if isinstance(first, Measured) else like.chip.clock_hz
+    found = [first]
+    for benchmark in microbenchmarks(board):
         follow(benchmark.constant)
         late = now() - began > SECONDS
-        found[benchmark.constant] = (
+        found.append(
             Refused(benchmark.constant, "there was no time left for it")
             if late
-            else _time(benchmark, machine)
+            else _measure(benchmark, machine, clock_hz)
         )
-    found[CLOCK_AGAIN] = _time(first, machine)
-    return found
-
-
-def describe_gpu(
-    board: Board, times: Mapping[str, Timings | Refused], like: Architecture, name: str = ""
-) -> Calibration:
-    """What the times of `time_gpu` come to."""
-
-    def fitted(benchmark: Microbenchmark, which: str, clock_hz: float) -> Measured | Refused:
-        found = times[which]
-        return found if isinstance(found, Refused) else fit(benchmark, found, clock_hz, board.sms)
-
-    beat = clock(board)
-    first, again = fitted(beat, beat.constant, 0.0), fitted(beat, CLOCK_AGAIN, 0.0)
-    clock_hz = first.value if isinstance(first, Measured) else like.chip.clock_hz
-    found = [first, *(fitted(each, each.constant, clock_hz) for each in microbenchmarks(board))]
+    again = _measure(beat, machine, 0.0)
     measured = {each.constant: each for each in found if isinstance(each, Measured)}
-    measured |= derived(measured, board)
+    measured |= {each.constant: each for each in _derived(measured, board)}
     refused = {each.constant: each for each in found if isinstance(each, Refused)}
     description: dict[str, Any] = asdict(
         replace(like, name=name or board.name, architecture=board.architecture)
@@ -135,7 +119,6 @@ def describe_gpu(
         sources=sources,
         measured=measured,
         refused=tuple(refused.values()),
-        timings={which: each for which, each in times.items() if isinstance(each, Timings)},
         notes=tuple(_clock_notes(first, again)),
     )
 
@@ -178,9 +161,9 @@ def _clock_notes(before: Measured | Refused, after: Measured | Refused) -> Itera
         )
 
 
-def _time(benchmark: Microbenchmark, machine: Machine) -> Timings | Refused:
+def _measure(benchmark: Microbenchmark, machine: Machine, clock_hz: float) -> Measured | Refused:
     try:
-        return time_benchmark(benchmark, machine)
+        return measure(benchmark, machine, clock_hz)
     except CudaError as error:
         if error.sticky:
             raise
@@ -193,86 +176,23 @@ def _rounded(value: float, like: float) -> float:
     return round(value) if isinstance(like, int) else float(f"{value:.{DIGITS}g}")
 
 
-def clock(board: Board) -> Microbenchmark:
-    """The clock, measured first because the others count in cycles."""
-    return arithmetic.clock(board)
-
-
-def microbenchmarks(board: Board) -> tuple[Microbenchmark, ...]:
-    """All others that the GPU can run."""
-    return (
-        arithmetic.issue(board),
-        arithmetic.fma(board),
-        arithmetic.alu(board),
-        arithmetic.special(board),
-        arithmetic.fp64(board),
-        arithmetic.shuffle(board),
-        arithmetic.mma(board),
-        *((arithmetic.wgmma(board),) if board.architecture == "sm_90" else ()),
-        arithmetic.special_latency(),
-        arithmetic.barrier_latency(),
-        memory.shared_latency(),
-        memory.l1_latency(),
-        memory.l2_latency(),
-        memory.dram_latency(board),
-        memory.shared_conflicts(board),
-        memory.l2_read(board),
-        memory.l2_write(board),
-        memory.l2_store_lines(board),
-        memory.l2_atomics(board),
-        memory.same_address_atomics(board),
-        memory.dram_copy(),
-        memory.dram_copy_in_runs(memory.SHORT_RUN),
-        memory.dram_copy_in_runs(memory.LONG_RUN),
-        arithmetic.launch(),
-        arithmetic.launch_to_launch(),
-        arithmetic.block_launch(),
-        arithmetic.block_turnover(board),
-    )
-
-
-Found = Mapping[str, Measured]
-
-
-def derived(found: Found, board: Board) -> dict[str, Measured]:
+def _derived(found: Mapping[str, Measured], board: Board) -> Iterator[Measured]:
     """The constants that follow from other measurements, as far as these exist."""
-    rules: tuple[Callable[[Found, Board], Measured | None], ...] = (
-        schedulers,
-        tensor_fma,
-        dram_bytes_per_run,
-    )
-    made = (rule(found, board) for rule in rules)
-    return {each.constant: each for each in made if each is not None}
-
-
-def schedulers(found: Found, _: Board) -> Measured | None:
-    """Each issues at most one warp instruction a cycle, and comes close to it."""
     issue = found.get("issue")
-    if issue is None or round(issue.value) < 1:
-        return None
-    why = f"{issue.value:.3g} warp instructions are issued a cycle"
-    return Measured("chip.schedulers", round(issue.value), issue.spread, why)
-
-
-def tensor_fma(found: Found, board: Board) -> Measured | None:
-    """Without wider instructions than `mma.sync`, its rate is that of the tensor cores."""
+    if issue is not None and round(issue.value) >= 1:
+        # Each issues at most one warp instruction a cycle, and comes close to it.
+        why = f"{issue.value:.3g} warp instructions are issued a cycle"
+        yield Measured("chip.schedulers", round(issue.value), issue.spread, why)
     mma = found.get("throughput.tensor_sync_fma")
-    return (
-        replace(mma, constant="throughput.tensor_fma")
-        if mma is not None and arithmetic.is_filled_by_mma(board)
-        else None
-    )
-
-
-def dram_bytes_per_run(found: Found, _: Board) -> Measured | None:
-    """Moving b bytes in runs of r takes as long as b (1 + lost / r) bytes in one run: two lengths give `lost`."""
-    short, long = found.get(memory.runs_of(memory.SHORT_RUN)), found.get(memory.runs_of(memory.LONG_RUN))
-    if short is None or long is None or not short.value < long.value < 10 * short.value:
-        return None
-    ratio = long.value / short.value
-    lost = (ratio - 1) / (1 / memory.SHORT_RUN - ratio / memory.LONG_RUN)
-    why = f"what a copy in runs of {memory.SHORT_RUN} bytes takes beyond one in runs of {memory.LONG_RUN}"
-    return Measured("memory.dram_bytes_per_run", lost, short.spread + long.spread, why)
+    if mma is not None and is_filled_by_mma(board):
+        yield replace(mma, constant="throughput.tensor_fma")
+    short, long = (found.get(runs_of(run)) for run in (SHORT_RUN, LONG_RUN))
+    if short is not None and long is not None and short.value < long.value < 10 * short.value:
+        # Moving b bytes in runs of r takes as long as b (1 + lost / r) bytes in one run: two lengths give `lost`.
+        ratio = long.value / short.value
+        lost = (ratio - 1) / (1 / SHORT_RUN - ratio / LONG_RUN)
+        why = f"what a copy in runs of {SHORT_RUN} bytes takes beyond one in runs of {LONG_RUN}"
+        yield Measured("memory.dram_bytes_per_run", lost, short.spread + long.spread, why)
 
 
 def document(calibration: Calibration, fingerprint: Mapping[str, str]) -> str:
@@ -292,7 +212,10 @@ def document(calibration: Calibration, fingerprint: Mapping[str, str]) -> str:
             text.add(section, tables[section])
         tables[section].add(field, value)
         tables[section][field].comment(_printable(_source(calibration, path)))
-    text.add(MEASURED_TABLE, _origin(fingerprint))
+    origin = tomlkit.table()
+    for key, value in fingerprint.items():
+        origin.add(key, value)
+    text.add(MEASURED_TABLE, origin)
     return tomlkit.dumps(text)
 
 
@@ -305,10 +228,3 @@ def _source(calibration: Calibration, path: str) -> str:
 def _printable(text: str) -> str:
     """A driver's message may hold what a comment can't."""
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())
-
-
-def _origin(fingerprint: Mapping[str, str]) -> Table:
-    origin = tomlkit.table()
-    for key, value in fingerprint.items():
-        origin.add(key, value)
-    return origin

@@ -14,7 +14,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Array
 from mctskernel.profiling.architecture import known_architectures
 from mctskernel.profiling.build import BuildFailure, build
-from mctskernel.profiling.calibration.calibration import clock, microbenchmarks
+from mctskernel.profiling.calibration.benchmarks import clock, microbenchmarks
 from mctskernel.profiling.calibration.microbenchmark import KERNEL, Board, Grows, Microbenchmark, Ring, Zeros
 from mctskernel.profiling.gpu.cuda_driver import (
     DeviceBuffer,

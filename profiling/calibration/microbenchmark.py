@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 KERNEL = "probe"
 """What the `__global__` function of every microbenchmark is called."""
@@ -131,8 +130,6 @@ MOST_BEND = 0.10
 LEAST_GROWTH = 0.05
 """Of the longest time: in three times the length a line grows by two thirds of it, less what it begins with."""
 
-Floats = npt.NDArray[np.float64]
-
 
 class Machine(Protocol):
     """A GPU that runs microbenchmarks, or a simulated one in tests."""
@@ -146,14 +143,6 @@ class Machine(Protocol):
 
     def release(self) -> None:
         """Give back what the last microbenchmark needed."""
-
-
-@dataclass(frozen=True)
-class Timings:
-    """What a microbenchmark took: in each row, one repeat, the seconds for each of `lengths`."""
-
-    lengths: tuple[int, ...]
-    seconds: tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -174,42 +163,38 @@ class Refused:
     reason: str
 
 
-def time_benchmark(benchmark: Microbenchmark, machine: Machine) -> Timings:
-    """Run a microbenchmark at three lengths, several times in turn, after warming up."""
+def measure(benchmark: Microbenchmark, machine: Machine, clock_hz: float) -> Measured | Refused:
+    """The constant that the median slope of a microbenchmark's times comes to, at three lengths in turn.
+
+    By least squares, one slope for each repeat. Refused are times that don't grow with the length, don't lie on a line,
+    or whose slopes differ by more than a tenth. Where nothing grows, the times of one length stand for the slopes.
+    """
+    constant = benchmark.constant
     if benchmark.grows is Grows.NOTHING:
         machine.seconds(benchmark, 1)
-        return Timings((1,), tuple((machine.seconds(benchmark, 1),) for _ in range(LEVEL_REPEATS)))
-    unit = _fitting_length(benchmark, machine)
-    lengths = tuple(multiple * unit for multiple in MULTIPLES)
-    rows = (tuple(machine.seconds(benchmark, length) for length in lengths) for _ in range(REPEATS))
-    return Timings(lengths, tuple(rows))
-
-
-def fit(benchmark: Microbenchmark, timings: Timings, clock_hz: float, sms: int) -> Measured | Refused:
-    """The constant that the timings' median slope comes to: by least squares, one slope for each repeat.
-
-    Refused are times that don't grow with the length, don't lie on a line, or whose slopes differ by more than a
-    tenth. Where there is one length only, its times stand for the slopes.
-    """
-    lengths, seconds = np.array(timings.lengths, float), np.array(timings.seconds)
-    if len(lengths) == 1:
-        slopes = seconds[:, 0]
+        slopes = np.array([machine.seconds(benchmark, 1) for _ in range(LEVEL_REPEATS)])
     else:
-        shortest, longest = (float(each) for each in np.median(seconds, axis=0)[[0, -1]])
-        if longest - shortest < LEAST_GROWTH * longest:
-            return Refused(benchmark.constant, "its time doesn't grow with the work")
-        bend = _bend(np.median(seconds, axis=0))
+        unit = _fitting_length(benchmark, machine)
+        lengths = [multiple * unit for multiple in MULTIPLES]
+        seconds = np.array(
+            [[machine.seconds(benchmark, length) for length in lengths] for _ in range(REPEATS)]
+        )
+        first, middle, last = (float(each) for each in np.median(seconds, axis=0))
+        if last - first < LEAST_GROWTH * last:
+            return Refused(constant, "its time doesn't grow with the work")
+        # How far the time at the middle length lies from the line between the others, in slopes.
+        bend = abs(middle - (first + last) / 2) / ((last - first) / 2)
         if bend > MOST_BEND:
-            return Refused(benchmark.constant, f"its time doesn't grow evenly (by {bend:.0%} more or less)")
-        centred = lengths - lengths.mean()
+            return Refused(constant, f"its time doesn't grow evenly (by {bend:.0%} more or less)")
+        centred = np.array(lengths, float) - np.mean(lengths)
         slopes = seconds @ centred / (centred @ centred)
     low, slope, high = (float(each) for each in np.quantile(slopes, [0.25, 0.5, 0.75]))
     if slope <= 0:
-        return Refused(benchmark.constant, "its time doesn't grow with the work")
+        return Refused(constant, "its time doesn't grow with the work")
     spread = (high - low) / slope
     if spread > MOST_SPREAD:
-        return Refused(benchmark.constant, f"its repeats differ by {spread:.0%}")
-    return Measured(benchmark.constant, benchmark.value(slope, clock_hz, sms), spread, benchmark.why)
+        return Refused(constant, f"its repeats differ by {spread:.0%}")
+    return Measured(constant, benchmark.value(slope, clock_hz, machine.board.sms), spread, benchmark.why)
 
 
 def _fitting_length(benchmark: Microbenchmark, machine: Machine) -> int:
@@ -221,10 +206,3 @@ def _fitting_length(benchmark: Microbenchmark, machine: Machine) -> int:
         unit = min(most, max(unit + 1, int(unit * min(GROWTH, TARGET_SECONDS / max(seconds, 1e-9)))))
     machine.seconds(benchmark, longest * unit)
     return unit
-
-
-def _bend(times: Floats) -> float:
-    """How far the time at the middle length lies from the line between the others, in slopes."""
-    first, middle, last = (float(each) for each in times)
-    rise = (last - first) / 2
-    return abs(middle - (first + last) / 2) / abs(rise) if rise else 0.0

@@ -7,9 +7,8 @@ import pytest
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.profiling.build import Build, build
-from mctskernel.profiling.calibration.calibration import microbenchmarks
+from mctskernel.profiling.calibration.benchmarks import LONG_RUN, SHORT_RUN, microbenchmarks, runs_of
 from mctskernel.profiling.calibration.machine import ring
-from mctskernel.profiling.calibration.memory import LONG_RUN, SHORT_RUN, runs_of
 from mctskernel.profiling.calibration.microbenchmark import KERNEL, Board, Grows, Microbenchmark, Ring
 from mctskernel.profiling.emulator import Execution, Geometry, GlobalMemory, execute, parse_ptx
 
