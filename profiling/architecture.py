@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
-from mctskernel.core.documents import DocumentError, parse_toml
+from mctskernel.core.documents import DocumentError, parse_toml, read_as
 from mctskernel.core.task import Task, shape_label
 from mctskernel.profiling.quantities import byte_text, time_text
 
@@ -22,88 +20,86 @@ WARPS_PER_ALLOCATION = 4
 """Warps are handed out to the four schedulers in turn, so registers are counted in fours."""
 
 
-@dataclass(frozen=True)
-class Chip:
+Count = Annotated[int, msgspec.Meta(gt=0, le=10**18)]
+Rate = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
+
+
+class Chip(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Counts, and the clock in hertz."""
 
-    sms: int
-    clock_hz: float
-    schedulers: int
+    sms: Count
+    clock_hz: Rate
+    schedulers: Count
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one SM holds: threads, blocks, 32-bit registers, bytes of shared memory, and allocation units."""
 
-    max_threads: int
-    max_blocks: int
-    registers: int
-    max_registers_per_thread: int
-    register_unit: int
-    shared_bytes: int
-    max_shared_bytes_per_block: int
-    reserved_shared_bytes: int
-    shared_unit: int
-    l1_bytes: int
+    max_threads: Count
+    max_blocks: Count
+    registers: Count
+    max_registers_per_thread: Count
+    register_unit: Count
+    shared_bytes: Count
+    max_shared_bytes_per_block: Count
+    reserved_shared_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    shared_unit: Count
+    l1_bytes: Count
 
 
-@dataclass(frozen=True)
-class Throughput:
+class Throughput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Lanes per cycle and SM for each pipe; wavefronts per cycle and SM.
 
     Tensor cores do multiply-adds of 16-bit floats, `tensor_fma` of them by their widest instruction (of warp groups
     on Hopper) and `tensor_sync_fma` by `mma.sync`.
     """
 
-    fma: float
-    alu: float
-    special: float
-    fp64: float
-    shuffle: float
-    tensor_fma: float
-    tensor_sync_fma: float
-    wavefronts: float
+    fma: Rate
+    alu: Rate
+    special: Rate
+    fp64: Rate
+    shuffle: Rate
+    tensor_fma: Rate
+    tensor_sync_fma: Rate
+    wavefronts: Rate
 
 
-@dataclass(frozen=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sizes in bytes, rates in bytes (or lanes) per second for the whole chip.
 
     `dram_bytes_per_run` is what the end of a stretch of consecutive addresses costs, in bytes that could have been
     moved. L2's `l2_bytes_per_second` is for reading.
     """
 
-    dram_bytes_per_second: float
-    dram_bytes_per_run: float
-    l2_bytes: int
-    l2_bytes_per_second: float
-    l2_write_bytes_per_second: float
-    l2_store_lines_per_second: float
-    l2_atomics_per_second: float
-    sector_bytes: int
+    dram_bytes_per_second: Rate
+    dram_bytes_per_run: Rate
+    l2_bytes: Count
+    l2_bytes_per_second: Rate
+    l2_write_bytes_per_second: Rate
+    l2_store_lines_per_second: Rate
+    l2_atomics_per_second: Rate
+    sector_bytes: Count
 
 
-@dataclass(frozen=True)
-class Latency:
+class Latency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Cycles from issue to use, unloaded; `block_turnover` from a block's last instruction to its successor's first."""
 
-    l1: float
-    shared: float
-    l2: float
-    dram: float
-    barrier: float
-    special: float
-    block_turnover: float
+    l1: Rate
+    shared: Rate
+    l2: Rate
+    dram: Rate
+    barrier: Rate
+    special: Rate
+    block_turnover: Rate
 
 
-@dataclass(frozen=True)
-class Overheads:
+class Overheads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds: `launch` of a kernel that does nothing, `launch_to_launch` from one of those to the next behind it."""
 
-    launch: float
-    launch_to_launch: float
-    block_launch: float
-    same_address_atomic: float
+    launch: Rate
+    launch_to_launch: Rate
+    block_launch: Rate
+    same_address_atomic: Rate
 
     @property
     def launch_gap(self) -> float:
@@ -111,12 +107,11 @@ class Overheads:
         return self.launch_to_launch - self.launch
 
 
-@dataclass(frozen=True)
-class Architecture:
+class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One GPU. `architecture` is what to compile for, as `sm_90`."""
 
     name: str
-    architecture: str
+    architecture: Annotated[str, msgspec.Meta(pattern=r"^sm_[1-9][0-9]{1,2}[af]?$")]
     chip: Chip
     limits: Limits
     throughput: Throughput
@@ -170,14 +165,14 @@ def parse_architecture(text: str, source: str) -> Architecture:
     """A description from the text of a file; `source` is what messages call it. Raises ArchitectureError."""
     try:
         document = parse_toml(text)
-        found = msgspec.convert(document, Architecture)
+        document.pop(MEASURED_TABLE, None)
+        found = read_as(document, Architecture)
     except DocumentError as error:
         raise ArchitectureError(f"The file '{source}' describes no GPU: it {error}.") from error
-    except ValueError as error:
-        raise ArchitectureError(f"The file '{source}' describes no GPU: {_one_line(error)}.") from error
-    complaint = next(_complaints(found, document), "")
-    if complaint:
-        raise ArchitectureError(f"The file '{source}' describes no GPU: {complaint}.")
+    if not found.name.isprintable() or not found.name.strip():
+        raise ArchitectureError(
+            f"The file '{source}' describes no GPU: `name` is empty or holds characters that can't be printed."
+        )
     return found
 
 
@@ -190,38 +185,6 @@ def _shipped(name: str) -> Architecture:
             f"There is no description of the GPU '{name.upper()}' (known: {known})."
         )
     return parse_architecture(path.read_text(encoding="utf-8"), f"{name}{FILE_SUFFIX}")
-
-
-_CODE = re.compile(r"sm_[1-9][0-9]{1,2}[af]?")
-_MAY_BE_ZERO = frozenset({"reserved_shared_bytes"})
-_LARGEST = 1e18
-
-
-def _complaints(gpu: Architecture, document: Mapping[str, Any]) -> Iterator[str]:
-    if not gpu.name.isprintable() or not gpu.name.strip():
-        yield "`name` is empty or holds characters that can't be printed"
-    if not _CODE.fullmatch(gpu.architecture):
-        yield "`architecture` isn't a machine code like 'sm_90'"
-    known = {each.name for each in fields(Architecture)} | {MEASURED_TABLE}
-    yield from (f"it has `{key}`, which means nothing" for key in document if key not in known)
-    for section, values in asdict(gpu).items():
-        if not isinstance(values, dict):
-            continue
-        yield from (
-            f"it has `{section}.{key}`, which means nothing" for key in document[section] if key not in values
-        )
-        for key, value in values.items():
-            if (
-                not math.isfinite(value)
-                or value < 0
-                or value > _LARGEST
-                or (not value and key not in _MAY_BE_ZERO)
-            ):
-                yield f"`{section}.{key}` is {value}, which is no such quantity"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")[:200]
 
 
 def architecture_of(code: str, name: str = "") -> Architecture | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import msgspec
 import tomlkit
@@ -98,9 +97,7 @@ def calibrate_gpu(
     measured = {each.constant: each for each in found if isinstance(each, Measured)}
     measured |= {each.constant: each for each in _derived(measured, board)}
     refused = {each.constant: each for each in found if isinstance(each, Refused)}
-    description: dict[str, Any] = asdict(
-        replace(like, name=name or board.name, architecture=board.architecture)
-    )
+    description = msgspec.to_builtins(like) | {"name": name or board.name, "architecture": board.architecture}
     sources: dict[str, str] = {}
     for path, kept in constants(like):
         section, field = path.split(".")
@@ -138,7 +135,7 @@ def _generation(code: str) -> int:
 
 def constants(gpu: Architecture) -> Iterator[tuple[str, float]]:
     """All constants of a description by path: `throughput.fma`, 128."""
-    for section, values in asdict(gpu).items():
+    for section, values in msgspec.to_builtins(gpu).items():
         if isinstance(values, dict):
             yield from ((f"{section}.{field}", value) for field, value in values.items())
 

