@@ -7,15 +7,16 @@ counters say that each unit was busy; what each unit did to the time is then unk
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
-from mctskernel.core.evaluation import Evaluation, Source
+from mctskernel.core.evaluation import Evaluation, LaunchTerms, Source
 from mctskernel.profiling import counters as names
 from mctskernel.profiling.diagnosis import busy_times
 from mctskernel.profiling.guardrails import NOISE, beside
-from mctskernel.profiling.model.explanation import STRONG, explain_launches, launches_of, summed, term_changes
-from mctskernel.profiling.model.price import Term, log_ratio_sigma
+from mctskernel.profiling.model.explanation import STRONG, explain_launches, launches_of, summed
+from mctskernel.profiling.model.price import Term, combined, log_ratio_sigma
 from mctskernel.profiling.quantities import byte_text, count_text, ratio_text, time_text
 
 MOVED = 1.05
@@ -102,9 +103,9 @@ def _by_terms(parent: Evaluation, child: Evaluation) -> Comparison | None:
     old, new = explain_launches(before), explain_launches(after)
     least = STRONG * max(old.seconds, new.seconds)
     moved = tuple(
-        _explained(MovedTerm(change.name, change.before, change.after, change.effect), parent, child)
+        _explained(change, parent, child)
         for change in term_changes(before, after)
-        if _has_moved(change.before, change.after) and abs(change.effect) >= least
+        if _has_moved(change.before, change.after) and abs(change.effect or 0.0) >= least
     )
     sigma = log_ratio_sigma(summed(before), summed(after))
     first, second = (Binding(each.binding.name, each.binding.seconds) for each in (old, new))
@@ -132,28 +133,24 @@ def _has_moved(before: float, after: float) -> bool:
     return max(before, after) > MOVED * min(before, after)
 
 
-@dataclass(frozen=True)
-class _Counters:
-    """The counters that say why a term moved: more of the first takes longer, more of the second relieves it."""
+_SECTORS_PER_REQUEST = (names.SECTORS_PER_LOAD, names.SECTORS_PER_STORE)
 
-    driving: tuple[str, ...]
-    relieving: tuple[str, ...] = ()
-
-
-_BEHIND: Mapping[str, _Counters] = {
-    Term.ISSUE: _Counters((names.INSTRUCTIONS,), (names.ACTIVE_LANES,)),
-    Term.FMA: _Counters((names.FMA_INSTRUCTIONS,)),
-    Term.ALU: _Counters((names.ALU_INSTRUCTIONS,)),
-    Term.GLOBAL_WAVEFRONTS: _Counters(
-        (names.SECTORS_PER_LOAD, names.SECTORS_PER_STORE, names.LOAD_REQUESTS, names.STORE_REQUESTS)
-    ),
-    Term.SHARED_WAVEFRONTS: _Counters((names.SHARED_WAVEFRONTS, names.BANK_CONFLICTS)),
-    Term.L2: _Counters((names.L2_READS, names.L2_WRITES, names.SECTORS_PER_LOAD, names.SECTORS_PER_STORE)),
-    Term.DRAM: _Counters((names.DRAM_READ, names.DRAM_WRITE)),
-    Term.LATENCY: _Counters((names.INSTRUCTIONS, names.LOAD_REQUESTS), (names.WARPS_ACTIVE,)),
-    Term.ATOMICS: _Counters((names.L2_ATOMICS, names.L2_REDUCTIONS)),
-    Term.TAIL: _Counters((), (names.SM_ACTIVE, names.WAVES)),
+_BEHIND: Mapping[str, tuple[str, ...]] = {
+    Term.ISSUE: (names.INSTRUCTIONS, names.ACTIVE_LANES),
+    Term.FMA: (names.FMA_INSTRUCTIONS,),
+    Term.ALU: (names.ALU_INSTRUCTIONS,),
+    Term.GLOBAL_WAVEFRONTS: (*_SECTORS_PER_REQUEST, names.LOAD_REQUESTS, names.STORE_REQUESTS),
+    Term.SHARED_WAVEFRONTS: (names.SHARED_WAVEFRONTS, names.BANK_CONFLICTS),
+    Term.L2: (names.L2_READS, names.L2_WRITES, *_SECTORS_PER_REQUEST),
+    Term.DRAM: (names.DRAM_READ, names.DRAM_WRITE),
+    Term.LATENCY: (names.INSTRUCTIONS, names.LOAD_REQUESTS, names.WARPS_ACTIVE),
+    Term.ATOMICS: (names.L2_ATOMICS, names.L2_REDUCTIONS),
+    Term.TAIL: (names.SM_ACTIVE, names.WAVES),
 }
+"""The counters that say why a term moved."""
+
+_RELIEVING = frozenset({names.ACTIVE_LANES, names.WARPS_ACTIVE, names.SM_ACTIVE, names.WAVES})
+"""Those of which more takes less time."""
 
 _TITLES: Mapping[str, str] = {
     names.INSTRUCTIONS: "warp instructions",
@@ -180,28 +177,15 @@ _TITLES: Mapping[str, str] = {
 
 def _explained(term: MovedTerm, parent: Evaluation, child: Evaluation) -> MovedTerm:
     """With the counters that moved the way that the term did, the one that moved most first."""
-    behind = _BEHIND.get(term.name, _Counters(()))
-    before, after = _with_ratios(parent.counters), _with_ratios(child.counters)
+    before, after = names.with_ratios(parent.counters), names.with_ratios(child.counters)
     changes = [
         CountChange(name, _TITLES[name], before[name], after[name])
-        for name in (*behind.driving, *behind.relieving)
+        for name in _BEHIND.get(term.name, ())
         if name in before and name in after and _has_moved(before[name], after[name])
     ]
     rises = term.after > term.before
-    agreeing = [c for c in changes if (c.after > c.before) == (rises == (c.name in behind.driving))]
+    agreeing = [c for c in changes if (c.after > c.before) == (rises == (c.name not in _RELIEVING))]
     return replace(term, counts=tuple(sorted(agreeing, key=lambda c: -_size(c.before, c.after))))
-
-
-def _with_ratios(counters: Mapping[str, float]) -> dict[str, float]:
-    """Sectors per request are worked out where only their parts were read."""
-    found = dict(counters)
-    for ratio, sectors, requests in (
-        (names.SECTORS_PER_LOAD, names.LOAD_SECTORS, names.LOAD_REQUESTS),
-        (names.SECTORS_PER_STORE, names.STORE_SECTORS, names.STORE_REQUESTS),
-    ):
-        if found.get(requests) and sectors in found:
-            found[ratio] = found[sectors] / found[requests]
-    return found
 
 
 def _size(before: float, after: float) -> float:
@@ -270,3 +254,61 @@ def _capital(name: str) -> str:
     return (
         name.upper().replace("PIPE", "pipe") if name in {Term.FMA, Term.FP64} else name[:1].upper() + name[1:]
     )
+
+
+# What each term's change did to the time when one kernel became another: all terms move from the old values to the new
+# ones in small steps, and the change of the time in a term's steps is its effect. Effects add up to the whole change.
+# In the limit this is Aumann and Shapley's price of a shared cost (Values of Non-Atomic Games, 1974).
+
+STEPS = 16
+"""Small enough that the order in which terms step hardly matters."""
+
+NOTHING = LaunchTerms("", 0.0, {})
+
+
+def term_changes(before: Sequence[LaunchTerms], after: Sequence[LaunchTerms]) -> tuple[MovedTerm, ...]:
+    """Every term of either plan, the one with the largest effect first; the effects add up to the time's change."""
+    old, new = summed(before), summed(after)
+    effects: dict[str, float] = {}
+    for first, second in _pairs(before, after):
+        for name, effect in _effects(first.terms, second.terms).items():
+            effects[name] = effects.get(name, 0.0) + effect
+    strongest_first = sorted(effects.items(), key=lambda item: -abs(item[1]))
+    return tuple(
+        MovedTerm(name, old.get(name, 0.0), new.get(name, 0.0), effect) for name, effect in strongest_first
+    )
+
+
+def _pairs(
+    before: Sequence[LaunchTerms], after: Sequence[LaunchTerms]
+) -> Iterator[tuple[LaunchTerms, LaunchTerms]]:
+    """Launches that answer to each other: in order where there are as many, else those of the same kernels."""
+    if len(before) == len(after):
+        yield from zip(before, after, strict=True)
+        return
+    names, others = [launch.kernel for launch in before], [launch.kernel for launch in after]
+    for tag, start, end, other_start, other_end in SequenceMatcher(
+        None, names, others, autojunk=False
+    ).get_opcodes():
+        old, new = before[start:end], after[other_start:other_end]
+        if tag == "equal":
+            yield from zip(old, new, strict=True)
+        else:
+            yield from ((launch, NOTHING) for launch in old)
+            yield from ((NOTHING, launch) for launch in new)
+
+
+def _effects(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by which each term changed the time of one launch."""
+    terms = dict.fromkeys((*before, *after), 0.0) | dict(before)
+    moving = [name for name in terms if terms[name] != after.get(name, 0.0)]
+    effects = dict.fromkeys(terms, 0.0)
+    seconds = combined(terms)
+    for step in range(1, STEPS + 1):
+        # Going back and forth, no term profits from always being first.
+        for name in moving if step % 2 else reversed(moving):
+            start, end = before.get(name, 0.0), after.get(name, 0.0)
+            terms[name] = end if step == STEPS else start + (end - start) * step / STEPS
+            earlier, seconds = seconds, combined(terms)
+            effects[name] += seconds - earlier
+    return effects

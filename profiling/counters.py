@@ -83,50 +83,41 @@ def modelled_counters(work: KernelWork, price: Price, gpu: Architecture) -> dict
     # Shuffles pass where accesses to shared memory do, and are counted with them.
     shared = work.shared_wavefronts + work.shuffles
     issue = work.total_instructions / (gpu.chip.schedulers * sm_cycles_per_second(gpu) * price.seconds)
-    return {
-        TIME: price.seconds,
-        INSTRUCTIONS: work.total_instructions,
-        DRAM_BYTES: dram,
-        DRAM_READ: work.dram_read_bytes,
-        DRAM_WRITE: work.dram_write_bytes,
-        DRAM_THROUGHPUT: 100.0 * dram / (gpu.memory.dram_bytes_per_second * price.seconds),
-        SM_THROUGHPUT: 100.0 * max(price.terms[term] for term in _SM_TERMS) / price.seconds,
-        LOAD_REQUESTS: work.load_requests,
-        LOAD_SECTORS: work.load_sectors,
-        STORE_REQUESTS: work.store_requests,
-        STORE_SECTORS: work.store_sectors,
-        WAVEFRONTS: work.global_wavefronts + shared + work.spill_wavefronts,
-        SHARED_WAVEFRONTS: shared,
-        BANK_CONFLICTS: work.conflict_wavefronts,
-        L2_SECTORS: l2,
-        L2_READS: work.l2_read_sectors,
-        L2_WRITES: work.l2_write_sectors,
-        WARPS_ACTIVE: 100.0 * resident / most,
-        ISSUE_ACTIVE: 100.0 * min(issue, 1.0),
-        TENSOR_ACTIVE: 100.0 * price.terms[Term.TENSOR] / price.seconds,
-        FMA_INSTRUCTIONS: work.instructions.get(Pipe.FMA, 0.0),
-        ALU_INSTRUCTIONS: work.instructions.get(Pipe.ALU, 0.0),
-        ACTIVE_LANES: WARP_LANES * work.active_lanes,
-        REGISTERS: float(work.registers),
-        SHARED_BYTES: float(work.shared_bytes),
-        WAVES: waves,
-        OCCUPANCY: 100.0 * work.occupancy.fraction,
-        **_ratios(work),
-        **_stalls(work, resident / gpu.chip.schedulers, issue),
-    }
+    return with_ratios(
+        {
+            TIME: price.seconds,
+            INSTRUCTIONS: work.total_instructions,
+            DRAM_BYTES: dram,
+            DRAM_READ: work.dram_read_bytes,
+            DRAM_WRITE: work.dram_write_bytes,
+            DRAM_THROUGHPUT: 100.0 * dram / (gpu.memory.dram_bytes_per_second * price.seconds),
+            SM_THROUGHPUT: 100.0 * max(price.terms[term] for term in _SM_TERMS) / price.seconds,
+            LOAD_REQUESTS: work.load_requests,
+            LOAD_SECTORS: work.load_sectors,
+            STORE_REQUESTS: work.store_requests,
+            STORE_SECTORS: work.store_sectors,
+            WAVEFRONTS: work.global_wavefronts + shared + work.spill_wavefronts,
+            SHARED_WAVEFRONTS: shared,
+            BANK_CONFLICTS: work.conflict_wavefronts,
+            L2_SECTORS: l2,
+            L2_READS: work.l2_read_sectors,
+            L2_WRITES: work.l2_write_sectors,
+            WARPS_ACTIVE: 100.0 * resident / most,
+            ISSUE_ACTIVE: 100.0 * min(issue, 1.0),
+            TENSOR_ACTIVE: 100.0 * price.terms[Term.TENSOR] / price.seconds,
+            FMA_INSTRUCTIONS: work.instructions.get(Pipe.FMA, 0.0),
+            ALU_INSTRUCTIONS: work.instructions.get(Pipe.ALU, 0.0),
+            ACTIVE_LANES: WARP_LANES * work.active_lanes,
+            REGISTERS: float(work.registers),
+            SHARED_BYTES: float(work.shared_bytes),
+            WAVES: waves,
+            OCCUPANCY: 100.0 * work.occupancy.fraction,
+            **_stalls(work, resident / gpu.chip.schedulers, issue),
+        }
+    )
 
 
 _SM_TERMS = (Term.ISSUE, Term.FMA, Term.ALU, Term.TENSOR, Term.GLOBAL_WAVEFRONTS, Term.SHARED_WAVEFRONTS)
-
-
-def _ratios(work: KernelWork) -> dict[str, float]:
-    """Sectors per request, left out where there are no requests."""
-    ratios = {}
-    if work.load_requests:
-        ratios[SECTORS_PER_LOAD] = work.load_sectors / work.load_requests
-    if work.store_requests:
-        ratios[SECTORS_PER_STORE] = work.store_sectors / work.store_requests
-    return ratios
 
 
 def _stalls(work: KernelWork, warps_per_scheduler: float, issue: float) -> dict[str, float]:
@@ -143,14 +134,21 @@ def _stalls(work: KernelWork, warps_per_scheduler: float, issue: float) -> dict[
 def combined_counters(launches: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Counters of a plan: totals add up, sectors per request follow from them, the rest is weighted by time."""
     names = dict.fromkeys(name for launch in launches for name in launch)
-    plan = {name: _combined(name, [launch for launch in launches if name in launch]) for name in names}
+    return with_ratios(
+        {name: _combined(name, [launch for launch in launches if name in launch]) for name in names}
+    )
+
+
+def with_ratios(counters: Mapping[str, float]) -> dict[str, float]:
+    """With sectors per request, where their parts were read."""
+    found = dict(counters)
     for ratio, sectors, requests in (
         (SECTORS_PER_LOAD, LOAD_SECTORS, LOAD_REQUESTS),
         (SECTORS_PER_STORE, STORE_SECTORS, STORE_REQUESTS),
     ):
-        if plan.get(requests) and sectors in plan:
-            plan[ratio] = plan[sectors] / plan[requests]
-    return plan
+        if found.get(requests) and sectors in found:
+            found[ratio] = found[sectors] / found[requests]
+    return found
 
 
 def _combined(name: str, launches: Sequence[Mapping[str, float]]) -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mctskernel.core.evaluation import Evaluation, LaunchTerms, Outcome, Source, Timing
 from mctskernel.profiling import counters as names
-from mctskernel.profiling.changes import Comparison, compare
+from mctskernel.profiling.changes import Comparison, compare, term_changes
 from mctskernel.profiling.model.price import Term, combined
 
 MICRO = 1e-6
@@ -90,7 +92,6 @@ def test_a_change_within_the_uncertainty_is_a_tie() -> None:
     assert not comparison(modelled(DRAM=100), modelled(DRAM=50)).is_tie
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from([term.value for term in Term]), st.floats(1e-7, 1e-2), min_size=1))
 def test_a_kernel_compared_with_itself_has_not_moved(terms: dict[str, float]) -> None:
     kernel = of_terms(terms)
@@ -127,3 +128,31 @@ def test_measured_kernels_are_told_by_what_their_units_were_busy_with() -> None:
 def test_what_was_not_timed_by_the_same_means_is_not_compared(other: Evaluation) -> None:
     assert compare(modelled(DRAM=100), other) is None
     assert compare(other, modelled(DRAM=100)) is None
+
+
+NAMES = ("a", "b", "c")
+TERMS = st.dictionaries(
+    st.sampled_from([term.value for term in Term]), st.one_of(st.just(0.0), st.floats(1e-8, 1e-2)), max_size=6
+)
+
+
+def launch(kernel: str, parts: dict[str, float]) -> LaunchTerms:
+    return LaunchTerms(kernel, combined(parts), parts)
+
+
+plans = st.lists(st.builds(launch, st.sampled_from(NAMES), TERMS), max_size=3)
+
+
+@given(plans, plans)
+def test_effects_add_up_to_the_change_of_the_time(
+    before: list[LaunchTerms], after: list[LaunchTerms]
+) -> None:
+    change = math.fsum(each.seconds for each in after) - math.fsum(each.seconds for each in before)
+    assert math.fsum(each.effect for each in term_changes(before, after)) == pytest.approx(change, abs=1e-12)
+
+
+def test_launches_answer_to_those_of_the_same_kernel() -> None:
+    first, second = launch("a", {Term.DRAM: 1e-4}), launch("b", {Term.DRAM: 3e-4})
+    (change,) = term_changes([first, second], [second])
+    assert (change.before, change.after) == pytest.approx((4e-4, 3e-4))
+    assert change.effect == pytest.approx(-1e-4)
