@@ -34,8 +34,7 @@ from mctskernel.experiments.variants import Variant, VariantError, read_variants
 from mctskernel.profiling.architecture import known_architectures, load_architecture
 from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.machine_code.cubin import DisassemblerError
-from mctskernel.profiling.model.modelled import Modelled
-from mctskernel.profiling.pricing import Pricing
+from mctskernel.profiling.pricing import Modelled, Pricing
 from mctskernel.profiling.stages import Stages
 
 SEED = 0
@@ -102,12 +101,12 @@ def price_variant(folder: Path, variant: Variant, architecture: str) -> Row:
         found = _pricer(architecture).price(measured_kernel(folder, variant), stages)
     except (VariantError, TunableError, TaskError, RefusedError, DeviceError, DisassemblerError) as error:
         return msgspec.structs.replace(row, error=str(error))
-    launches = sum(launch.price.seconds for launch in found.launches)
+    launches = sum(launch.seconds for launch in found.launches)
     return msgspec.structs.replace(
         row,
         modelled_us=float(found.seconds) * 1e6,
         launches_us=[
-            {str(term): float(seconds) * 1e6 for term, seconds in launch.price.terms.items()}
+            {str(term): float(seconds) * 1e6 for term, seconds in launch.terms.items()}
             for launch in found.launches
         ],
         gaps_us=float(found.seconds - launches) * 1e6,

@@ -8,9 +8,10 @@ import numpy as np
 
 from mctskernel.core.dtypes import is_floating, numpy_dtype
 from mctskernel.core.task import Denormals, Propagation, Shape, SignedZero, Task, TaskError, shape_label
+from mctskernel.profiling.comparison import in_float64
 from mctskernel.profiling.input_values import Values, applicable, places
 from mctskernel.profiling.propagation import settle
-from mctskernel.profiling.verify import draw_case, draw_widened_case, in_float64, judge
+from mctskernel.profiling.verify import draw_case, draw_widened_case, judge
 
 SEEDS = range(3)
 

@@ -42,36 +42,28 @@ MAX_THREADS = 1 << 26
 LIMITS = Limits(lane_instructions=2_000_000_000, block_executions=300_000, seconds=25.0)
 """Far above what a kernel needs at a verify shape: the built-in ones stay below a hundredth."""
 
-OUTCOMES = {
+VERDICTS: Mapping[str, tuple[Outcome, Guard]] = {
     # The first of several is the most important one.
-    "unsupported": Outcome.REJECTED,
-    "limit": Outcome.TIMEOUT,
+    "unsupported": (Outcome.REJECTED, Guard.EMULATOR),
+    "limit": (Outcome.TIMEOUT, Guard.TIME_LIMIT),
     # What a GPU answers with an error, if it is lucky.
-    "out_of_bounds": Outcome.CRASH,
-    "misaligned": Outcome.CRASH,
-    "trap": Outcome.CRASH,
-    "race": Outcome.RACE,
+    "out_of_bounds": (Outcome.CRASH, Guard.MEMORY_CHECKS),
+    "misaligned": (Outcome.CRASH, Guard.MEMORY_CHECKS),
+    "trap": (Outcome.CRASH, Guard.EMULATOR),
+    "race": (Outcome.RACE, Guard.RACE_CHECKS),
     # Undefined behaviour, which ends without an error on a GPU.
-    "divergent_barrier": Outcome.WRONG_RESULT,
-    "divergent_warp": Outcome.WRONG_RESULT,
-    "uninitialised_read": Outcome.WRONG_RESULT,
-    "write_to_readonly": Outcome.WRONG_RESULT,
+    "divergent_barrier": (Outcome.WRONG_RESULT, Guard.RACE_CHECKS),
+    "divergent_warp": (Outcome.WRONG_RESULT, Guard.RACE_CHECKS),
+    "uninitialised_read": (Outcome.WRONG_RESULT, Guard.MEMORY_CHECKS),
+    "write_to_readonly": (Outcome.WRONG_RESULT, Guard.UNTOUCHED_INPUTS),
 }
-"""The outcome of each kind of finding."""
+"""The outcome of each kind of finding, and the guard that made it."""
 
-GUARDS = {
-    "unsupported": Guard.EMULATOR,
-    "limit": Guard.TIME_LIMIT,
-    "out_of_bounds": Guard.MEMORY_CHECKS,
-    "misaligned": Guard.MEMORY_CHECKS,
-    "trap": Guard.EMULATOR,
-    "race": Guard.RACE_CHECKS,
-    "divergent_barrier": Guard.RACE_CHECKS,
-    "divergent_warp": Guard.RACE_CHECKS,
-    "uninitialised_read": Guard.MEMORY_CHECKS,
-    "write_to_readonly": Guard.UNTOUCHED_INPUTS,
-}
-"""The guard of each kind of finding."""
+
+def most_important(findings: Sequence[Finding]) -> tuple[Finding, Outcome, Guard]:
+    """The first of several findings in the order of `VERDICTS`, and what it means."""
+    first = min(findings, key=lambda finding: list(VERDICTS).index(finding.kind))
+    return (first, *VERDICTS[first.kind])
 
 
 class BlockOrder(enum.Enum):
@@ -225,13 +217,12 @@ def _contents(scratch: ResolvedScratch) -> Array:
 
 
 def _explained(case: Case, kernel: str, findings: Sequence[Finding]) -> Stopped:
-    order = list(OUTCOMES)
-    first = min(findings, key=lambda finding: order.index(finding.kind))
+    first, outcome, guard = most_important(findings)
     message = f"At {case.label}, '{kernel}': {first.message}."
     others = len(findings) - 1
     if others:
         message += f" ({others} more finding{'s' if others > 1 else ''}.)"
-    return Stopped(OUTCOMES[first.kind], _failed(case, message, GUARDS[first.kind]), tuple(findings))
+    return Stopped(outcome, _failed(case, message, guard), tuple(findings))
 
 
 def _failed(case: Case, message: str, guard: Guard) -> Check:

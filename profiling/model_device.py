@@ -14,26 +14,21 @@ import msgspec
 from mctskernel.core.device import DeviceError
 from mctskernel.core.evaluation import (
     Check,
-    Diagnosis,
     Evaluation,
     Guard,
-    LaunchTerms,
     Outcome,
     Source,
-    Timing,
 )
 from mctskernel.core.kernel import Kernel
-from mctskernel.core.task import Shape, Task, shape_label
-from mctskernel.profiling.architecture import Architecture, ArchitectureError, load_architecture
+from mctskernel.core.task import Task, shape_label
+from mctskernel.profiling.architecture import ArchitectureError, load_architecture
 from mctskernel.profiling.candidate import RefusedError
 from mctskernel.profiling.ceilings import architecture_ceilings, roofline
 from mctskernel.profiling.emulation import Emulable, emulate
 from mctskernel.profiling.guardrails import flags, quarantine_reason
 from mctskernel.profiling.machine_code.cubin import DisassemblerError
 from mctskernel.profiling.model.explanation import explain_launches, sentences
-from mctskernel.profiling.model.modelled import Modelled
-from mctskernel.profiling.model.price import Term, imbalance
-from mctskernel.profiling.pricing import Pricing, identity_of_code
+from mctskernel.profiling.pricing import Pricing, identity_of_code, timing_of
 from mctskernel.profiling.stages import Stages
 from mctskernel.profiling.timed_shape_check import check_timed_shape
 from mctskernel.profiling.verify import HELD_OUT_SEED, draw_cases, draw_verification
@@ -112,14 +107,15 @@ class ModelDevice:
             if not evaluation.ok:
                 return evaluation
             modelled = self._pricing.price(prepared, disassemblies, stages)
-        launches = [_launches(each, self._gpu) for each in modelled]
+        first, shapes = modelled[0], self._task.search_shapes
+        explanation = " ".join(sentences(explain_launches(first.launches)))
         evaluation = replace(
             evaluation,
-            timings=tuple(map(_timing, self._task.search_shapes, [each.seconds for each in modelled])),
-            counters=dict(modelled[0].counters),
-            terms=dict(modelled[0].terms),
-            launches=launches[0],
-            diagnosis=_explained(modelled[0].diagnosis, launches[0]),
+            timings=tuple(map(timing_of, shapes, [each.seconds for each in modelled])),
+            counters=dict(first.counters),
+            terms=first.terms,
+            launches=first.launches,
+            diagnosis=replace(first.diagnosis, explanation=explanation),
         )
         peaks = roofline(
             self._task,
@@ -129,8 +125,8 @@ class ModelDevice:
             self._gpu.memory.l2_bytes,
         )
         # Without the floor under modelled times: a kernel that stays far below it has left out work.
-        counted = [sum(each.seconds for each in of_shape) for of_shape in launches]
-        reason = quarantine_reason(self._task, [*map(_timing, self._task.search_shapes, counted)], peaks)
+        counted = [sum(launch.seconds for launch in each.launches) for each in modelled]
+        reason = quarantine_reason(self._task, [*map(timing_of, shapes, counted)], peaks)
         if self._searched is not None and not reason:
             evaluation = self._checked_where_timed(self._searched, evaluation, candidate.kernel, stages)
             if not evaluation.ok:
@@ -160,25 +156,3 @@ class ModelDevice:
                     evaluation, outcome=Outcome.WRONG_RESULT, message=found.message, guard=found.guard
                 )
         return evaluation
-
-
-def _timing(shape: Shape, seconds: float) -> Timing:
-    """A modelled time, which never varies."""
-    return Timing(shape_label(shape), seconds, seconds, seconds)
-
-
-def _launches(modelled: Modelled, gpu: Architecture) -> tuple[LaunchTerms, ...]:
-    """The launches; all but the first include the gap before them."""
-    launches = []
-    for index, each in enumerate(modelled.launches):
-        gap = gpu.overheads.launch_gap if index else 0.0
-        terms = {term.value: seconds for term, seconds in each.price.terms.items()}
-        terms[Term.LAUNCH.value] += gap
-        busiest = imbalance(each.work.blocks, gpu.chip.sms)
-        launches.append(LaunchTerms(each.work.kernel, each.price.seconds + gap, terms, busiest))
-    return tuple(launches)
-
-
-def _explained(diagnosis: Diagnosis, launches: tuple[LaunchTerms, ...]) -> Diagnosis:
-    """The diagnosis with what limits the plan, what comes next, and what relieving it would bring."""
-    return replace(diagnosis, explanation=" ".join(sentences(explain_launches(launches))))

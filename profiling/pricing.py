@@ -10,19 +10,27 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
 
 from mctskernel.core.device import Device, DeviceError, DeviceSpec
 from mctskernel.core.dtypes import numpy_dtype
-from mctskernel.core.evaluation import Evaluation, Guard, Outcome, Source, Timing
+from mctskernel.core.evaluation import (
+    Diagnosis,
+    Evaluation,
+    Guard,
+    LaunchTerms,
+    Outcome,
+    Source,
+    Timing,
+)
 from mctskernel.core.executor import Prediction
 from mctskernel.core.kernel import Kernel, Language
-from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch
+from mctskernel.core.launch_plan import LaunchPlanError, ResolvedLaunch, ResolvedPlan
 from mctskernel.core.task import Array, Shape, Task, shape_label
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.architecture import (
@@ -33,14 +41,31 @@ from mctskernel.profiling.architecture import (
     load_architecture,
 )
 from mctskernel.profiling.candidate import Candidate, RefusedError, check_launch, prepare
-from mctskernel.profiling.counters import DRAM_BYTES, DRAM_READ, DRAM_THROUGHPUT, DRAM_WRITE, TIME
+from mctskernel.profiling.counters import (
+    DRAM_BYTES,
+    DRAM_READ,
+    DRAM_THROUGHPUT,
+    DRAM_WRITE,
+    TIME,
+    combined_counters,
+    modelled_counters,
+)
+from mctskernel.profiling.diagnosis import combined_diagnosis, diagnose
 from mctskernel.profiling.emulation import Emulable, emulable
-from mctskernel.profiling.machine_code.cubin import DisassemblerError, PendingDisassembly, start_disassembly
-from mctskernel.profiling.model.modelled import Modelled, Unmodelled, model_kernel
+from mctskernel.profiling.emulator import Module
+from mctskernel.profiling.machine_code.cubin import DisassemblerError, disassembling
+from mctskernel.profiling.machine_code.functions import Function
+from mctskernel.profiling.model.counting import BlockCounter, count_launch
+from mctskernel.profiling.model.explanation import summed
+from mctskernel.profiling.model.price import Term, behind, imbalance, price, zeroing_seconds
+from mctskernel.profiling.model.work import kernel_work
 from mctskernel.profiling.stages import Stages
 
-Disassemblies = Mapping[int, PendingDisassembly]
-"""Machine code by the number of its build."""
+Functions = Mapping[str, Function]
+"""Machine code by the name of its entry."""
+
+Disassemblies = Mapping[int, Callable[[], Functions]]
+"""What waits for the machine code of a build, by the build's number."""
 
 
 class Pricing:
@@ -78,15 +103,14 @@ class Pricing:
         timed = dict.fromkeys(candidate.index_of(launch) for plan in plans for launch in plan.launches)
         with ExitStack() as stack:
             yield {
-                index: stack.enter_context(start_disassembly(candidate.builds[index].cubin))
-                for index in timed
+                index: stack.enter_context(disassembling(candidate.builds[index].cubin)) for index in timed
             }
 
     def price(self, prepared: Emulable, disassemblies: Disassemblies, stages: Stages) -> list[Modelled]:
         """The modelled time at each search shape. Raises RefusedError and DisassemblerError."""
         candidate, modules = prepared.candidate, prepared.modules
         prices = []
-        disassembled = cache(lambda index: disassemblies[index].result())
+        disassembled = cache(lambda index: disassemblies[index]())
         for shape in self._task.search_shapes:
             found = model_kernel(
                 candidate,
@@ -94,14 +118,13 @@ class Pricing:
                 lambda launch: disassembled(candidate.index_of(launch)),
                 candidate.at(self._task, shape),
                 self.gpu,
+                stages=stages,
                 buffers={t.name: t.nbytes(shape) for t in (*self._task.inputs, *self._task.outputs)},
                 contents=partial(self._contents, shape),
             )
-            if isinstance(found, Unmodelled):
-                outcome = Outcome.LAUNCH_ERROR if found.launch_error else Outcome.REJECTED
-                guard = Guard.LAUNCH_LIMITS if found.launch_error else Guard.EMULATOR
-                raise RefusedError(outcome, guard, f"At {shape_label(shape)}: {found.message}", candidate)
-            stages.add(found.stage_seconds)
+            if isinstance(found, str):
+                message = f"At {shape_label(shape)}: {found}"
+                raise RefusedError(Outcome.REJECTED, Guard.EMULATOR, message, candidate)
             prices.append(_at_least(found, self._task, shape, self.gpu))
         return prices
 
@@ -114,6 +137,77 @@ class Pricing:
         if name not in drawn:
             drawn |= self._task.draw_inputs(shape, self._seed, only=(name,))
         return drawn[name]
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """Modelled seconds of one run of the plan, its launches, and counters by Nsight Compute's names.
+
+    The time is the launches', less what one behind another saves, and that of clearing scratch.
+    """
+
+    seconds: float
+    launches: tuple[LaunchTerms, ...]
+    counters: Mapping[str, float]
+    diagnosis: Diagnosis
+
+    @property
+    def terms(self) -> dict[str, float]:
+        """The seconds that each term would take alone, over all launches."""
+        return summed(self.launches)
+
+
+def model_kernel(
+    candidate: Candidate,
+    module: Callable[[ResolvedLaunch], Module],
+    functions: Callable[[ResolvedLaunch], Functions],
+    plan: ResolvedPlan,
+    gpu: Architecture,
+    *,
+    stages: Stages,
+    buffers: Mapping[str, int],
+    contents: Callable[[str], Array],
+) -> Modelled | str:
+    """Count sampled blocks and price every launch of a plan at one shape; a sentence says why that can't be done.
+
+    `module` and `functions` give the PTX and the machine code of a launch. `buffers` gives the bytes of each of the
+    task's tensors at that shape; `contents(name)` gives an array, and is only called for buffers whose contents decide
+    addresses or branches.
+    """
+    launches: list[LaunchTerms] = []
+    counters: list[dict[str, float]] = []
+    diagnoses: list[tuple[Diagnosis, float]] = []
+    for launch in plan.launches:
+        build, entry = candidate.build_of(launch), candidate.entry_of(launch)
+        counter = BlockCounter(module(launch), entry, launch, plan, buffers=buffers, contents=contents)
+        with stages.timed("disassemble"):
+            function = functions(launch)[entry]
+        with stages.timed("count"):
+            counted = count_launch(counter, build, function)
+        if isinstance(counted, str):
+            return f"The kernel '{launch.kernel}' can't be counted: {counted}."
+        with stages.timed("price"):
+            resources = build.resources_of(launch.kernel)
+            work = kernel_work(launch, resources, function, gpu, counted=counted, buffers=counter.ranges)
+            found = behind(price(work, gpu), 0.0 if launches else _zeroing(plan, gpu))
+            counters.append(modelled_counters(work, found, gpu))
+            diagnoses.append((diagnose(work, found, gpu, counters[-1]), found.seconds))
+            gap = gpu.overheads.launch_gap if launches else 0.0
+            terms = {term.value: seconds for term, seconds in found.terms.items()}
+            terms[Term.LAUNCH.value] += gap
+            busiest = imbalance(work.blocks, gpu.chip.sms)
+            launches.append(LaunchTerms(work.kernel, found.seconds + gap, terms, busiest))
+    return Modelled(
+        sum(launch.seconds for launch in launches),
+        tuple(launches),
+        combined_counters(counters),
+        combined_diagnosis(diagnoses, [launch.kernel for launch in launches]),
+    )
+
+
+def _zeroing(plan: ResolvedPlan, gpu: Architecture) -> float:
+    """Seconds in which the plan's scratch buffers are cleared that are to hold zeros."""
+    return math.fsum(zeroing_seconds(scratch.nbytes, gpu) for scratch in plan.scratch if scratch.zero)
 
 
 def _at_least(modelled: Modelled, task: Task, shape: Shape, gpu: Architecture) -> Modelled:
@@ -171,7 +265,12 @@ class PricingDevice:
             if code not in self._priced:
                 with self._pricing.disassembling(prepared) as disassemblies:
                     prices = self._pricing.price(prepared, disassemblies, stages)
-                self._priced[code] = _evaluation(self._shapes, prices)
+                self._priced[code] = Evaluation(
+                    Outcome.OK,
+                    Source.MODELLED,
+                    timings=tuple(map(timing_of, self._shapes, [found.seconds for found in prices])),
+                    terms=prices[0].terms,
+                )
             evaluation = self._priced[code]
         except RefusedError as refusal:
             evaluation = refusal.evaluation(Source.MODELLED)
@@ -207,6 +306,11 @@ def prediction_of(evaluation: Evaluation | None) -> Prediction | None:
     return Prediction(math.exp(math.fsum(map(math.log, seconds)) / len(seconds)), evaluation.terms)
 
 
+def timing_of(shape: Shape, seconds: float) -> Timing:
+    """A modelled time, which never varies."""
+    return Timing(shape_label(shape), seconds, seconds, seconds)
+
+
 def architecture_for(gpu: str, code: str) -> str:
     """The short name of the description that fits a GPU best: its driver's name for it, and its code (`sm_90`).
 
@@ -220,19 +324,3 @@ def architecture_for(gpu: str, code: str) -> str:
             "`mctskernel calibrate` writes one, for --architecture)."
         )
     return next(name for name in known_architectures() if load_architecture(name) == found)
-
-
-def _evaluation(shapes: Sequence[Shape], prices: Sequence[Modelled]) -> Evaluation:
-    return Evaluation(
-        Outcome.OK,
-        Source.MODELLED,
-        timings=tuple(
-            Timing(shape_label(shape), found.seconds, found.seconds, found.seconds)
-            for shape, found in zip(shapes, prices, strict=True)
-        ),
-        terms=_plain(prices[0].terms),
-    )
-
-
-def _plain(terms: Mapping[str, float]) -> dict[str, float]:
-    return {str(name): float(seconds) for name, seconds in terms.items()}

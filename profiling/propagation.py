@@ -24,24 +24,11 @@ SUBSTITUTES = (1.0, -1.5, 40.0, -1000.0)
 """Numbers that replace a special value to find out which outputs depend on it."""
 
 _ORDERING = frozenset(
-    {
-        np.argmax,
-        np.argmin,
-        np.argpartition,
-        np.argsort,
-        np.digitize,
-        np.histogram,
-        np.lexsort,
-        np.median,
-        np.nanargmax,
-        np.nanargmin,
-        np.partition,
-        np.percentile,
-        np.quantile,
-        np.searchsorted,
-        np.sort,
-        np.unique,
-    }
+    getattr(np, name)
+    for name in (
+        "argmax argmin argpartition argsort digitize histogram lexsort median nanargmax nanargmin partition percentile "
+        "quantile searchsorted sort unique"
+    ).split()
 )
 """Functions whose results follow from an order, in which a NaN has no place."""
 
@@ -74,10 +61,10 @@ def settle(task: Task, shape: Shape, inputs: Mapping[str, Array], name: str, spe
     with np.errstate(all="ignore"):
         expected = task.expected(given(special), shape)
         finite = [task.expected(given(value), shape) for value in SUBSTITUTES]
-        conventional = (
+        conventional, followed = (
             _under_conventions(task, shape, given(special))
             if nan and propagation is Propagation.LOCAL
-            else _Conventional((), followed=True)
+            else ([], True)
         )
     alternatives: dict[str, tuple[Array, ...]] = {}
     unsettled: dict[str, Mask] = {}
@@ -90,11 +77,11 @@ def settle(task: Task, shape: Shape, inputs: Mapping[str, Array], name: str, spe
         whole = not is_floating(numpy_dtype(output.dtype))
         if propagation is Propagation.PROPAGATE:
             alternatives[output.name] = (indifferent,)
-        elif whole or not conventional.followed:
+        elif whole or not followed:
             alternatives[output.name] = (indifferent,)
             unsettled[output.name] = touched
         elif nan:
-            alternatives[output.name] = (indifferent, *(each[output.name] for each in conventional.expected))
+            alternatives[output.name] = (indifferent, *(each[output.name] for each in conventional))
         else:
             alternatives[output.name] = (indifferent, np.where(touched, np.nan, truth))
             unsettled[output.name] = np.isnan(truth)
@@ -108,15 +95,12 @@ def _differs(one: Array, other: Array) -> Mask:
     return ~same
 
 
-@dataclass(frozen=True)
-class _Conventional:
-    expected: tuple[Mapping[str, Array], ...]
-    followed: bool
-
-
-def _under_conventions(task: Task, shape: Shape, inputs: Mapping[str, Array]) -> _Conventional:
-    """The reference's outputs under every convention but numpy's own, as far as its functions can be followed."""
-    results, followed = [], True
+def _under_conventions(
+    task: Task, shape: Shape, inputs: Mapping[str, Array]
+) -> tuple[list[Mapping[str, Array]], bool]:
+    """The reference's outputs under every convention but numpy's own, and whether its functions can be followed."""
+    results: list[Mapping[str, Array]] = []
+    followed = True
     for keeps_maximum, keeps_minimum, compares in itertools.product((True, False), repeat=3):
         convention = _Convention(keeps_maximum, keeps_minimum, compares)
         traced = {
@@ -126,7 +110,7 @@ def _under_conventions(task: Task, shape: Shape, inputs: Mapping[str, Array]) ->
         found = task.expected(traced, shape)
         results.append({key: np.asarray(array) for key, array in found.items()})
         followed &= convention.calls > 0 and not convention.ordering
-    return _Conventional(tuple(results[1:]), followed)
+    return results[1:], followed
 
 
 @dataclass

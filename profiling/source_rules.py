@@ -9,7 +9,7 @@ below (raw strings, unbalanced quotes) is refused too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mctskernel.core.kernel import Kernel, Language
@@ -44,23 +44,11 @@ PLAIN_HEADERS = frozenset(
 
 HEADERS = CUDA_HEADERS | PLAIN_HEADERS
 
-_DIRECTIVES = frozenset(
-    """
-    define elif else endif error if ifdef ifndef include pragma undef warning
-    """.split()
-)
+_DIRECTIVES = frozenset("define elif else endif error if ifdef ifndef include pragma undef warning".split())
 _PRAGMAS = re.compile(r"(?:unroll|nounroll|once|nv_\w+|GCC\s+ivdep)\b")
 _PTX_DIRECTIVES = re.compile(
     r"\.(?:address_size|alias|entry|extern|file|func|include|loc|pragma|section|target|version|visible|weak)\b"
 )
-
-
-@dataclass(frozen=True)
-class SourceRule:
-    """A rule that refuses a source: `breach` gives a sentence, or nothing when the rule is kept."""
-
-    name: str
-    breach: Callable[[Kernel, Scan], str]
 
 
 @dataclass(frozen=True)
@@ -87,32 +75,27 @@ class Scan:
 
 def breach(kernel: Kernel) -> str:
     """Why a kernel is rejected before it is built, as a sentence; empty when nothing is wrong with it."""
-    too_large = _size(kernel.source)
-    if too_large:
+    if too_large := _size(kernel.source):
         return too_large
     if kernel.language is Language.TRITON:
-        return _triton_breach(kernel.source)
+        return _triton_error(kernel.source, ForbiddenError)
     found = scan(kernel.source)
-    return next((sentence for rule in RULES if (sentence := rule.breach(kernel, found))), "")
+    return next(filter(None, (rule(found) for rule in RULES)), "")
 
 
 def unreadable(kernel: Kernel) -> str:
-    """Why a source can't be parsed, where that is known before it is built; empty otherwise."""
-    if kernel.language is Language.TRITON:
-        try:
-            read_module(kernel.source)
-        except SourceError as error:
-            return str(error)
-    return ""
+    """Why a source can't be parsed, where that is known before it is built; empty otherwise.
+
+    What isn't Python doesn't build, which an edit may repair.
+    """
+    return _triton_error(kernel.source, SourceError) if kernel.language is Language.TRITON else ""
 
 
-def _triton_breach(source: str) -> str:
+def _triton_error(source: str, kind: type[SourceError]) -> str:
     try:
         read_module(source)
-    except ForbiddenError as error:
-        return str(error)
-    except SourceError:
-        pass  # What isn't Python doesn't build, which an edit may repair.
+    except SourceError as error:
+        return str(error) if isinstance(error, kind) else ""
     return ""
 
 
@@ -172,19 +155,19 @@ def _size(source: str) -> str:
     return ""
 
 
-def _readable(_: Kernel, found: Scan) -> str:
+def _readable(found: Scan) -> str:
     if "\0" in found.text:
         return "The source holds a NUL character."
     return f"The source has {found.oddities[0]}, which is not allowed here." if found.oddities else ""
 
 
-def _has_kernel(_: Kernel, found: Scan) -> str:
+def _has_kernel(found: Scan) -> str:
     if re.search(r"\b__global__\b", found.bare):
         return ""
     return "The source has no __global__ function, so there is no kernel to launch."
 
 
-def _known_directives(_: Kernel, found: Scan) -> str:
+def _known_directives(found: Scan) -> str:
     for name, rest in found.directives:
         if name not in _DIRECTIVES:
             return f"The preprocessor directive #{name or rest} is not allowed in a candidate."
@@ -194,7 +177,7 @@ def _known_directives(_: Kernel, found: Scan) -> str:
     return "_Pragma is allowed for unroll and nv_ diagnostics alone." if pragma else ""
 
 
-def _allowed_headers(_: Kernel, found: Scan) -> str:
+def _allowed_headers(found: Scan) -> str:
     for name, rest in found.directives:
         if name == "include":
             header = re.fullmatch(r'<([^>]*)>|"([^"]*)"', rest)
@@ -214,14 +197,14 @@ def _allowed_headers(_: Kernel, found: Scan) -> str:
     return ""
 
 
-def _no_questions_about_files(_: Kernel, found: Scan) -> str:
+def _no_questions_about_files(found: Scan) -> str:
     match = re.search(
         r"\b__has_(?:include\w*|embed)\b|\b__has_\s*##|##\s*(?:_*include|_*embed)\b", found.code
     )
     return f"{match[0]} asks which files exist, which is not allowed in a candidate." if match else ""
 
 
-def _plain_assembly(_: Kernel, found: Scan) -> str:
+def _plain_assembly(found: Scan) -> str:
     if not re.search(r"\b(?:asm|__asm__|__asm)\b", found.bare):
         return ""
     escape = re.search(r"\\[^nt\\'\"]", found.strings)
@@ -236,10 +219,11 @@ def _plain_assembly(_: Kernel, found: Scan) -> str:
 
 
 RULES = (
-    SourceRule("readable", _readable),
-    SourceRule("has a kernel", _has_kernel),
-    SourceRule("known directives", _known_directives),
-    SourceRule("allowed headers", _allowed_headers),
-    SourceRule("no questions about files", _no_questions_about_files),
-    SourceRule("plain assembly", _plain_assembly),
+    _readable,
+    _has_kernel,
+    _known_directives,
+    _allowed_headers,
+    _no_questions_about_files,
+    _plain_assembly,
 )
+"""Each gives a sentence that refuses a source, or nothing when the rule is kept."""

@@ -18,7 +18,7 @@ from mctskernel.core.evaluation import Check, Guard
 from mctskernel.core.launch_plan import ResolvedLaunch
 from mctskernel.core.task import Array, Shape, Task, Tensor, shape_label
 from mctskernel.profiling.candidate import Candidate
-from mctskernel.profiling.emulation import GUARDS
+from mctskernel.profiling.emulation import VERDICTS
 from mctskernel.profiling.emulator import Execution, Geometry, GlobalMemory, Limits, Module, execute
 from mctskernel.profiling.emulator.ptx import Instruction
 from mctskernel.profiling.verify import Case, expect, judge
@@ -164,7 +164,7 @@ class _Run:
             raise _Undecided(f"a block of '{launch.kernel}' takes too long to emulate")
         if partial and finding.kind == "uninitialised_read" and finding.buffer in self.addresses:
             raise _Undecided(f"blocks of '{launch.kernel}' need what others leave in '{finding.buffer}'")
-        return self._check(f"'{launch.kernel}': {finding.message}.", GUARDS[finding.kind])
+        return self._check(f"'{launch.kernel}': {finding.message}.", VERDICTS[finding.kind][1])
 
     def _check(self, message: str, guard: Guard = Guard.TIMED_OUTPUTS) -> Check:
         label = shape_label(self.shape)

@@ -51,27 +51,9 @@ from mctskernel.profiling.input_values import (
     as_bits,
     flush,
     places,
-    poison,
-    poison_word,
     with_values,
 )
 from mctskernel.profiling.propagation import settle
-
-__all__ = [
-    "Case",
-    "Comparison",
-    "Values",
-    "compare",
-    "draw_case",
-    "draw_cases",
-    "draw_held_out_cases",
-    "draw_widened_case",
-    "expect",
-    "in_float64",
-    "judge",
-    "poison",
-    "poison_word",
-]
 
 HELD_OUT_SEED = 1 << 40
 MAX_WIDENING = 1000.0

@@ -18,7 +18,7 @@ from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import task_of
 from mctskernel.executors.tickets import Finish, TicketedExecutor, run
 from mctskernel.profiling.counters import DEFAULT_METRICS, METRICS, counters_for, fewer_notes
-from mctskernel.profiling.emulation import GUARDS, OUTCOMES
+from mctskernel.profiling.emulation import most_important
 from mctskernel.profiling.gpu.choice import chosen_gpus
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.gpu.worker import GPU_SERVICE
@@ -40,13 +40,9 @@ def watched(evaluation: Evaluation, kernel: Kernel, spec: DeviceSpec) -> Evaluat
     evaluation = replace(evaluation, flags=(*evaluation.flags, *found.notes))
     if not found.findings:
         return evaluation
-    first = min(found.findings, key=lambda finding: list(OUTCOMES).index(finding.kind))
-    return replace(
-        evaluation,
-        outcome=OUTCOMES[first.kind],
-        message=f"compute-sanitizer: {first.message}",
-        guard=GUARDS[first.kind],
-    )
+    first, outcome, guard = most_important(found.findings)
+    message = f"compute-sanitizer: {first.message}"
+    return replace(evaluation, outcome=outcome, message=message, guard=guard)
 
 
 def emulated(evaluation: Evaluation, kernel: Kernel, spec: DeviceSpec) -> Evaluation:

@@ -8,6 +8,7 @@ another and on a value that only the GPU knows, so that the compiler can't remov
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from mctskernel.profiling.calibration.microbenchmark import Board, Grows, Microbenchmark, Ring, Unit, Zeros
 from mctskernel.profiling.gpu.ceiling_kernels import (
@@ -503,43 +504,39 @@ extern "C" __global__ void probe(const char* __restrict__ in, char* __restrict__
 def _launches(board: Board) -> Iterator[Microbenchmark]:
     """Kernels that do nothing."""
 
-    def empty(
-        constant: str, why: str, unit: Unit, grows: Grows, *, threads: int = 32, blocks: int = 0, **more: int
+    def empty(  # noqa: PLR0917 - what differs, in the order of the fields
+        constant: str,
+        why: str,
+        unit: Unit,
+        grows: Grows,
+        blocks: int,
+        threads: int,
+        first: int = 16,
+        most: int = 1 << 28,
     ) -> Microbenchmark:
-        amount = 1 / board.sms if unit is Unit.CYCLES else 1
         return Microbenchmark(
-            constant, why, EMPTY, blocks, threads, unit, amount, {"EXIT": 1}, grows, buffers=(), **more
+            constant, why, EMPTY, blocks, threads, unit, 1, {"EXIT": 1}, grows, first, most, buffers=()
         )
 
     # Here the time itself counts, not its slope.
     once = "one kernel that does nothing, between two events"
-    yield empty("overheads.launch", once, Unit.SECONDS, Grows.NOTHING, blocks=1)
+    yield empty("overheads.launch", once, Unit.SECONDS, Grows.NOTHING, 1, 32)
+    to_next = "from one kernel that does nothing to the next"
     yield empty(
-        "overheads.launch_to_launch",
-        "from one kernel that does nothing to the next",
-        Unit.SECONDS,
-        Grows.LAUNCHES,
-        blocks=1,
-        first=QUEUED // 3,
-        most=QUEUED,
+        "overheads.launch_to_launch", to_next, Unit.SECONDS, Grows.LAUNCHES, 1, 32, QUEUED // 3, QUEUED
     )
-    yield empty(
-        "overheads.block_launch",
-        "blocks of 128 threads that do nothing",
-        Unit.SECONDS,
-        Grows.BLOCKS,
-        threads=128,
-        first=100_000,
-        most=30_000_000,
-    )
+    blocks = "blocks of 128 threads that do nothing"
+    yield empty("overheads.block_launch", blocks, Unit.SECONDS, Grows.BLOCKS, 0, 128, 100_000, 30_000_000)
     # An SM holds one of them, because each takes most of the shared memory.
-    yield empty(
+    turnover = empty(
         "latency.block_turnover",
         "from a block of 1024 threads that does nothing to the next on the same SM",
         Unit.CYCLES,
         Grows.BLOCKS,
-        threads=1024,
-        first=100 * board.sms,
-        most=100_000 * board.sms,
-        shared_bytes=board.max_shared_bytes // 10 * 9,
+        0,
+        1024,
+        100 * board.sms,
+        100_000 * board.sms,
     )
+    shared_bytes = board.max_shared_bytes // 10 * 9
+    yield replace(turnover, amount=1 / board.sms, shared_bytes=shared_bytes)

@@ -210,8 +210,8 @@ def document(calibration: Calibration, fingerprint: Mapping[str, str]) -> str:
         tables[section].add(field, value)
         tables[section][field].comment(_printable(_source(calibration, path)))
     origin = tomlkit.table()
-    for key, value in fingerprint.items():
-        origin.add(key, value)
+    for key, said in fingerprint.items():
+        origin.add(key, said)
     text.add(MEASURED_TABLE, origin)
     return tomlkit.dumps(text)
 

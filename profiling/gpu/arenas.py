@@ -17,9 +17,10 @@ from mctskernel.core.dtypes import numpy_dtype
 from mctskernel.core.evaluation import Check
 from mctskernel.core.task import Array, Shape, Task, Tensor
 from mctskernel.profiling.gpu.protocol import Place, Read, TensorPlace
+from mctskernel.profiling.input_values import poison_word
 from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.sampling import Sample, draw_sample, whole
-from mctskernel.profiling.verify import Case, draw_verification, judge, poison_word
+from mctskernel.profiling.verify import Case, draw_verification, judge
 
 VARIANTS = 3
 """How many independent inputs a timed arena has: one that is held back, and two to choose among."""

@@ -1,7 +1,7 @@
 """What a cubin holds: sections, registers, stack and spills from the ELF file itself, and instructions by `nvdisasm`.
 
-nvdisasm takes 0.3 s of one core, nearly all of it to start, so it runs while the caller does something else:
-`start_disassembly(cubin)` now, `.result()` later.
+nvdisasm takes 0.3 s of one core, nearly all of it to start, so it runs while the caller does something else
+(`disassembling`).
 
 The attributes of `.nv.info` and the encodings of local loads and stores are as `cuobjdump -elf` and `nvdisasm -hex`
 print them for Volta to Blackwell.
@@ -13,13 +13,11 @@ import re
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
 
 from cuda.pathfinder import find_nvidia_binary_utility
 
@@ -128,80 +126,55 @@ SOURCE_FILES = frozenset({"kernel.cu", "kernel.py"})
 """The names that the compilers give a kernel's own file."""
 
 
-@dataclass(frozen=True)
-class Disassembly:
-    """The functions of a cubin by the name of their entry."""
-
-    functions: Mapping[str, Function]
+LIMIT_SECONDS = 60.0
 
 
 class DisassemblerError(RuntimeError):
     """`nvdisasm` is missing or failed; the message is a sentence that says what to do."""
 
 
-class PendingDisassembly:
-    """A disassembly under way. Use it as a context manager, so that it never outlives its caller."""
+@contextmanager
+def disassembling(cubin: bytes) -> Iterator[Callable[[], Mapping[str, Function]]]:
+    """Disassemble while the block runs; what it is given waits for the functions, by the name of their entry.
 
-    def __init__(self, process: subprocess.Popen[bytes], cubin: IO[bytes], output: IO[bytes]) -> None:
-        self._process = process
-        self._cubin = cubin
-        self._output = output
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.cancel()
-
-    def result(self, timeout_seconds: float = 60.0) -> Disassembly:
-        """Wait for the end and read the text. Raises DisassemblerError."""
-        try:
-            status = self._process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired as error:
-            self.cancel()
-            raise DisassemblerError(f"nvdisasm did not finish in {timeout_seconds:g} s.") from error
-        self._output.seek(0)
-        text = self._output.read().decode(errors="replace")
-        self._cubin.seek(0)
-        image = self._cubin.read()
-        self.cancel()
-        if status:
-            raise DisassemblerError(f"nvdisasm failed with status {status}: {text.strip()[:200]}")
-        return parse(text, image)
-
-    def cancel(self) -> None:
-        """End the process if it still runs, and give back what it used."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._cubin.close()
-        self._output.close()
-
-
-def start_disassembly(cubin: bytes) -> PendingDisassembly:
-    """Begin to disassemble beside the caller. Raises DisassemblerError when there is no `nvdisasm`."""
+    Raises DisassemblerError, as does what is given.
+    """
     program = find_nvdisasm()
-    image = tempfile.NamedTemporaryFile(suffix=".cubin")  # noqa: SIM115 - closed by PendingDisassembly
-    output = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe would stall nvdisasm until somebody reads
-    image.write(cubin)
-    image.flush()
-    command = [program, "-c", "-ndf", "-g", "-gp", image.name]  # no data-flow analysis
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603
-    return PendingDisassembly(process, image, output)
+    # A pipe would stall nvdisasm until somebody reads.
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as image, tempfile.TemporaryFile() as output:
+        image.write(cubin)
+        image.flush()
+        command = [program, "-c", "-ndf", "-g", "-gp", image.name]  # no data-flow analysis
+        process = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+
+        def result() -> Mapping[str, Function]:
+            try:
+                status = process.wait(LIMIT_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                raise DisassemblerError(f"nvdisasm did not finish in {LIMIT_SECONDS:g} s.") from error
+            output.seek(0)
+            text = output.read().decode(errors="replace")
+            if status:
+                raise DisassemblerError(f"nvdisasm failed with status {status}: {text.strip()[:200]}")
+            return parse(text, cubin)
+
+        try:
+            yield result
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
 
 
-def disassemble(cubin: bytes) -> Disassembly:
+def disassemble(cubin: bytes) -> Mapping[str, Function]:
     """Disassemble and wait."""
-    with start_disassembly(cubin) as pending:
-        return pending.result()
+    with disassembling(cubin) as result:
+        return result()
 
 
-def parse(text: str, cubin: bytes) -> Disassembly:
+def parse(text: str, cubin: bytes) -> Mapping[str, Function]:
     """Read `nvdisasm -c -g -gp`; stalls and scoreboards come from the cubin's own bytes. Raises DisassemblerError."""
     functions = {}
     try:
@@ -215,7 +188,7 @@ def parse(text: str, cubin: bytes) -> Disassembly:
         ) from error
     if not functions:
         raise DisassemblerError(f"nvdisasm found no code: {text.strip()[:200]}")
-    return Disassembly(functions)
+    return functions
 
 
 @cache

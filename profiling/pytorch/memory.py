@@ -21,9 +21,9 @@ from cuda.bindings import driver as cu
 from mctskernel.core.device import DeviceError
 from mctskernel.core.task import Array
 from mctskernel.profiling.gpu.cuda_driver import CudaError, call
+from mctskernel.profiling.input_values import poison
 from mctskernel.profiling.processes.shared_window import SharedWindow
 from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays, places
-from mctskernel.profiling.verify import poison
 
 PROBES = 512
 """How many elements of each output are read at the moment when the clock stops."""

@@ -11,9 +11,9 @@ import numpy as np
 from mctskernel.core.dtypes import is_floating
 from mctskernel.core.evaluation import Check, Guard, Outcome, Timing
 from mctskernel.core.task import Array, Tolerance
+from mctskernel.profiling.comparison import Comparison, compare
 from mctskernel.profiling.pytorch.client import Call, Round
 from mctskernel.profiling.pytorch.protocol import TensorSpec, arrays, tensor_specs
-from mctskernel.profiling.verify import Comparison, compare
 
 TOLERANCES = {
     "float64": Tolerance(1e-12, 1e-13, 64.0),

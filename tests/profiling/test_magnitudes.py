@@ -11,8 +11,9 @@ import pytest
 
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Array, Task, Tensor, Tolerance
+from mctskernel.profiling.input_values import Values
 from mctskernel.profiling.sampling import draw_sample
-from mctskernel.profiling.verify import Values, draw_verification, expect, judge
+from mctskernel.profiling.verify import draw_verification, expect, judge
 
 SHAPE = {"n": 1500}
 SEEDS = range(6)

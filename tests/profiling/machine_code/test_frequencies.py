@@ -28,7 +28,7 @@ extern "C" __global__ void k(const float* __restrict__ a, float* b, int n) {
 def built(source: str) -> tuple[Build, Function]:
     result = build(Kernel(source), ("k",))
     assert isinstance(result, Build), result.message
-    return result, disassemble(result.cubin).functions["k"]
+    return result, disassemble(result.cubin)["k"]
 
 
 def counts_of(ptx: str, loads: float, rest: float) -> dict[int, float]:

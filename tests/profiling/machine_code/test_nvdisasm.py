@@ -37,7 +37,7 @@ extern "C" __global__ void k(const float* __restrict__ a, float* b) {
 def function(source: str, architecture: str = "sm_90") -> Function:
     result = build(Kernel(source), ("k",), architecture)
     assert isinstance(result, Build), result.message
-    return disassemble(result.cubin).functions["k"]
+    return disassemble(result.cubin)["k"]
 
 
 def lines_of(found: Function, opcode: str) -> list[int | None]:
@@ -84,16 +84,8 @@ def test_loads_release_a_scoreboard_that_their_use_waits_for() -> None:
     assert all(1 <= i.stall <= 15 for i in found.instructions if i.mnemonic in {"IMAD", "LEA", "MOV"})
 
 
-def test_a_disassembly_that_nobody_waits_for_is_ended() -> None:
-    result = build(Kernel(STRAIGHT), ("k",))
-    assert isinstance(result, Build)
-    with cubin.start_disassembly(result.cubin) as pending:
-        process = pending._process
-    assert process.returncode is not None
-
-
 def test_a_missing_disassembler_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     cubin.find_nvdisasm.cache_clear()
     monkeypatch.setattr(cubin, "find_nvidia_binary_utility", lambda _: None)
     with pytest.raises(DisassemblerError, match="pip install nvidia-cuda-nvdisasm"):
-        cubin.start_disassembly(b"")
+        disassemble(b"")

@@ -112,7 +112,7 @@ def test_lines_are_those_of_the_source() -> None:
     wanted = next(n for n, line in enumerate(text.splitlines(), 1) if "tl.load" in line)
     assert re.search(rf"\.loc\s+1\s+{wanted}\s", made.builds[0].ptx)
     assert tempfile.gettempdir() not in made.builds[0].ptx
-    code = disassemble(made.builds[0].cubin).functions["scale"].instructions
+    code = disassemble(made.builds[0].cubin)["scale"].instructions
     assert {each.line for each in code if each.mnemonic == "LDG"} == {wanted}
 
 
