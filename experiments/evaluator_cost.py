@@ -15,13 +15,13 @@ from pathlib import Path
 import click
 import msgspec
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.experiments.results import page, table, write_result
 from mctskernel.experiments.suite_searches import Plan, run_search, search_cost
 from mctskernel.profiling import build_cache
 from mctskernel.profiling.versions import package_versions
 from mctskernel.report.view import load_view
-from mctskernel.run import Budget
 
 
 class Cost(msgspec.Struct, frozen=True):

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Proposer
 from mctskernel.core.space import Entry, SearchSpace, SpaceError, configuration_kernel, values_of
 from mctskernel.core.task import Task, recorded_task
 from mctskernel.edits.parameters import ParameterProposer
+from mctskernel.executors.forecaster import Forecaster
 from mctskernel.executors.recorded import RecordedExecutor, evaluation_of
-from mctskernel.forecast import Forecaster
+from mctskernel.loop import Search, StopReason
 from mctskernel.profiling.reward import Reward, composite
-from mctskernel.run import Budget
-from mctskernel.search import Search, StopReason
 from mctskernel.tasks.space import RANDOM, choose_start
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.events import Event

@@ -20,13 +20,13 @@ import click
 import msgspec
 import numpy as np
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.kernel import Language
 from mctskernel.experiments.json_lines import append_line, read_lines
 from mctskernel.experiments.results import page, table, write_result
 from mctskernel.experiments.suite_searches import Plan, SearchCost, run_search, search_cost
 from mctskernel.report.resampling import ratio_of_medians
 from mctskernel.report.view import load_view
-from mctskernel.run import Budget
 from mctskernel.tasks.builtin import builtin_tasks
 
 TIMING_SECONDS = 75.0

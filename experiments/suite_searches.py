@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.kernel import Language
 from mctskernel.report.view import View
-from mctskernel.run import Budget
-from mctskernel.search import spent_seconds
+from mctskernel.run import spent_seconds
 from mctskernel.tree.journal import read_events
 
 GPU_STAGES = ("verify", "time", "counters")

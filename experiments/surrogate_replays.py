@@ -12,11 +12,11 @@ import numpy as np
 
 from mctskernel.core.executor import Prediction
 from mctskernel.core.kernel import Kernel
+from mctskernel.executors.forecaster import Forecaster
 from mctskernel.experiments.recorded_spaces import RecordedProposer, RecordedSpace, executor_of
 from mctskernel.experiments.results import Interval, clustered_mean
 from mctskernel.experiments.simulated_search import grow
 from mctskernel.experiments.surrogate_accuracy import Known
-from mctskernel.forecast import Forecaster
 from mctskernel.profiling.model.price import log_ratio_sigma
 from mctskernel.report.resampling import sign_flip_p
 from mctskernel.tree.policy import Policy

@@ -17,16 +17,12 @@ from typing import Any
 
 import msgspec
 
-from mctskernel.core.device import source_of
 from mctskernel.core.documents import UNDECODABLE, excerpt
-from mctskernel.core.edit import Experience, kind_of, names_of
+from mctskernel.core.edit import Experience, kind_of
 from mctskernel.core.evaluation import Evaluation, Source
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import TaskError
 from mctskernel.core.user_errors import BadRunError
 from mctskernel.profiling.reward import gain_of, is_eligible
-from mctskernel.run import Manifest, RunError, RunFolder, read_manifest, run_identity, write_text
-from mctskernel.tree.journal import JournalError, read_tree
 from mctskernel.tree.node import Tree
 
 SCHEMA = "mctskernel.memory"
@@ -89,45 +85,25 @@ class Memory:
         self.path = path
         self._connection = connection
 
-    def remember(self, folder: RunFolder) -> int:
+    def remember(self, identity: str, task: str, source: Source, learnt: tuple[Experience, ...]) -> int:
         """Keep what a run taught in place of what was kept of it before. Returns how many of its edits were counted.
 
-        Zero where a run teaches nothing (`lessons`). Raises RunError, JournalError and TaskError.
+        Zero where a run teaches nothing (`lessons`).
         """
-        manifest = read_manifest(folder)
-        learnt = lessons(folder, manifest)
         if not learnt:
             return 0
-        configuration, identity = manifest.configuration, run_identity(folder, manifest)
-        source = source_of(manifest.fingerprint)
+        language, architecture = learnt[0].language, learnt[0].architecture
         now = datetime.now(UTC).isoformat(timespec="seconds")
         with self._transaction() as cursor:
             cursor.execute("DELETE FROM run WHERE id = ?", (identity,))
-            cursor.execute(
-                "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    identity,
-                    configuration.task,
-                    configuration.language.value,
-                    learnt[0].architecture,
-                    source.value,
-                    now,
-                ),
-            )
-            rows = (
-                (
-                    identity,
-                    each.category,
-                    each.title,
-                    each.bottleneck,
-                    each.tried,
-                    each.failed,
-                    each.improved,
-                    each.log_gain,
+            row = (identity, task, language, architecture, source.value, now)
+            cursor.execute("INSERT INTO run VALUES (?, ?, ?, ?, ?, ?)", row)
+            for each in learnt:
+                kind = (each.category, each.title, each.bottleneck)
+                counts = (each.tried, each.failed, each.improved, each.log_gain)
+                cursor.execute(
+                    "INSERT INTO experience VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (identity, *kind, *counts)
                 )
-                for each in learnt
-            )
-            cursor.executemany("INSERT INTO experience VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         return sum(each.tried for each in learnt)
 
     def recall(self, language: str, architecture: str, source: Source) -> tuple[Experience, ...]:
@@ -175,26 +151,24 @@ def open_memory(path: Path) -> Iterator[Memory]:
             connection.close()
 
 
-def lessons(folder: RunFolder, manifest: Manifest) -> tuple[Experience, ...]:
+def lessons(
+    tree: Tree, names: frozenset[str], language: Language, architecture: str
+) -> tuple[Experience, ...]:
     """What a run taught: one experience for each kind of edit and bottleneck, in order of discovery.
 
-    Nothing from search-space caches, whose parameters mean nothing elsewhere, nor from kernels of another run that were
-    measured again. An edit of a kernel without a valid time isn't counted; one whose own kernel has none, quarantined
-    ones included, has failed. Raises JournalError and TaskError.
+    `names` are the task's own. Nothing from search-space caches, whose parameters mean nothing elsewhere. An edit of a
+    kernel without a valid time isn't counted; one whose own kernel has none, quarantined ones included, has failed.
     """
-    configuration = manifest.configuration
-    if configuration.language is Language.CONFIGURATION or manifest.measured_from is not None:
+    if language is Language.CONFIGURATION:
         return ()
-    names = names_of(folder.load_task())
     found: dict[tuple[str, str, str], _Count] = {}
-    for tried in _tried(read_tree(folder.journal)):
+    for tried in _tried(tree):
         kind = (tried.category, kind_of(tried.title, names), tried.bottleneck)
         found.setdefault(kind, _Count()).add(tried)
-    architecture = manifest.fingerprint.get("architecture", "")
     return tuple(
         Experience(
             *kind,
-            configuration.language.value,
+            language.value,
             architecture,
             count.tried,
             count.failed,
@@ -293,36 +267,6 @@ def read_snapshot(path: Path) -> Snapshot:
             f"this program reads {SCHEMA} up to version {SCHEMA_VERSION}."
         )
     return snapshot
-
-
-def keep_snapshot(folder: RunFolder, experiences: Iterable[Experience], source: Source) -> None:
-    """Write what a run was told at its beginning into the run: it goes on with that. Raises RunError."""
-    write_text(folder.memory, encode_snapshot(Remembered(source, each) for each in experiences))
-
-
-def kept_snapshot(folder: RunFolder) -> tuple[Experience, ...]:
-    """What a run was told at its beginning; nothing for one without a memory. Raises RunError."""
-    if not folder.memory.exists():
-        return ()
-    try:
-        return tuple(each.experience for each in read_snapshot(folder.memory).experiences)
-    except MemoryUnusableError as error:
-        raise RunError(str(error)) from error
-
-
-def remember_run(path: Path, folder: RunFolder) -> str:
-    """Remember a run that has stopped, unless `path` is a snapshot. Returns what went wrong in a sentence, or nothing.
-
-    The search was paid for and its answer is written: nothing that happens here may end it otherwise.
-    """
-    if path.suffix == SNAPSHOT_SUFFIX:
-        return ""
-    try:
-        with open_memory(path) as memory:
-            memory.remember(folder)
-    except (MemoryUnusableError, RunError, JournalError, TaskError) as error:
-        return f"This run is not remembered: {error}"
-    return ""
 
 
 def _prepare(path: Path, connection: sqlite3.Connection) -> None:

@@ -1,4 +1,4 @@
-"""A run on disk: created, opened for reading, resumed.
+"""A run: its folder on disk, and how it is begun, resumed, replayed and measured again.
 
 run.json        schema version, task, configuration, fingerprint
 journal.jsonl   append-only events; replaying them makes the tree
@@ -12,67 +12,77 @@ memory.json     what the memory held when this run began, if it uses one
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from mctskernel import __version__
-from mctskernel.core.device import DeviceSpec
-from mctskernel.core.disk import remedy, stray_link, write_whole
+from mctskernel.core.budget import Budget, Spent
+from mctskernel.core.device import UUID, UUID_SEPARATOR, DeviceSpec, source_of
+from mctskernel.core.disk import BlobStore, remedy, stray_link, write_whole
 from mctskernel.core.documents import UNDECODABLE, excerpt
-from mctskernel.core.executor import LOCAL, ExecutorOptions
+from mctskernel.core.edit import Experience, names_of
+from mctskernel.core.executor import LOCAL, CounterSet, Executor, ExecutorOptions, ForecastOptions
 from mctskernel.core.kernel import Language
-from mctskernel.core.task import Task
+from mctskernel.core.proposer import ProposalRequest, Proposals, Proposer
+from mctskernel.core.task import Task, TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.core.user_errors import BadRunError
+from mctskernel.edits.async_proposer import AsyncProposer, ExternalQueue, NoProposer, ThreadedProposer
 from mctskernel.edits.llm.experts import MixtureOptions
-from mctskernel.edits.llm.model import LLMOptions
-from mctskernel.forecast import ForecastOptions
-from mctskernel.profiling.reward import DEFAULT
-from mctskernel.tree.journal import read_events
+from mctskernel.edits.llm.model import LLMOptions, OpenModel
+from mctskernel.edits.llm.recording import Recorded, Recording
+from mctskernel.edits.proposer import ExperiencedProposer
+from mctskernel.executors import open_executor, open_surrogate
+from mctskernel.executors.forecaster import Forecaster
+from mctskernel.executors.recorded import RecordedExecutor
+from mctskernel.loop import Answer, Follower, Search, StopReason, choose, root_failure
+from mctskernel.memory import (
+    SNAPSHOT_SUFFIX,
+    Memory,
+    MemoryUnusableError,
+    Remembered,
+    encode_snapshot,
+    lessons,
+    open_memory,
+    read_snapshot,
+    take_snapshot,
+)
+from mctskernel.profiling.reward import DEFAULT, fastest_first
+from mctskernel.proposers import OUTSIDE, open_proposer
+from mctskernel.registry import find_function
+from mctskernel.tasks.starts import starting_points
+from mctskernel.tree.blobs import get_edit, get_exchange
+from mctskernel.tree.events import Event, Proposed, Resumed, Submitted
+from mctskernel.tree.journal import Journal, JournalError, read_events, read_tree
+from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
+from mctskernel.tree.recorded_order import RecordedOrder
+from mctskernel.tree.search import Action, Exhausted, TreeSearch, Try, Wait
+from mctskernel.tree.strategies.strategy import Propose
+
+NOTHING_HELD_OUT = (
+    "The task has no held-out shapes, so the final validation was at shapes that the search uses: a kernel that is "
+    "right only there passes."
+)
+"""The warning on an answer whose task has no `held_out` shapes."""
 
 SCHEMA_VERSION = 1
+BEST_NODES = 10
+"""How many of the fastest kernels are measured again where nothing else is asked for."""
+
 TASK_FILE_LIMIT = 16 << 20
 """Bytes above which a file of the task folder stays behind: no dataset is copied into every run."""
 
 
 class RunError(BadRunError, RuntimeError):
     """A run folder that can't be created, read or continued; the message names the file."""
-
-
-class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a search stops, whichever comes first; None is no limit."""
-
-    evaluations: int | None = None
-    seconds: float | None = None
-    dollars: float | None = None
-
-    def left(self, evaluations: int, seconds: float, dollars: float) -> Budget:
-        """What is left of it when so much is spent; never less than nothing."""
-        return Budget(
-            None if self.evaluations is None else max(0, self.evaluations - evaluations),
-            None if self.seconds is None else max(0.0, self.seconds - seconds),
-            None if self.dollars is None else max(0.0, self.dollars - dollars),
-        )
-
-    def spent_fraction(self, evaluations: int, seconds: float, dollars: float) -> float:
-        """How much of it is spent when so much is, from 0 to 1, by whichever limit is nearest."""
-        pairs = ((evaluations, self.evaluations), (seconds, self.seconds), (dollars, self.dollars))
-        return min(1.0, max((spent / limit for spent, limit in pairs if limit), default=0.0))
-
-
-class Spent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What went to starting configurations that failed, before the one that the search began at."""
-
-    evaluations: int = 0
-    seconds: float = 0.0
 
 
 class Configuration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -267,6 +277,30 @@ def write_text(path: Path, text: str) -> None:
         raise RunError(f"{path} can't be written: {error.strerror}.{advice}") from error
 
 
+def write_answer(folder: RunFolder, search: TreeSearch, answer: Answer) -> None:
+    """Write the kernel of an answer, then best/answer.json, which is there only when both are. Raises RunError."""
+    path = folder.best / "answer.json"
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"{path} can't be replaced: {error}.") from error
+    if answer.node is not None:
+        kernel = search.kernel(answer.node)
+        write_text(folder.best / f"kernel{kernel.language.suffix}", kernel.source)
+    write_text(path, msgspec.json.encode(answer).decode() + "\n")
+
+
+def read_answer(folder: RunFolder) -> Answer | None:
+    """The answer of a run; None while its search hasn't stopped yet. Raises RunError."""
+    path = folder.best / "answer.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Answer)
+    except FileNotFoundError:
+        return None
+    except (OSError, *UNDECODABLE) as error:
+        raise RunError(f"{path} can't be read: {error}.") from error
+
+
 class _Versioned(msgspec.Struct):
     schema_version: int
 
@@ -287,56 +321,478 @@ def _sentences(path: Path) -> Iterator[None]:
         raise RunError(f"{error.filename or path} can't be used: {reason}.") from error
 
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+@dataclass(frozen=True)
+class SearchResult:
+    """How a run stands when its search has stopped.
+
+    `problem` says why nothing could be searched; `notes` are what the user should know of the machine.
+    """
+
+    folder: RunFolder
+    tree: Tree
+    stop_reason: StopReason
+    answer: Answer
+    problem: str = ""
+    notes: tuple[str, ...] = ()
 
 
-class BlobError(BadRunError, RuntimeError):
-    """A blob that is missing, damaged or can't be written; the message is a sentence that names the file."""
+def begin(
+    path: Path,
+    task_folder: Path,
+    configuration: Configuration,
+    follow: Follower,
+    stop_requested: Callable[[], bool],
+    *,
+    executor: Executor | None = None,
+) -> SearchResult:
+    """Make a new run and search, with an executor of its own unless one is lent that judges the same task as asked.
+
+    Raises TaskError, SpaceError, RunError, JournalError, DeviceError and, before anything is paid for,
+    MemoryUnusableError and ModelError.
+    """
+    with (
+        new_run(path, task_folder, configuration, executor) as (folder, used),
+        open_search(folder, configuration, used, follow, stop_requested) as (search, unfinished),
+    ):
+        return finish(folder, search, search.run(unfinished))
+
+
+def resume(
+    path: Path,
+    budget: Budget | None,
+    workers: int | None,
+    follow: Follower,
+    stop_requested: Callable[[], bool],
+    *,
+    executor: ExecutorOptions | None = None,
+    counters: CounterSet | None = None,
+) -> SearchResult:
+    """Go on with a run, with another budget, engine or counters if they are given.
+
+    Raises what `begin` raises, and RunError on a machine whose times can't be compared with the run's.
+    """
+    with (
+        reopen(path, budget, workers, executor, counters=counters) as (folder, configuration, used),
+        open_search(folder, configuration, used, follow, stop_requested) as (search, unfinished),
+    ):
+        return finish(folder, search, search.run(unfinished))
+
+
+def replay(
+    path: Path, recorded: Path, follow: Follower, stop_requested: Callable[[], bool]
+) -> tuple[SearchResult, str]:
+    """Make a run that repeats another one, with the replies that its model gave, and say how the two differ.
+
+    Raises what `begin` raises.
+    """
+    source = open_run(recorded)
+    tree, then = read_tree(source.journal), read_manifest(source).configuration
+    if then.proposer == OUTSIDE:
+        raise RunError(f"{recorded} was told its edits by another program, which a replay can't ask again.")
+    configuration = msgspec.structs.replace(
+        then,
+        budget=Budget(evaluations=tree.evaluations + then.spent.evaluations),
+        memory=None,
+        replayed=str(recorded.resolve()),
+    )
+    search_result = begin(path, source.task, configuration, follow, stop_requested)
+    return search_result, _difference(tree, search_result.tree)
+
+
+def _difference(recorded: Tree, repeated: Tree) -> str:
+    """In a sentence, how the nodes of a repeated search differ from those of the recorded one; empty if they don't."""
+    for node, (then, now) in enumerate(zip(recorded.nodes, repeated.nodes, strict=False)):
+        if (then.parent, then.kernel.identity) != (now.parent, now.kernel.identity):
+            return f"Node {node} is another one than it was: up to there the two searches agree."
+    before, after = len(recorded.nodes), len(repeated.nodes)
+    if before == after:
+        return ""
+    return f"Of {before} nodes the repeated search has {after}, and these are the same."
+
+
+@contextmanager
+def new_run(
+    path: Path, task_folder: Path, configuration: Configuration, lent: Executor | None = None
+) -> Iterator[tuple[RunFolder, Executor]]:
+    """Make a new run, and what evaluates its kernels for as long as it is searched. Raises what `begin` raises."""
+    task = load_task(task_folder, configuration.language)
+    for shape in task.verify_shapes:  # A mistake in the user's reference is met before anything is written.
+        task.expected(task.draw_inputs(shape, seed=0), shape)
+    folder = prepare_run(path, task)
+    opening = (
+        nullcontext(lent)
+        if lent
+        else open_executor(folder.device_spec(configuration), configuration.workers, configuration.executor)
+    )
+    try:
+        with opening as executor:
+            fingerprint = executor.fingerprint()
+            _recall(folder, configuration, fingerprint)
+            if configuration.replayed is None:
+                with _open_proposer(task, configuration, fingerprint, configuration.budget.dollars):
+                    pass  # What a model lacks is met before there is a run.
+            write_manifest(folder, configuration, fingerprint, unverified_reference=task.unverified_reference)
+            yield folder, executor
+    finally:
+        discard_run(folder)
+
+
+@contextmanager
+def reopen(
+    path: Path,
+    budget: Budget | None,
+    workers: int | None,
+    executor: ExecutorOptions | None = None,
+    *,
+    counters: CounterSet | None = None,
+) -> Iterator[tuple[RunFolder, Configuration, Executor]]:
+    """What it takes to go on with a run, with another budget, workers, engine and counters if they are given.
+
+    Raises RunError and DeviceError, RunError too on a machine whose times can't be compared with the run's.
+    """
+    folder = open_run(path)
+    manifest = read_manifest(folder)
+    before = manifest.configuration.executor
+    driver = executor or before
+    configuration = msgspec.structs.replace(
+        manifest.configuration,
+        budget=budget or manifest.configuration.budget,
+        workers=workers or manifest.configuration.workers,
+        executor=msgspec.structs.replace(driver, counters=counters or driver.counters or before.counters),
+    )
+    with open_executor(
+        folder.device_spec(configuration), configuration.workers, configuration.executor
+    ) as opened:
+        _refuse_other_device(folder, manifest.fingerprint, opened.fingerprint())
+        yield folder, configuration, opened
+
+
+@contextmanager
+def open_search(
+    folder: RunFolder,
+    configuration: Configuration,
+    executor: Executor,
+    follow: Follower,
+    stop_requested: Callable[[], bool],
+    *,
+    async_proposer: AsyncProposer | None = None,
+) -> Iterator[tuple[Search, tuple[int, ...]]]:
+    """A search of a run, begun or resumed, and the nodes that are to be evaluated first.
+
+    An `async_proposer` is asked for edits in place of the run's own. Raises RunError, JournalError,
+    SpaceError and ModelError.
+    """
+    task = folder.load_task()
+    recorded = executor.clock if isinstance(executor, RecordedExecutor) else None
+    with ExitStack() as stack:
+        journal = stack.enter_context(Journal(folder.journal))
+        tree_search = TreeSearch(
+            read_tree(folder.journal), journal, folder.blobs, clock=recorded or steady_clock()
+        )
+        spent = spent_seconds(read_events(folder.journal))
+        if tree_search.tree.nodes:
+            unfinished = tree_search.resume()
+        else:
+            unfinished = (tree_search.start(task.starting_kernel, configuration.policy, configuration.seed),)
+        order, recording = None, None
+        if configuration.replayed is not None:
+            source = open_run(Path(configuration.replayed))
+            order = RecordedOrder(read_events(source.journal))
+            recording = Recording(exchanges_of(source), exchanges_of(folder))
+        proposer: Proposer = NoProposer()
+        if async_proposer is None:
+            dollars = configuration.budget.left(0, 0.0, tree_search.tree.dollars).dollars
+            opening = _open_proposer(task, configuration, executor.fingerprint(), dollars, recording)
+            proposer = stack.enter_context(opening)
+            if experiences := kept_snapshot(folder):
+                proposer = ExperiencedProposer(proposer, experiences)
+            async_proposer = _async_proposer(proposer, configuration)
+        search = Search(
+            tree_search=tree_search,
+            task=task,
+            proposer=proposer,
+            executor=executor,
+            budget=configuration.budget,
+            follow=follow,
+            stop_requested=stop_requested,
+            reward=find_function("reward", configuration.reward),
+            spent_evaluations=configuration.spent.evaluations,
+            spent_seconds=spent + configuration.spent.seconds,
+            clock=recorded or time.monotonic,
+            async_proposer=async_proposer,
+            starts=starting_points(folder.task, configuration.language),
+            order=order,
+        )
+        if (forecasts := configuration.forecasts) is not None:
+            spec = folder.device_spec(configuration)
+            surrogate = stack.enter_context(open_surrogate(spec, executor.fingerprint(), forecasts.workers))
+            search.forecaster = Forecaster(tree_search, surrogate, forecasts.wait)
+        yield search, unfinished
+
+
+def finish(folder: RunFolder, search: Search, stop_reason: StopReason) -> SearchResult:
+    """Choose the answer of a search that has stopped, write best/ and remember the run.
+
+    Raises RunError and DeviceError.
+    """
+    tree_search = search.tree_search
+    if stop_reason is StopReason.NO_BASELINE:
+        problem = root_failure(tree_search.tree)
+        return SearchResult(folder, tree_search.tree, stop_reason, Answer(None, 0.0), problem)
+    answer = replace(
+        choose(tree_search, search.executor), unverified_reference=search.task.unverified_reference
+    )
+    if answer.checks and not search.task.held_out_shapes:
+        answer = replace(answer, notes=(*answer.notes, NOTHING_HELD_OUT))
+    write_answer(folder, tree_search, answer)
+    notes = search.executor.notes
+    if (memory := read_manifest(folder).configuration.memory) is not None:
+        notes = (*notes, *filter(None, [remember_run(Path(memory), folder)]))
+    return SearchResult(folder, tree_search.tree, stop_reason, answer, notes=notes)
+
+
+def measure(
+    source: RunFolder,
+    path: Path,
+    *,
+    device: str,
+    architecture: str,
+    workers: int,
+    follow: Follower,
+    stop_requested: Callable[[], bool],
+    executor: ExecutorOptions = LOCAL,
+    best_nodes: int = BEST_NODES,
+) -> SearchResult:
+    """Judge the best nodes of a run and their ancestors on another device, into a new run at `path`.
+
+    It has the same edits between the same kernels, so that it can be shown, exported and searched further like any
+    other. Its nodes have numbers of their own; kernels of the two runs are matched by their identity. Raises RunError
+    when the run has no good node or `path` can't be used, and DeviceError when the device can't.
+    """
+    manifest, before = read_manifest(source), read_tree(source.journal)
+    wanted = best_lineages(source, best_nodes)
+    configuration = msgspec.structs.replace(
+        manifest.configuration,
+        device=device,
+        architecture=architecture,
+        workers=workers,
+        executor=executor,
+        budget=Budget(evaluations=len(wanted)),
+    )
+    task = source.load_task()
+    folder = prepare_run(path, task)
+    try:
+        with (
+            open_executor(folder.device_spec(configuration), workers, executor) as opened,
+            Journal(folder.journal) as journal,
+        ):
+            write_manifest(
+                folder,
+                configuration,
+                opened.fingerprint(),
+                Origin(str(source.path.absolute()), manifest.fingerprint),
+                unverified_reference=manifest.unverified_reference,
+            )
+            tree_search = TreeSearch(Tree(), journal, folder.blobs)
+            root = tree_search.start(task.starting_kernel, configuration.policy, configuration.seed)
+            recorded = _RecordedEdits(before, source.blobs, wanted, tree_search.tree)
+            search = Search(
+                tree_search=tree_search,
+                task=task,
+                proposer=recorded,
+                executor=opened,
+                budget=configuration.budget,
+                follow=follow,
+                stop_requested=stop_requested,
+                choose=recorded.choose,
+            )
+            return finish(folder, search, search.run((root,)))
+    finally:
+        discard_run(folder)
+
+
+def best_lineages(source: RunFolder, count: int) -> tuple[int, ...]:
+    """The fastest nodes of a run that may be an answer, the answer itself, and all their ancestors, in order.
+
+    Raises RunError when the run has none.
+    """
+    tree, answer = read_tree(source.journal), read_answer(source)
+    root = tree.nodes[0].evaluation if tree.nodes else None
+    if root is None:
+        raise RunError(f"{source.path} holds no evaluation yet: there is nothing to measure.")
+    evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
+    best = fastest_first(evaluated, root)[:count]
+    if not best:
+        raise RunError(f"{source.path} has no kernel that passed every guard: there is nothing to measure.")
+    if answer is not None and answer.node is not None:
+        best.append(answer.node)
+    return tuple(sorted({ancestor for node in best for ancestor in tree.lineage(node)}))
 
 
 @dataclass(frozen=True)
-class BlobStore:
-    """A folder of texts in a run, each in a file named by its digest, written once and never changed."""
+class _RecordedEdits:
+    """Makes the wanted nodes of an earlier run again: says what to do next, and proposes the edits of then.
 
-    folder: Path
+    A node whose edit doesn't apply any more is left out with all below it. What is below a failure is not: it may
+    well run where its ancestor doesn't.
+    """
 
-    def put(self, text: str) -> str:
-        """Store a text and return its digest: on disk when this returns. Raises BlobError."""
-        data = text.encode(errors="replace")
-        digest = hashlib.sha256(data).hexdigest()
-        path = self._path(digest)
-        try:
-            if not _holds(path, data):
-                # Not the run's own folder: one that was moved away must not come back with nothing but this in it.
-                self.folder.mkdir(exist_ok=True)
-                path.parent.mkdir(exist_ok=True)
-                write_whole(path, data)
-        except OSError as error:
-            raise BlobError(
-                f"{path} can't be written: {error.strerror}. {remedy(error, self.folder.parent)}"
-            ) from error
-        return digest
+    before: Tree
+    blobs: BlobStore
+    wanted: tuple[int, ...]
+    after: Tree
+    name: str = "recorded"
 
-    def get(self, digest: str) -> str:
-        """The text of a digest. Raises BlobError when it is missing or no longer matches."""
-        if not _DIGEST.fullmatch(digest):
-            raise BlobError(f"{digest!r} is not a SHA-256 digest.")
-        path = self._path(digest)
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise BlobError(f"The blob {path} can't be read: {error.strerror}.") from error
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise BlobError(f"The blob {path} is damaged: its content doesn't match its name.")
-        return data.decode()
+    def choose(self) -> Action:
+        """Submit the first wanted node that can be; to be asked again whenever something has changed."""
+        made = {node.kernel.source: node for node in self.after.nodes}
+        for number in self.wanted[1:]:
+            old = self.before.nodes[number]
+            if old.parent is None or old.edit is None or old.kernel.source in made:
+                continue
+            parent = made.get(self.before.nodes[old.parent].kernel.source)
+            if parent is None or parent.evaluation is None:
+                continue
+            if not parent.edits:
+                return Propose(parent.id)
+            if old.edit in parent.untried:
+                return Try(parent.id, old.edit, get_edit(self.blobs, parent.edits[old.edit]))
+        return Wait() if self.after.pending else Exhausted()
 
-    def _path(self, digest: str) -> Path:
-        return self.folder / digest[:2] / digest
+    def propose(self, request: ProposalRequest) -> Proposals:
+        """Every edit that the kernel was offered, in the same order, so that their numbers are the same."""
+        records = next(
+            (node.edits for node in self.before.nodes if node.kernel.identity == request.kernel.identity), ()
+        )
+        return Proposals(tuple(get_edit(self.blobs, record) for record in records))
 
 
-def _holds(path: Path, data: bytes) -> bool:
-    """Whether a file is there and as it should be: one that was damaged is written again."""
+def spent_seconds(events: Iterable[Event]) -> float:
+    """Seconds that the processes of a run have spent on it, pauses between them left out."""
+    total, began, last = 0.0, 0.0, 0.0
+    for event in events:
+        if began == 0.0 or isinstance(event, Resumed):
+            total, began = total + last - began, event.at
+        last = event.at
+    return total + last - began
+
+
+def steady_clock() -> Callable[[], float]:
+    """Seconds since the epoch, by which a search spends no days when the machine's clock is set while it runs."""
+    began = time.time() - time.monotonic()
+    return lambda: began + time.monotonic()
+
+
+def exchanges_of(folder: RunFolder) -> Iterator[Recorded]:
+    """What a run's models were asked and said, each with the kernel that it was about. Raises JournalError."""
+    identities: dict[int, str] = {}
+    for event in read_events(folder.journal):
+        if isinstance(event, Submitted):
+            identities[event.node] = event.kernel.identity
+        elif isinstance(event, Proposed):
+            for record in event.exchanges:
+                yield Recorded(identities[event.node], get_exchange(folder.blobs, record))
+
+
+def remember(memory: Memory, folder: RunFolder) -> int:
+    """Keep what a run taught in place of what was kept of it before. Returns how many of its edits were counted.
+
+    Kernels of another run that were measured again teach nothing. Raises MemoryUnusableError, RunError, JournalError
+    and TaskError.
+    """
+    manifest = read_manifest(folder)
+    if manifest.measured_from is not None:
+        return 0
+    configuration, fingerprint = manifest.configuration, manifest.fingerprint
+    learnt = lessons(
+        read_tree(folder.journal),
+        names_of(folder.load_task()),
+        configuration.language,
+        fingerprint.get("architecture", ""),
+    )
+    return memory.remember(run_identity(folder, manifest), configuration.task, source_of(fingerprint), learnt)
+
+
+def remember_run(path: Path, folder: RunFolder) -> str:
+    """Remember a run that has stopped, unless `path` is a snapshot. Returns what went wrong in a sentence, or nothing.
+
+    The search was paid for and its answer is written: nothing that happens here may end it otherwise.
+    """
+    if path.suffix == SNAPSHOT_SUFFIX:
+        return ""
     try:
-        return path.read_bytes() == data
-    except FileNotFoundError:
-        return False
+        with open_memory(path) as memory:
+            remember(memory, folder)
+    except (MemoryUnusableError, RunError, JournalError, TaskError) as error:
+        return f"This run is not remembered: {error}"
+    return ""
+
+
+def _recall(folder: RunFolder, configuration: Configuration, fingerprint: dict[str, str]) -> None:
+    """Save what earlier runs taught: this run uses that however often it is resumed."""
+    if configuration.replayed is not None:
+        then = open_run(Path(configuration.replayed)).memory
+        if then.exists():
+            shutil.copyfile(then, folder.memory)
+    elif configuration.memory is not None:
+        source = source_of(fingerprint)
+        architecture = fingerprint.get("architecture", "")
+        found = take_snapshot(Path(configuration.memory), configuration.language, architecture, source)
+        write_text(folder.memory, encode_snapshot(Remembered(source, each) for each in found))
+
+
+def kept_snapshot(folder: RunFolder) -> tuple[Experience, ...]:
+    """What a run was told of earlier ones at its beginning; nothing without a memory. Raises RunError."""
+    if not folder.memory.exists():
+        return ()
+    try:
+        return tuple(each.experience for each in read_snapshot(folder.memory).experiences)
+    except MemoryUnusableError as error:
+        raise RunError(str(error)) from error
+
+
+def _refuse_other_device(folder: RunFolder, then: dict[str, str], now: dict[str, str]) -> None:
+    names = sorted(then.keys() | now.keys())
+    changed = [name for name in names if not _agree(name, then.get(name), now.get(name))]
+    if changed:
+        name = changed[0]
+        raise RunError(
+            f"{folder.path} was searched with {name} = {then.get(name, 'nothing')}; here it is "
+            f"{now.get(name, 'nothing')}. Times of the two can't be compared: begin a new run."
+        )
+
+
+def _agree(name: str, then: str | None, now: str | None) -> bool:
+    """Of several GPUs one in common is enough: they are of one kind, and each is measured against the starting kernel,
+    whose time on the common one is in the journal."""
+    if name != UUID or then is None or now is None:
+        return then == now
+    return not set(then.split(UUID_SEPARATOR)).isdisjoint(now.split(UUID_SEPARATOR))
+
+
+def _open_proposer(
+    task: Task,
+    configuration: Configuration,
+    fingerprint: Mapping[str, str],
+    dollars_left: float | None,
+    recording: OpenModel | None = None,
+) -> AbstractContextManager[Proposer]:
+    return open_proposer(
+        task,
+        configuration.proposer,
+        configuration.seed,
+        fingerprint,
+        llm=configuration.llm,
+        experts=configuration.mixture,
+        dollars_left=dollars_left,
+        recording=recording,
+    )
+
+
+def _async_proposer(proposer: Proposer, configuration: Configuration) -> AsyncProposer | None:
+    """Models are asked while evaluations go on; a proposer outside this program can't be asked at all."""
+    if configuration.proposer == OUTSIDE:
+        return ExternalQueue(0)
+    if configuration.llm is None:
+        return None
+    return ThreadedProposer(proposer, (configuration.mixture or MixtureOptions()).in_flight)

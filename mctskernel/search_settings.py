@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.documents import excerpt, unknown_name
-from mctskernel.core.executor import LOCAL, ExecutorOptions
+from mctskernel.core.executor import LOCAL, ExecutorOptions, ForecastOptions
 from mctskernel.core.kernel import Language
 from mctskernel.core.user_errors import MisuseError
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions, ModelError
-from mctskernel.forecast import ForecastOptions
 from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
 from mctskernel.proposers import ASK_A_MODEL, LLM, MIXED, OUTSIDE, RULES
 from mctskernel.registry import RegistryError, check_name
-from mctskernel.run import Budget, Configuration
+from mctskernel.run import Configuration
 from mctskernel.tree.choices import CHOICES
 from mctskernel.tree.policy import Policy, PolicyError
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import msgspec
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import Bottleneck, Cause, Diagnosis, Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Exchange, Proposals, Purpose
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.reward import composite
-from mctskernel.run import Budget, Configuration, Origin, RunFolder, prepare_run, write_manifest
+from mctskernel.run import Configuration, Origin, RunFolder, prepare_run, write_manifest
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.policy import Policy
 from mctskernel.tree.search import TreeSearch, Try

@@ -6,10 +6,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import cast
 
-from mctskernel.async_proposer import ThreadedProposer
+from mctskernel.core.budget import Budget
 from mctskernel.core.proposer import Dropped, Loss, ProposalRequest, Proposals
-from mctskernel.run import Budget
-from mctskernel.search import SILENCES, Follower, Search, StopReason
+from mctskernel.edits.async_proposer import ThreadedProposer
+from mctskernel.loop import SILENCES, Follower, Search, StopReason
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.events import Proposed, Requested
 from mctskernel.tree.journal import MemoryJournal

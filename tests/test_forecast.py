@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.executor import Prediction
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import ProposalRequest, Proposals
-from mctskernel.forecast import Forecaster
-from mctskernel.run import Budget
-from mctskernel.search import Search, StopReason
+from mctskernel.executors.forecaster import Forecaster
+from mctskernel.loop import Search, StopReason
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.events import Event, Resumed
 from mctskernel.tree.journal import MemoryJournal

@@ -20,17 +20,17 @@ from click.testing import CliRunner
 from mcp import Client, MCPError, types
 from mcp.client.stdio import StdioServerParameters
 
-from mctskernel import runner as runner_module
+from mctskernel import run as run_module
 from mctskernel.cli import main
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
-from mctskernel.mcp_server.engine import TEXTS, Engine, Settings
-from mctskernel.mcp_server.server import http_app, make_server
-from mctskernel.mcp_server.tools import TOOLS
+from mctskernel.external.mcp import http_app, make_server
+from mctskernel.external.mcp_engine import TEXTS, Engine, Settings
+from mctskernel.external.mcp_tools import TOOLS
+from mctskernel.external.session import open_session
 from mctskernel.run import RunFolder
-from mctskernel.session import open_session
 from tests import landscape
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[Opener]:
         yield executor
         executor.close()
 
-    monkeypatch.setattr(runner_module, "open_executor", opening)
+    monkeypatch.setattr(run_module, "open_executor", opening)
     monkeypatch.setattr(RunFolder, "load_task", lambda folder: landscape.task(folder.task))
     return openers
 
@@ -384,7 +384,7 @@ async def test_the_command_serves_over_standard_input_and_output(tmp_path: Path,
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("mctskernel.mcp_server.server")]:
+    for name in [name for name in sys.modules if name.startswith("mctskernel.external.mcp")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
     result = CliRunner().invoke(main, ["mcp"])

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
-from mctskernel.measure import best_lineages, replay
+from mctskernel.loop import Search, StopReason
 from mctskernel.report.comparison_table import compare_kernels
 from mctskernel.report.resampling import rank_correlation
 from mctskernel.report.view import View, load_view
-from mctskernel.run import Budget, Configuration, Origin, RunError, prepare_run, read_manifest, write_manifest
-from mctskernel.runner import SearchResult, finish
-from mctskernel.search import Search, StopReason
+from mctskernel.run import (
+    Configuration,
+    Origin,
+    RunError,
+    SearchResult,
+    best_lineages,
+    finish,
+    measure,
+    prepare_run,
+    read_manifest,
+    write_manifest,
+)
 from mctskernel.tree.journal import Journal, read_tree
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy
@@ -71,19 +81,19 @@ def again(
     before: View, path: Path, judged_by: Callable[[Kernel], Evaluation], stop_after: int = 1000
 ) -> tuple[SearchResult, InProcess]:
     """The run measured again by an executor that judges as planted."""
-    wanted = best_lineages(before, 5)
-    folder = prepare_run(path, before.folder.load_task())
-    configuration = msgspec.structs.replace(CONFIGURATION, budget=Budget(evaluations=len(wanted)))
-    write_manifest(folder, configuration, {"gpu": "planted"}, Origin("before", {"gpu": "modelled"}))
     executor = InProcess(capacity=3, judged_by=judged_by)
-    search_result = replay(
-        before,
-        wanted,
-        folder,
-        executor=executor,
-        follow=lambda _: None,
-        stop_requested=lambda: len(executor.judged) >= stop_after,
-    )
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("mctskernel.run.open_executor", lambda *_: nullcontext(executor))
+        search_result = measure(
+            before.folder,
+            path,
+            device="model",
+            architecture="H100",
+            workers=3,
+            best_nodes=5,
+            follow=lambda _: None,
+            stop_requested=lambda: len(executor.judged) >= stop_after,
+        )
     return search_result, executor
 
 
@@ -96,7 +106,7 @@ def planted(time: Callable[[Kernel], float]) -> Callable[[Kernel], Evaluation]:
 
 
 def test_the_best_come_with_all_that_led_to_them(before: View) -> None:
-    wanted = best_lineages(before, 3)
+    wanted = best_lineages(before.folder, 3)
     nodes = before.tree.nodes
     assert wanted[0] == 0
     assert before.answer is not None
@@ -116,7 +126,7 @@ def test_an_answer_that_is_not_the_fastest_comes_along(
     run = searched(tmp_path / "gated", write_task, executor)
     assert run.answer is not None
     assert run.answer.node not in {None, *lineage}
-    assert {*lineage, run.answer.node} <= set(best_lineages(run, 1))
+    assert {*lineage, run.answer.node} <= set(best_lineages(run.folder, 1))
 
 
 def test_the_lineage_is_kept_and_the_answer_is_chosen_by_the_new_times(before: View, tmp_path: Path) -> None:
@@ -124,7 +134,7 @@ def test_the_lineage_is_kept_and_the_answer_is_chosen_by_the_new_times(before: V
     search_result, _ = again(before, tmp_path / "after", planted(lambda candidate: 1 / seconds(candidate)))
     after = load_view(tmp_path / "after")
     rows = compare_kernels(before.tree, after.tree)
-    assert sorted(row.before for row in rows) == list(best_lineages(before, 5))
+    assert sorted(row.before for row in rows) == list(best_lineages(before.folder, 5))
     assert len(rows) == len(after.tree.nodes)
     parent_before = {row.after: before.tree.nodes[row.before].parent for row in rows}
     for row in rows[1:]:
@@ -139,7 +149,7 @@ def test_the_lineage_is_kept_and_the_answer_is_chosen_by_the_new_times(before: V
     assert [row.ratio for row in rows] == pytest.approx([(row.seconds_before or 0) ** -2 for row in rows])
     assert search_result.answer.node == 0
     assert (tmp_path / "after" / "best" / "kernel.cu").read_text() == kernel(*START).source
-    assert after.manifest.measured_from == Origin("before", {"gpu": "modelled"})
+    assert after.manifest.measured_from == Origin(str(before.folder.path), {"gpu": "modelled"})
 
 
 def test_a_failure_is_shown_and_what_is_below_it_is_judged(before: View, tmp_path: Path) -> None:
@@ -154,7 +164,7 @@ def test_a_failure_is_shown_and_what_is_below_it_is_judged(before: View, tmp_pat
     search_result, _ = again(before, tmp_path / "after", judged)
     rows = compare_kernels(before.tree, search_result.tree)
     assert [(row.before, row.state) for row in rows if row.seconds_after is None] == [(second, "timeout")]
-    assert sorted(row.before for row in rows) == list(best_lineages(before, 5))
+    assert sorted(row.before for row in rows) == list(best_lineages(before.folder, 5))
     assert search_result.answer.node is not None
     assert search_result.tree.nodes[search_result.answer.node].kernel.source == before.best.kernel.source
 
@@ -173,7 +183,7 @@ def test_an_interruption_keeps_what_was_measured(before: View, tmp_path: Path) -
     search_result, executor = again(before, tmp_path / "after", planted(seconds), stop_after=3)
     tree = read_tree(tmp_path / "after" / "journal.jsonl")
     assert search_result.stop_reason is StopReason.INTERRUPTED
-    assert 3 <= len(executor.judged) < len(best_lineages(before, 5))
+    assert 3 <= len(executor.judged) < len(best_lineages(before.folder, 5))
     assert sum(node.evaluation is not None for node in tree.nodes) == len(executor.judged)
     assert (tmp_path / "after" / "best" / "answer.json").exists()
 
@@ -195,14 +205,15 @@ def test_a_measured_run_can_be_searched_further(before: View, tmp_path: Path) ->
     assert len(tree_search.tree.nodes) == measured + 10
 
 
-def test_a_run_without_a_good_node_is_a_sentence(before: View) -> None:
-    for node in before.tree.nodes:
-        if node.evaluation is not None:
-            node.evaluation = replace(node.evaluation, quarantine="too fast")
+def test_a_run_without_a_good_node_is_a_sentence(tmp_path: Path, write_task: WriteTask) -> None:
+    run = searched(
+        tmp_path / "quarantined", write_task, InProcess(judged_by=lambda k: replace(judge(k), quarantine="x"))
+    )
     with pytest.raises(RunError, match="no kernel that passed every guard"):
-        best_lineages(before, 5)
+        best_lineages(run.folder, 5)
+    run.folder.journal.write_bytes(b"")
     with pytest.raises(RunError, match="no evaluation yet"):
-        best_lineages(View(before.folder, Tree(), None), 5)
+        best_lineages(run.folder, 5)
 
 
 def test_a_search_of_its_own_names_no_origin(before: View) -> None:

@@ -11,16 +11,8 @@ import pytest
 from mctskernel.core.edit import Experience
 from mctskernel.core.evaluation import Source
 from mctskernel.core.kernel import Language
-from mctskernel.memory import (
-    MemoryUnusableError,
-    encode_snapshot,
-    keep_snapshot,
-    kept_snapshot,
-    open_memory,
-    remember_run,
-    take_snapshot,
-)
-from mctskernel.run import RunError
+from mctskernel.memory import MemoryUnusableError, encode_snapshot, open_memory, take_snapshot
+from mctskernel.run import RunError, kept_snapshot, remember, remember_run
 from tests.synthetic_run import SyntheticRun, failed, quarantined, timed, with_configuration
 
 MODELLED = ("cuda", "sm_90", Source.MODELLED)
@@ -41,7 +33,7 @@ def test_what_each_kind_of_edit_did(tmp_path: Path, small_task: Path, file: Path
     first, _ = run.edits(0, ("BLOCK 64 -> 128", timed(50)), ("BLOCK 64 -> 256", timed(99)))
     run.edits(first, ("BLOCK 128 -> 32", failed()), ("stream what twice writes (all of it)", quarantined(1)))
     with open_memory(file) as memory:
-        assert memory.remember(run.folder) == 4
+        assert remember(memory, run.folder) == 4
     block, stream = recall(file)["block # -> #"], recall(file)["stream what _ writes"]
     assert (block.tried, block.failed, block.improved) == (3, 1, 1)
     assert block.log_gain == pytest.approx((0.6931 + 0.01005) / 2, rel=1e-3)
@@ -180,7 +172,7 @@ def test_a_snapshot_is_read_only_and_gives_what_was_remembered(
     assert exported.read_bytes() == before
     assert take_snapshot(exported, Language.CUDA, "sm_90", Source.MODELLED) == known
     assert take_snapshot(exported, Language.CUDA, "sm_90", Source.MEASURED) == ()
-    keep_snapshot(run.folder, known, Source.MODELLED)
+    run.folder.memory.write_bytes(exported.read_bytes())
     assert kept_snapshot(run.folder) == known
     run.folder.memory.write_text("{}")
     with pytest.raises(RunError, match=r"memory\.json"):

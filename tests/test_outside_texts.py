@@ -18,10 +18,10 @@ from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.edits.llm.replies import read_reply
 from mctskernel.edits.patch import PatchError, apply
+from mctskernel.external.session import ReplyError, read_replies
 from mctskernel.memory import MemoryUnusableError, open_memory, read_snapshot
 from mctskernel.profiling.emulator import UnsupportedPtxError, parse_ptx
 from mctskernel.run import RunError, RunFolder, read_manifest
-from mctskernel.session import ReplyError, read_replies
 from mctskernel.tree.events import Refused, Resumed, encode
 from mctskernel.tree.journal import (
     SCHEMA,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Resources, Source, Timing
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task import Task
@@ -17,10 +18,9 @@ from mctskernel.experiments.kernel_folders import Wanted, record, record_run, sp
 from mctskernel.experiments.measured_kernels import measured_kernel
 from mctskernel.experiments.record import main
 from mctskernel.experiments.variants import EXACT, Variant, read_variants
+from mctskernel.loop import Search
 from mctskernel.report.view import load_view
-from mctskernel.run import Budget, Configuration, RunError, prepare_run, write_manifest
-from mctskernel.runner import finish
-from mctskernel.search import Search
+from mctskernel.run import Configuration, RunError, finish, prepare_run, write_manifest
 from mctskernel.tree.journal import Journal
 from mctskernel.tree.node import Tree
 from mctskernel.tree.policy import Policy

@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
 from mctskernel.core.executor import Executor, ExecutorOptions
+from mctskernel.core.task import Task
 from mctskernel.edits.llm.experts import MixtureOptions
 from mctskernel.edits.llm.model import LLMOptions
-from mctskernel.run import Budget, Configuration
-from mctskernel.runner import SearchResult, begin, replay
-from mctskernel.search import StopReason
+from mctskernel.loop import StopReason
+from mctskernel.run import Configuration, SearchResult, begin, replay
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Duplicated, Event, Proposed, Refused, Submitted
 from mctskernel.tree.journal import read_events
@@ -71,15 +72,19 @@ def _on_the_landscape() -> Iterator[None]:
         yield
 
 
+def unchecked(folder: Path) -> Task:
+    """The landscape's task, which has no reference to try."""
+    return landscape.replace(landscape.task(folder), verify_shapes=())
+
+
 def _stand_on_the_landscape(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def opening(_spec: DeviceSpec, workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
         yield Shuffled(workers)
 
-    monkeypatch.setattr("mctskernel.runner.open_executor", opening)
-    monkeypatch.setattr("mctskernel.runner.load_task", lambda folder, _language: landscape.task(folder))
+    monkeypatch.setattr("mctskernel.run.open_executor", opening)
+    monkeypatch.setattr("mctskernel.run.load_task", lambda folder, _language: unchecked(folder))
     monkeypatch.setattr("mctskernel.run.RunFolder.load_task", lambda folder: landscape.task(folder.task))
-    monkeypatch.setattr("mctskernel.runner._try_reference", lambda task: None)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-the-test")
 
 
@@ -156,10 +161,9 @@ def test_a_replay_that_goes_another_way_says_from_where(
     better = landscape.kernel(2, 2)
 
     def otherwise(folder: Path, _language: object) -> object:
-        task = landscape.task(folder)
-        return landscape.replace(task, starting_kernel=better)
+        return landscape.replace(unchecked(folder), starting_kernel=better)
 
-    monkeypatch.setattr("mctskernel.runner.load_task", otherwise)
+    monkeypatch.setattr("mctskernel.run.load_task", otherwise)
     monkeypatch.setattr(
         "mctskernel.run.RunFolder.load_task",
         lambda folder: landscape.replace(landscape.task(folder.task), starting_kernel=better),

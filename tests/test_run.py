@@ -9,20 +9,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mctskernel.answer import Answer, read_answer, write_answer
+from mctskernel.core.budget import Budget
+from mctskernel.core.disk import BlobError, BlobStore
 from mctskernel.core.evaluation import Check
 from mctskernel.core.task_file import load_task
+from mctskernel.loop import Answer
 from mctskernel.run import (
-    BlobError,
-    BlobStore,
-    Budget,
     Configuration,
     RunError,
     RunFolder,
     discard_run,
     open_run,
     prepare_run,
+    read_answer,
     read_manifest,
+    write_answer,
     write_manifest,
 )
 from mctskernel.tree.journal import MemoryJournal

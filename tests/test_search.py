@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from mctskernel.answer import choose
+from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Evaluation, Outcome, Source, Timing
 from mctskernel.core.kernel import Kernel
-from mctskernel.run import Budget
-from mctskernel.search import Search, Snapshot, StopReason, spent_seconds
+from mctskernel.loop import Search, Snapshot, StopReason, choose
+from mctskernel.run import spent_seconds
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.events import Refused, Resumed, Started
 from mctskernel.tree.export import to_json

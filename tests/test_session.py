@@ -12,24 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mctskernel import runner as runner_module
+from mctskernel import run as run_module
+from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
+from mctskernel.core.disk import BlobError
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.executor import Executor, ExecutorOptions
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.task_file import load_task
-from mctskernel.run import (
-    BlobError,
-    Budget,
-    Configuration,
-    RunError,
-    RunFolder,
-    prepare_run,
-    read_manifest,
-    write_manifest,
-)
-from mctskernel.search import StopReason
-from mctskernel.session import (
+from mctskernel.external.session import (
     Ask,
     RepliedBlock,
     RepliedEdit,
@@ -40,6 +31,8 @@ from mctskernel.session import (
     open_session,
     read_replies,
 )
+from mctskernel.loop import StopReason
+from mctskernel.run import Configuration, RunError, RunFolder, prepare_run, read_manifest, write_manifest
 from mctskernel.tasks.builtin import find_task
 from mctskernel.tree.events import Event
 from mctskernel.tree.export import to_json
@@ -57,7 +50,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def opening(_spec: DeviceSpec, _workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
         yield landscape.InProcess(2)
 
-    monkeypatch.setattr(runner_module, "open_executor", opening)
+    monkeypatch.setattr(run_module, "open_executor", opening)
     monkeypatch.setattr("mctskernel.run.RunFolder.load_task", lambda folder: landscape.task(folder.task))
     folder = prepare_run(tmp_path / "run", load_task(find_task("softmax")))
     configuration = Configuration(

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.run import Budget, open_run
-from mctskernel.several import WeightsError, read_weights
+from mctskernel.cli.several import WeightsError, read_weights
+from mctskernel.core.budget import Budget
+from mctskernel.run import open_run
 from mctskernel.tasks.space import MIDDLE, choose_start, write_space_task
 from mctskernel.tree.journal import read_tree
 from tests.cli.command import mctskernel

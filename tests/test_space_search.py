@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.space import Entry, Parameter, SearchSpace, configuration_kernel, values_of
 from mctskernel.core.task import Task, Tolerance
 from mctskernel.edits.parameters import ParameterProposer
 from mctskernel.executors.recorded import executor_of
-from mctskernel.run import Budget
-from mctskernel.search import Search, StopReason
+from mctskernel.loop import Search, StopReason
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.journal import MemoryJournal
 from mctskernel.tree.node import Tree

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mctskernel.answer import choose
+from mctskernel.core.budget import Budget
 from mctskernel.core.kernel import Language
-from mctskernel.run import Budget
-from mctskernel.search import Search
+from mctskernel.loop import Search, choose
 from mctskernel.tasks.starts import origin, starting_points
 from mctskernel.tree.blobs import MemoryBlobs
 from mctskernel.tree.journal import MemoryJournal

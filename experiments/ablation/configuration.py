@@ -37,9 +37,9 @@ from typing import Annotated, Any
 import msgspec
 import tomlkit
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.documents import UNDECODABLE, DocumentError, excerpt, parse_toml, unknown_name
 from mctskernel.core.user_errors import MisuseError
-from mctskernel.run import Budget
 from mctskernel.search_settings import SearchSettings, SettingError, check_complete, merged, read_settings
 
 PAPER = "paper"

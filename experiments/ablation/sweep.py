@@ -91,7 +91,7 @@ def sweep(
     """Make the trials that the folder doesn't have yet, and write results.json.
 
     Raises AblationError where the folder holds another ablation, LineError where its log is damaged, and what
-    `mctskernel.runner.begin` raises; finished trials are kept.
+    `mctskernel.run.begin` raises; finished trials are kept.
     """
     subjects = subjects_of(ablation.spaces, ablation.tasks)
     plans = plans_of(ablation, subjects)

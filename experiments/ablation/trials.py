@@ -20,11 +20,10 @@ from mctskernel.experiments.ablation.configuration import Ablation, Arm
 from mctskernel.experiments.ablation.shared_evaluations import SharedEvaluations
 from mctskernel.experiments.ablation.subjects import Subject
 from mctskernel.experiments.simulated_search import StopRequested, search_space
+from mctskernel.loop import StopReason
 from mctskernel.report.document import QUARANTINED
 from mctskernel.report.progress import moments
-from mctskernel.run import Configuration, RunFolder, discard_run
-from mctskernel.runner import SearchResult, begin, resume
-from mctskernel.search import StopReason
+from mctskernel.run import Configuration, RunFolder, SearchResult, begin, discard_run, resume
 from mctskernel.search_settings import policy_of, run_configuration
 from mctskernel.tree.events import Proposed
 from mctskernel.tree.journal import read_events
@@ -125,7 +124,7 @@ class Trials:
         self._open.close()
 
     def make(self, plan: Plan, stop_requested: StopRequested) -> Trial | None:
-        """Make a trial; None if it was stopped before its end. Raises what `mctskernel.runner.begin` raises."""
+        """Make a trial; None if it was stopped before its end. Raises what `mctskernel.run.begin` raises."""
         if plan.subject.is_task:
             return self._run(plan, stop_requested)
         return _search_space(plan, self._ablation, stop_requested)

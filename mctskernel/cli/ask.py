@@ -11,8 +11,8 @@ from mctskernel.cli import options
 from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import follow_search, refuse_without_baseline
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
-from mctskernel.search import StopReason
-from mctskernel.session import ask_schema, encode_asks, open_session
+from mctskernel.external.session import ask_schema, encode_asks, open_session
+from mctskernel.loop import StopReason
 
 
 @click.command()

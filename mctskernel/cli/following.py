@@ -12,11 +12,11 @@ from rich.console import Console
 
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
 from mctskernel.cli.plain_console import PlainConsole, echo
+from mctskernel.loop import Follower, StopReason
 from mctskernel.report.live import following
-from mctskernel.report.terminal import print_summary
+from mctskernel.report.terminal import print_summary, save_trajectory
 from mctskernel.report.view import View
-from mctskernel.runner import SearchResult
-from mctskernel.search import Follower, StopReason
+from mctskernel.run import SearchResult
 
 
 @contextmanager
@@ -58,6 +58,7 @@ def print_result(task: str, search_result: SearchResult) -> None:
         return
     for warning in search_result.notes:
         echo(f"{task}: {warning}", err=True)
+    save_trajectory(View(search_result.folder, search_result.tree, search_result.answer))
     speedup = max(search_result.answer.speedup, 1.0)
     echo(f"{task}: {speedup:.2f}x after {evaluations} evaluations; mctskernel show {path}")
 
@@ -74,7 +75,9 @@ def print_story(search_result: SearchResult) -> None:
     path = search_result.folder.path
     for note in search_result.notes:
         echo(f"mctskernel: {note}", err=True)
-    print_summary(PlainConsole(), View(search_result.folder, search_result.tree, search_result.answer))
+    view = View(search_result.folder, search_result.tree, search_result.answer)
+    save_trajectory(view)
+    print_summary(PlainConsole(), view)
     echo(f"The path with its evidence: mctskernel show {path}")
     echo(f"The kernel:                 mctskernel best {path}")
     if search_result.stop_reason is StopReason.INTERRUPTED:

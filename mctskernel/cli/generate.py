@@ -16,6 +16,7 @@ from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.options import Place
 from mctskernel.cli.plain_console import echo
 from mctskernel.cli.search import search_task
+from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.task import UNVERIFIED_REFERENCE, TaskError
 from mctskernel.edits.llm import open_model
@@ -24,7 +25,6 @@ from mctskernel.edits.llm.model import LLMOptions, OpenModel
 from mctskernel.edits.llm.recording import Recording
 from mctskernel.profiling.quantities import time_text
 from mctskernel.proposers import ASK_A_MODEL, RULES
-from mctskernel.run import Budget
 from mctskernel.search_settings import SearchSettings
 from mctskernel.tasks.drafting import Order
 from mctskernel.tasks.generation import TRANSCRIPT, Effort, Generation, read_transcript

@@ -60,8 +60,8 @@ def mcp(
         mctskernel mcp --http 8848
     """
     try:
-        from mctskernel.mcp_server.engine import Settings  # noqa: PLC0415 - an extra that may be missing
-        from mctskernel.mcp_server.server import serve  # noqa: PLC0415 - as said above
+        from mctskernel.external.mcp import serve  # noqa: PLC0415 - as said above
+        from mctskernel.external.mcp_engine import Settings  # noqa: PLC0415 - an extra that may be missing
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("mctskernel"):
             raise

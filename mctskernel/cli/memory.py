@@ -12,6 +12,7 @@ from mctskernel.cli.plain_console import PlainConsole, deliver, echo
 from mctskernel.core.evaluation import Source
 from mctskernel.memory import Memory, Remembered, default_path, encode_snapshot, open_memory
 from mctskernel.run import open_run
+from mctskernel.run import remember as remember_run_folder
 
 _file = click.option(
     "--file",
@@ -57,7 +58,7 @@ def remember(file: Path, runs: tuple[Path, ...]) -> None:
     """Add finished or interrupted RUNs, or replace what is remembered of them."""
     with open_memory(file) as opened:
         for run in runs:
-            tried = opened.remember(open_run(run))
+            tried = remember_run_folder(opened, open_run(run))
             echo(f"{run}: {tried} edits" if tried else f"{run}: nothing that holds for other kernels")
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import rich_click as click
 
 from mctskernel.cli.plain_console import deliver
+from mctskernel.core.budget import Budget
 from mctskernel.core.executor import ENGINES, LOCAL, CounterSet, ExecutorOptions
 from mctskernel.core.kernel import SOURCE_LANGUAGES, Language
 from mctskernel.edits.llm.experts import EXPERTS, Feedback, MixtureOptions
@@ -32,7 +33,6 @@ from mctskernel.profiling.devices import default_kind
 from mctskernel.profiling.reward import DEFAULT as DEFAULT_REWARD
 from mctskernel.proposers import MIXED, PROPOSERS, RULES
 from mctskernel.registry import RegistryError, check_name, names
-from mctskernel.run import Budget
 from mctskernel.search_settings import WALK, SearchSettings
 from mctskernel.tree.choices import with_settings
 from mctskernel.tree.policy import Policy

@@ -11,13 +11,13 @@ from mctskernel.cli.following import follow_search, print_outcome, print_story, 
 from mctskernel.cli.options import Driver
 from mctskernel.cli.plain_console import PlainConsole, echo
 from mctskernel.cli.search import now
+from mctskernel.core.budget import Budget
 from mctskernel.core.executor import LOCAL, CounterSet
 from mctskernel.executors import workers_on
-from mctskernel.measure import BEST_NODES, Target, measure
 from mctskernel.report.comparison_table import print_comparison
 from mctskernel.report.view import View, load_view
-from mctskernel.run import Budget
-from mctskernel.runner import resume as resume_run
+from mctskernel.run import BEST_NODES, measure
+from mctskernel.run import resume as resume_run
 
 
 @click.command()
@@ -99,13 +99,18 @@ def _measure(
     configuration = before.manifest.configuration
     path = out or Path("runs") / f"{configuration.task}-measured-{now()}"
     executor = driver.options(device) or LOCAL
-    target = Target(
-        device, architecture, workers or workers_on(device, configuration.language, executor), executor
-    )
     echo(f"Evaluating the best kernels of {before.folder.path} on {device} into {path}")
     with follow_search() as (follow, stop_requested):
         search_result = measure(
-            before, path, target, best_nodes=nodes, follow=follow, stop_requested=stop_requested
+            before.folder,
+            path,
+            device=device,
+            architecture=architecture,
+            workers=workers or workers_on(device, configuration.language, executor),
+            executor=executor,
+            best_nodes=nodes,
+            follow=follow,
+            stop_requested=stop_requested,
         )
     refuse_without_baseline(search_result)
     after = View(search_result.folder, search_result.tree, search_result.answer)

@@ -17,17 +17,17 @@ from mctskernel.cli.errors import INTERRUPTED
 from mctskernel.cli.following import follow_search, print_outcome, print_result, stopping
 from mctskernel.cli.options import Place
 from mctskernel.cli.plain_console import echo
+from mctskernel.cli.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.cli.tasks import find_task_or_problem
+from mctskernel.core.budget import Budget, Spent
 from mctskernel.core.task import UNVERIFIED_REFERENCE, Task
 from mctskernel.core.task_file import load_task
+from mctskernel.loop import Snapshot, StopReason
 from mctskernel.profiling.spaces import read_space
 from mctskernel.proposers import ASK_A_MODEL, OUTSIDE, PARAMETERS, REPLAY
 from mctskernel.report.live import improvement_text
-from mctskernel.run import Budget, Configuration, Spent
-from mctskernel.runner import begin, replay
-from mctskernel.search import Snapshot, StopReason
+from mctskernel.run import Configuration, begin, replay
 from mctskernel.search_settings import SearchSettings, run_configuration
-from mctskernel.several import Plan, read_weights, search_all, shared, speedup_of_model
 from mctskernel.tasks.builtin import DEFAULT_TASK
 from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
 
@@ -138,7 +138,7 @@ def search_task(
     out: Path | None,
     spent: Spent = NOTHING,
 ) -> None:
-    """Search one task folder in a new run, and print how it ended. Raises what `runner.begin` raises."""
+    """Search one task folder in a new run, and print how it ended. Raises what `run.begin` raises."""
     configuration = configured(folder, settings, place, budget=budget, seed=seed, spent=spent)
     name, workers = configuration.task, configuration.workers
     path = out or Path("runs") / f"{name}-{now()}"
@@ -183,7 +183,7 @@ def _search_several(
     with stopping() as stop_requested:
         results = search_all(plans, budget, _print_improvement, stop_requested)
     for plan, search_result in zip(plans, results, strict=True):
-        print_result(plan.name, search_result)
+        print_result(plan.configuration.task, search_result)
     echo(f"All of them together: {speedup_of_model(plans, results):.2f}x by their weights.")
     if any(search_result.stop_reason is StopReason.INTERRUPTED for search_result in results):
         echo(f"To go on: the same command with --out {path}")

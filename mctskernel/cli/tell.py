@@ -11,8 +11,8 @@ import rich_click as click
 from mctskernel.cli import options
 from mctskernel.cli.following import follow_search, print_outcome
 from mctskernel.cli.plain_console import PlainConsole, deliver, echo
-from mctskernel.run import Budget
-from mctskernel.session import EditResult, open_session, read_replies, reply_schema
+from mctskernel.core.budget import Budget
+from mctskernel.external.session import EditResult, open_session, read_replies, reply_schema
 
 
 @click.command()

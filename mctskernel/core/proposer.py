@@ -152,6 +152,6 @@ class Proposer(Protocol):
         """Edits of the request's kernel; none when nothing applies.
 
         Whatever a model or its server does comes back as exchanges and losses. Several threads may call this at once
-        where it takes long (`mctskernel.async_proposer`).
+        where it takes long (`mctskernel.edits.async_proposer`).
         """
         ...

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from mctskernel.answer import valid_speedup
 from mctskernel.core.evaluation import Evaluation, Outcome
+from mctskernel.loop import valid_speedup
 from mctskernel.profiling.changes import Comparison, CountChange
 from mctskernel.profiling.counters import DRAM_BYTES
 from mctskernel.profiling.diagnosis import account

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mctskernel.answer import is_improvement, read_answer, valid_speedup
+from mctskernel.loop import Snapshot, is_improvement, root_failure, valid_speedup
 from mctskernel.profiling.quantities import time_text
 from mctskernel.profiling.reward import is_eligible
 from mctskernel.proposers import OUTSIDE
@@ -24,8 +24,7 @@ from mctskernel.report.notes import counted
 from mctskernel.report.progress import Progress
 from mctskernel.report.terminal import path_table
 from mctskernel.report.view import View
-from mctskernel.run import Manifest, RunError, RunFolder, read_manifest
-from mctskernel.search import Snapshot, root_failure
+from mctskernel.run import Manifest, RunError, RunFolder, read_answer, read_manifest
 from mctskernel.tree.events import Evaluated
 from mctskernel.tree.journal import GrowingTree, is_being_written
 from mctskernel.tree.node import Node, Tree

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from mctskernel.core.budget import Spent
 from mctskernel.core.evaluation import Outcome
 from mctskernel.profiling.reward import is_eligible
-from mctskernel.run import Spent
 from mctskernel.tree.events import Evaluated, Event, Proposed, Resumed
 
 NOTHING = Spent()

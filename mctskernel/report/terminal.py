@@ -23,7 +23,7 @@ from mctskernel.report.details import Detailer
 from mctskernel.report.document import StoryStep, story_step, view_headline, view_story
 from mctskernel.report.explained import ExplainedKernel, explained, print_explained
 from mctskernel.report.view import View, timing_text
-from mctskernel.run import RunError
+from mctskernel.run import RunError, write_text
 from mctskernel.tree.node import Node, Tree
 from mctskernel.tree.trajectory import edit_title, run_seconds, trajectory
 
@@ -214,6 +214,11 @@ def _title(view: View, node: Node) -> str:
 
 _MARKUP = re.compile(r"[\\`<>\[\]|~&]|(?<!\w)[*_#!]|[*_](?!\w)|^[-+]|://")
 """What begins links, HTML, code and emphasis; underscores and stars inside names and products are left alone."""
+
+
+def save_trajectory(view: View) -> None:
+    """Write the path to the answer into the run, beside the answer's kernel. Raises RunError."""
+    write_text(view.folder.best / "trajectory.md", trajectory_markdown(view))
 
 
 def trajectory_markdown(view: View) -> str:

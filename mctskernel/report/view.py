@@ -7,15 +7,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from mctskernel.answer import NOTHING_HELD_OUT, Answer, read_answer, valid_speedup
 from mctskernel.core.evaluation import Evaluation, Timing
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import UNVERIFIED_REFERENCE
 from mctskernel.edits.patch import unified_diff
+from mctskernel.loop import Answer, valid_speedup
 from mctskernel.profiling.changes import Comparison, compare
 from mctskernel.profiling.quantities import time_text
 from mctskernel.report.notes import Conversation, conversation, counted
-from mctskernel.run import Manifest, RunError, RunFolder, open_run, read_manifest
+from mctskernel.run import (
+    NOTHING_HELD_OUT,
+    Manifest,
+    RunError,
+    RunFolder,
+    open_run,
+    read_answer,
+    read_manifest,
+)
 from mctskernel.tree.events import Evaluated
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Node, Tree

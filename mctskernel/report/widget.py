@@ -7,8 +7,9 @@ from typing import Any
 import anywidget
 import traitlets
 
+from mctskernel.core.disk import BlobError
 from mctskernel.report.page import FASTEST, PartError, Parts, compressed_plotly, script, style
-from mctskernel.run import BlobError, RunError
+from mctskernel.run import RunError
 from mctskernel.tree.journal import JournalError
 
 PLOTLY = "plotly"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mctskernel.core.budget import Budget, Spent
 from mctskernel.core.space import (
     Entry,
     SearchSpace,
@@ -17,7 +18,6 @@ from mctskernel.core.space import (
     configuration_kernel,
 )
 from mctskernel.profiling.spaces import write_space
-from mctskernel.run import Budget, Spent
 
 MIDDLE = "middle"
 RANDOM = "random"

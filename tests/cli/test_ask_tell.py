@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from mctskernel import runner as runner_module
+from mctskernel import run as run_module
 from mctskernel.cli.errors import BAD_RUN, BAD_TASK, INTERRUPTED, USAGE
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation
@@ -39,7 +39,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], Executor]]:
     def opening(_spec: DeviceSpec, _workers: int, _options: ExecutorOptions) -> Iterator[Executor]:
         yield openers[-1]()
 
-    monkeypatch.setattr(runner_module, "open_executor", opening)
+    monkeypatch.setattr(run_module, "open_executor", opening)
     monkeypatch.setattr(RunFolder, "load_task", lambda folder: landscape.task(folder.task))
     return openers
 

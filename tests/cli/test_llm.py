@@ -11,8 +11,7 @@ import pytest
 
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.proposer import Purpose
-from mctskernel.run import open_run
-from mctskernel.runner import exchanges_of
+from mctskernel.run import exchanges_of, open_run
 from mctskernel.tree.events import Proposed
 from mctskernel.tree.journal import read_events, read_tree
 from mctskernel.tree.node import Tree

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel.answer import Answer
 from mctskernel.cli.errors import BAD_TASK, INTERRUPTED
 from mctskernel.cli.following import print_outcome
+from mctskernel.loop import Answer, StopReason
 from mctskernel.report.view import load_view
-from mctskernel.runner import SearchResult
-from mctskernel.search import StopReason
+from mctskernel.run import SearchResult
 from tests.synthetic_run import SyntheticRun, timed
 
 

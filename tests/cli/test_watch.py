@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from mctskernel.answer import Answer
 from mctskernel.cli import main
 from mctskernel.cli.errors import BAD_RUN, INTERRUPTED
 from mctskernel.core.evaluation import Outcome
+from mctskernel.loop import Answer
 from mctskernel.report.live import Phase, WatchedRun
 from mctskernel.run import write_text
 from mctskernel.tree.journal import Journal

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mctskernel import runner as runner_module
+from mctskernel import run as run_module
+from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceSpec
 from mctskernel.core.evaluation import Evaluation, Outcome, Source
 from mctskernel.core.task_file import load_task
@@ -21,7 +22,7 @@ from mctskernel.profiling.counters import INSTRUCTIONS, TIME
 from mctskernel.profiling.gpu.evaluator import GpuEvaluator
 from mctskernel.profiling.processes.worker import compile_worker
 from mctskernel.profiling.processes.worker_process import Prepared
-from mctskernel.run import Budget, Configuration, RunError, prepare_run, write_manifest
+from mctskernel.run import Configuration, RunError, prepare_run, write_manifest
 from mctskernel.tree.policy import Policy
 from tests.executors.test_gpu import kernel
 
@@ -210,7 +211,7 @@ def test_a_run_goes_on_where_a_gpu_of_its_own_is(
     def opening(*_: object) -> Iterator[RecordedExecutor]:
         yield RecordedExecutor(lambda _: FINE, {"gpu": "H200", "uuid": now})
 
-    monkeypatch.setattr(runner_module, "open_executor", opening)
+    monkeypatch.setattr(run_module, "open_executor", opening)
     expected = pytest.raises(RunError, match="begin a new run") if refused else nullcontext()
-    with expected, runner_module.reopen(folder.path, None, None):
+    with expected, run_module.reopen(folder.path, None, None):
         pass

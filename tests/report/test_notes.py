@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mctskernel.answer import Answer
 from mctskernel.core.edit import Category, Edit, WholeSource
 from mctskernel.core.evaluation import (
     ClockEvent,
@@ -23,6 +22,7 @@ from mctskernel.core.evaluation import (
 )
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.proposer import Proposals
+from mctskernel.loop import Answer
 from mctskernel.report.document import view_headline
 from mctskernel.report.notes import (
     accuracy_sentences,

@@ -6,7 +6,7 @@ import pytest
 
 from mctskernel.core.evaluation import Evaluation, Outcome, Score
 from mctskernel.report.progress import best_after, moments
-from mctskernel.search import spent_seconds
+from mctskernel.run import spent_seconds
 from mctskernel.tree.events import Evaluated, Event, Proposed, Resumed, Started
 from mctskernel.tree.policy import Policy
 from tests.synthetic_run import failed, quarantined, timed

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.core.budget import Budget, Spent
 from mctskernel.core.kernel import Language
 from mctskernel.core.space import SpaceError, values_of
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
 from mctskernel.profiling.spaces import read_space
-from mctskernel.run import Budget, Spent
 from mctskernel.tasks.space import MIDDLE, RANDOM, choose_start, write_space_task
 from tests import spaces
 

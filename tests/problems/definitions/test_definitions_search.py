@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Outcome
 from mctskernel.core.kernel import Language
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
+from mctskernel.external.session import EditResult, RepliedBlock, RepliedEdit, Reply, begin_session
 from mctskernel.problems.definitions.solution import SOLUTION_FILE
 from mctskernel.problems.problem import PROBLEM_FILE
 from mctskernel.problems.registry import read_problem, solution_of
 from mctskernel.problems.scores import Scored, scored, traces_in
-from mctskernel.run import Budget, Configuration, RunFolder
-from mctskernel.session import EditResult, RepliedBlock, RepliedEdit, Reply, begin_session
+from mctskernel.run import Configuration, RunFolder
 from mctskernel.tree.policy import Policy
 from tests.problems.definitions.folders import DEFINITION, INPUTS, workload, write_flashinfer
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import msgspec
-
 from mctskernel.core.executor import Prediction, Surrogate
 from mctskernel.core.kernel import Kernel
 from mctskernel.edits.patch import PatchError, apply
@@ -26,40 +24,22 @@ QUEUED_PER_PROCESS = 2
 
 POLL_SECONDS = 0.1
 
-NO_OPINION = PredictionRecord()
-
-
-class ForecastOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How many processes predict, and whether the search waits for them.
-
-    If it waits, the same seed makes the same tree. Otherwise an edit counts by its prior until its prediction is there.
-    """
-
-    workers: int = 1
-    wait: bool = False
-
-
-@dataclass(frozen=True)
-class _Target:
-    """What is to be predicted: the kernel that an edit of a node makes, or the node's own (None)."""
-
-    node: int
-    edit: int | None
-
 
 @dataclass
 class Forecaster:
-    """Predicts the edits of the node that comes next, each kernel once."""
+    """Predicts the kernel of the node that comes next and those of its edits, each once.
+
+    With `wait` the search waits for the answers, and the same seed makes the same tree.
+    """
 
     tree_search: TreeSearch
     surrogate: Surrogate
     wait: bool
-    breadth: int = BREADTH
     _known: dict[str, Prediction | None] = field(default_factory=dict)
     _in_flight: dict[int, str] = field(default_factory=dict)
     _tickets: int = 0
-    # With the identity of its kernel, or None for what needs no prediction because it costs no evaluation.
-    _targets: dict[_Target, str | None] = field(default_factory=dict)
+    # By node and edit (None: the node's own kernel), the identity of the kernel; None if none costs an evaluation.
+    _targets: dict[tuple[int, int | None], str | None] = field(default_factory=dict)
 
     def predict_next(self, is_over: Callable[[], bool]) -> None:
         """Ask about the edits of the node that comes next, and record what was answered.
@@ -67,11 +47,11 @@ class Forecaster:
         Waits for nothing once the search `is_over`.
         """
         self._collect(0.0)
-        for target in self._missing():
+        for node, edit in self._missing():
             if not self.wait and len(self._in_flight) >= QUEUED_PER_PROCESS * self.surrogate.capacity:
                 break
-            kernel = self._kernel(target)
-            self._targets[target] = None if kernel is None else self._ask(kernel)
+            kernel = self._kernel(node, edit)
+            self._targets[node, edit] = None if kernel is None else self._ask(kernel)
         while self.wait and self._in_flight and not is_over():
             self._collect(POLL_SECONDS)
         self._record_answers()
@@ -87,26 +67,26 @@ class Forecaster:
         for ticket, prediction in self.surrogate.wait(timeout):
             self._known[self._in_flight.pop(ticket)] = prediction
 
-    def _missing(self) -> Iterator[_Target]:
+    def _missing(self) -> Iterator[tuple[int, int | None]]:
         step = self.tree_search.next_step()
         if not isinstance(step, Step):
             return
         node = self.tree_search.tree.nodes[step.node]
         ranked = sorted(range(len(node.edits)), key=lambda edit: (-node.edits[edit].prior, edit))
-        first = ranked[: self.breadth + self.breadth * len(node.children) // 2]
-        for edit in (None, *(edit for edit in first if edit in node.untried)):
-            target = _Target(node.id, edit)
-            is_known = node.prediction is not None if edit is None else edit in node.predictions
-            if target not in self._targets and not is_known:
-                yield target
+        first = ranked[: BREADTH + BREADTH * len(node.children) // 2]
+        if node.prediction is None and (node.id, None) not in self._targets:
+            yield node.id, None
+        for edit in first:
+            if edit in node.untried and edit not in node.predictions and (node.id, edit) not in self._targets:
+                yield node.id, edit
 
-    def _kernel(self, target: _Target) -> Kernel | None:
+    def _kernel(self, node: int, edit: int | None) -> Kernel | None:
         """What is to be predicted; None for an edit that doesn't apply or makes a known kernel."""
-        kernel = self.tree_search.kernel(target.node)
-        if target.edit is None:
+        kernel = self.tree_search.kernel(node)
+        if edit is None:
             return kernel
         try:
-            made = apply(kernel, self.tree_search.edit(target.node, target.edit))
+            made = apply(kernel, self.tree_search.edit(node, edit))
         except PatchError:
             return None
         return None if made.identity in self.tree_search.tree.by_identity else made
@@ -118,21 +98,20 @@ class Forecaster:
             for target, identity in self._targets.items()
             if identity is None or identity in self._known
         ]
-        for target in sorted(answered, key=lambda each: (each.node, -1 if each.edit is None else each.edit)):
-            node = self.tree_search.tree.nodes[target.node]
-            if target.edit is not None and _Target(node.id, None) in self._targets:
+        for number, edit in sorted(answered, key=lambda each: (each[0], -1 if each[1] is None else each[1])):
+            if edit is not None and (number, None) in self._targets:
                 continue
-            identity = self._targets.pop(target)
+            node, identity = self.tree_search.tree.nodes[number], self._targets.pop((number, edit))
             prediction = None if identity is None else self._known[identity]
-            if target.edit is not None or node.prediction is None:
-                self.tree_search.predict(node.id, target.edit, self._record(node, target, prediction))
+            if edit is not None or node.prediction is None:
+                self.tree_search.predict(number, edit, self._recorded(node, edit, prediction))
 
-    def _record(self, node: Node, target: _Target, prediction: Prediction | None) -> PredictionRecord:
+    def _recorded(self, node: Node, edit: int | None, prediction: Prediction | None) -> PredictionRecord:
         if prediction is None:
-            return NO_OPINION
+            return PredictionRecord()
         terms = {name: seconds for name, seconds in prediction.terms.items() if seconds}
         own = node.prediction
-        if target.edit is None or own is None or not own.seconds:
+        if edit is None or own is None or not own.seconds:
             return PredictionRecord(prediction.seconds, terms)
         gain = own.seconds / prediction.seconds
         sigma = self.surrogate.uncertainty(Prediction(own.seconds, own.terms), prediction)

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from mctskernel.async_proposer import ExternalQueue
+from mctskernel.core.budget import Budget
 from mctskernel.core.contract_words import contract_sentences
 from mctskernel.core.documents import UNDECODABLE, excerpt
 from mctskernel.core.edit import Block, Category, Edit, Patch, WholeSource
@@ -27,12 +27,14 @@ from mctskernel.core.kernel import Language
 from mctskernel.core.proposer import Attempt, ProposalRequest, Proposals
 from mctskernel.core.task import Task
 from mctskernel.core.user_errors import MisuseError
+from mctskernel.edits.async_proposer import ExternalQueue
 from mctskernel.edits.llm.prompt import language_rules
+from mctskernel.loop import Follower, Search, StopReason
 from mctskernel.profiling.architecture import briefing_of
 from mctskernel.proposers import OUTSIDE
-from mctskernel.run import Budget, Configuration, RunFolder
-from mctskernel.runner import SearchResult, finish, new_run, open_search, remembered, reopen
-from mctskernel.search import Follower, Search, StopReason
+from mctskernel.report.terminal import save_trajectory
+from mctskernel.report.view import View
+from mctskernel.run import Configuration, RunFolder, SearchResult, finish, new_run, open_search, reopen
 from mctskernel.tree.blobs import put_edit
 from mctskernel.tree.node import Tree
 
@@ -117,7 +119,10 @@ class Session:
 
     def finish(self) -> SearchResult:
         """Validate the fastest kernel and save the answer, as at the end of any search."""
-        return remembered(finish(self.folder, self.search, self.stop_reason), self._configuration)
+        search_result = finish(self.folder, self.search, self.stop_reason)
+        if not search_result.problem:
+            save_trajectory(View(self.folder, self.tree, search_result.answer))
+        return search_result
 
     def _run(self, capacity: int) -> None:
         self._queue.capacity = capacity

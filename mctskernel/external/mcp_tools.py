@@ -13,11 +13,11 @@ from typing import Annotated, TypeVar, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from mctskernel.answer import valid_speedup
+from mctskernel.core.budget import Budget
 from mctskernel.core.evaluation import Outcome, Source
 from mctskernel.core.kernel import Language
 from mctskernel.core.task_file import load_task
-from mctskernel.mcp_server.engine import (
+from mctskernel.external.mcp_engine import (
     AGENT_ERRORS,
     Engine,
     RequestError,
@@ -26,15 +26,7 @@ from mctskernel.mcp_server.engine import (
     read_text,
     task_of,
 )
-from mctskernel.profiling.diagnosis import BusyTime
-from mctskernel.profiling.model.explanation import ExplainedTerm
-from mctskernel.profiling.ncu import Finding
-from mctskernel.report.explained import explained
-from mctskernel.report.node_profile import profile_node
-from mctskernel.report.view import View
-from mctskernel.run import Budget
-from mctskernel.search import StopReason, spent_seconds
-from mctskernel.session import (
+from mctskernel.external.session import (
     Ask,
     AskedAttempt,
     AskedCause,
@@ -45,6 +37,14 @@ from mctskernel.session import (
     Reply,
     edit_result,
 )
+from mctskernel.loop import StopReason, valid_speedup
+from mctskernel.profiling.diagnosis import BusyTime
+from mctskernel.profiling.model.explanation import ExplainedTerm
+from mctskernel.profiling.ncu import Finding
+from mctskernel.report.explained import explained
+from mctskernel.report.node_profile import profile_node
+from mctskernel.report.view import View
+from mctskernel.run import spent_seconds
 from mctskernel.tree.journal import read_events
 from mctskernel.tree.node import Node
 from mctskernel.tree.trajectory import STARTING_KERNEL, edit_title, run_seconds

@@ -13,18 +13,14 @@ from typing import TypeVar
 
 import msgspec
 
+from mctskernel.core.budget import Budget
 from mctskernel.core.device import DeviceError
+from mctskernel.core.disk import BlobError
 from mctskernel.core.kernel import Language
 from mctskernel.core.space import SpaceError
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import load_task
-from mctskernel.memory import MemoryUnusableError
-from mctskernel.report.terminal import trajectory_markdown
-from mctskernel.report.view import View, load_view
-from mctskernel.run import BlobError, Budget, Configuration, RunError
-from mctskernel.runner import SearchResult
-from mctskernel.search import Snapshot, StopReason
-from mctskernel.session import (
+from mctskernel.external.session import (
     Ask,
     AskedTask,
     EditResult,
@@ -36,6 +32,11 @@ from mctskernel.session import (
     device_sentences,
     open_session,
 )
+from mctskernel.loop import Snapshot, StopReason
+from mctskernel.memory import MemoryUnusableError
+from mctskernel.report.terminal import trajectory_markdown
+from mctskernel.report.view import View, load_view
+from mctskernel.run import Configuration, RunError, SearchResult
 from mctskernel.tasks.builtin import builtin_tasks
 from mctskernel.tree.export import to_json
 from mctskernel.tree.journal import JournalError

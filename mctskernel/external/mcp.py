@@ -25,9 +25,9 @@ from starlette.applications import Starlette
 
 from mctskernel import __version__
 from mctskernel.core.device import DeviceError
-from mctskernel.mcp_server.engine import AGENT_ERRORS, TEXTS, Engine, Settings, Watch, read_text, template
-from mctskernel.mcp_server.tools import AGENT, TOOLS, Call, Tool
-from mctskernel.search import Snapshot
+from mctskernel.external.mcp_engine import AGENT_ERRORS, TEXTS, Engine, Settings, Watch, read_text, template
+from mctskernel.external.mcp_tools import AGENT, TOOLS, Call, Tool
+from mctskernel.loop import Snapshot
 
 LOOPBACK = "127.0.0.1"
 

@@ -1,34 +1,42 @@
-"""The loop: select, propose, evaluate, score, record; until the budget is spent."""
+"""The loop: select, propose, evaluate, reward, record; until the budget is spent.
+
+`Search.run` is the whole of it. Two things can come next, and the tree's strategy selects which: a node needs edits,
+and a proposer is asked for them; or an edit is tried, and the kernel that it makes is evaluated. What comes back is
+rewarded and recorded: journalled first, then part of the tree. `choose` picks the answer in the end.
+"""
 
 from __future__ import annotations
 
 import enum
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
 
-from mctskernel.answer import is_improvement, valid_speedup
-from mctskernel.async_proposer import AsyncProposer
+from mctskernel.core.budget import Budget
 from mctskernel.core.edit import Edit
-from mctskernel.core.evaluation import Evaluation, Outcome, Source
+from mctskernel.core.evaluation import Check, Evaluation, Outcome, Source, Timing
 from mctskernel.core.executor import Executor
 from mctskernel.core.proposer import Dropped, Loss, Proposals, Proposer
 from mctskernel.core.task import UNVERIFIED_REFERENCE, Task
+from mctskernel.edits.async_proposer import AsyncProposer
 from mctskernel.edits.patch import PatchError, apply
-from mctskernel.forecast import Forecaster
-from mctskernel.profiling.guardrails import flags_against
-from mctskernel.profiling.reward import Reward, composite, is_eligible
-from mctskernel.run import Budget
+from mctskernel.executors.forecaster import Forecaster
+from mctskernel.profiling.guardrails import flags_against, refusal
+from mctskernel.profiling.reward import Reward, are_tied, composite, fastest_first, is_eligible
 from mctskernel.tasks.starts import are_proposed, proposals_of, untried
-from mctskernel.tree.events import Event, Resumed
 from mctskernel.tree.node import Node, Tree
+from mctskernel.tree.recorded_order import RecordedOrder
 from mctskernel.tree.search import Action, TreeSearch, Try
 from mctskernel.tree.strategies.strategy import Propose
 from mctskernel.tree.trajectory import edit_title
 
 POLL_SECONDS = 0.1
 """How long to wait for a finished evaluation before looking at the clock and at Ctrl-C again."""
+
+REPLAY_POLL_SECONDS = 0.01
+"""The same in a replay, which waits for one result while others are there."""
 
 GRACE_SECONDS = 1.5
 """How long evaluations in flight may still finish once the search should stop: it ends within 2 s."""
@@ -39,11 +47,15 @@ REPLY_GRACE_SECONDS = 3.0
 SILENCES = 3
 """Requests in a row without an answer after which the search ends; it can be resumed."""
 
+FINALISTS = 10
+"""How many of the fastest kernels may fail the final validation before the baseline is the answer."""
+
 
 class StopReason(enum.StrEnum):
     """Why a search stopped."""
 
     BUDGET = "the budget is spent"
+    PATIENCE = "no gain for a long time"
     EXHAUSTED = "nothing is left to try"
     SILENCE = "no model answers"
     WAITING = "answers are awaited"
@@ -95,7 +107,8 @@ class Search:
 
     `clock` counts seconds from an arbitrary moment. `choose` says what to do next in place of the tree's policy;
     `forecaster` predicts what may be tried next. An `async_proposer` is asked for edits in place of the proposer, and
-    the search goes on meanwhile. `starts` are edits of the root that are tried before anything else.
+    the search goes on meanwhile. `starts` are edits of the root that are tried before anything else. `order` is that in
+    which results came in a search that this one repeats.
     """
 
     tree_search: TreeSearch
@@ -113,23 +126,27 @@ class Search:
     forecaster: Forecaster | None = None
     async_proposer: AsyncProposer | None = None
     starts: tuple[Edit, ...] = ()
+    order: RecordedOrder | None = None
     _began: float = field(init=False)
     _in_flight: set[int] = field(default_factory=set)
+    _requested: dict[int, None] = field(default_factory=dict)
     # What waits for a step that may raise, for instance because the disk is full: the next `run` continues with it.
     _unsubmitted: deque[int] = field(default_factory=deque)
-    _unrecorded: deque[tuple[int, Evaluation]] = field(default_factory=deque)
-    _unread_replies: deque[tuple[int, Proposals]] = field(default_factory=deque)
-    _requested: dict[int, None] = field(default_factory=dict)
+    _arrived: deque[tuple[int, Evaluation | Proposals]] = field(default_factory=deque)
     _silences: int = 0
     _unanswered: int = 0
     _outcomes: Counter[str] = field(default_factory=Counter)
     _best: int = 0
+    _without_gain: int = 0
     _notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._notes = self.executor.notes
         self._began = self.clock()
-        self._restore()
+        for node in map(self._tree.nodes.__getitem__, self._tree.evaluated):
+            self._count(node)
+        if self._is_out_of_patience():
+            self._without_gain = 0  # whoever resumes such a search wants to see more of it
 
     def run(self, unfinished: Iterable[int] = ()) -> StopReason:
         """Evaluate the unfinished nodes, then search until the budget is spent. Resumable at any moment.
@@ -155,21 +172,27 @@ class Search:
         """Begin one more evaluation; False if none can begin before something comes back, or the search is over."""
         before = self.in_flight
         while self.in_flight == before:
-            if before >= self.executor.capacity or self._is_over():
+            if before >= self.executor.capacity or self._is_over() or self._awaits_recorded_result():
                 return False
-            self._predict()
+            if self.forecaster is not None:
+                self.forecaster.predict_next(self._is_over)
             if self._is_over() or not self._step():
                 return False
         return True
 
     def collect(self, timeout: float) -> None:
         """Record what has come back, waiting up to `timeout` seconds for the first of it."""
-        if self._in_flight and not self._unrecorded:
-            self._unrecorded.extend(self.executor.wait(timeout))
-            self._report_notes()
-        while self._unrecorded:
-            self._record(*self._unrecorded[0])
-        self._collect_replies(0.0 if self._in_flight else timeout)
+        if self.order is not None:
+            self.order.no_decision_was_made(self._tree)
+        if self._next_arrived() is None:
+            self._receive(timeout if self.order is None else REPLAY_POLL_SECONDS)
+        while (arrived := self._next_arrived()) is not None:
+            node, result = arrived
+            if isinstance(result, Evaluation):
+                self._record(node, result)
+            else:
+                self._record_reply(node, result)
+            self._arrived.remove(arrived)
 
     @property
     def stop_reason(self) -> StopReason | None:
@@ -186,6 +209,7 @@ class Search:
     def end(self, stop_reason: StopReason, grace: float = GRACE_SECONDS) -> StopReason:
         """Let evaluations in flight finish for `grace` seconds, and record which replies never came."""
         if stop_reason is not StopReason.WAITING:
+            self.order = None
             self._drain(grace)
             self._abandon_requests(stop_reason)
         return stop_reason
@@ -198,9 +222,15 @@ class Search:
     @property
     def expects_replies(self) -> bool:
         """Whether waiting brings a reply."""
-        return bool(self._unread_replies) or (
+        return any(isinstance(result, Proposals) for _, result in self._arrived) or (
             self.async_proposer is not None and self.async_proposer.expects_replies
         )
+
+    @property
+    def has_baseline(self) -> bool:
+        """Whether the starting kernel has a valid time."""
+        root = self._tree.nodes[0].evaluation
+        return root is not None and is_eligible(root)
 
     @property
     def elapsed_seconds(self) -> float:
@@ -216,32 +246,30 @@ class Search:
     def _tree(self) -> Tree:
         return self.tree_search.tree
 
-    def _restore(self) -> None:
-        for node in self._tree.nodes:
-            if node.evaluation is not None:
-                self._outcomes[node.evaluation.outcome] += 1
-                if is_improvement(node, self._tree.nodes[self._best]):
-                    self._best = node.id
-
     def _stop_reason(self) -> StopReason | None:
         root = self._tree.nodes[0]
         if self.stop_requested():
             return StopReason.INTERRUPTED
         if root.evaluation is not None and not is_eligible(root.evaluation):
             return StopReason.NO_BASELINE
-        limits = (
-            (self.evaluations + len(self._in_flight), self.budget.evaluations),
-            (self.elapsed_seconds, self.budget.seconds),
-            (self._tree.dollars, self.budget.dollars),
+        left = self.budget.left(
+            self.evaluations + len(self._in_flight), self.elapsed_seconds, self._tree.dollars
         )
-        if any(limit is not None and spent >= limit for spent, limit in limits):
+        if 0 in (left.evaluations, left.seconds, left.dollars):
             return StopReason.BUDGET
+        if self._is_out_of_patience():
+            return StopReason.PATIENCE
         if self._silences >= SILENCES:
             return StopReason.SILENCE
         return StopReason.EXHAUSTED if self._tree.exhausted else None
 
     def _is_over(self) -> bool:
         return self._stop_reason() is not None
+
+    def _is_out_of_patience(self) -> bool:
+        return self.budget.patience is not None and self._without_gain >= self.budget.patience
+
+    # Select
 
     def _step(self) -> bool:
         """Do what comes next; False if that is to wait."""
@@ -264,6 +292,8 @@ class Search:
                 return Try(0, number, self.tree_search.edit(0, number))
         return self.tree_search.next_action()
 
+    # Propose
+
     def _request_edits(self, request: Propose) -> bool:
         """Ask for edits of a node; False if as many requests wait for replies as can."""
         if self._is_full():
@@ -284,14 +314,13 @@ class Search:
 
     def _record_reply(self, node: int, reply: Proposals) -> None:
         self.tree_search.propose(node, reply)
+        self._requested.pop(node, None)
         self._silences = self._silences + 1 if reply.is_silent else 0
         if reply.exchanges:
             was_answered = any(exchange.reply for exchange in reply.exchanges)
             self._unanswered = 0 if was_answered else self._unanswered + 1
 
-    def _predict(self) -> None:
-        if self.forecaster is not None:
-            self.forecaster.predict_next(self._is_over)
+    # Evaluate
 
     def _try(self, attempt: Try) -> None:
         try:
@@ -310,39 +339,42 @@ class Search:
             self.executor.submit(node, self.tree_search.kernel(node))
             self._in_flight.add(self._unsubmitted.popleft())
 
-    def _report_notes(self) -> None:
-        """Pass on notes that the executor added while it is at work."""
-        before, self._notes = self._notes, self.executor.notes
-        new = [note for note in self._notes if note not in before]
-        if new:
-            best = replace(self._snapshot(self._tree.nodes[self._best]), note=" ".join(new))
-            self.follow(best)
-
-    def _collect_replies(self, timeout: float) -> None:
+    def _receive(self, timeout: float) -> None:
+        if self._in_flight:
+            self._arrived.extend(self.executor.wait(timeout))
+            self._report_notes()
         if self.async_proposer is not None:
-            self._unread_replies.extend(self.async_proposer.collect(0.0 if self._unread_replies else timeout))
-            while self._unread_replies:
-                node, reply = self._unread_replies[0]
-                self._record_reply(node, reply)
-                del self._requested[node]
-                self._unread_replies.popleft()
+            waits_for_replies = self.order is not None or not self._in_flight
+            self._arrived.extend(self.async_proposer.collect(timeout if waits_for_replies else 0.0))
 
-    def _abandon_requests(self, stop_reason: StopReason | None) -> None:
-        """Record the replies that are there, wait a little for those in flight, and record which never came."""
-        self._collect_replies(0.0)
-        deadline = time.monotonic() + (0.0 if stop_reason is StopReason.INTERRUPTED else REPLY_GRACE_SECONDS)
-        while (
-            self.expects_replies and (left := deadline - time.monotonic()) > 0 and not self.stop_requested()
-        ):
-            self._collect_replies(min(left, POLL_SECONDS))
-        for node in tuple(self._requested):
-            self.tree_search.propose(node, ABANDONED)
-            del self._requested[node]
+    def _next_arrived(self) -> tuple[int, Evaluation | Proposals] | None:
+        """What is to be recorded next of what has come back; in a replay only what came then."""
+        if self.order is None or not self.order.is_followed(self._tree):
+            return self._arrived[0] if self._arrived else None
+        due = self.order.due(self._tree)
+        return next((each for each in self._arrived if (type(each[1]), each[0]) == due), None)
+
+    def _awaits_recorded_result(self) -> bool:
+        return self.order is not None and self.order.due(self._tree) is not None
 
     def _drain(self, grace: float) -> None:
         deadline = time.monotonic() + grace
         while self._in_flight and (left := deadline - time.monotonic()) > 0:
             self.collect(left)
+
+    def _abandon_requests(self, stop_reason: StopReason) -> None:
+        """Record the replies that are there, wait a little for those in flight, and record which never came."""
+        deadline = time.monotonic() + (0.0 if stop_reason is StopReason.INTERRUPTED else REPLY_GRACE_SECONDS)
+        self.collect(0.0)
+        while (
+            self.expects_replies and (left := deadline - time.monotonic()) > 0 and not self.stop_requested()
+        ):
+            self.collect(min(left, POLL_SECONDS))
+        for node in tuple(self._requested):
+            self.tree_search.propose(node, ABANDONED)
+            del self._requested[node]
+
+    # Reward and record
 
     def _record(self, node_id: int, evaluation: Evaluation) -> None:
         node = self._tree.nodes[node_id]
@@ -350,43 +382,133 @@ class Search:
         root = self._tree.nodes[0].evaluation or evaluation
         if evaluation.ok:
             against = flags_against(evaluation, parent) if parent is not None else ()
-            notes = dict.fromkeys((*evaluation.flags, *against))
+            flags = dict.fromkeys((*evaluation.flags, *against))
             if self.task.unverified_reference:
-                notes[UNVERIFIED_REFERENCE] = None
-            evaluation = replace(evaluation, flags=tuple(notes))
+                flags[UNVERIFIED_REFERENCE] = None
+            evaluation = replace(evaluation, flags=tuple(flags))
         self.tree_search.evaluate(node_id, evaluation, self.reward(evaluation, parent, root))
-        self._unrecorded.popleft()
         self._in_flight.discard(node_id)
-        self._outcomes[evaluation.outcome] += 1
-        self.follow(self._snapshot(node))
+        improved = self._count(node)
+        self.follow(
+            replace(self._snapshot(node), improved_by=edit_title(self._tree, node) if improved else "")
+        )
 
-    def _snapshot(self, node: Node) -> Snapshot:
+    def _count(self, node: Node) -> bool:
+        """Count a finished evaluation. Returns whether it is the best so far."""
+        assert node.evaluation is not None  # noqa: S101 - it has finished
+        self._outcomes[node.evaluation.outcome] += 1
         improved = node.id > 0 and is_improvement(node, self._tree.nodes[self._best])
         if improved:
             self._best = node.id
-        best = self._tree.nodes[self._best]
+        self._without_gain = 0 if improved or node.id == 0 else self._without_gain + 1
+        return improved
+
+    def _snapshot(self, node: Node) -> Snapshot:
         return Snapshot(
             budget=self.budget,
             evaluations=self.evaluations,
             outcomes=dict(self._outcomes.most_common()),
-            best_node=best.id,
-            best_speedup=valid_speedup(best),
+            best_node=self._best,
+            best_speedup=valid_speedup(self._tree.nodes[self._best]),
             source=node.evaluation.source if node.evaluation else Source.MEASURED,
             elapsed_seconds=self.elapsed_seconds,
             dollars=self._tree.dollars,
-            improved_by=edit_title(self._tree, node) if improved else "",
             unverified_reference=self.task.unverified_reference,
         )
 
+    def _report_notes(self) -> None:
+        """Pass on notes that the executor added while it is at work."""
+        before, self._notes = self._notes, self.executor.notes
+        new = [note for note in self._notes if note not in before]
+        if new:
+            self.follow(replace(self._snapshot(self._tree.nodes[self._best]), note=" ".join(new)))
 
-def spent_seconds(events: Iterable[Event]) -> float:
-    """Seconds that the processes of a run have spent on it, pauses between them left out."""
-    total, began, last = 0.0, 0.0, 0.0
-    for event in events:
-        if began == 0.0 or isinstance(event, Resumed):
-            total, began = total + last - began, event.at
-        last = event.at
-    return total + last - began
+
+@dataclass(frozen=True)
+class Answer:
+    """The fastest kernel that passed every guard and the final validation, with those that didn't pass it.
+
+    `node` is 0, the baseline, when no faster kernel passed; None when not even the baseline did. `timings` are those of
+    the final validation, at held-out shapes beside the baseline's, and `notes` what it noticed besides.
+    `unverified_reference` is the task's.
+    """
+
+    node: int | None
+    speedup: float
+    checks: tuple[Check, ...] = ()
+    refused: tuple[tuple[int, str], ...] = ()
+    unverified_reference: bool = False
+    timings: tuple[Timing, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def choose(search: TreeSearch, executor: Executor) -> Answer:
+    """Choose by time alone among nodes that passed every guardrail, and let the final validation decide.
+
+    Of a modelled node's trajectory the last edits are left out whose gain is within the model's uncertainty.
+    Descendants of a kernel that was refused come after all others: variants of one cheat are many.
+    """
+    tree = search.tree
+    root = tree.nodes[0].evaluation
+    if root is None:
+        return Answer(None, 0.0)
+    evaluated = [(node.id, node.evaluation) for node in tree.nodes if node.evaluation is not None]
+    shortened = dict.fromkeys(_without_ties(tree, node) for node in fastest_first(evaluated, root))
+    faster = tuple(takewhile(lambda node: node != 0, shortened))
+    refused: list[tuple[int, str]] = []
+    for node in (*islice(_in_turn(tree, faster, refused), FINALISTS), 0):
+        found = executor.final_validation(search.kernel(node), search.kernel(0))
+        if not (reason := refusal(found, root)):
+            return _answer(tree.nodes[node], found, tuple(refused))
+        refused.append((node, reason))
+    return Answer(None, 0.0, (), tuple(refused))
+
+
+def _in_turn(tree: Tree, nodes: Sequence[int], refused: Sequence[tuple[int, str]]) -> Iterator[int]:
+    """The nodes in their order, those last that descend from one of `refused`, which grows meanwhile."""
+    waiting = []
+    for node in nodes:
+        if {number for number, _ in refused}.isdisjoint(tree.lineage(node)):
+            yield node
+        else:
+            waiting.append(node)
+    yield from waiting
+
+
+def _answer(node: Node, found: Evaluation, refused: tuple[tuple[int, str], ...]) -> Answer:
+    known = node.evaluation.flags if node.evaluation is not None else ()
+    return Answer(
+        node.id,
+        valid_speedup(node),
+        found.checks,
+        refused,
+        timings=found.timings if node.id else (),
+        notes=tuple(flag for flag in found.flags if flag not in known),
+    )
+
+
+def _without_ties(tree: Tree, node: int) -> int:
+    """The earliest node of a trajectory that ties with its end."""
+    end = tree.nodes[node].evaluation
+    for ancestor in tree.lineage(node):
+        found = tree.nodes[ancestor].evaluation
+        if found is not None and end is not None and is_eligible(found) and are_tied(found, end):
+            return ancestor
+    return node
+
+
+def valid_speedup(node: Node) -> float:
+    """A node's speed-up over the baseline; 0 for one that may not be the answer."""
+    if node.evaluation is None or node.score is None or not is_eligible(node.evaluation):
+        return 0.0
+    return node.score.speedup
+
+
+def is_improvement(node: Node, best: Node) -> bool:
+    """Whether a node is faster than another one, and not just within a model's uncertainty."""
+    if valid_speedup(node) <= valid_speedup(best) or node.evaluation is None:
+        return False
+    return best.evaluation is None or not are_tied(node.evaluation, best.evaluation)
 
 
 def root_failure(tree: Tree) -> str:

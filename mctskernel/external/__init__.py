@@ -1,0 +1,1 @@
+"""Edits from outside: other programs ask and tell, coding agents over the Model Context Protocol."""
