@@ -9,76 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 
-from tree_sitter import Node, Parser
-
-from mctskernel.edits.nodes import (
-    LANGUAGE,
-    Declaration,
-    Loop,
-    Parameter,
-    Replacement,
-    as_loop,
-    assigned_names,
-    assignment,
-    calls,
-    declared,
-    enclosing,
-    field,
-    has,
-    identifiers,
-    insert_after,
-    insert_before,
-    operands,
-    parameter_of,
-    squeezed,
-    strip_parentheses,
-    swap,
-    text_of,
-    unroll_pragma,
-    uses,
-    walk,
-    whole_number,
-    within,
-)
-
-__all__ = [
-    "Access",
-    "Declaration",
-    "Function",
-    "Loop",
-    "Macro",
-    "Parameter",
-    "Replacement",
-    "Source",
-    "accesses",
-    "as_loop",
-    "assigned_names",
-    "assignment",
-    "calls",
-    "define",
-    "enclosing",
-    "fresh_name",
-    "has",
-    "identifiers",
-    "indentation",
-    "insert_after",
-    "insert_before",
-    "names_in_scope",
-    "operands",
-    "parse",
-    "replace",
-    "squeezed",
-    "strip_parentheses",
-    "swap",
-    "text_of",
-    "unroll_pragma",
-    "uses",
-    "walk",
-    "whole_number",
-    "within",
-]
+import tree_sitter_cuda
+from tree_sitter import Language, Node, Parser, Query, QueryCursor
 
 _CONDITIONALS = frozenset({"preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif"})
 
@@ -318,3 +252,329 @@ def _function(node: Node) -> Function:
         body=field(node, "body"),
         node=node,
     )
+
+
+LANGUAGE = Language(tree_sitter_cuda.language())
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """New text for the bytes from `start` up to `end`; an insertion when they are equal."""
+
+    start: int
+    end: int
+    text: str
+
+
+def text_of(node: Node) -> str:
+    """A node's text."""
+    return (node.text or b"").decode()
+
+
+def squeezed(node: Node) -> str:
+    """A node's text without blanks."""
+    return "".join(text_of(node).split())
+
+
+def walk(node: Node, *types: str) -> Iterator[Node]:
+    """The node and all below it, in the order of the text; only of the given types if there are any."""
+    query = _of_types(types)
+    if query is not None:
+        found = QueryCursor(query).captures(node).get("found", [])
+        yield from sorted(found, key=lambda inner: (inner.start_byte, -inner.end_byte))
+        return
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        if not types or current.type in types:
+            yield current
+        stack.extend(reversed(current.children))
+
+
+def has(node: Node, *types: str) -> bool:
+    """Whether a subtree holds a node of one of the types."""
+    return next(walk(node, *types), None) is not None
+
+
+def uses(node: Node, name: str) -> int:
+    """How often a name occurs in a subtree; it may be `threadIdx.x` or its kin."""
+    kind = "field_expression" if "." in name else "identifier"
+    return sum(squeezed(found) == name for found in walk(node, kind))
+
+
+def within(node: Node, outer: Node) -> bool:
+    """Whether a node lies inside another, or is it."""
+    return outer.start_byte <= node.start_byte and node.end_byte <= outer.end_byte
+
+
+def enclosing(node: Node, *types: str) -> Node | None:
+    """The nearest node of one of the types that has this one inside."""
+    parent = node.parent
+    while parent is not None and parent.type not in types:
+        parent = parent.parent
+    return parent
+
+
+@lru_cache(maxsize=4096)
+def identifiers(node: Node) -> frozenset[str]:
+    """Plain names in a subtree; `threadIdx.x` and its kin count as one name."""
+    names: set[str] = set()
+    for found in walk(node, "identifier", "type_identifier", "field_expression"):
+        if found.type == "field_expression":
+            names.add(squeezed(found))
+        else:
+            names.add(text_of(found))
+    return frozenset(names)
+
+
+def calls(node: Node, *names: str) -> tuple[Node, ...]:
+    """Call expressions in a subtree, of the named functions if there are any."""
+    return tuple(
+        call
+        for call in walk(node, "call_expression")
+        if not names or text_of(field(call, "function")) in names
+    )
+
+
+def assigned_names(node: Node) -> dict[str, int]:
+    """How often each plain name is assigned, incremented or has its address taken; not initialised."""
+    counts: dict[str, int] = {}
+    for found in walk(node, "assignment_expression", "update_expression", "pointer_expression"):
+        if found.type == "pointer_expression" and text_of(field(found, "operator")) != "&":
+            continue
+        target = strip_parentheses(
+            field(found, "left" if found.type == "assignment_expression" else "argument")
+        )
+        if target.type == "field_expression":
+            target = field(target, "argument")
+        if target.type == "identifier":
+            counts[text_of(target)] = counts.get(text_of(target), 0) + 1
+    return counts
+
+
+def operands(node: Node) -> tuple[Node, str, Node] | None:
+    """The left side, the operator and the right side of a binary expression or an assignment; None for others."""
+    if node.type not in {"binary_expression", "assignment_expression"}:
+        return None
+    return field(node, "left"), text_of(field(node, "operator")), field(node, "right")
+
+
+def assignment(statement: Node) -> tuple[Node, str, Node] | None:
+    """The operands of a statement that is one assignment; None for any other."""
+    if statement.type != "expression_statement" or not statement.named_children:
+        return None
+    inner = statement.named_children[0]
+    return operands(inner) if inner.type == "assignment_expression" else None
+
+
+def strip_parentheses(node: Node) -> Node:
+    """The expression inside any parentheses."""
+    while node.type == "parenthesized_expression" and node.named_child_count == 1:
+        node = node.named_children[0]
+    return node
+
+
+def whole_number(literal: str) -> int | None:
+    """The value of an integer literal without digit separators."""
+    digits = literal.rstrip("uUlL")
+    try:
+        return int(digits, 0)
+    except ValueError:
+        return None
+
+
+def swap(node: Node, text: str) -> Replacement:
+    """Replace a node's text."""
+    return Replacement(node.start_byte, node.end_byte, text)
+
+
+def insert_before(node: Node, text: str) -> Replacement:
+    """Insert text right before a node."""
+    return Replacement(node.start_byte, node.start_byte, text)
+
+
+def insert_after(node: Node, text: str) -> Replacement:
+    """Insert text right after a node."""
+    return Replacement(node.end_byte, node.end_byte, text)
+
+
+def field(node: Node, name: str) -> Node:
+    """A node's child by its field's name; the node itself where there is none."""
+    return node.child_by_field_name(name) or node
+
+
+@cache
+def _of_types(types: tuple[str, ...]) -> Query | None:
+    """A query for nodes of some types, which is several times faster than looking at every node from Python."""
+    named = True
+    if not types or any(LANGUAGE.id_for_node_kind(name, named) is None for name in types):
+        return None
+    return Query(LANGUAGE, f"[{' '.join(f'({name})' for name in types)}] @found")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`for (type variable = start; variable < bound; variable += step)` whose body leaves the variable alone.
+
+    `comparison` is one of < <= != (counting up; any other loop is not canonical); `step` is the step's text,
+    "1" for an increment; `pragma` is an unroll pragma right before it.
+    """
+
+    variable: str
+    type: str
+    start: Node
+    comparison: str
+    bound: Node
+    step: str
+    body: Node
+    pragma: Node | None
+    node: Node
+
+
+def as_loop(node: Node) -> Loop | None:
+    """The canonical form of a `for_statement`, if it has it."""
+    initializer, condition = node.child_by_field_name("initializer"), node.child_by_field_name("condition")
+    update, body = node.child_by_field_name("update"), node.child_by_field_name("body")
+    if initializer is None or condition is None or update is None or body is None:
+        return None
+    variables = declared(initializer) if initializer.type == "declaration" else ()
+    if len(variables) != 1 or variables[0].value is None or condition.type != "binary_expression":
+        return None
+    variable = variables[0]
+    comparison = text_of(field(condition, "operator"))
+    if text_of(field(condition, "left")) != variable.name or comparison not in {"<", "<=", "!="}:
+        return None
+    step = _step(update, variable.name)
+    if step is None or variable.name in assigned_names(body):
+        return None
+    bound = field(condition, "right")
+    if identifiers(bound) & assigned_names(body).keys():
+        return None
+    return Loop(
+        variable=variable.name,
+        type=variable.type,
+        start=variable.value or node,
+        comparison=comparison,
+        bound=bound,
+        step=step,
+        body=body,
+        pragma=unroll_pragma(node),
+        node=node,
+    )
+
+
+def unroll_pragma(node: Node) -> Node | None:
+    """The `#pragma unroll` right before a loop."""
+    before = node.prev_named_sibling
+    if before is None or before.type != "preproc_call":
+        return None
+    words = text_of(before).split()
+    return before if words[:2] == ["#pragma", "unroll"] else None
+
+
+def _step(update: Node, variable: str) -> str | None:
+    if update.type == "update_expression" and text_of(field(update, "argument")) == variable:
+        return "1" if text_of(field(update, "operator")) == "++" else None
+    if update.type == "assignment_expression" and text_of(field(update, "left")) == variable:
+        step = text_of(field(update, "right"))
+        operator = text_of(field(update, "operator"))
+        return step if operator == "+=" and not step.startswith("-") else None
+    return None
+
+
+_DECLARATORS = frozenset(
+    {"pointer_declarator", "array_declarator", "init_declarator", "reference_declarator"}
+)
+_UNKNOWN = "?"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A function parameter. `type` is without qualifiers; `const` is the pointee's for a pointer."""
+
+    name: str
+    type: str
+    pointer: bool
+    const: bool
+    restrict: bool
+    node: Node
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """One declared variable; `extents` are an array's sizes, None for `[]`; `node` is the statement."""
+
+    name: str
+    type: str
+    pointer: bool
+    const: bool
+    shared: bool
+    extern: bool
+    extents: tuple[Node | None, ...]
+    value: Node | None
+    declarator: Node
+    node: Node
+
+    @property
+    def alone(self) -> bool:
+        """Whether the statement declares nothing else."""
+        return len(self.node.children_by_field_name("declarator")) == 1
+
+
+def parameter_of(node: Node) -> Parameter:
+    """What a `parameter_declaration` declares."""
+    pointers = list(walk(node, "pointer_declarator", "array_declarator", "reference_declarator"))
+    return Parameter(
+        name=_declared_name(node),
+        type=text_of(field(node, "type")),
+        pointer=bool(pointers),
+        const=_has_qualifier(node, "const"),
+        restrict=any(_has_qualifier(pointer, "__restrict__", "__restrict") for pointer in pointers),
+        node=node,
+    )
+
+
+def declared(node: Node) -> tuple[Declaration, ...]:
+    """The variables of a `declaration`, in order."""
+    return tuple(_declaration(node, child) for child in node.children_by_field_name("declarator"))
+
+
+def _declaration(node: Node, declarator: Node) -> Declaration:
+    value = declarator.child_by_field_name("value") if declarator.type == "init_declarator" else None
+    inner = field(declarator, "declarator") if declarator.type == "init_declarator" else declarator
+    extents: list[Node | None] = []
+    pointer = False
+    while inner.type in _DECLARATORS:
+        if inner.type == "array_declarator":
+            extents.insert(0, inner.child_by_field_name("size"))
+        pointer = pointer or inner.type != "array_declarator"
+        below = inner.child_by_field_name("declarator")
+        if below is None:
+            below = inner.named_children[-1] if inner.named_children else None
+        if below is None:
+            break
+        inner = below
+    return Declaration(
+        name=text_of(inner),
+        type=text_of(field(node, "type")),
+        pointer=pointer,
+        const=_has_qualifier(node, "const", "constexpr"),
+        shared=_has_qualifier(node, "__shared__"),
+        extern=any(text_of(child) == "extern" for child in node.children),
+        extents=tuple(extents),
+        value=value,
+        declarator=declarator,
+        node=node,
+    )
+
+
+def _declared_name(node: Node) -> str:
+    declarator = node.child_by_field_name("declarator")
+    while declarator is not None and declarator.type in _DECLARATORS:
+        below = declarator.child_by_field_name("declarator")
+        declarator = below if below is not None else next(iter(reversed(declarator.named_children)), None)
+    return text_of(declarator) if declarator is not None else _UNKNOWN
+
+
+def _has_qualifier(node: Node, *texts: str) -> bool:
+    return any(text_of(child) in texts for child in node.children if child.type == "type_qualifier")

@@ -12,8 +12,8 @@ from mctskernel.edits.rule import Context, Limits, Proposal, Rule, rule
 from mctskernel.edits.rules.row_fusion import fuse_rows
 from mctskernel.edits.rules.row_parallel import parallel_rows
 from mctskernel.edits.rules.row_registers import keep_row
+from mctskernel.edits.rules.tree_reduction import warp_shuffle_reduction
 from mctskernel.edits.rules.vectorize import float4_loops
-from mctskernel.edits.rules.warp_reduction import warp_shuffle_reduction
 from mctskernel.edits.syntax import parse
 
 

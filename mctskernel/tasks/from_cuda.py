@@ -17,8 +17,7 @@ from pathlib import Path
 from mctskernel.core.kernel import Kernel, leading_comment
 from mctskernel.core.task import TaskError
 from mctskernel.core.task_file import read_text, write_new_task
-from mctskernel.edits.nodes import Parameter
-from mctskernel.edits.syntax import Function, parse
+from mctskernel.edits.syntax import Function, Parameter, parse
 from mctskernel.profiling.source_rules import breach
 from mctskernel.tasks.check import C_TYPES
 

@@ -17,8 +17,7 @@ from string import Template
 from tree_sitter import Node
 
 from mctskernel.core.kernel import Kernel
-from mctskernel.edits.nodes import Parameter, enclosing, text_of, walk
-from mctskernel.edits.syntax import Function, parse
+from mctskernel.edits.syntax import Function, Parameter, enclosing, parse, text_of, walk
 from mctskernel.problems.host_code.expressions import HostCodeError, raw_literal
 from mctskernel.problems.host_code.launch import Kind, WrittenLaunch
 from mctskernel.profiling.source_rules import scan

@@ -1,7 +1,4 @@
-"""Block reductions of one element a thread: each thread first adds up many, in strides of the whole grid.
-
-The grid then has a size of its own, and so have the buffer of partial results and the launch that adds them up.
-"""
+"""Tree reductions in shared memory: shuffles within warps instead, and many elements a thread before the tree."""
 
 from __future__ import annotations
 
@@ -22,10 +19,9 @@ from mctskernel.edits.indexing import (
     plan_expression,
     upper_bounds,
 )
-from mctskernel.edits.reductions import COMBINED, NEUTRAL, is_zero, reduced_value, reductions_of
-from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches
+from mctskernel.edits.reductions import COMBINED, EXTREMA, NEUTRAL, is_zero, reduced_value, reductions_of
+from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, indented, only_launches, without_dead_macros
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.rules.warp_reduction import Tree, trees_in
 from mctskernel.edits.syntax import (
     Access,
     Declaration,
@@ -33,12 +29,14 @@ from mctskernel.edits.syntax import (
     Loop,
     Replacement,
     accesses,
+    assignment,
     calls,
     fresh_name,
     has,
     identifiers,
     indentation,
     names_in_scope,
+    replace,
     squeezed,
     strip_parentheses,
     swap,
@@ -47,6 +45,225 @@ from mctskernel.edits.syntax import (
     walk,
     within,
 )
+
+
+@dataclass(frozen=True)
+class Tree:
+    """`shared[thread] = value; barrier; tree over `threads` elements`, after which only shared[0] is read."""
+
+    function: Function
+    array: Declaration
+    thread: str
+    value: Node
+    operation: str
+    threads: str
+    first: Node
+    last: Node
+    asserts: tuple[Node, ...]
+
+
+@rule(
+    Category.WARP_PRIMITIVES,
+    1.5,
+    "shared_throughput bank_conflicts barriers instruction_issue divergence",
+)
+def warp_shuffle_reduction(context: Context) -> Iterable[Proposal]:
+    trees = [t for f in context.source.functions if f.clean for t in trees_in(f) if _fits(context, t)]
+    if not trees:
+        return
+    changes = [change for tree in trees for change in _with_shuffles(context, tree)]
+    yield Proposal(
+        "reduce with warp shuffles",
+        without_dead_macros(context.source, replace(context.source, changes)),
+        rationale=(
+            "A tree in shared memory takes a barrier and two shared accesses a level; lanes of a warp can "
+            "exchange registers instead, so that one barrier remains between the warps and the block."
+        ),
+        expected_effect="2 barriers a reduction instead of one a level.",
+    )
+
+
+def trees_in(function: Function) -> list[Tree]:
+    """The tree reductions of a function."""
+    shared = {d.name: d for d in function.declarations if d.shared and len(d.extents) == 1}
+    known = definitions(function)
+    found = []
+    for loop in walk(function.body, "for_statement"):
+        siblings = code(loop.parent) if loop.parent is not None else []
+        siblings = [node for node in siblings if node.type != "preproc_call"]
+        if loop not in siblings or siblings.index(loop) < 2:
+            continue
+        store, barrier = siblings[siblings.index(loop) - 2 : siblings.index(loop)]
+        if text_of(barrier).replace(" ", "") != "__syncthreads();":
+            continue
+        tree = _tree(function, shared, known, store, loop)
+        if tree is not None:
+            found.append(tree)
+    return found
+
+
+def _tree(
+    function: Function,
+    shared: Mapping[str, Declaration],
+    known: Mapping[str, Node],
+    store: Node,
+    loop: Node,
+) -> Tree | None:
+    parts = assignment(store)
+    if parts is None:
+        return None
+    left, _, value = parts
+    targets = accesses(left)
+    if len(targets) != 1 or targets[0].array not in shared or targets[0].reads:
+        return None
+    array, index = shared[targets[0].array], targets[0].indices
+    if len(index) != 1 or str(polynomial(index[0], known)) != "threadIdx.x" or array.type != "float":
+        return None
+    if any(access.array == array.name for access in accesses(value)):
+        return None
+    step = _levels(loop, text_of(index[0]), array.name)
+    if step is None or not _only_first_is_read(function, array.name, store, loop):
+        return None
+    threads, operation = step
+    asserts = [
+        node
+        for node in walk(function.body, "static_assert_declaration")
+        if text_of(node).replace(" ", "").startswith(f"static_assert(({threads}&({threads}-1))==0")
+    ]
+    return Tree(function, array, text_of(index[0]), value, operation, threads, store, loop, tuple(asserts))
+
+
+def _levels(loop: Node, thread: str, array: str) -> tuple[str, str] | None:
+    """The number of elements and the operation of a tree's loop, whichever way its strides go."""
+    header = [loop.child_by_field_name(name) for name in ("initializer", "condition", "update")]
+    body = loop.child_by_field_name("body")
+    if body is None or any(part is None for part in header):
+        return None
+    statements = code(body)
+    if len(statements) != 2 or text_of(statements[1]).replace(" ", "") != "__syncthreads();":
+        return None
+    step = statements[0]
+    then, clause = step.child_by_field_name("consequence"), step.child_by_field_name("condition")
+    if step.type != "if_statement" or then is None or clause is None or len(code(then)) != 1:
+        return None
+    initializer, condition, update = (squeezed(part) for part in header if part is not None)
+    declarator = header[0].child_by_field_name("declarator") if header[0] is not None else None
+    variable = text_of(next(walk(declarator, "identifier"))) if declarator is not None else ""
+    guard = squeezed(clause)
+    thread_text = "".join(thread.split())
+    down = condition in {f"{variable}>0", f"{variable}>=1"} and update in {
+        f"{variable}/=2",
+        f"{variable}>>=1",
+        f"{variable}={variable}/2",
+        f"{variable}={variable}>>1",
+    }
+    up = update in {f"{variable}*=2", f"{variable}<<=1", f"{variable}={variable}*2"}
+    start = initializer.rstrip(";").partition("=")[2]
+    if down and guard == f"({thread_text}<{variable})" and start.endswith(("/2", ">>1")):
+        threads = start.removesuffix("/2").removesuffix(">>1")
+    elif (
+        up
+        and start == "1"
+        and condition.startswith(f"{variable}<")
+        and guard in {f"({thread_text}%(2*{variable})==0)", f"({thread_text}%({variable}*2)==0)"}
+    ):
+        threads = condition.removeprefix(f"{variable}<")
+    else:
+        return None
+    operation = _combination(code(then)[0], array, thread_text, variable)
+    return (threads.strip("()"), operation) if operation is not None else None
+
+
+def _combination(statement: Node, array: str, thread: str, stride: str) -> str | None:
+    """The operation of `array[thread] = op(array[thread], array[thread + stride])`."""
+    text = squeezed(statement).rstrip(";")
+    own = f"{array}[{thread}]"
+    for other in (f"{array}[{thread}+{stride}]", f"{array}[{stride}+{thread}]"):
+        if text == f"{own}+={other}":
+            return "sum"
+        for a, b in ((own, other), (other, own)):
+            if text == f"{own}={a}+{b}":
+                return "sum"
+            for operation, functions in EXTREMA.items():
+                if text in {f"{own}={function}({a},{b})" for function in functions}:
+                    return operation
+    return None
+
+
+def _only_first_is_read(function: Function, array: str, store: Node, loop: Node) -> bool:
+    def matters(access: Access) -> bool:
+        inside = within(access.node, store) or within(access.node, loop)
+        return access.array == array and not inside
+
+    rest = [access for access in function.accesses if matters(access)]
+    counted = sum(access.array == array for access in function.accesses)
+    return uses(function.body, array) == counted + 1 and all(
+        not access.writes and text_of(access.indices[0]) == "0" for access in rest
+    )
+
+
+def _fits(context: Context, tree: Tree) -> bool:
+    """Whether every launch that reaches the tree has exactly its threads, and a whole number of warps."""
+    launched = [
+        launch
+        for launch, function in context.launched
+        if function.node == tree.function.node or calls(function.body, tree.function.name)
+    ]
+    if not launched or any(len(launch.block) != 1 for launch in launched):
+        return False
+    blocks = {context.constant(launch.block[0]) for launch in launched}
+    block = blocks.pop()
+    if blocks or block is None or block % 32:
+        return False
+    return tree.threads == "blockDim.x" or context.constant(tree.threads) == block
+
+
+def _with_shuffles(context: Context, tree: Tree) -> list[Replacement]:
+    source, array, thread = context.source, tree.array.name, tree.thread
+    lane, offset = fresh_names(names_in_scope(source, tree.function), f"lane_{tree.operation}", "offset")
+    shuffled = f"__shfl_down_sync(0xffffffff, {lane}, {offset})"
+    exchange = [
+        "#pragma unroll",
+        f"for (int {offset} = 16; {offset} > 0; {offset} /= 2) {{",
+        f"    {lane} = {COMBINED[tree.operation].format(lane, shuffled)};",
+        "}",
+    ]
+    warps = f"{tree.threads} / 32"
+    gathered = f"{thread} < {warps} ? {array}[{thread}] : {NEUTRAL[tree.operation]}"
+    lines = [
+        f"float {lane} = {text_of(tree.value)};",
+        *exchange,
+        f"if ({thread} % 32 == 0) {{",
+        f"    {array}[{thread} / 32] = {lane};",
+        "}",
+        "__syncthreads();",
+        f"if ({thread} < 32) {{",
+        *indented(
+            [
+                f"{lane} = {gathered};",
+                *exchange,
+                # Shuffles order no memory, and every lane may have read the first element.
+                "__syncwarp();",
+                f"if ({thread} == 0) {{",
+                f"    {array}[0] = {lane};",
+                "}",
+            ]
+        ),
+        "}",
+        "__syncthreads();",
+    ]
+    margin = indentation(source, tree.first)
+    text = f"\n{margin}".join(lines)
+    changes = [Replacement(tree.first.start_byte, tree.last.end_byte, text)]
+    extent = tree.array.extents[0]
+    if extent is not None and not tree.array.extern and text_of(extent) == tree.threads:
+        changes.append(swap(extent, warps))
+    whole = f'static_assert({tree.threads} % 32 == 0, "{tree.threads} must be a multiple of 32");'
+    changes += [swap(node, whole) for node in tree.asserts]
+    if not tree.asserts and tree.threads in source.macro_names:
+        changes.append(Replacement(tree.first.start_byte, tree.first.start_byte, f"{whole}\n{margin}"))
+    return changes
+
 
 BLOCKS = (1056, 4224)
 """8 and 32 blocks for each of an H100's 132 multiprocessors."""
