@@ -10,9 +10,10 @@ from functools import lru_cache
 from tree_sitter import Node
 
 from mctskernel.core.launch_plan import Launch
-from mctskernel.edits.affine import Polynomial
-from mctskernel.edits.rule import constant
+from mctskernel.edits.affine import Polynomial, definitions, polynomial
+from mctskernel.edits.rule import Context, constant
 from mctskernel.edits.syntax import (
+    Declaration,
     Function,
     Source,
     enclosing,
@@ -105,6 +106,46 @@ def global_index_axis(index: Polynomial, launch: Launch, macros: Mapping[str, in
         if is_block_extent(block, axis, extent, macros):
             return axis
     return None
+
+
+@dataclass(frozen=True)
+class ThreadIndex:
+    """A thread's place along an axis of the grid: below `bound` in the kernel's words, `extent` in the plan's.
+
+    `axis` is None where its value is something else.
+    """
+
+    declaration: Declaration
+    value: Node
+    bound: str
+    extent: str
+    axis: str | None
+
+    @property
+    def name(self) -> str:
+        """What the kernel calls it."""
+        return self.declaration.name
+
+    @property
+    def type(self) -> str:
+        """The type that it is declared with."""
+        return self.declaration.type
+
+
+def thread_indices(
+    context: Context, launch: Launch, function: Function, bounds: Mapping[str, Node]
+) -> tuple[ThreadIndex, ...]:
+    """The indices that are bounded, in order; none if one is not defined once or its bound not known to the plan."""
+    known = definitions(function)
+    declared = {declaration.name: declaration for declaration in function.declarations}
+    found = []
+    for name, bound in bounds.items():
+        extent = plan_expression(bound, function, launch, context.source)
+        if name not in known or extent is None:
+            return ()
+        axis = global_index_axis(polynomial(known[name], known), launch, context.kernel.macros)
+        found.append(ThreadIndex(declared[name], known[name], text_of(bound), extent, axis))
+    return tuple(found)
 
 
 def plan_expression(bound: Node, function: Function, launch: Launch, source: Source) -> str | None:

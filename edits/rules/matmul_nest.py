@@ -11,13 +11,13 @@ from mctskernel.core.launch_plan import Extent, Launch
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import (
     Guarded,
+    ThreadIndex,
     code,
     expression,
-    global_index_axis,
     guarded,
     inlined,
-    plan_expression,
     replace_names,
+    thread_indices,
 )
 from mctskernel.edits.rewrite import dedented
 from mctskernel.edits.rule import Context
@@ -50,15 +50,6 @@ CONVERSIONS = frozenset({"__bfloat162float", "__half2float", "float", "static_ca
 
 
 @dataclass(frozen=True)
-class Axis:
-    """One index of the output: its variable, its bound in the kernel's words and in the launch plan's."""
-
-    name: str
-    bound: str
-    extent: str
-
-
-@dataclass(frozen=True)
 class Operand:
     """A factor of the products: `text` computes it in terms of its axis's variable and the summation index.
 
@@ -68,7 +59,7 @@ class Operand:
 
     buffer: str
     text: str
-    axis: Axis
+    axis: ThreadIndex
     along_k: bool
     type: str = ""
     element: str | None = None
@@ -102,8 +93,8 @@ class MatmulNest:
     use the sum; both as source lines at the left margin. `outer_grid` is the grid's extent along z.
     """
 
-    row: Axis
-    col: Axis
+    row: ThreadIndex
+    col: ThreadIndex
     k: str
     k_start: str
     k_bound: str
@@ -186,7 +177,7 @@ def naive_nest(context: Context, launch: Launch, function: Function) -> MatmulNe
     if left.axis == col:
         left, right = right, left
     uniform = _uniform(body, axes, known)
-    if uniform is None or not _self_contained(
+    if not _self_contained(
         epilogue, function, body, kept=uniform, renamed={total.name, *(a.name for a in axes)}
     ):
         return None
@@ -255,23 +246,17 @@ def _loop_and_sum(body: Guarded, function: Function) -> tuple[Declaration, Loop,
     return total, loop, (*before, *epilogue)
 
 
-def _axes(context: Context, launch: Launch, function: Function, body: Guarded) -> tuple[Axis, Axis] | None:
-    known = definitions(function)
-    found, used = [], []
-    for name, bound in body.bounds.items():
-        extent = plan_expression(bound, function, launch, context.source)
-        if name not in known or extent is None:
-            return None
-        used.append(global_index_axis(polynomial(known[name], known), launch, context.kernel.macros))
-        found.append(Axis(name, text_of(bound), extent))
-    if None in used or used[0] == used[1] or "z" in used:
-        return None
-    return found[0], found[1]
+def _axes(
+    context: Context, launch: Launch, function: Function, body: Guarded
+) -> tuple[ThreadIndex, ThreadIndex] | None:
+    """The two indices of an output, if each is the thread's place along another axis of the grid."""
+    found = thread_indices(context, launch, function, body.bounds)
+    return (found[0], found[1]) if {index.axis for index in found} == {"x", "y"} else None
 
 
 def output_axis(
-    epilogue: tuple[Node, ...], axes: tuple[Axis, Axis], known: Mapping[str, Node]
-) -> Axis | None:
+    epilogue: tuple[Node, ...], axes: tuple[ThreadIndex, ThreadIndex], known: Mapping[str, Node]
+) -> ThreadIndex | None:
     """The axis along which consecutive outputs are consecutive elements, if a store shows one."""
     names = {axis.name for axis in axes}
     stable = {name: value for name, value in known.items() if name not in names}
@@ -286,7 +271,9 @@ def output_axis(
     return None
 
 
-def _uniform(body: Guarded, axes: tuple[Axis, Axis], known: Mapping[str, Node]) -> tuple[Node, ...] | None:
+def _uniform(
+    body: Guarded, axes: tuple[ThreadIndex, ThreadIndex], known: Mapping[str, Node]
+) -> tuple[Node, ...]:
     """Declarations of the prologue besides the two indices that don't depend on the thread."""
     names = {axis.name for axis in axes}
     kept = []
@@ -355,7 +342,7 @@ def _fused_factors(call: Node, total: str, known: Mapping[str, Node]) -> tuple[N
 
 def read_operand(
     node: Node,
-    axes: tuple[Axis, Axis],
+    axes: tuple[ThreadIndex, ThreadIndex],
     k: str,
     known: Mapping[str, Node],
     *,
@@ -367,7 +354,7 @@ def read_operand(
     if not read or not _is_pure(node) or not _keeps_types(node, known, function):
         return None
     names = frozenset(axis.name for axis in axes)
-    used: set[Axis] = set()
+    used: set[ThreadIndex] = set()
     along_k = True
     for access in read:
         pointer = function.parameter(access.array)

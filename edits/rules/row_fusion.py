@@ -15,12 +15,10 @@ from mctskernel.core.edit import Category
 from mctskernel.core.expression import evaluate_int
 from mctskernel.core.kernel import Kernel
 from mctskernel.core.launch_plan import Launch, LaunchPlan
-from mctskernel.edits.affine import definitions, polynomial
+from mctskernel.edits.affine import definitions
 from mctskernel.edits.indexing import (
     Guarded,
-    distinct_arguments,
-    global_index_axis,
-    guarded,
+    ThreadIndex,
     plan_expression,
     replace_names,
 )
@@ -35,10 +33,9 @@ from mctskernel.edits.rewrite import (
     without_dead_macros,
 )
 from mctskernel.edits.rule import Context, Proposal, rule
-from mctskernel.edits.rules.row_parallel import is_cooperative
+from mctskernel.edits.rules.row_parallel import row_threads
 from mctskernel.edits.syntax import (
     Access,
-    Declaration,
     Function,
     Parameter,
     Replacement,
@@ -60,16 +57,14 @@ from mctskernel.edits.syntax import (
 
 @dataclass(frozen=True)
 class Part:
-    """A launch whose threads take one `index` each below `extent`: a row, or an element of rows that are `length` long.
+    """A launch whose threads take one `index` each: a row, or an element of rows that are `length` long.
 
-    `extent` and `length` are expressions of the launch plan; a row's `length` is None.
+    `length` is an expression of the launch plan, None for a row.
     """
 
     launch: Launch
     function: Function
-    index: Declaration
-    bound: Node
-    extent: str
+    index: ThreadIndex
     statements: tuple[Node, ...]
     divisor: Node | None = None
     length: str | None = None
@@ -107,23 +102,15 @@ class Part:
 
 def part_of(context: Context, launch: Launch, function: Function) -> Part | None:
     """A launch as a row or an element for each thread, if its threads have nothing to do with each other."""
-    body = guarded(function)
-    one_axis = len(launch.grid) == len(launch.block) == 1 and launch.shared == 0
-    if body is None or len(body.bounds) != 1 or len(body.prologue) != 1 or not one_axis:
+    rows = row_threads(context, launch, function)
+    if rows is None or len(rows.body.prologue) != 1 or launch.shared != 0:
         return None
-    if not distinct_arguments(launch) or len(launch.args) != len(function.parameters):
+    body, index = rows.body, rows.index
+    if len(launch.args) != len(function.parameters) or index.declaration.node != body.prologue[0]:
         return None
-    ((name, bound),) = body.bounds.items()
-    index = next((each for each in function.declarations if each.name == name), None)
-    known = definitions(function)
-    extent = plan_expression(bound, function, launch, context.source)
-    if index is None or name not in known or extent is None or index.node != body.prologue[0]:
+    if not _is_plain(function, body):
         return None
-    if global_index_axis(polynomial(known[name], known), launch, context.kernel.macros) != "x":
-        return None
-    if is_cooperative(function) or not _is_plain(function, body):
-        return None
-    part = Part(launch, function, index, bound, extent, body.statements)
+    part = Part(launch, function, index, body.statements)
     divisors = {_bare(node): node for node in _divisors(part)}
     if not divisors:
         return part
@@ -247,9 +234,9 @@ def _same_rows(context: Context, first: Part, part: Part) -> bool:
     """Whether a part goes over as many rows as the first, at every shape of the task."""
     for shape in context.shapes:
         names = context.task.names(shape, context.kernel)
-        rows = evaluate_int(first.extent, names)
+        rows = evaluate_int(first.index.extent, names)
         length = evaluate_int(part.length, names) if part.length is not None else 1
-        if evaluate_int(part.extent, names) != rows * length:
+        if evaluate_int(part.index.extent, names) != rows * length:
             return False
     return True
 
@@ -432,8 +419,8 @@ def _text(context: Context, run: Sequence[Part], fused: Fused) -> str:
     """The kernel with one function and one launch in place of those of a run."""
     first, source = run[0], context.source
     name = fresh_name(source, "fused_rows")
-    guard = f"if ({fused.row} < {text_of(first.bound)}) {{"
-    body = [text_of(first.index.node), guard, *indented(fused.lines), "}"]
+    guard = f"if ({fused.row} < {first.index.bound}) {{"
+    body = [text_of(first.index.declaration.node), guard, *indented(fused.lines), "}"]
     used = names_used(["void f() {", *body, "}"])
     kept = {argument: each for argument, each in fused.parameters.items() if each[0] in used}
     declared = ", ".join(_declared(parameter, new) for new, parameter in kept.values())

@@ -12,11 +12,11 @@ from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import (
     Guarded,
+    ThreadIndex,
     code,
     distinct_arguments,
-    global_index_axis,
     guarded,
-    plan_expression,
+    thread_indices,
 )
 from mctskernel.edits.reductions import (
     Reduction,
@@ -64,9 +64,7 @@ class RowLoop:
 class RowKernel:
     """A kernel in which one thread handles one row. `stores` are statements that write one value a row."""
 
-    row: str
-    row_value: Node
-    extent: str
+    index: ThreadIndex
     loops: tuple[RowLoop, ...]
     stores: tuple[Node, ...]
 
@@ -108,41 +106,31 @@ def row_kernel(context: Context, launch: Launch, function: Function) -> RowKerne
     if parts is None:
         return None
     loops, stores = parts
-    stable = {name: value for name, value in definitions(function).items() if name != rows.row}
+    stable = {name: value for name, value in definitions(function).items() if name != rows.index.name}
     if not loops or not _independent(loops, stores, function, stable):
         return None
     if not _sums_start_at_zero(loops, function, rows.body):
         return None
-    return RowKernel(rows.row, rows.value, rows.extent, loops, stores)
+    return RowKernel(rows.index, loops, stores)
 
 
 @dataclass(frozen=True)
 class RowThreads:
-    """The guarded body of a kernel whose threads take a `row` each, `value` of theirs, below the plan's `extent`."""
+    """The guarded body of a kernel whose threads take a row each, the one at `index`."""
 
-    row: str
-    value: Node
-    extent: str
+    index: ThreadIndex
     body: Guarded
 
 
 def row_threads(context: Context, launch: Launch, function: Function) -> RowThreads | None:
     """The kernel as one thread per row, none of which talks to another, if it is that."""
     body = guarded(function)
-    if body is None or len(body.bounds) != 1 or is_cooperative(function):
-        return None
-    ((row, bound),) = body.bounds.items()
-    known = definitions(function)
-    extent = plan_expression(bound, function, launch, context.source)
-    if row not in known or extent is None:
-        return None
-    axis = global_index_axis(polynomial(known[row], known), launch, context.kernel.macros)
-    if axis != "x" or len(launch.grid) != 1 or len(launch.block) != 1:
+    if body is None or len(body.bounds) != 1 or is_cooperative(function) or not distinct_arguments(launch):
         return None
     threads = [n for n in walk(function.body, "field_expression") if "threadIdx.x" in text_of(n)]
-    if len(threads) != 1 or not distinct_arguments(launch):
-        return None
-    return RowThreads(row, known[row], extent, body)
+    found = thread_indices(context, launch, function, body.bounds)
+    one_axis = len(launch.grid) == len(launch.block) == len(threads) == 1
+    return RowThreads(found[0], body) if found and found[0].axis == "x" and one_axis else None
 
 
 def _parts(body: Guarded, function: Function) -> tuple[tuple[RowLoop, ...], tuple[Node, ...]] | None:
@@ -275,7 +263,7 @@ def _block_per_row(context: Context, launch: Launch, function: Function, found: 
         context,
         Rewrite(
             function,
-            plan=with_launch(context.plan, launch, (found.extent,), (block,)),
+            plan=with_launch(context.plan, launch, (found.index.extent,), (block,)),
             about="One block per row.",
             defines=defines,
             functions=[
@@ -296,7 +284,9 @@ def _warp_per_row(context: Context, launch: Launch, function: Function, found: R
         context,
         Rewrite(
             function,
-            plan=with_launch(context.plan, launch, (f"ceil_div({found.extent}, {warps})",), (32, warps)),
+            plan=with_launch(
+                context.plan, launch, (f"ceil_div({found.index.extent}, {warps})",), (32, warps)
+            ),
             about=f"One warp per row, {warps} rows per block.",
             defines={warps: 4},
             functions=[
@@ -316,7 +306,7 @@ def _shared_out(
     context: Context, found: RowKernel, row: str, width: str, names: Mapping[str, str]
 ) -> list[Replacement]:
     """The changes that give thread x of a row every `width`-th iteration and combine what was reduced."""
-    changes = [swap(found.row_value, row)]
+    changes = [swap(found.index.value, row)]
     for row_loop in found.loops:
         loop = row_loop.loop
         start = "0" if row_loop.from_zero else text_of(loop.start)

@@ -132,7 +132,7 @@ def _adds(statement: Node, name: str) -> bool:
 
 def _arrays(function: Function, rows: RowThreads, loop: Loop) -> tuple[Along, ...] | None:
     """The arrays along the row; None if something is written that isn't each element once."""
-    known = {name: value for name, value in definitions(function).items() if name != rows.row}
+    known = {name: value for name, value in definitions(function).items() if name != rows.index.name}
     local = {d.name for d in function.declarations if within(d.node, loop.body)}
     keep = frozenset(identifiers(function.node) - local)
     groups: dict[tuple[str, str], list[Access]] = {}
@@ -176,8 +176,10 @@ def _scanned(
     adding = [node for node in statements if node == scan.add or node.type == "declaration"]
     declared = [n for n in rows.body.statements if n.end_byte <= scan.loop.node.start_byte]
     holes = {
-        "prologue": dedented(source, [node for node in rows.body.prologue if not within(rows.value, node)]),
-        "row": rows.row,
+        "prologue": dedented(
+            source, [node for node in rows.body.prologue if not within(rows.index.value, node)]
+        ),
+        "row": rows.index.name,
         "declared": dedented(source, [node for node in declared if node != scan.total.node]),
         "aligned": " && ".join(starts),
         "bound": text_of(scan.loop.bound),
@@ -195,7 +197,7 @@ def _scanned(
     rewrite = Rewrite(
         function,
         body=body,
-        plan=with_launch(context.plan, launch, (rows.extent,), (block,)),
+        plan=with_launch(context.plan, launch, (rows.index.extent,), (block,)),
         about=f"One block per row, {width} neighbouring elements a thread.",
         defines={block: threads},
         functions=[

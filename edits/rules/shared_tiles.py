@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import gcd
 
@@ -12,12 +12,11 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Launch
 from mctskernel.edits.affine import Polynomial, definitions, polynomial
 from mctskernel.edits.indexing import (
-    AXES,
+    ThreadIndex,
     distinct_arguments,
-    global_index_axis,
     guarded,
     inlined,
-    plan_expression,
+    thread_indices,
 )
 from mctskernel.edits.rewrite import Rewrite, apply, fresh_names, only_launches, with_launch
 from mctskernel.edits.rule import TYPE_BYTES, Context, Proposal, rule
@@ -46,24 +45,14 @@ _TYPES = ("float", "int", "unsigned", "unsigned int", "double")
 
 
 @dataclass(frozen=True)
-class Index:
-    """A guarded index of the kernel. `extent` is its bound in the plan's words, `bound` in the kernel's."""
-
-    name: str
-    type: str
-    bound: str
-    extent: str
-
-
-@dataclass(frozen=True)
 class Transpose:
     """`target = value` for every pair of indices: reads run along `along_input`, writes along `along_output`.
 
     `element` is the element read, `around` the text of the value before and after it.
     """
 
-    along_input: Index
-    along_output: Index
+    along_input: ThreadIndex
+    along_output: ThreadIndex
     target: str
     element: str
     type: str
@@ -99,18 +88,18 @@ def _transpose(context: Context, launch: Launch, function: Function) -> Transpos
         return None
     if not distinct_arguments(launch) or _cooperates(function):
         return None
-    indices = _indices(context, launch, function, body.bounds)
+    indices = thread_indices(context, launch, function, body.bounds)
     *before, last = body.statements
-    if indices is None or any(node.type != "declaration" for node in before):
+    if {index.axis for index in indices} != {"x", "y"} or any(node.type != "declaration" for node in before):
         return None
     target, operator, value = assignment(last) or (last, "", last)
     if operator != "=" or any(accesses(node) for node in (*before, *body.prologue)):
         return None
-    return _between(context, function, indices, target, value)
+    return _between(context, function, (indices[0], indices[1]), target, value)
 
 
 def _between(
-    context: Context, function: Function, indices: tuple[Index, Index], target: Node, value: Node
+    context: Context, function: Function, indices: tuple[ThreadIndex, ThreadIndex], target: Node, value: Node
 ) -> Transpose | None:
     """The transpose in an assignment, if what it stores needs one element of the other order."""
     own = {index.name for index in indices}
@@ -157,23 +146,7 @@ def _between(
     return None
 
 
-def _indices(
-    context: Context, launch: Launch, function: Function, bounds: Mapping[str, Node]
-) -> tuple[Index, Index] | None:
-    """The two guarded indices, if each is the thread's place along another axis of the grid."""
-    known = definitions(function)
-    types = {d.name: d.type for d in function.declarations}
-    found, axes = [], set()
-    for name, bound in bounds.items():
-        extent = plan_expression(bound, function, launch, context.source)
-        if name not in known or extent is None:
-            return None
-        axes.add(global_index_axis(polynomial(known[name], known), launch, context.kernel.macros))
-        found.append(Index(name, types[name], text_of(bound), extent))
-    return (found[0], found[1]) if axes == set(AXES[:2]) else None
-
-
-def _runs_along(value: Polynomial, along: Index, across: Index, keep: frozenset[str]) -> bool:
+def _runs_along(value: Polynomial, along: ThreadIndex, across: ThreadIndex, keep: frozenset[str]) -> bool:
     """Whether neighbours along one index are neighbours in memory, and along the other they aren't."""
     near, far = value.coefficient(along.name), value.coefficient(across.name)
     if near is None or far is None or not value.names <= keep:
@@ -228,7 +201,7 @@ def _tiled(
     )
     inside = f"{far.name} < {far.bound} && {near.name} < {near.bound}"
 
-    def walk_tile(fast: tuple[Index, str], slow: tuple[Index, str], statement: str) -> list[str]:
+    def walk_tile(fast: tuple[ThreadIndex, str], slow: tuple[ThreadIndex, str], statement: str) -> list[str]:
         return [
             "#pragma unroll",
             f"for (int {i} = threadIdx.y; {i} < {side}; {i} += {rows}) {{",

@@ -12,11 +12,11 @@ from mctskernel.core.edit import Category
 from mctskernel.core.launch_plan import Extent, Launch, LaunchPlan
 from mctskernel.edits.affine import definitions, polynomial
 from mctskernel.edits.indexing import (
+    ThreadIndex,
     code,
     distinct_arguments,
-    global_index_axis,
     is_block_extent,
-    plan_expression,
+    thread_indices,
     upper_bounds,
 )
 from mctskernel.edits.reductions import COMBINED, EXTREMA, NEUTRAL, is_zero, reduced_value, reductions_of
@@ -271,11 +271,9 @@ BLOCKS = (1056, 4224)
 
 @dataclass(frozen=True)
 class Element:
-    """What one thread puts into the reduction: `value` at `index` where that is below `bound`."""
+    """What one thread puts into the reduction: `value` at `index` where that is below its bound."""
 
-    index: Declaration
-    start: Node
-    bound: Node
+    index: ThreadIndex
     value: Node
 
 
@@ -365,21 +363,16 @@ def _element(context: Context, launch: Launch, function: Function, tree: Tree) -
     bounds = upper_bounds(condition)
     if not neutral or len(bounds) != 1:
         return None
-    ((name, bound),) = bounds.items()
-    known = definitions(function)
-    declared = [d for d in function.declarations if d.name == name]
-    extent = plan_expression(bound, function, launch, context.source)
-    if name not in known or extent is None or declared[0].value is None:
+    (index, *_) = thread_indices(context, launch, function, bounds) or (None,)
+    if index is None or index.axis != "x":
         return None
-    if global_index_axis(polynomial(known[name], known), launch, context.kernel.macros) != "x":
+    if not context.equal(launch.grid[0], f"ceil_div({index.extent}, {launch.block[0]})"):
         return None
-    if not context.equal(launch.grid[0], f"ceil_div({extent}, {launch.block[0]})"):
-        return None
+    name = index.name
     outside = [n for n in walk(function.body, "identifier") if text_of(n) == name and not within(n, value)]
-    alone = declared[0].alone
-    if len(outside) != 1 or not alone or not _is_pure(function, then):
+    if len(outside) != 1 or not index.declaration.alone or not _is_pure(function, then):
         return None
-    return Element(declared[0], declared[0].value, bound, then)
+    return Element(index, then)
 
 
 def _is_pure(function: Function, value: Node) -> bool:
@@ -466,7 +459,7 @@ def _strided(context: Context, found: PartialSums, blocks: int) -> str:
     stride = f"gridDim.x * {found.launch.block[0]}"
     lines = [
         f"float {total} = {NEUTRAL[operation]};",
-        f"for ({element.index.type} {index} = {text_of(element.start)}; {index} < {text_of(element.bound)}; "
+        f"for ({element.index.type} {index} = {text_of(element.index.value)}; {index} < {element.index.bound}; "
         f"{index} += {stride}) {{",
         *indented([added]),
         "}",
@@ -475,7 +468,7 @@ def _strided(context: Context, found: PartialSums, blocks: int) -> str:
     gathered = "".join(f"{line}\n{margin}" for line in lines)
     first = found.tree.first
     changes = [
-        _without_line(source.text.encode(), element.index.node),
+        _without_line(source.text.encode(), element.index.declaration.node),
         Replacement(first.start_byte, first.start_byte, gathered),
         swap(found.tree.value, total),
     ]
